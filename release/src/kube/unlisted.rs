@@ -63,6 +63,11 @@ impl CachedDiscovery {
         let discovery = self.fresh().await?;
         let groups: BTreeSet<&str> = kinds.iter().map(|kind| kind.group.as_str()).collect();
         let not_served = |kind: &GroupKind| Err(ApiError::NotServed(kind.clone()));
+        // It came to be served since the manifest was read: what is there of it was not seen.
+        let has_come = |kind: &&GroupKind| discovery.any_version(&kind.group, &kind.kind).is_some();
+        if let Some(kind) = kinds.iter().find(has_come) {
+            return not_served(kind);
+        }
         let services = all(connection, &API_SERVICE.resource(), ACCEPT_JSON).await?;
         for service in services {
             let group = text(&service, "/spec/group");
@@ -166,5 +171,47 @@ async fn all(
         if next.is_empty() {
             return Ok(all);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::BoxError;
+
+    use super::*;
+
+    /// The kinds that a manifest's objects had when it was read are not looked for where the next look shows them.
+    #[tokio::test]
+    async fn a_kind_that_comes_between_two_looks_is_not_taken_for_gone() {
+        let served = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "x.io"}, "versions": [
+            {"version": "v1", "resources": [{"resource": "cars", "scope": "Namespaced",
+                "responseKind": {"kind": "Car"}}]}]}]});
+        let defined = json!({"items": [{"metadata": {"name": "cars.x.io"}}]});
+        let answer = move |path: &str| match path {
+            "/apis" => served.clone(),
+            path if path.contains("customresourcedefinitions") => defined.clone(),
+            _ => json!({}),
+        };
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let body = answer(request.uri().path()).to_string().into_bytes();
+            async { Ok::<_, BoxError>(Response::new(Body::from(body))) }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let manifest =
+            |kind: &str| format!("apiVersion: x.io/v1\nkind: {kind}\nmetadata: {{name: a}}\n");
+        let left = async |kind: &str| {
+            let before = Discovery::default();
+            let stored = objects::manifest::build_stored(&manifest(kind), "n", &before).unwrap();
+            cluster.all_that_is_left(stored).await
+        };
+        let told = left("Car").await.unwrap_err();
+        assert!(
+            matches!(&told, ApiError::NotServed(kind) if kind.kind == "Car"),
+            "{told:?}"
+        );
+        assert!(left("Boat").await.unwrap().is_empty());
     }
 }
