@@ -6,6 +6,7 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
+mod in_doubt;
 mod notes;
 mod postponed;
 mod proof;
@@ -22,21 +23,23 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
-pub use notes::{MAX_HISTORY, Notes};
-pub use postponed::{Pauses, Postponed, Tried, Wait};
-pub use proof::{OwnedRecords, Proof, named_bundle};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
-use state::{LedgerState, Pending};
 use tokio::sync::{Mutex, watch as tokio_watch};
-pub use upstream::{ContinuityBreak, UpstreamState};
 
 use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::report::metrics::Entries;
 use crate::report::public::PublicText;
+use in_doubt::InDoubt;
+use state::{LedgerState, Pending};
+
+pub use notes::{MAX_HISTORY, Notes};
+pub use postponed::{Pauses, Postponed, Tried, Wait};
+pub use proof::{OwnedRecords, Proof, named_bundle};
+pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
+pub use upstream::{ContinuityBreak, UpstreamState};
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";
@@ -79,10 +82,10 @@ pub struct Ledger {
 /// The ConfigMap as it was left.
 #[derive(Default)]
 struct Written {
-    /// Its version; empty where that is not known.
+    /// Its version; empty where there was none yet.
     version: String,
-    /// Changes that were sent and not answered.
-    in_doubt: Option<Pending>,
+    /// What was sent since then.
+    in_doubt: InDoubt,
 }
 
 /// How often upstream was not known to be what it was before, and up to which of these it has answered.
@@ -110,7 +113,7 @@ impl Ledger {
             .and_then(|text| serde_json::from_str(text).ok());
         let written = Written {
             version: map.resource_version().unwrap_or_default(),
-            in_doubt: None,
+            in_doubt: InDoubt::default(),
         };
         let entries = entries(map);
         let void = entries.iter().filter(|(_, entry)| entry.is_void());
@@ -638,28 +641,29 @@ impl Ledger {
         let mut patch = json!({"metadata": {"annotations": annotations}, "data": data});
         let mut tries = 0;
         let version = loop {
-            if !written.version.is_empty() {
-                patch["metadata"]["resourceVersion"] = written.version.clone().into();
-            }
-            match self.patch(&patch).await {
+            // Before it is sent: this can be dropped while it waits for the answer.
+            written.in_doubt.send(&changes);
+            patch["metadata"]["resourceVersion"] = written.version.clone().into();
+            let answer = match written.version.is_empty() {
+                true => self.create(&changes).await,
+                false => self.patch(&patch).await,
+            };
+            match answer {
                 Ok(version) => break version,
-                // Deleted, or never there: written whole.
-                Err(failed) if error::has_code(&failed, 404) => break self.create().await?,
+                // Deleted: written whole.
+                Err(failed) if error::has_code(&failed, 404) && !written.version.is_empty() => {
+                    written.version.clear();
+                }
                 Err(failed) if error::has_code(&failed, 409) && tries < TRIES => {
                     tries += 1;
                     self.catch_up(&mut written).await?;
                 }
-                Err(failed) => {
-                    if !matches!(failed, kube::Error::Api(_)) {
-                        written.in_doubt = Some(changes);
-                    }
-                    return Err(failed);
-                }
+                Err(failed) => return Err(failed),
             }
         };
         *written = Written {
             version,
-            in_doubt: None,
+            in_doubt: InDoubt::default(),
         };
         let mut state = self.state.lock();
         state.is_postponed_pending &= state.postponed != postponed;
@@ -668,32 +672,25 @@ impl Ledger {
         Ok(())
     }
 
-    /// Somebody has written the ConfigMap since. What people write there are annotations.
+    /// Somebody has written the ConfigMap since, or what was sent before was carried out. What people write there are annotations.
     ///
     /// # Errors
-    /// Its entries are not those that were written last, or it cannot be read.
+    /// Its entries are neither those that were written last nor what was sent since, or it cannot be read.
     async fn catch_up(&self, written: &mut Written) -> kube::Result<()> {
         let map = self.maps.get(LEDGER_NAME).await?;
         let version = map.resource_version().unwrap_or_default();
         let found = entries(map);
         let mut state = self.state.lock();
-        if found != state.entries {
-            let changes = written.in_doubt.take().unwrap_or_default();
-            let mut carried_out = state.entries.clone();
-            for (key, entry) in changes.clone() {
-                match entry {
-                    Some(entry) => carried_out.insert(key, entry),
-                    None => carried_out.remove(&key),
-                };
-            }
-            if found != carried_out {
-                logging::warn!("the ledger is not as it was written here: it is read anew");
-                self.replaced.send_replace(true);
-                return Err(is_replaced());
-            }
-            state.wrote(changes);
-        }
-        written.version = version;
+        let Some(carried_out) = written.in_doubt.carried_out(&state.entries, &found) else {
+            logging::warn!("the ledger is not as it was written here: it is read anew");
+            self.replaced.send_replace(true);
+            return Err(is_replaced());
+        };
+        state.wrote(carried_out);
+        *written = Written {
+            version,
+            in_doubt: InDoubt::default(),
+        };
         Ok(())
     }
 
@@ -705,12 +702,18 @@ impl Ledger {
     }
 
     /// Gives the version that it has by that.
-    async fn create(&self) -> kube::Result<String> {
-        let (all, annotations) = {
+    async fn create(&self, changes: &Pending) -> kube::Result<String> {
+        let (mut all, annotations) = {
             let state = self.state.lock();
             let has_postponed = !state.postponed.is_empty();
-            (state.all(), annotations(&state, has_postponed)?)
+            (state.entries.clone(), annotations(&state, has_postponed)?)
         };
+        for (key, entry) in changes {
+            match entry {
+                Some(entry) => all.insert(key.clone(), entry.clone()),
+                None => all.remove(key),
+            };
+        }
         let mut data = BTreeMap::new();
         for (key, entry) in &all {
             data.insert(key.data_key(), to_json(entry)?);
