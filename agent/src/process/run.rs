@@ -21,6 +21,7 @@ use crate::client::health::{Health, Role, Side};
 use crate::client::identity::Identities;
 use crate::client::requests::Clients;
 use crate::config::{self, AgentConfig, Settings};
+use crate::controllers::bundle_deployment::deployed_ids::DeployedIds;
 use crate::ledger::Ledger;
 use crate::process::leader::Candidate;
 use crate::process::memory;
@@ -253,6 +254,7 @@ impl Process {
             used: UsedBootstrap::default(),
         };
         let health = &self.health;
+        let deployed_ids = Arc::<DeployedIds>::default();
         let mut is_first = true;
         let mut restarts = Restarts::default();
         health.set_role(Role::Register);
@@ -278,6 +280,7 @@ impl Process {
                 health: health.clone(),
                 events: Arc::clone(&self.events),
                 ledger,
+                deployed_ids: Arc::clone(&deployed_ids),
             };
             let begun = Instant::now();
             let (reason, text) = match Box::pin(session.run(stop.clone())).await {
@@ -290,10 +293,13 @@ impl Process {
                     Reason::Registered,
                     "another credential is there and works, connecting with it",
                 ),
-                Ended::LedgerReplaced => (
-                    Reason::RecordChanged,
-                    "the ledger was written by somebody else, or restored: reading it anew",
-                ),
+                Ended::LedgerReplaced => {
+                    deployed_ids.forget_all();
+                    (
+                        Reason::RecordChanged,
+                        "the ledger was written by somebody else, or restored: reading it anew",
+                    )
+                }
             };
             if reason == Reason::CredentialRefused {
                 health.trouble(Side::Upstream);

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::health::Health;
 use crate::client::identity::Identities;
 use crate::config::{AgentConfig, Settings};
+use crate::controllers::bundle_deployment::deployed_ids::DeployedIds;
 use crate::controllers::bundle_deployment::deployer::Deployer;
 use crate::controllers::bundle_deployment::reconcile::{Context, Reconciler};
 use crate::controllers::bundle_deployment::values::ValuesReader;
@@ -58,6 +59,8 @@ pub struct Session {
     pub events: Arc<Events>,
     /// As it was read a moment ago, while upstream was asked.
     pub ledger: Option<Ledger>,
+    /// Of the sessions before, too.
+    pub deployed_ids: Arc<DeployedIds>,
 }
 
 /// Why a session ended.
@@ -158,6 +161,7 @@ impl Session {
             collector: Arc::clone(&collector),
             facts: Arc::clone(&facts),
             values_watches,
+            deployed_ids: Arc::clone(&self.deployed_ids),
             deployer: Deployer::new(
                 upstream.client.clone(),
                 (self.fetcher.clone(), Arc::clone(&source_hosts)),

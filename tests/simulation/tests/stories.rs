@@ -46,4 +46,5 @@ stories! {
     a_copy_goes_though_a_restore_lost_a_bundle_that_never_had_it
     a_bundle_that_is_held_has_its_former_release_too
     what_a_restore_brought_back_is_deployed_though_its_status_says_so
+    what_a_restore_brought_back_is_deployed_though_the_credential_changed
 }

@@ -8,6 +8,7 @@ pub mod chart_poll;
 pub mod claims;
 pub mod correct;
 pub mod dependencies;
+pub mod deployed_ids;
 pub mod deployer;
 pub mod downstream_resources;
 pub mod namespace;

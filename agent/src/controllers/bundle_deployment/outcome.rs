@@ -429,6 +429,8 @@ pub struct Report {
     wakes: Vec<(ReconcileKind, Duration)>,
     /// Whether this reconcile changed what is deployed.
     is_new: bool,
+    /// Whether what the spec wants counts as deployed since this reconcile, whatever there was to do for it.
+    counts_as_deployed: bool,
     /// Whether it looked at live objects.
     has_looked: bool,
 }
@@ -453,6 +455,7 @@ impl Report {
             requeue: Requeue::IDLE,
             wakes: Vec::new(),
             is_new: false,
+            counts_as_deployed: false,
             has_looked: false,
         }
     }
@@ -523,7 +526,7 @@ impl Report {
             StatusChange::DeployedButNotInstalled => {
                 self.status.not_installed(message, self.now);
                 self.status.release.clear();
-                self.status.applied_deployment_id = self.deployment_id.clone();
+                self.count_as_deployed();
                 self.set(DEPLOYED, Ok(()));
             }
             StatusChange::Lost => {
@@ -568,9 +571,19 @@ impl Report {
         self.come_back(Requeue::full_after(pause));
     }
 
+    /// Whether the status names the spec's deployment ID since this reconcile.
+    pub fn counts_as_deployed(&self) -> bool {
+        self.counts_as_deployed
+    }
+
+    fn count_as_deployed(&mut self) {
+        self.status.applied_deployment_id = self.deployment_id.clone();
+        self.counts_as_deployed = true;
+    }
+
     /// What was installed once counts as the deployment of now.
     pub fn installed_once(&mut self) {
-        self.status.applied_deployment_id = self.deployment_id.clone();
+        self.count_as_deployed();
     }
 
     /// There is nothing to deploy: what was reported as failed before is fine now.
@@ -585,7 +598,7 @@ impl Report {
         let text = public!("{}{}", revision(release), *chart);
         self.events.push((Reason::Deployed, text));
         self.status.release = release.to_string();
-        self.status.applied_deployment_id = self.deployment_id.clone();
+        self.count_as_deployed();
         self.confirmed();
         self.is_new = changed;
     }

@@ -76,7 +76,7 @@ impl Reconciler {
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease, &state.facts))?;
         let overwritten = self.is_overwritten(state.bundle.name());
         let wanted = wanted(stored.as_ref(), &state.bundle);
-        let outdated = self.is_outdated(&state.bundle);
+        let outdated = self.context.deployed_ids.contradict(&state.bundle);
         let facts = state.deploy_facts(filled, wanted, false, overwritten, outdated);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             logging::info!(
@@ -110,7 +110,7 @@ impl Reconciler {
         })?;
         let overwritten = self.is_overwritten(state.bundle.name());
         let wanted = wanted(stored.as_ref(), &state.bundle);
-        let outdated = self.is_outdated(&state.bundle);
+        let outdated = self.context.deployed_ids.contradict(&state.bundle);
         let facts = state.deploy_facts(filled, wanted, resources_changed, overwritten, outdated);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
             None => self.changed_source(state, impersonated, wanted).await,
@@ -395,7 +395,8 @@ impl Reconciler {
             }
         };
         self.forget(bundle.name());
-        self.note_deployed(&bundle);
+        // At once: the reconcile may be cut off.
+        self.context.deployed_ids.note(&bundle);
         self.deploy_succeeded(state, reason).await;
         self.note_overwritten(bundle.name(), false);
         let id = ReleaseId::new(&key, deployed.release.revision);

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::claims::{self, ReleaseLocks};
 use super::correct::Attempts;
+use super::deployed_ids::DeployedIds;
 use super::deployer::Deployer;
 use super::observation_cache::ObservationCache;
 use super::outcome::{Cause, Halt, InputError, Report};
@@ -79,8 +80,6 @@ pub struct Reconciler {
     corrections: Mutex<HashMap<String, Attempts>>,
     /// The releases that upstream's statuses name and the ledger does not know, once they were looked at, by bundle.
     looked_at: Mutex<HashMap<String, String>>,
-    /// The deployment ID that was deployed last, by bundle: after a restore upstream's status may tell of an earlier one.
-    deployed: Mutex<HashMap<String, String>>,
     /// Objects of bundles that another release has, all of them, as the last look found them. Nothing of a bundle that is not looked at.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
@@ -101,6 +100,7 @@ pub struct Context {
     pub facts: Arc<Facts>,
     pub values_watches: Arc<ValuesWatches>,
     pub deployer: Deployer,
+    pub deployed_ids: Arc<DeployedIds>,
 }
 
 /// One reconcile under way.
@@ -151,7 +151,6 @@ impl Reconciler {
             waiting: Mutex::default(),
             corrections: Mutex::default(),
             looked_at: Mutex::default(),
-            deployed: Mutex::default(),
             taken: Mutex::default(),
             overwritten: Mutex::default(),
             release_locks: ReleaseLocks::default(),
@@ -216,6 +215,9 @@ impl Reconciler {
             (Err(halt), _) => Err(halt),
         };
         self.note(&mut state, outcome);
+        if state.report.counts_as_deployed() {
+            self.context.deployed_ids.note(&state.bundle);
+        }
         self.context.drift.end(name);
         if state.report.is_coming_up(&state.bundle) {
             // Most are ready a moment later: one write for both.
@@ -348,6 +350,9 @@ impl Reconciler {
     pub fn forget_resting(&self) {
         self.observation_cache.forget_resting();
         self.context.deployer.forget_templates();
+        let (store, ledger) = (&self.context.store, &self.context.ledger);
+        let is_known = |name: &str| store.get(name).is_some() || !ledger.of_bundle(name).is_empty();
+        self.context.deployed_ids.retain(is_known);
         self.corrections
             .lock()
             .retain(|_, attempts| !attempts.forget_resting());
@@ -362,7 +367,7 @@ impl Reconciler {
         let mut entries = vec![
             ("bundles_waiting_for_upstream", len(&self.waiting)),
             ("corrected_bundles", len(&self.corrections)),
-            ("deployed_bundles", len(&self.deployed)),
+            ("deployed_bundles", context.deployed_ids.count()),
             ("looked_up_releases", len(&self.looked_at)),
             ("bundles_without_their_objects", len(&self.taken)),
             ("locked_releases", self.release_locks.count()),
@@ -452,18 +457,6 @@ impl Reconciler {
         };
     }
 
-    /// Whether another deployment ID was deployed since a bundle's status was written.
-    fn is_outdated(&self, bundle: &BundleDeployment) -> bool {
-        let deployed = self.deployed.lock();
-        let last = deployed.get(bundle.name());
-        last.is_some_and(|last| *last != bundle.status.applied_deployment_id)
-    }
-
-    fn note_deployed(&self, bundle: &BundleDeployment) {
-        let (name, id) = (bundle.name(), &bundle.spec.deployment_id);
-        self.deployed.lock().insert(name.to_owned(), id.clone());
-    }
-
     /// How long a bundle has waited for upstream, since the first call.
     fn waited(&self, name: &str) -> Duration {
         let mut waiting = self.waiting.lock();
@@ -487,7 +480,7 @@ impl Reconciler {
         self.note_overwritten(name, false);
         self.corrections.lock().remove(name);
         self.looked_at.lock().remove(name);
-        self.deployed.lock().remove(name);
+        self.context.deployed_ids.forget(name);
     }
 
     /// Nothing is waited for any more. How often corrections did not help is another matter.
