@@ -17,19 +17,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use chart::source::DiskSettings;
+
+use crate::report::public::PublicText;
+use crate::summary::ErrorMapping;
+use environment::{CLUSTER_VALUES_VARIABLE, SIGNATURES_VARIABLE, parse_duration};
+
 pub use agent_config::{AgentConfig, AgentConfigError, TlsMode};
 pub use args::AgentArgs;
-use chart::source::DiskSettings;
 pub use cluster_values::{ClusterValuesMode, UnknownMode};
 pub use election::Election;
-use environment::{CLUSTER_VALUES_VARIABLE, SIGNATURES_VARIABLE, parse_duration};
 pub use environment::{Environment, REMOTE_SCHEMAS_VARIABLE, SettingsError};
 pub use logging::{Encoder, LogOptions};
 pub use site::SiteRef;
 pub use timing::Timing;
-
-use crate::report::public::PublicText;
-use crate::summary::ErrorMapping;
 
 /// Name of the agent's credential Secret, ConfigMap and Lease.
 pub const AGENT_NAME: &str = "fleet-agent";

@@ -11,8 +11,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bootstrap::Bootstrap;
-pub use credential::{Credential, CredentialError};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions, TypeMeta};
 use kube::core::NamespaceResourceScope;
@@ -33,6 +31,9 @@ use crate::error;
 use crate::public;
 use crate::report::events::{Events, Reason};
 use crate::report::public::{Name, PublicText};
+use bootstrap::Bootstrap;
+
+pub use credential::{Credential, CredentialError};
 
 /// Time to reach upstream's API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
