@@ -171,6 +171,121 @@ async fn garbage_in_every_field_is_reported_and_affects_no_other_bundle() -> Res
     unharmed(&agent).await
 }
 
+/// As many levels of maps.
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }))
+}
+
+/// Writes what kube's own types cannot read back, as they stop at 128 levels.
+async fn send(agent: &TestAgent<'_>, method: &str, name: &str, body: &Value) -> Result<()> {
+    let namespace = agent.deployment_namespace()?;
+    let kind = "application/merge-patch+json";
+    let (name, content_type) = match method {
+        "POST" => (String::new(), "application/json"),
+        _ => (format!("/{name}"), kind),
+    };
+    let request = http::Request::builder()
+        .method(method)
+        .uri(format!(
+            "/apis/fleet.cattle.io/v1alpha1/namespaces/{namespace}/bundledeployments{name}"
+        ))
+        .header("Content-Type", content_type)
+        .body(serde_json::to_vec(body)?)?;
+    agent.upstream.request_text(request).await?;
+    Ok(())
+}
+
+async fn create(agent: &TestAgent<'_>, bundle: &BundleDeployment) -> Result<()> {
+    let objects = bundle.build(agent.deployment_namespace()?)?;
+    if let Some(content) = objects.content {
+        apply(&agent.upstream, content).await?;
+    }
+    send(agent, "POST", bundle.name(), &objects.bundle_deployment).await
+}
+
+/// The log names the bundle, and why it is neither deployed nor removed.
+async fn wait_named(agent: &TestAgent<'_>, name: &str, why: &str, times: usize) -> Result<()> {
+    let named = format!("\"name\":\"{name}\"");
+    wait_until(&format!("the log to name {name}"), PATIENCE, async || {
+        let log = agent.process.as_ref().map(|agent| agent.log());
+        let log = log.unwrap_or_default();
+        let lines = log.lines().filter(|line| line.contains(&named));
+        match lines.filter(|line| line.contains(why)).count() {
+            count if count >= times => Ok(()),
+            count => Err(format!("{count} times")),
+        }
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(20))
+}
+
+/// BundleDeployments that nest deep, take much once they are read, or have lists without end stand between others in one list and one watch: each costs
+/// itself alone, also after a restart, and one that was deployed before stays as it is.
+#[tokio::test]
+async fn what_nests_deep_or_takes_much_costs_itself_alone() -> Result<()> {
+    const DEEP: &str = "spec is nested deeper than 1000 levels";
+    const MUCH: &str = "spec takes more than 24 MiB once it is read";
+    const MANY: &str = "spec.options.diff.comparePatches has more than 1000 elements";
+    let mut agent = hurried().await?;
+    agent.apply(&app(&agent, "turned")).await?;
+    agent.apply(&app(&agent, "a-neighbour")).await?;
+    agent.wait_ready("turned").await?;
+    agent.wait_ready("a-neighbour").await?;
+    // A map of one entry is 7 bytes of text and a hundred times as much in memory.
+    let maps = |count: usize| Value::from(vec![json!({ "a": 0 }); count]);
+    let patches = |count: usize| {
+        let patch = json!({ "apiVersion": "v1", "kind": "ConfigMap", "jsonPointers": ["/data/x"] });
+        json!({ "comparePatches": vec![patch; count] })
+    };
+    let deep = app(&agent, "deep").helm("values", nested(1_100));
+    let below = app(&agent, "not-so-deep").helm("values", nested(400));
+    let much = app(&agent, "much").helm("values", json!({ "all": maps(60_000) }));
+    let large = app(&agent, "large").helm("values", json!({ "all": maps(3_000) }));
+    let many = app(&agent, "many").option("diff", patches(1_001));
+    for bundle in [&deep, &below, &much, &large, &many] {
+        create(&agent, bundle).await?;
+    }
+    let values = json!({ "spec": { "options": { "helm": { "values": nested(1_100) } } } });
+    send(&agent, "PATCH", "turned", &values).await?;
+    for round in 1..=2 {
+        wait_named(&agent, "deep", DEEP, round).await?;
+        wait_named(&agent, "turned", DEEP, round).await?;
+        wait_named(&agent, "much", MUCH, round).await?;
+        agent
+            .wait_deploy_error("many", |told| told.contains(MANY))
+            .await?;
+        agent.wait_ready("large").await?;
+        agent.apply(&app(&agent, &format!("new-{round}"))).await?;
+        agent.wait_ready(&format!("new-{round}")).await?;
+        // It is read by name: what the test's client makes of its BundleDeployment is not the question.
+        for name in ["not-so-deep", "turned"] {
+            wait_until(&format!("what {name} has"), PATIENCE, async || {
+                let found = agent.object("v1", "ConfigMap", &target(&agent), name).await;
+                let found = found.map_err(|failed| failed.to_string())?;
+                found.map(drop).ok_or_else(|| "nothing".to_owned())
+            })
+            .await?;
+        }
+        for name in ["deep", "much", "many"] {
+            let found = agent
+                .object("v1", "ConfigMap", &target(&agent), name)
+                .await?;
+            ensure!(found.is_none(), "{name}");
+        }
+        if round == 1 {
+            agent.process()?.restart()?;
+        }
+    }
+    // Whoever mends one has it deployed.
+    let none = json!({ "helm": { "values": null } });
+    let mended = json!({ "spec": { "options": none, "stagedOptions": none } });
+    for name in ["deep", "turned"] {
+        send(&agent, "PATCH", name, &mended).await?;
+        agent.wait_ready(name).await?;
+    }
+    unharmed(&agent).await
+}
+
 /// What is done to a bootstrap Secret.
 type Spoil = fn(&mut Value);
 
