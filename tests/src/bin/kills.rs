@@ -1,8 +1,8 @@
 //! `make kills`: kills the agent in the middle of its work, again and again, and counts what that does to the releases.
 //!
 //! `--kills N` (200) kills in all, `--seed S` (1) chooses where, `--lanes L` (3) agents at once, `--limit
-//! SECONDS` (60) how long coming right may take; `--sweep` kills after every
-//! single change of every stage instead. Ends with 1 when anything was wrong; `KEEP=1` leaves the logs.
+//! SECONDS` (300) how long coming right may take; `--sweep` kills after every
+//! single change of every stage instead, `--only hooks/rollback` in this stage of this chart. Ends with 1 when anything was wrong; `KEEP=1` leaves the logs.
 #![expect(clippy::print_stdout, reason = "the tally is for the person who started it")]
 
 use std::process::ExitCode;
@@ -39,6 +39,10 @@ fn campaign(mut arguments: impl Iterator<Item = String>) -> Result<Campaign> {
             "--kills" => campaign.kills = value.parse()?,
             "--seed" => campaign.seed = value.parse()?,
             "--limit" => campaign.limit = Duration::from_secs(value.parse()?),
+            "--only" => {
+                let part = Campaign::part(&value);
+                campaign.only = Some(part.with_context(|| format!("no stage {value}"))?);
+            }
             "--lanes" => campaign.lanes = value.parse()?,
             _ => bail!("unknown argument {flag}"),
         }

@@ -32,6 +32,25 @@ pub struct Campaign {
     pub sweep: bool,
     /// What takes longer after the last restart is stuck.
     pub limit: Duration,
+    /// One sort alone, and kills in one stage alone; the others are gone through undisturbed.
+    pub only: Option<(&'static str, Stage)>,
+}
+
+impl Campaign {
+    /// Finds a sort and a stage by `sort/stage`.
+    pub fn part(name: &str) -> Option<(&'static str, Stage)> {
+        let (sort, stage) = name.split_once('/')?;
+        let sort = SORTS.into_iter().find(|known| *known == sort)?;
+        let stage = Stage::ALL.into_iter().find(|known| known.name() == stage)?;
+        Some((sort, stage))
+    }
+
+    fn sorts(&self) -> Vec<&'static str> {
+        match self.only {
+            Some((sort, _)) => vec![sort],
+            None => SORTS.to_vec(),
+        }
+    }
 }
 
 impl Default for Campaign {
@@ -42,6 +61,7 @@ impl Default for Campaign {
             lanes: 3,
             sweep: false,
             limit: Duration::from_secs(300),
+            only: None,
         }
     }
 }
@@ -88,9 +108,10 @@ async fn lane(bed: &Bed, shared: &Shared, say: &dyn Fn(&str)) -> Result<Tally> {
     let mut tally = Tally::default();
     loop {
         let number = shared.lives.fetch_add(1, Ordering::Relaxed);
-        let sort = SORTS[number % SORTS.len()];
+        let sorts = shared.campaign.sorts();
+        let sort = sorts[number % sorts.len()];
         // A full round of undisturbed lives measures how long the stages are.
-        let is_measuring = number < SORTS.len();
+        let is_measuring = number < sorts.len();
         if shared.is_over(number) {
             return Ok(tally);
         }
@@ -104,7 +125,9 @@ async fn lane(bed: &Bed, shared: &Shared, say: &dyn Fn(&str)) -> Result<Tally> {
         let mut random = StdRng::seed_from_u64(shared.campaign.seed ^ ((number as u64) << 32));
         for stage in Stage::ALL {
             let size = shared.size(sort, stage);
-            let points = match size.filter(|_| !is_measuring) {
+            let only = shared.campaign.only;
+            let is_meant = only.is_none_or(|(_, only)| only == stage);
+            let points = match size.filter(|_| !is_measuring && is_meant) {
                 Some(size) => shared.points(number, size, &mut random),
                 None => Vec::new(),
             };
@@ -144,13 +167,18 @@ impl Shared {
 
     /// Whether this life would be one too many.
     fn is_over(&self, number: usize) -> bool {
-        if number < SORTS.len() {
+        let sorts = self.campaign.sorts().len();
+        if number < sorts {
             return false;
         }
         match self.campaign.sweep {
             true => {
-                let longest = self.lock().values().map(|size| size.changes).max();
-                number / SORTS.len() > longest.unwrap_or_default() + 1
+                let sizes = self.lock();
+                let only = self.campaign.only;
+                let is_meant = |part: &&(&str, Stage)| only.is_none_or(|only| only == **part);
+                let meant = sizes.keys().filter(is_meant);
+                let longest = meant.map(|part| sizes[part].changes).max();
+                number / sorts > longest.unwrap_or_default() + 1
             }
             false => self.kills.load(Ordering::Relaxed) >= self.campaign.kills,
         }
@@ -164,7 +192,7 @@ impl Shared {
     fn points(&self, number: usize, size: Size, random: &mut StdRng) -> Vec<Point> {
         let changes = size.changes.max(1);
         if self.campaign.sweep {
-            let round = number / SORTS.len();
+            let round = number / self.campaign.sorts().len();
             // A few more than measured: retries make a stage longer than it was.
             let point = (round <= changes + 1).then_some(Point::Change(round));
             self.kills

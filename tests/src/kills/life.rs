@@ -19,7 +19,7 @@ use crate::wait::wait_until;
 
 /// A stage of a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub enum Stage {
     /// Version 1.0.0 where nothing was.
     Install,
     /// Version 2.0.0 over it.

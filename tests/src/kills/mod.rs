@@ -14,4 +14,5 @@ mod life;
 mod tally;
 
 pub use campaign::{Campaign, run};
+pub use life::Stage;
 pub use tally::{Finding, Tally};
