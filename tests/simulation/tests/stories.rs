@@ -47,4 +47,5 @@ stories! {
     a_bundle_that_is_held_has_its_former_release_too
     what_a_restore_brought_back_is_deployed_though_its_status_says_so
     what_a_restore_brought_back_is_deployed_though_the_credential_changed
+    a_takeover_that_fails_again_waits_again
 }

@@ -155,6 +155,8 @@ pub struct Base<'a> {
     pub neighbours: Neighbours,
     /// There was no attempt before whose record is read.
     pub is_first: bool,
+    /// Set once objects were written, or it was tried.
+    pub written: Arc<AtomicBool>,
 }
 
 /// Deploys bundles; shared by all reconciles.
@@ -323,6 +325,7 @@ impl Deployer {
             contested,
             neighbours,
             is_first,
+            written,
         } = base;
         let bundle = &filled.bundle;
         let superseded = match self.supersessions.has_room(bundle.name()) {
@@ -418,7 +421,10 @@ impl Deployer {
             known: known.cloned(),
             on_written: Some({
                 let turn = turn.clone();
-                Arc::new(move || turn.written())
+                Arc::new(move || {
+                    written.store(true, Ordering::Relaxed);
+                    turn.written();
+                })
             }),
             on_hooks: Some({
                 let has_run_hooks = Arc::clone(&has_run_hooks);

@@ -1,6 +1,7 @@
 //! The step that deploys, or finds that there is nothing to deploy, or may not.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use release::action::Deployed;
@@ -278,13 +279,20 @@ impl Reconciler {
         self.forget(state.bundle.name());
     }
 
-    /// Whether an attempt of the bundle's got as far as to write over another one's release.
-    fn has_claimed(&self, bundle: &str, key: &ReleaseKey, before: Option<&LedgerEntry>) -> bool {
+    /// Whether an attempt of the bundle's got as far as to write over another one's release: a revision of its own, or one that failed before once
+    /// more, of which nothing changes but that its objects were `written`.
+    fn has_claimed(
+        &self,
+        bundle: &str,
+        key: &ReleaseKey,
+        before: Option<&LedgerEntry>,
+        written: bool,
+    ) -> bool {
         let claim = |entry: &LedgerEntry| entry.claims.get(bundle).cloned();
         let now = self.context.ledger.get(key);
         let now = now.filter(|entry| entry.bundle != bundle);
         let now = now.as_ref().and_then(claim);
-        now.is_some() && now != before.and_then(claim)
+        now.is_some() && (written || now != before.and_then(claim))
     }
 
     /// Reports what came of removing releases under former names.
@@ -352,6 +360,7 @@ impl Reconciler {
         let records = self.records(&bundle, impersonated, &key.namespace);
         let deployer = &self.context.deployer;
         let neighbourhood = self.context.collector.neighbourhood();
+        let written = Arc::new(AtomicBool::new(false));
         let contested = self.taken(bundle.name()).map(|mut contested| {
             // What changed since somebody looked may be another one's by now.
             contested.extend(
@@ -373,6 +382,7 @@ impl Reconciler {
                     contested,
                     neighbours: neighbourhood.of_deploy(&key, bundle.name()),
                     is_first: before.is_none(),
+                    written: Arc::clone(&written),
                 },
                 &mut state.report,
             )
@@ -385,7 +395,8 @@ impl Reconciler {
             Err(mut halt) => {
                 let noted = self.note_failed(state, impersonated, &key).await;
                 self.note(state, noted);
-                if self.has_claimed(bundle.name(), &key, before.as_ref()) {
+                let written = written.load(Ordering::Relaxed);
+                if self.has_claimed(bundle.name(), &key, before.as_ref(), written) {
                     halt.cause = halt.cause.of_a_take();
                 }
                 if halt.cause == Cause::Deploy(Reason::KindMissing) {
