@@ -50,8 +50,8 @@ impl Checker {
         let mut ever = bundles
             .iter()
             .flat_map(|bundle| &self.desired_state.ever[bundle]);
-        // What was left on purpose is nobody's to take away, whoever has the release next.
-        if ever.any(|desired| is_its(desired) && desired.keep_resources) {
+        // What was left on purpose is nobody's to take away, whoever has the release next. The spec last seen counts, also where it has moved.
+        if ever.any(|desired| desired.keep_resources) {
             return None;
         }
         let mut wanting = self.desired_state.now.iter();
