@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -41,6 +41,9 @@ struct Args {
     /// Do not make failing histories small
     #[arg(long)]
     whole: bool,
+    /// Stop once a history has broken an invariant
+    #[arg(long)]
+    first: bool,
     /// Run every history twice and compare
     #[arg(long)]
     twice: bool,
@@ -116,13 +119,15 @@ fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode>
     let limit = Duration::from_secs(args.seconds.unwrap_or(u64::MAX));
     let found: Mutex<BTreeMap<&'static str, Vec<Found>>> = Mutex::default();
     let (histories, steps) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
     let (differing, fewest) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {
         for _ in 0..args.threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= last || begun.elapsed() > limit {
+                    let is_found = is_over.load(Ordering::Relaxed);
+                    if is_found || seed >= last || begun.elapsed() > limit {
                         return;
                     }
                     let started = Instant::now();
@@ -143,6 +148,9 @@ fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode>
                     }
                     histories.fetch_add(1, Ordering::Relaxed);
                     steps.fetch_add(outcome.steps, Ordering::Relaxed);
+                    if args.first && !outcome.violations.is_empty() {
+                        is_over.store(true, Ordering::Relaxed);
+                    }
                     if outcome.violations.is_empty() {
                         fewest.fetch_min(outcome.steps, Ordering::Relaxed);
                     }

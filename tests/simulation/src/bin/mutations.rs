@@ -21,6 +21,9 @@ struct Args {
     /// Random histories for what no unit test and no story notices
     #[arg(long, default_value_t = 200)]
     histories: u64,
+    /// Random histories alone: what they find by the invariants, seed, steps and time
+    #[arg(long)]
+    searched: bool,
     /// The first of their seeds
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -155,17 +158,19 @@ fn killer(checkout: &Path, mutation: &Mutation<'_>, args: &Args) -> Result<Kille
     if !compiled.success() {
         bail!("it does not compile");
     }
-    if !cargo(checkout, &unit).status()?.success() {
+    if !args.searched && !cargo(checkout, &unit).status()?.success() {
         return Ok(Killer::UnitTest);
     }
     let profile = args.profile.as_str();
     let simulation = ["--quiet", "--profile", profile, "--package", "simulation"];
     let stories = [&["test"], &simulation[..], &["--test", "stories"]].concat();
-    if !cargo(checkout, &stories).status()?.success() {
+    if !args.searched && !cargo(checkout, &stories).status()?.success() {
         return Ok(Killer::Story);
     }
     let (seed, count) = (args.seed.to_string(), args.histories.to_string());
-    let histories = ["--", "--whole", "--seed", &seed, "--count", &count];
+    let histories = [
+        "--", "--whole", "--first", "--seed", &seed, "--count", &count,
+    ];
     let run = [
         &["run"],
         &simulation[..],
