@@ -88,7 +88,7 @@ pub struct Checker {
     pub revisions: BTreeMap<ReleaseKey, u64>,
     /// The same of those that succeeded.
     pub successes: BTreeMap<ReleaseKey, u64>,
-    /// Releases whose records somebody else deleted: what they had is known to nobody.
+    /// Releases whose records somebody else deleted, or labelled as uninstalled: what they had is known to nobody.
     forgotten: BTreeSet<ReleaseKey>,
     /// Writes of the agent by object, since this was last taken.
     pub writes: BTreeMap<Id, u64>,
@@ -330,6 +330,10 @@ impl Checker {
         let records = self.records.entry(release.clone()).or_default();
         match status {
             Some(status) => {
+                if status == "uninstalled" && !write.who.actor.deploys_bundles() {
+                    // As docs/security.md has it: what the release had is left then.
+                    self.forgotten.insert(release.clone());
+                }
                 if !status.starts_with("pending") {
                     // What comes now is another attempt.
                     self.hooks

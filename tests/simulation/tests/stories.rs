@@ -48,5 +48,6 @@ stories! {
     what_a_restore_brought_back_is_deployed_though_its_status_says_so
     what_a_restore_brought_back_is_deployed_though_the_credential_changed
     a_takeover_that_fails_again_waits_again
+    what_a_tenant_says_is_uninstalled_is_left
     what_a_bundle_keeps_by_its_next_spec_stays_though_it_moved
 }
