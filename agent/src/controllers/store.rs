@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::api::ObjectMeta;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -19,6 +20,25 @@ use crate::report::metrics::Entries;
 pub struct Wake {
     /// These are to be reconciled now.
     pub names: Vec<String>,
+}
+
+/// Of each bundle its UID and the version that was seen of it: of one object they never go back.
+#[derive(Debug)]
+pub struct SeenVersions(BTreeMap<String, (Option<String>, u64)>);
+
+impl SeenVersions {
+    /// Whether an object that was listed later is in a state of before: upstream was restored from a backup.
+    pub fn is_older(&self, listed: &ObjectMeta) -> bool {
+        let seen = listed.name.as_ref().and_then(|name| self.0.get(name));
+        let is_same = |(uid, _): &&(Option<String>, u64)| *uid == listed.uid;
+        seen.filter(is_same)
+            .is_some_and(|(_, seen)| version(listed).is_some_and(|listed| listed < *seen))
+    }
+}
+
+/// The version of an object; nothing where it is no number.
+fn version(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.resource_version.as_ref()?.parse().ok()
 }
 
 /// The bundles; shared by reference.
@@ -134,8 +154,23 @@ impl Store {
             && known.metadata.uid == answer.metadata.uid
             && known.metadata.generation == answer.metadata.generation
         {
-            Arc::make_mut(known).status = answer.status;
+            let is_newer = version(&known.metadata) < version(&answer.metadata);
+            let known = Arc::make_mut(known);
+            known.status = answer.status;
+            if is_newer {
+                known.metadata.resource_version = answer.metadata.resource_version;
+            }
         }
+    }
+
+    /// The versions of all bundles as they were seen last.
+    pub fn versions(&self) -> SeenVersions {
+        let inner = self.inner.lock();
+        let seen = inner.bundles.iter().filter_map(|(name, bundle)| {
+            let version = version(&bundle.metadata)?;
+            Some((name.clone(), (bundle.metadata.uid.clone(), version)))
+        });
+        SeenVersions(seen.collect())
     }
 
     /// A list begins.
@@ -320,6 +355,25 @@ mod tests {
             }
         );
         assert!(!store.is_listed("a") && store.deleted_since("a").is_none());
+    }
+
+    #[test]
+    fn versions_of_one_object_never_go_back() {
+        let at = |uid: &str, version: &str| {
+            let metadata = json!({"name": "a", "uid": uid, "resourceVersion": version});
+            bundle(json!({"metadata": metadata}))
+        };
+        let store = Store::default();
+        assert!(!store.versions().is_older(&at("1", "7").metadata));
+        store.applied(at("1", "9"));
+        let is_older = |uid, version| store.versions().is_older(&at(uid, version).metadata);
+        assert!(is_older("1", "8") && !is_older("1", "9") && !is_older("1", "10"));
+        // Made anew, and a version that says nothing.
+        assert!(!is_older("2", "8") && !is_older("1", "x"));
+        // The answer to a write comes before its event, and after that of a later one.
+        store.wrote("a", at("1", "12"));
+        store.wrote("a", at("1", "11"));
+        assert!(is_older("1", "11") && !is_older("1", "12"));
     }
 
     #[test]

@@ -529,6 +529,13 @@ impl Ledger {
         }
     }
 
+    /// An object of upstream's is in a state of before: the list that is compared next says which bundles are lost by that.
+    pub fn found_restored(&self) {
+        if let Some(upstream) = &mut self.state.lock().upstream {
+            upstream.broken = Some(ContinuityBreak::Restored);
+        }
+    }
+
     /// What of a bundle is not tried again at once.
     pub fn postponed(&self, bundle: &str) -> Postponed {
         let state = self.state.lock();

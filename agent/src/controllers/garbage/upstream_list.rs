@@ -165,12 +165,18 @@ impl Lister {
             .bundle_deployments::<Metadata<BundleDeployment>>();
         let at = Instant::now();
         let seen_version = self.ledger.seen_version();
+        let seen = self.store.versions();
+        let mut is_older = false;
         let mut found = Vec::new();
-        let names = |item: Metadata<BundleDeployment>| {
+        let mut names = |item: Metadata<BundleDeployment>| {
+            is_older |= seen.is_older(&item.metadata);
             let is_alive = item.metadata.deletion_timestamp.is_none();
             (item.metadata.name.unwrap_or_default(), is_alive)
         };
-        let answer = listed::list(&bundles, |page| found.extend(page.into_iter().map(names))).await;
+        let answer = listed::list(&bundles, |page| {
+            found.extend(page.into_iter().map(&mut names))
+        })
+        .await;
         let answer = answer.map_err(|failed| {
             if [401, 403, 404]
                 .iter()
@@ -181,6 +187,9 @@ impl Lister {
             }
             RemovalError::List(failed)
         })?;
+        if is_older {
+            self.ledger.found_restored();
+        }
         let version = answer.and_then(|text| text.parse().ok());
         let alive = || found.iter().filter(|(_, is_alive)| *is_alive);
         let list = Arc::new(UpstreamList {
