@@ -226,17 +226,20 @@ impl<'a, 'b> Builder<'a, 'b> {
         if path(frames).is_none_or(|path| keep(&path)) {
             return Ok(());
         }
-        if let Some(Frame::Map { key, .. }) = frames.last_mut() {
-            *key = None;
-        }
         if !self.strict {
+            if let Some(Frame::Map { key, .. }) = frames.last_mut() {
+                *key = None;
+            }
             return self.skip();
         }
-        // Only building it shows whether a key is given twice.
+        // Only building it shows whether a key is given twice; its own one may be as well, so null stays in its place.
         let (before, keep) = (self.budget.clone(), self.keep.take());
         self.value()?;
         (*self.budget, self.keep) = (before, keep);
-        Ok(())
+        match frames.last_mut() {
+            Some(frame) => self.add(frame, Value::Null),
+            None => Ok(()),
+        }
     }
 
     /// Passes over the next value, having seen that it can be decoded.

@@ -197,7 +197,7 @@ impl<'k> Decoder<'k> {
 
     /// Leaves out values that are not wanted; they are read and checked all the same, and take no memory. `keep` is asked
     /// for each value of a map that is not inside a list, with the keys that lead to it. What it does not want may be
-    /// there nevertheless, in documents with anchors, tags or keys that are no text.
+    /// there nevertheless, in documents with anchors, tags or keys that are no text; where keys are read strictly, null is.
     pub fn filter(self, keep: Keep<'k>) -> Self {
         Self {
             keep: Some(keep),

@@ -140,6 +140,18 @@ fn ways_of_reading_agree(text: &[u8]) {
     }
 }
 
+/// Also a key whose values nobody wants is given once, where that counts.
+#[test]
+fn what_is_left_out_is_no_key_twice_either() {
+    for text in [
+        "b: 1\nb: 2",
+        "b: {}\nkind: a\nb: ~[",
+        "metadata: {}\nb: 1\n'b': 2",
+    ] {
+        ways_of_reading_agree(text.as_bytes());
+    }
+}
+
 #[test]
 fn values_are_handed_out_one_at_a_time() {
     let handed = |text: &str, bytes| {
