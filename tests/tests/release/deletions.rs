@@ -165,10 +165,7 @@ async fn a_definition_that_is_a_hook_is_not_deleted_by_its_policies() -> Result<
     world
         .deploy_with(&with("1"), DeployOptions::default())
         .await?;
-    let path = std::env::temp_dir().join(&world.namespace);
-    std::fs::write(&path, car(&world, 4))?;
-    world.kubectl(&["create", "--filename", &path.to_string_lossy()])?;
-    std::fs::remove_file(&path)?;
+    world.create(&car(&world, 4)).await?;
     let before = world.id(&beetle)?;
     world
         .deploy_with(&with("2"), DeployOptions::default())

@@ -501,10 +501,7 @@ async fn force_recreates_neither_definitions_nor_what_asks_to_be_kept() -> Resul
     let cars = format!("cars.{}", group(&world));
     let manifest = format!("---\n{}", definition(&world));
     world.deploy(&manifest).await?;
-    let path = std::env::temp_dir().join(&world.namespace);
-    std::fs::write(&path, car(&world, 4))?;
-    world.kubectl(&["create", "--filename", &path.to_string_lossy()])?;
-    std::fs::remove_file(&path)?;
+    world.create(&car(&world, 4)).await?;
     let before = world.uid_of(&format!("{cars}/beetle"))?;
     let scoped = manifest.replace("scope: Namespaced", "scope: Cluster");
     assert_ne!(scoped, manifest);

@@ -183,10 +183,7 @@ async fn a_dropped_definition_is_retained_while_its_kind_is_used() -> Result<()>
     world
         .deploy(&(definition(&world) + &config_map("a", "1")))
         .await?;
-    let path = std::env::temp_dir().join(&world.namespace);
-    std::fs::write(&path, car(&world, 4))?;
-    world.kubectl(&["create", "--filename", &path.to_string_lossy()])?;
-    std::fs::remove_file(&path)?;
+    world.create(&car(&world, 4)).await?;
     let mut template = Template::new(&config_map("a", "2"));
     let file = File::new("crds/cars.yaml", definition(&world).into_bytes());
     template.chart = Arc::new(Chart {

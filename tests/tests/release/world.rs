@@ -150,6 +150,20 @@ impl World {
             .transpose()?)
     }
 
+    /// Creates an object as somebody else would; where its kind was defined just now, as soon as it is served.
+    pub(crate) async fn create(&self, manifest: &str) -> Result<()> {
+        let path = std::env::temp_dir().join(&self.namespace);
+        std::fs::write(&path, manifest)?;
+        let patience = std::time::Duration::from_secs(300);
+        let created = testbed::wait::wait_until("the object to be created", patience, async || {
+            let create = ["create", "--filename", &path.to_string_lossy()];
+            self.kubectl(&create).map_err(|refused| refused.to_string())
+        });
+        created.await?;
+        std::fs::remove_file(&path)?;
+        Ok(())
+    }
+
     /// Runs kubectl as the all-powerful user.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         let kubeconfig = self.plane.kubeconfig(ADMIN)?;
