@@ -247,6 +247,15 @@ impl Decoder {
         items.collect()
     }
 
+    /// The entries of a map, whose type is `go_type`; nothing of one that is larger than what may still be made.
+    fn map<'v>(&mut self, value: &'v Value, go_type: &str) -> Option<&'v Map<String, Value>> {
+        let Value::Object(entries) = value else {
+            self.wrong_type(value, go_type);
+            return None;
+        };
+        self.make(weight(value)).then_some(entries)
+    }
+
     /// One field of a struct.
     pub(crate) fn field<T: Read>(&mut self, into: &mut T, value: &Value) {
         if !value.is_null() {
@@ -421,21 +430,13 @@ impl Read for BTreeMap<String, String> {
     }
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        match value {
-            Value::Object(_) if !decoder.make(weight(value)) => Self::new(),
-            Value::Object(entries) => entries
-                .iter()
-                .map(|(key, value)| {
-                    let mut text = String::new();
-                    decoder.field(&mut text, value);
-                    (key.clone(), text)
-                })
-                .collect(),
-            other => {
-                decoder.wrong_type(other, &Self::go_type());
-                Self::new()
-            }
-        }
+        let entries = decoder.map(value, &Self::go_type());
+        let text = |(key, value): (&String, &Value)| {
+            let mut text = String::new();
+            decoder.field(&mut text, value);
+            (key.clone(), text)
+        };
+        entries.into_iter().flatten().map(text).collect()
     }
 }
 
@@ -457,14 +458,10 @@ impl Read for Map<String, Value> {
     }
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        match value {
-            Value::Object(_) if !decoder.make(weight(value)) => Self::new(),
-            Value::Object(entries) => entries.clone(),
-            other => {
-                decoder.wrong_type(other, &Self::go_type());
-                Self::new()
-            }
-        }
+        decoder
+            .map(value, &Self::go_type())
+            .cloned()
+            .unwrap_or_default()
     }
 }
 

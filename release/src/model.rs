@@ -16,6 +16,40 @@ use serde_json::{Map, Value};
 /// the first one was cut off too.
 pub const BEFORE_REMOVAL_LABEL: &str = "fleetagent.cattle.io/status-before-removal";
 
+/// Words of Helm's, as a record holds them. One that Helm does not know is kept as it was found.
+macro_rules! helms_words {
+    ($name:ident { $($word:ident = $text:literal,)* }) => {
+        impl $name {
+            /// Helm's word for it.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$word => $text,)*
+                    Self::Other(word) => word,
+                }
+            }
+
+            fn is_unset(&self) -> bool {
+                self.as_str().is_empty()
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(word: &str) -> Self {
+                match word {
+                    $($text => Self::$word,)*
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+    };
+}
+
 /// One revision of a release. Empty fields are left out of its JSON, as Go's `omitempty` does.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Release {
@@ -154,23 +188,6 @@ pub enum Status {
 }
 
 impl Status {
-    /// Helm's word for it.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Unset => "",
-            Self::Unknown => "unknown",
-            Self::Deployed => "deployed",
-            Self::Uninstalled => "uninstalled",
-            Self::Superseded => "superseded",
-            Self::Failed => "failed",
-            Self::Uninstalling => "uninstalling",
-            Self::PendingInstall => "pending-install",
-            Self::PendingUpgrade => "pending-upgrade",
-            Self::PendingRollback => "pending-rollback",
-            Self::Other(word) => word,
-        }
-    }
-
     /// Whether an operation is under way, or was cut off.
     pub fn is_pending(&self) -> bool {
         matches!(
@@ -188,39 +205,24 @@ impl Status {
             status => Some(status.clone()),
         }
     }
-
-    fn is_unset(&self) -> bool {
-        self.as_str().is_empty()
-    }
 }
 
-impl From<&str> for Status {
-    fn from(word: &str) -> Self {
-        match word {
-            "" => Self::Unset,
-            "unknown" => Self::Unknown,
-            "deployed" => Self::Deployed,
-            "uninstalled" => Self::Uninstalled,
-            "superseded" => Self::Superseded,
-            "failed" => Self::Failed,
-            "uninstalling" => Self::Uninstalling,
-            "pending-install" => Self::PendingInstall,
-            "pending-upgrade" => Self::PendingUpgrade,
-            "pending-rollback" => Self::PendingRollback,
-            other => Self::Other(other.to_owned()),
-        }
-    }
-}
+helms_words!(Status {
+    Unset = "",
+    Unknown = "unknown",
+    Deployed = "deployed",
+    Uninstalled = "uninstalled",
+    Superseded = "superseded",
+    Failed = "failed",
+    Uninstalling = "uninstalling",
+    PendingInstall = "pending-install",
+    PendingUpgrade = "pending-upgrade",
+    PendingRollback = "pending-rollback",
+});
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl Serialize for Status {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -238,38 +240,11 @@ pub enum ApplyMethod {
     Other(String),
 }
 
-impl ApplyMethod {
-    /// Helm's word for it.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Unset => "",
-            Self::ClientSide => "csa",
-            Self::ServerSide => "ssa",
-            Self::Other(word) => word,
-        }
-    }
-
-    fn is_unset(&self) -> bool {
-        self.as_str().is_empty()
-    }
-}
-
-impl From<&str> for ApplyMethod {
-    fn from(word: &str) -> Self {
-        match word {
-            "" => Self::Unset,
-            "csa" => Self::ClientSide,
-            "ssa" => Self::ServerSide,
-            other => Self::Other(other.to_owned()),
-        }
-    }
-}
-
-impl Serialize for ApplyMethod {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
+helms_words!(ApplyMethod {
+    Unset = "",
+    ClientSide = "csa",
+    ServerSide = "ssa",
+});
 
 /// A document that is run at an event of the release instead of belonging to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

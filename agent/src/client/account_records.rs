@@ -94,6 +94,22 @@ impl AccountRecords {
             .contains(&self.account, &self.namespace)
     }
 
+    /// Reads as the account, and for it where it may not but may write.
+    async fn read<'a, T>(
+        &'a self,
+        read: impl Fn(&'a KubernetesDriver) -> BoxFuture<'a, Result<T, StorageError>>,
+    ) -> Result<T, StorageError> {
+        if self.is_read_for() {
+            return read(&self.read_for).await;
+        }
+        match read(&self.own).await {
+            Err(failed) if is_forbidden(&failed) && self.may_write().await => {
+                read(&self.read_for).await
+            }
+            result => result,
+        }
+    }
+
     /// Whether the account may create Secrets here, which is asked once; an API server that does not say so has refused.
     async fn may_write(&self) -> bool {
         let ask = async {
@@ -132,33 +148,11 @@ impl Driver for AccountRecords {
         &'a self,
         release: &'a str,
     ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
-        async move {
-            if self.is_read_for() {
-                return self.read_for.history(release).await;
-            }
-            match self.own.history(release).await {
-                Err(failed) if is_forbidden(&failed) && self.may_write().await => {
-                    self.read_for.history(release).await
-                }
-                result => result,
-            }
-        }
-        .boxed()
+        self.read(move |driver| driver.history(release)).boxed()
     }
 
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>> {
-        async move {
-            if self.is_read_for() {
-                return self.read_for.get(key).await;
-            }
-            match self.own.get(key).await {
-                Err(failed) if is_forbidden(&failed) && self.may_write().await => {
-                    self.read_for.get(key).await
-                }
-                result => result,
-            }
-        }
-        .boxed()
+        self.read(move |driver| driver.get(key)).boxed()
     }
 
     fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {

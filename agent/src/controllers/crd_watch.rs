@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::OptionFuture;
 use futures_util::stream::{self, BoxStream};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::queue::{Queue, ReconcileKind};
 use crate::client::identity::Identities;
@@ -139,12 +140,6 @@ impl CrdWatch {
         let mut retries = Retries::default();
         while !self.waiting.lock().is_empty() {
             let next = retries.next();
-            let until_retry = async {
-                match next {
-                    Some(retry) => tokio::time::sleep_until(retry).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 Some(event) = changes.next() => match event {
@@ -155,7 +150,7 @@ impl CrdWatch {
                         logging::debug!(error = PublicText::nothing_secret_in(&failed), "watching definitions");
                     }
                 },
-                () = until_retry => {
+                Some(()) = OptionFuture::from(next.map(sleep_until)) => {
                     retries.done(Instant::now());
                     self.identities.forget_discovery();
                     for bundle in &*self.waiting.lock() {

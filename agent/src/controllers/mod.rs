@@ -11,5 +11,6 @@ pub mod queue;
 pub mod received;
 pub mod signature_policy;
 pub mod source_hosts;
+pub mod source_watch;
 pub mod store;
 pub mod values_watch;

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::report::metrics::{Controller, Entries, Metrics, Outcome};
@@ -363,16 +364,10 @@ impl Queue {
                 }
                 schedule.next_due(free)
             };
-            let until_due = async {
-                match next {
-                    Some(due) => tokio::time::sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                () = until_due => {}
+                Some(()) = OptionFuture::from(next.map(sleep_until)) => {}
             }
         }
     }

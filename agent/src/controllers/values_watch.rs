@@ -5,25 +5,20 @@
 //! agent reads values when it deploys, and not again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::PartialObjectMeta;
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::queue::{Queue, ReconcileKind};
+use super::source_watch::{self, Seen};
 use crate::client::identity::DeploymentClient;
-use crate::client::watch::{self, Broken};
+use crate::client::listed::Metadata;
 use crate::report::metrics::Entries;
-use crate::report::public::PublicText;
 use crate::values::{Reference, ReferenceKind};
 
 /// So long lies between two looks at one source that changes all the time.
@@ -174,11 +169,11 @@ impl ValuesWatches {
             let namespace = key.1.1.clone();
             match key.1.0 {
                 ReferenceKind::ConfigMap => {
-                    let api = Api::<PartialObjectMeta<ConfigMap>>::namespaced(client, &namespace);
+                    let api = Api::<Metadata<ConfigMap>>::namespaced(client, &namespace);
                     shared.follow(api, &key, refresh).await;
                 }
                 ReferenceKind::Secret => {
-                    let api = Api::<PartialObjectMeta<Secret>>::namespaced(client, &namespace);
+                    let api = Api::<Metadata<Secret>>::namespaced(client, &namespace);
                     shared.follow(api, &key, refresh).await;
                 }
             }
@@ -249,40 +244,19 @@ impl State {
 
 impl Shared {
     /// Tells of each change of one object. Where its account may not watch, the bundles look again after a while.
-    async fn follow<K>(
-        &self,
-        api: Api<PartialObjectMeta<K>>,
-        key: &(String, Source),
-        refresh: Duration,
-    ) where
-        K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
-        PartialObjectMeta<K>: Resource<DynamicType = ()> + DeserializeOwned,
+    async fn follow<K>(&self, api: Api<Metadata<K>>, key: &(String, Source), refresh: Duration)
+    where
+        K: Resource<DynamicType = ()> + 'static,
     {
-        let name = &key.1.2;
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         loop {
-            let mut events = watch::watch(api.clone(), config.clone(), Broken::Relist);
-            let mut is_listed = false;
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(watcher::Event::Init) => is_listed = false,
-                    Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
-                        is_listed = true;
-                        let version = found.metadata.resource_version;
-                        self.seen(key, version.as_deref().unwrap_or_default());
-                    }
-                    Ok(watcher::Event::InitDone) if is_listed => {}
-                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => self.seen(key, ""),
-                    Err(failed) => {
-                        let is_forbidden = watch::is_forbidden(&failed);
-                        let error = PublicText::nothing_secret_in(&failed);
-                        logging::debug!(name, error, "a source of values");
-                        if is_forbidden {
-                            break;
-                        }
-                    }
+            source_watch::follow(api.clone(), &key.1.2, |found| match found {
+                Seen::There(found) => {
+                    self.seen(key, found.resource_version.as_deref().unwrap_or_default());
                 }
-            }
+                Seen::Gone => self.seen(key, ""),
+                Seen::Forbidden => {}
+            })
+            .await;
             tokio::time::sleep(refresh).await;
             let bundles = self
                 .state

@@ -63,20 +63,7 @@ mod tests {
     use crate::client::requests::Clients;
     use crate::client::scripted;
     use crate::ledger::Ledger;
-
-    fn key(name: &str) -> ReleaseKey {
-        ReleaseKey {
-            namespace: "apps".to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    fn entry(bundle: &str) -> LedgerEntry {
-        LedgerEntry {
-            bundle: bundle.to_owned(),
-            ..LedgerEntry::default()
-        }
-    }
+    use crate::ledger::fixtures::{entry, key};
 
     fn entries(of: &[(&str, &str)]) -> BTreeMap<ReleaseKey, LedgerEntry> {
         let of = of.iter().map(|(name, bundle)| (key(name), entry(bundle)));

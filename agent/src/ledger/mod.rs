@@ -6,6 +6,8 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
+#[cfg(test)]
+mod fixtures;
 mod in_doubt;
 mod notes;
 mod postponed;
@@ -800,15 +802,9 @@ mod tests {
     use http::{Method, Request};
     use kube::client::Body;
 
+    use super::fixtures::key;
     use super::*;
     use crate::client::scripted;
-
-    fn key(name: &str) -> ReleaseKey {
-        ReleaseKey {
-            namespace: "apps".to_owned(),
-            name: name.to_owned(),
-        }
-    }
 
     /// What depends on an entry, as a copy does that goes with its bundle, is told that there is none.
     #[tokio::test]

@@ -595,6 +595,7 @@ impl LedgerState {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::{entry, key};
     use super::super::notes::{MAX_HISTORY, MAX_REVISIONS};
     use super::*;
     use rstest::rstest;
@@ -694,20 +695,6 @@ mod tests {
             name: name.into(),
         };
         assert_eq!(key.is_storable(), expected);
-    }
-
-    fn key(name: &str) -> ReleaseKey {
-        ReleaseKey {
-            namespace: "apps".into(),
-            name: name.into(),
-        }
-    }
-
-    fn entry(bundle: &str) -> LedgerEntry {
-        LedgerEntry {
-            bundle: bundle.into(),
-            ..LedgerEntry::default()
-        }
     }
 
     fn upstream(version: u64) -> UpstreamState {

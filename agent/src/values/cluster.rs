@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::from::merge;
 use super::inline::Values;
+use chart::values::merge_maps;
 
 /// Labels and annotations of machinery; templates do not see them.
 const HIDDEN_PREFIX: &str = "kubectl.kubernetes.io/";
@@ -142,7 +142,7 @@ impl ClusterFacts {
         }
         self.labels.extend(other.labels);
         self.annotations.extend(other.annotations);
-        merge(&mut self.template_values, other.template_values);
+        merge_maps(&mut self.template_values, other.template_values);
         self
     }
 

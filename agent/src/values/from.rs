@@ -4,7 +4,6 @@
 
 use golib::budget::{Budget, MAX_DEPTH};
 use golib::yaml;
-use serde_json::Value;
 
 use super::inline::Values;
 use crate::api::{BundleDeploymentOptions, KeySelector};
@@ -133,30 +132,11 @@ pub fn parse(
         })
 }
 
-/// Puts `over` on top: maps are merged, everything else is replaced, also by null.
-pub fn merge(values: &mut Values, over: Values) {
-    for (key, value) in over {
-        match (values.get_mut(&key), value) {
-            (Some(Value::Object(below)), Value::Object(over)) => merge(below, over),
-            (_, value) => {
-                values.insert(key, value);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn values(value: Value) -> Values {
-        match value {
-            Value::Object(values) => values,
-            _ => Values::new(),
-        }
-    }
 
     #[test]
     fn references_are_in_order_and_name_the_copies_that_are_read() {
@@ -187,19 +167,6 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_merged_and_all_else_is_replaced() {
-        let mut below = values(json!({"m": {"a": 1, "b": {"c": 1}}, "s": 1, "n": {"x": 1}}));
-        merge(
-            &mut below,
-            values(json!({"m": {"b": {"d": 2}}, "s": {"now": "map"}, "n": null})),
-        );
-        assert_eq!(
-            Value::Object(below),
-            json!({"m": {"a": 1, "b": {"c": 1, "d": 2}}, "s": {"now": "map"}, "n": null})
-        );
-    }
-
-    #[test]
     fn a_key_that_holds_no_values_is_an_error() {
         let reference = Reference {
             kind: ReferenceKind::Secret,
@@ -217,7 +184,7 @@ mod tests {
         assert!(text(Some(b"[1]")).starts_with("secret ns/s key k: "));
         assert!(parse(Some(b"# nothing\n")).unwrap().is_empty());
         let first = parse(Some(b"a: 1\n---\nb: 2\n")).unwrap();
-        assert_eq!(Value::Object(first), json!({"a": 1.0}));
+        assert_eq!(serde_json::Value::Object(first), json!({"a": 1.0}));
     }
 
     #[test]

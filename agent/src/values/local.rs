@@ -9,8 +9,8 @@ use std::str::FromStr;
 use serde_json::{Value, json};
 
 use super::cluster::ClusterFacts;
-use super::from::merge;
 use super::inline::Values;
+use chart::values::merge_maps;
 
 /// Something that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +117,7 @@ impl LocalState {
         }
         if let Some(cluster) = self.cluster {
             let shown = json!({"Cluster": golib::json::floats(cluster)});
-            merge(&mut values, shown.as_object().cloned().unwrap_or_default());
+            merge_maps(&mut values, shown.as_object().cloned().unwrap_or_default());
         }
         ClusterFacts {
             template_values: values,

@@ -1,7 +1,7 @@
 //! The values a bundle is deployed with: where they come from, and how `${ }` in them is filled in.
 //!
 //! Everything here is pure: objects go in as they were read. Stored values are checked against their
-//! hash ([`stored`]), `valuesFrom` entries are merged on top ([`references`], [`parse`], [`merge`]),
+//! hash ([`stored`]), `valuesFrom` entries are merged on top ([`references`], [`parse`], [`merge_maps`](chart::values::merge_maps)),
 //! and inline values are templated with the facts of the cluster ([`preprocess`]). Mirrors
 //! `pkg/helmvalues`, `getValues` (`internal/helmdeployer/install.go`) and `preprocessHelmValues`
 //! (`internal/cmd/controller/target/builder.go`).
@@ -22,7 +22,7 @@ use crate::api::{BundleDeployment, HelmOptions};
 
 pub use cluster::{ClusterFacts, FactsError};
 pub use coordinates::{coordinates, has_templates};
-pub use from::{Reference, ReferenceKind, ValuesFromError, budget, merge, parse, references};
+pub use from::{Reference, ReferenceKind, ValuesFromError, budget, parse, references};
 pub use gathered::{AGENT_MAP, Answer, Gathered, LOCAL_FACTS_KEY, Source, facts_of};
 pub use inline::{Values, inline};
 pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};

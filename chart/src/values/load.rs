@@ -57,32 +57,26 @@ pub(crate) fn load_values_within(
         let read = Value::Object(read.map_err(LoadValuesError::Document)?);
         let read = bounded(read).map_err(LoadValuesError::TooDeep)?;
         if let Value::Object(read) = read {
-            merge_into(&mut values, read);
+            merge_maps(&mut values, read);
         }
     }
     Ok(Value::Object(values))
 }
 
-/// `over` merged over `base`: tables merge, everything else is replaced.
+/// `over` merged over `base`: maps merge, everything else is replaced, also by null.
 ///
 /// ```
-/// use serde_json::json;
+/// use serde_json::{Map, Value, from_str};
 ///
-/// let mut base = json!({"a": {"x": 1, "y": 2}, "list": [1, 2]});
-/// chart::values::merge_maps(&mut base, json!({"a": {"y": 3}, "list": [9]}));
-/// assert_eq!(base, json!({"a": {"x": 1, "y": 3}, "list": [9]}));
+/// let mut base: Map<String, Value> = from_str(r#"{"a": {"x": 1, "y": 2}, "list": [1, 2]}"#)?;
+/// chart::values::merge_maps(&mut base, from_str(r#"{"a": {"y": 3}, "list": null}"#)?);
+/// assert_eq!(Value::Object(base).to_string(), r#"{"a":{"x":1,"y":3},"list":null}"#);
+/// # Ok::<(), serde_json::Error>(())
 /// ```
-pub fn merge_maps(base: &mut Value, over: Value) {
-    match (base, over) {
-        (Value::Object(base), Value::Object(over)) => merge_into(base, over),
-        (base, over) => *base = over,
-    }
-}
-
-fn merge_into(base: &mut Map<String, Value>, over: Map<String, Value>) {
+pub fn merge_maps(base: &mut Map<String, Value>, over: Map<String, Value>) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
-            (Some(Value::Object(base)), Value::Object(value)) => merge_into(base, value),
+            (Some(Value::Object(base)), Value::Object(value)) => merge_maps(base, value),
             (_, value) => {
                 base.insert(key, value);
             }
@@ -92,9 +86,22 @@ fn merge_into(base: &mut Map<String, Value>, over: Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use super::load_values;
+    use serde_json::{Value, json};
+
+    use super::{load_values, merge_maps};
     use crate::chart::Chart;
     use crate::values::coalesce_values;
+
+    #[test]
+    fn maps_are_merged_and_all_else_is_replaced() {
+        let mut base = json!({"m": {"a": 1, "b": {"c": 1}}, "s": 1, "n": {"x": 1}});
+        let over = json!({"m": {"b": {"d": 2}}, "s": {"now": "map"}, "n": null});
+        if let (Value::Object(base), Value::Object(over)) = (&mut base, over) {
+            merge_maps(base, over);
+        }
+        let merged = json!({"m": {"a": 1, "b": {"c": 1, "d": 2}}, "s": {"now": "map"}, "n": null});
+        assert_eq!(base, merged);
+    }
 
     #[test]
     fn deep_values_do_not_exhaust_a_small_stack() {

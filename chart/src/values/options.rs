@@ -60,6 +60,12 @@ pub enum OptionsError {
     },
 }
 
+fn merge(base: &mut Value, over: Value) {
+    if let Value::Object(over) = over {
+        merge_maps(table(base), over);
+    }
+}
+
 impl ValueOptions {
     /// Merges everything into one table. `read` returns a file's content, or the error to show.
     ///
@@ -96,7 +102,7 @@ impl ValueOptions {
                     file: file.clone(),
                     source,
                 })?;
-            merge_maps(&mut base, values);
+            merge(&mut base, values);
         }
         for text in &self.json_values {
             let trimmed = text.trim();
@@ -105,7 +111,7 @@ impl ValueOptions {
                     .ok()
                     .and_then(|object| bounded(object).ok())
                     .ok_or_else(|| OptionsError::JsonObject(text.clone()))?;
-                merge_maps(&mut base, json::floats(object));
+                merge(&mut base, json::floats(object));
             } else {
                 strvals::parse_json(text, table(&mut base))
                     .map_err(|_| OptionsError::Json(text.clone()))?;

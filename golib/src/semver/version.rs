@@ -163,25 +163,24 @@ impl Version {
     /// The version without its pre-release and metadata, as Go's `IncPatch` and its siblings
     /// build theirs: the original keeps a leading `v`.
     fn with_numbers(&self, major: u64, minor: u64, patch: u64) -> Self {
-        let mut next = Self {
+        self.renamed(Self {
             major,
             minor,
             patch,
             prerelease: String::new(),
             metadata: String::new(),
             original: String::new(),
-        };
-        next.rename(self);
-        next
+        })
     }
 
-    fn rename(&mut self, from: &Self) {
-        let prefix = if from.original.starts_with('v') {
+    fn renamed(&self, mut next: Self) -> Self {
+        let prefix = if self.original.starts_with('v') {
             "v"
         } else {
             ""
         };
-        self.original = format!("{prefix}{self}");
+        next.original = format!("{prefix}{next}");
+        next
     }
 
     /// The next patch version: a pre-release becomes its release, anything else counts up.
@@ -213,12 +212,11 @@ impl Version {
         if !prerelease.is_empty() {
             validate_prerelease(prerelease)?;
         }
-        let mut next = Self {
-            prerelease: prerelease.to_owned(),
+        let prerelease = prerelease.to_owned();
+        Ok(self.renamed(Self {
+            prerelease,
             ..self.clone()
-        };
-        next.rename(self);
-        Ok(next)
+        }))
     }
 
     /// The same version with other build metadata (empty: none).
@@ -229,12 +227,11 @@ impl Version {
         if !metadata.is_empty() {
             validate_metadata(metadata)?;
         }
-        let mut next = Self {
-            metadata: metadata.to_owned(),
+        let metadata = metadata.to_owned();
+        Ok(self.renamed(Self {
+            metadata,
             ..self.clone()
-        };
-        next.rename(self);
-        Ok(next)
+        }))
     }
 }
 

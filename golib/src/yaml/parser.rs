@@ -374,7 +374,7 @@ impl<'a> Parser<'a> {
         Ok((event, start))
     }
 
-    fn expected(&mut self, text: &'static str) -> Result<(Event<'a>, Mark), Problem> {
+    fn expected<T>(&mut self, text: &'static str) -> Result<T, Problem> {
         let mark = self.scanner.peek()?.start;
         Err(Problem::parser(text, self.marks.pop(), mark))
     }
@@ -454,14 +454,29 @@ impl<'a> Parser<'a> {
         self.node(Place::BlockOrIndentless)
     }
 
-    fn flow_sequence_entry(&mut self, first: bool) -> Result<(Event<'a>, Mark), Problem> {
+    /// Goes over what opens a collection in flow style, or over the comma before each entry but the first.
+    fn open_flow_entry(
+        &mut self,
+        first: bool,
+        end: &Kind<'_>,
+        otherwise: &'static str,
+    ) -> Result<(), Problem> {
         self.open_collection(first)?;
-        if !first && !self.is_next(|kind| matches!(kind, Kind::FlowSequenceEnd))? {
+        if !first && self.scanner.peek()?.kind != *end {
             if !self.is_next(|kind| matches!(kind, Kind::FlowEntry))? {
-                return self.expected("did not find expected ',' or ']'");
+                return self.expected(otherwise);
             }
             self.scanner.next()?;
         }
+        Ok(())
+    }
+
+    fn flow_sequence_entry(&mut self, first: bool) -> Result<(Event<'a>, Mark), Problem> {
+        self.open_flow_entry(
+            first,
+            &Kind::FlowSequenceEnd,
+            "did not find expected ',' or ']'",
+        )?;
         match self.scanner.peek()?.kind {
             Kind::FlowSequenceEnd => self.close_collection(Event::SequenceEnd),
             Kind::Key => {
@@ -507,13 +522,11 @@ impl<'a> Parser<'a> {
     }
 
     fn flow_mapping_key(&mut self, first: bool) -> Result<(Event<'a>, Mark), Problem> {
-        self.open_collection(first)?;
-        if !first && !self.is_next(|kind| matches!(kind, Kind::FlowMappingEnd))? {
-            if !self.is_next(|kind| matches!(kind, Kind::FlowEntry))? {
-                return self.expected("did not find expected ',' or '}'");
-            }
-            self.scanner.next()?;
-        }
+        self.open_flow_entry(
+            first,
+            &Kind::FlowMappingEnd,
+            "did not find expected ',' or '}'",
+        )?;
         match self.scanner.peek()?.kind {
             Kind::FlowMappingEnd => self.close_collection(Event::MappingEnd),
             Kind::Key => {

@@ -292,27 +292,32 @@ impl<'a> Scanner<'a> {
         self.fetch_indicator(kind, 1)
     }
 
-    fn fetch_block_entry(&mut self) -> Result<(), Problem> {
-        if self.flow_level == 0 {
-            if !self.simple_key_allowed {
-                let text = "block sequence entries are not allowed in this context";
-                return Err(self.problem(text, self.mark));
-            }
-            self.roll_indent(self.column(), None, Kind::BlockSequenceStart, self.mark)?;
+    /// A block begins in this column, where one may.
+    fn begin_block(&mut self, start: Kind<'a>, otherwise: &'static str) -> Result<(), Problem> {
+        if self.flow_level > 0 {
+            return Ok(());
         }
+        if !self.simple_key_allowed {
+            return Err(self.problem(otherwise, self.mark));
+        }
+        self.roll_indent(self.column(), None, start, self.mark)
+    }
+
+    fn fetch_block_entry(&mut self) -> Result<(), Problem> {
+        self.begin_block(
+            Kind::BlockSequenceStart,
+            "block sequence entries are not allowed in this context",
+        )?;
         self.remove_simple_key()?;
         self.simple_key_allowed = true;
         self.fetch_indicator(Kind::BlockEntry, 1)
     }
 
     fn fetch_key(&mut self) -> Result<(), Problem> {
-        if self.flow_level == 0 {
-            if !self.simple_key_allowed {
-                let text = "mapping keys are not allowed in this context";
-                return Err(self.problem(text, self.mark));
-            }
-            self.roll_indent(self.column(), None, Kind::BlockMappingStart, self.mark)?;
-        }
+        self.begin_block(
+            Kind::BlockMappingStart,
+            "mapping keys are not allowed in this context",
+        )?;
         self.remove_simple_key()?;
         self.simple_key_allowed = self.flow_level == 0;
         self.fetch_indicator(Kind::Key, 1)
@@ -334,13 +339,10 @@ impl<'a> Scanner<'a> {
             self.forget_key(key.token_number);
             self.simple_key_allowed = false;
         } else {
-            if self.flow_level == 0 {
-                if !self.simple_key_allowed {
-                    let text = "mapping values are not allowed in this context";
-                    return Err(self.problem(text, self.mark));
-                }
-                self.roll_indent(self.column(), None, Kind::BlockMappingStart, self.mark)?;
-            }
+            self.begin_block(
+                Kind::BlockMappingStart,
+                "mapping values are not allowed in this context",
+            )?;
             self.simple_key_allowed = self.flow_level == 0;
         }
         self.fetch_indicator(Kind::Value, 1)

@@ -1,5 +1,6 @@
 //! Reading the files the command is given.
 
+use chart::values::merge_maps;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -70,7 +71,7 @@ impl Input {
         if let Value::Object(given) = args.values.merge().map_err(|error| error.to_string())? {
             input.command_line = values::inline(Some(&given));
             let merged = input.helm.values.get_or_insert_default();
-            values::merge(merged, given);
+            merge_maps(merged, given);
         }
         input.name_chart(args)?;
         Ok(input)

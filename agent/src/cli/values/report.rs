@@ -1,5 +1,6 @@
 //! What the command shows: the values before and after, and one entry per value.
 
+use chart::values::merge_maps;
 use std::fmt::Write as _;
 
 use chart::Chart;
@@ -7,7 +8,7 @@ use golib::{json, yaml};
 use serde_json::{Map, Value, json};
 
 use super::input::Input;
-use crate::values::{self, Values};
+use crate::values::Values;
 
 /// One value: a scalar, a list, or an empty map.
 #[derive(Debug, PartialEq)]
@@ -69,7 +70,7 @@ impl Report {
 
     /// Merges values over the others.
     pub(super) fn overlay(&mut self, name: &str, over: &Values) {
-        values::merge(&mut self.after, over.clone());
+        merge_maps(&mut self.after, over.clone());
         let mut entries = Vec::new();
         leaves(&self.after, &mut Vec::new(), &mut |path, value| {
             let path_text = shown(path);

@@ -1,6 +1,7 @@
 //! Reading the values of a bundle: its Secret upstream, the ConfigMaps and Secrets it names on this
 //! cluster, and facts about the cluster. What is made of them is decided in [`crate::values`].
 
+use chart::values::merge_maps;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,7 +198,7 @@ impl ValuesReader {
                     secrets.add_content(content.as_deref().unwrap_or_default());
                     InputError::Failed(secrets.told(&failed))
                 });
-                values::merge(&mut merged, over?);
+                merge_maps(&mut merged, over?);
             }
             Ok::<_, InputError>(merged)
         };

@@ -2,9 +2,12 @@
 //! Secret, this cluster itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::Api;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 
 use super::local;
 use crate::client::identity::AgentClient;
@@ -136,32 +139,41 @@ impl FactsReader {
     }
 
     async fn config_map(&self, namespace: &str, name: &str) -> Result<(String, Data), ReadError> {
-        let maps = Api::<ConfigMap>::namespaced(self.agent.client(), namespace);
-        let what = format!("ConfigMap {namespace}/{name}");
-        let found = match answered(maps.get_opt(name).await) {
-            Ok(found) => found,
-            Err(source) => return Err(ReadError::Read { what, source }),
-        };
-        let bytes = |map: ConfigMap| {
+        let data = |map: ConfigMap| {
             let data = map.data.unwrap_or_default().into_iter();
             data.map(|(key, text)| (key, text.into_bytes())).collect()
         };
-        Ok((what, found.map(bytes)))
+        self.data(namespace, name, data).await
     }
 
     async fn site_secret(&self) -> Result<(String, Data), ReadError> {
         let SiteRef { namespace, name } = &self.site;
-        let secrets = Api::<Secret>::namespaced(self.agent.client(), namespace);
-        let what = format!("Secret {namespace}/{name}");
-        let found = match answered(secrets.get_opt(name).await) {
-            Ok(found) => found,
-            Err(source) => return Err(ReadError::Read { what, source }),
-        };
-        let bytes = |secret: Secret| {
+        let data = |secret: Secret| {
             let data = secret.data.unwrap_or_default().into_iter();
             data.map(|(key, content)| (key, content.0)).collect()
         };
-        Ok((what, found.map(bytes)))
+        self.data(namespace, name, data).await
+    }
+
+    /// What an object in the agent's cluster is called, and what `data` takes out of it.
+    async fn data<K>(
+        &self,
+        namespace: &str,
+        name: &str,
+        data: impl FnOnce(K) -> BTreeMap<String, Vec<u8>>,
+    ) -> Result<(String, Data), ReadError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let what = format!("{} {namespace}/{name}", K::kind(&()));
+        let objects = Api::<K>::namespaced(self.agent.client(), namespace);
+        match answered(objects.get_opt(name).await) {
+            Ok(found) => Ok((what, found.map(data))),
+            Err(source) => Err(ReadError::Read { what, source }),
+        }
     }
 }
 

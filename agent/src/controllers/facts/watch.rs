@@ -1,34 +1,14 @@
 //! One metadata watch per source, each of one object by its name.
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
-use kube::runtime::watcher;
 use kube::{Api, Resource};
 
 use super::{Facts, HOLD_ANNOTATION};
 use crate::api::Cluster;
 use crate::client::listed::Metadata;
-use crate::client::watch::{self, Broken};
-use crate::report::public::PublicText;
+use crate::controllers::source_watch::{self, Seen};
 use crate::values::AGENT_MAP;
-
-/// What is seen of an object.
-#[derive(Clone, Copy)]
-enum Seen<'o> {
-    There(&'o ObjectMeta),
-    Gone,
-    Forbidden,
-}
-
-impl<'o> Seen<'o> {
-    fn metadata(self) -> Option<&'o ObjectMeta> {
-        match self {
-            Self::There(metadata) => Some(metadata),
-            Self::Gone | Self::Forbidden => None,
-        }
-    }
-}
 
 impl Facts {
     /// The Cluster upstream. Its status changes with every heartbeat and is no fact.
@@ -97,37 +77,8 @@ impl Facts {
     where
         K: Resource<DynamicType = ()> + 'static,
     {
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         loop {
-            let mut events = watch::watch(api.clone(), config.clone(), Broken::Relist);
-            let mut listed = false;
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(watcher::Event::Init) => listed = false,
-                    Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
-                        listed = true;
-                        changed(Seen::There(&found.metadata));
-                    }
-                    Ok(watcher::Event::InitDone) if listed => {}
-                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => changed(Seen::Gone),
-                    Err(failed) if watch::is_forbidden(&failed) => {
-                        logging::debug!(
-                            name,
-                            error = PublicText::nothing_secret_in(&failed),
-                            "a source of facts"
-                        );
-                        changed(Seen::Forbidden);
-                        break;
-                    }
-                    Err(failed) => {
-                        logging::debug!(
-                            name,
-                            error = PublicText::nothing_secret_in(&failed),
-                            "a source of facts"
-                        );
-                    }
-                }
-            }
+            source_watch::follow(api.clone(), name, &mut changed).await;
             tokio::time::sleep(self.refresh).await;
         }
     }

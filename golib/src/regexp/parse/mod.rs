@@ -107,29 +107,19 @@ pub(super) fn parse(pattern: &[u8]) -> Result<Parsed, Error> {
                 parser.close()?;
                 rest = &rest[1..];
             }
-            b'^' => {
-                let text = if parser.flags.multi_line {
-                    "(?m:^)"
-                } else {
-                    r"\A"
-                };
-                parser.push(text.to_owned())?;
-                rest = &rest[1..];
-            }
-            b'$' => {
-                let text = if parser.flags.multi_line {
-                    "(?m:$)"
-                } else {
-                    r"\z"
-                };
-                parser.push(text.to_owned())?;
-                rest = &rest[1..];
-            }
-            b'.' => {
-                let text = if parser.flags.dot_newline {
-                    "(?s:.)"
-                } else {
-                    "."
+            b'^' | b'$' | b'.' => {
+                let Flags {
+                    multi_line,
+                    dot_newline,
+                    ..
+                } = parser.flags;
+                let text = match byte {
+                    b'^' if multi_line => "(?m:^)",
+                    b'^' => r"\A",
+                    b'$' if multi_line => "(?m:$)",
+                    b'$' => r"\z",
+                    _ if dot_newline => "(?s:.)",
+                    _ => ".",
                 };
                 parser.push(text.to_owned())?;
                 rest = &rest[1..];

@@ -113,17 +113,8 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::labelled;
     use super::*;
-
-    fn labelled(pairs: &[(&str, &str)]) -> ObjectMeta {
-        let labels = pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        ObjectMeta {
-            labels: Some(labels.collect()),
-            ..Default::default()
-        }
-    }
 
     const FIRST: &str = "fleet.cattle.io/bundledeployment";
     const CLAIM_OF_B: &str = "bundledeployment.fleet.cattle.io/b";

@@ -5,6 +5,8 @@
 //! away. That a copy changed stands on the copy too, for each of these bundles, until its release was deployed after the change.
 
 mod claims;
+#[cfg(test)]
+mod fixtures;
 mod kinds;
 mod proven;
 

@@ -109,20 +109,11 @@ fn release_of(metadata: &ObjectMeta) -> Option<Owner> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::labelled;
     use super::*;
     use rstest::rstest;
 
     const FIRST: &str = "fleet.cattle.io/bundledeployment";
-
-    fn labelled(pairs: &[(&str, &str)]) -> ObjectMeta {
-        let labels = pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        ObjectMeta {
-            labels: Some(labels.collect()),
-            ..Default::default()
-        }
-    }
 
     #[rstest]
     #[case::unmarked(&[], &[], false)]
