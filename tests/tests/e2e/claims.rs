@@ -5,14 +5,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    conditions, deletions, deploy, deploy_own, hasty, present, release_hold, target, untouched,
-    wait_held,
+    conditions, deletions, deploy, in_haste, present, release_hold, target, untouched, wait_held,
+    with_own_bundle,
 };
 
 /// What two times that are told by the second differ by at least.
@@ -61,9 +60,7 @@ async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Result<()> {
 /// The one that has it comes last in every list.
 #[tokio::test]
 async fn a_release_named_by_two_bundles_stays_with_the_first() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     agent.apply(&claim(&agent, "zeta", "one")).await?;
     let before = agent.wait_ready("zeta").await?;
     let (uid, _) = common(&agent).await?;
@@ -145,9 +142,7 @@ async fn a_release_named_by_two_bundles_stays_with_the_first() -> Result<()> {
 /// Both at once, and the one that loses goes: nothing of the other's goes with it.
 #[tokio::test]
 async fn deleting_a_refused_bundle_removes_nothing() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let (left, right) = (claim(&agent, "left", "l"), claim(&agent, "right", "r"));
     tokio::try_join!(agent.apply(&left), agent.apply(&right))?;
     let is_refused = |bundle: &Value| conditions(bundle).contains("/shared belongs to bundle ");
@@ -188,8 +183,7 @@ async fn deleting_a_refused_bundle_removes_nothing() -> Result<()> {
 /// That the one that has it is not listed proves nothing, and is no reason to take it either: its objects would go.
 #[tokio::test]
 async fn a_release_whose_removal_is_held_is_not_taken_over() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     agent.apply(&claim(&agent, "zeta", "one")).await?;
     agent.wait_ready("zeta").await?;
     let (uid, _) = common(&agent).await?;
@@ -217,8 +211,7 @@ async fn a_release_whose_removal_is_held_is_not_taken_over() -> Result<()> {
 #[tokio::test]
 async fn a_release_that_was_taken_is_not_taken_back_while_its_owner_fails_or_is_missed()
 -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     agent.apply(&claim(&agent, "zeta", "one")).await?;
     agent.wait_ready("zeta").await?;
     let taker = claim(&agent, "alpha", "two").helm("takeOwnership", json!(true));

@@ -14,7 +14,7 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    app, deploy, deploy_own, gone, hasty, present, release_hold, start, untouched, wait_held,
+    app, deploy, deploy_own, gone, in_haste, present, release_hold, start, untouched, wait_held,
 };
 
 async fn delete_at_once(agent: &TestAgent<'_>, names: &[String]) -> Result<()> {
@@ -27,8 +27,7 @@ async fn delete_at_once(agent: &TestAgent<'_>, names: &[String]) -> Result<()> {
 /// The brake is for what goes at once: what it holds already is no reason to hold the next one.
 #[tokio::test]
 async fn what_is_held_does_not_count_against_later_deletions() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let agent = in_haste().await?;
     let apps = deploy(&agent, "app", 10).await?;
     delete_at_once(&agent, &apps[..4]).await?;
     wait_held(&agent, 4).await?;
@@ -58,8 +57,7 @@ async fn is_permission_there(agent: &TestAgent<'_>) -> Result<bool> {
 /// Bundles that were held come back by themselves after somebody let them go: that was not meant for the next ones.
 #[tokio::test]
 async fn a_permission_is_for_what_was_held_when_it_was_given() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     let apps = deploy(&agent, "app", 6).await?;
     agent.process()?.kill();
     for app in &apps[..2] {
@@ -108,8 +106,7 @@ async fn a_permission_is_for_what_was_held_when_it_was_given() -> Result<()> {
 /// One removal keeps failing: the permission stays with it and is not there for others.
 #[tokio::test]
 async fn a_permission_for_a_removal_that_fails_is_not_for_others() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     let apps = deploy(&agent, "app", 3).await?;
     agent.process()?.kill();
     agent.delete(&apps[0]).await?;
@@ -216,8 +213,7 @@ async fn a_cached_object_does_not_say_that_a_lost_bundle_is_back() -> Result<()>
 /// What is held costs one look now and then, however many there are.
 #[tokio::test]
 async fn what_is_held_is_looked_at_together() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     let apps = deploy(&agent, "app", 8).await?;
     agent.process()?.kill();
     for app in &apps {

@@ -14,12 +14,11 @@ use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
 use crate::scene::{
-    app, behind_faults, deploy, figure, haste, hasty, limit, target, wait_event, widgets,
+    app, behind_faults, deploy, figure, haste, in_haste, limit, target, wait_event, widgets,
 };
 
 async fn hurried() -> Result<TestAgent<'static>> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let agent = in_haste().await?;
     Ok(agent)
 }
 

@@ -3,22 +3,19 @@
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
-use crate::scene::{deploy_own, hasty, target};
+use crate::scene::{target, with_own_bundle};
 
 const TENANT: &str = "tenant";
 
 /// A site with an account that may do everything in its own namespace and nothing elsewhere, and a namespace of somebody else
 /// with a Secret and a ConfigMap in it.
 async fn tenancy() -> Result<(TestAgent<'static>, String, String)> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let (own, foreign) = (target(&agent), format!("{}-foreign", agent.id));
     for name in [&own, &foreign] {
         let namespace =

@@ -4,20 +4,18 @@
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
-use testbed::bed::{Bed, unique};
+use testbed::bed::unique;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    app, deletions, deploy, deploy_own, gone, hasty, present, target, wait_event, widgets,
+    app, deletions, deploy, gone, present, target, wait_event, widgets, with_own_bundle,
 };
 
 async fn hurried() -> Result<TestAgent<'static>> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     Ok(agent)
 }
 

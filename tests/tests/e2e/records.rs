@@ -11,7 +11,7 @@ use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
-use crate::scene::{hasty, target, wait_event};
+use crate::scene::{hasty, in_haste, target, wait_event};
 
 fn map(name: &str) -> String {
     format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n")
@@ -49,8 +49,7 @@ async fn wait_revision(agent: &TestAgent<'_>, name: &str, revision: i64) -> Resu
 /// A tenant adds an object to a release's record: what was changed is put right by the chart, not by the record.
 #[tokio::test]
 async fn drift_is_not_corrected_from_a_record_that_a_tenant_changed() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let agent = in_haste().await?;
     agent.apply(&kept(&agent, "kept")).await?;
     agent.wait_ready("kept").await?;
     let records = records(&agent).await?;
@@ -107,8 +106,7 @@ async fn a_deleted_record_is_written_again() -> Result<()> {
 /// Another agent upgraded a release while ours was away, and said so upstream, where no tenant can: nothing is deployed anew.
 #[tokio::test]
 async fn a_revision_reported_by_another_agent_is_adopted() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     agent.apply(&kept(&agent, "kept")).await?;
     agent.wait_ready("kept").await?;
     agent.process()?.kill();
@@ -145,8 +143,7 @@ async fn a_revision_reported_by_another_agent_is_adopted() -> Result<()> {
 /// A ledger from before records were known by digest: they are believed once, and nothing is deployed anew.
 #[tokio::test]
 async fn records_older_than_the_ledger_are_adopted_once() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     agent.apply(&kept(&agent, "kept")).await?;
     agent.wait_ready("kept").await?;
     let before = entry(&agent, "kept").await?;

@@ -4,27 +4,23 @@ use agent::ledger::LEDGER_NAME;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use release::storage::{Deletable, KubernetesDriver, RecordKind, StoredRevision};
-use release::{Cluster, Storage};
+use release::storage::{Deletable, StoredRevision};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
-use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
-use crate::scene::{
-    HASTE, app, conditions, deploy, deploy_own, gone, hasty, present, start, target, wait_event,
-    wait_report,
+use crate::release_scene::{
+    claim, entry, gone_entry, helm, let_removals_pass, map, records, uid, wait_entry,
 };
-
-/// A ConfigMap as a file of a bundle.
-fn map(name: &str) -> String {
-    format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n")
-}
+use crate::scene::{
+    HASTE, app, conditions, deploy, deploy_own, gone, in_haste, present, start, target, wait_event,
+    wait_report, with_own_bundle,
+};
 
 /// Objects of which the API server refuses one, after it took the others.
 fn with_refused(name: &str) -> Vec<(String, Vec<u8>)> {
@@ -33,13 +29,6 @@ fn with_refused(name: &str) -> Vec<(String, Vec<u8>)> {
          template:\n    metadata: {{labels: {{app: other}}}}\n    spec: {{containers: [{{name: c, image: i}}]}}\n"
     );
     vec![("objects.yaml".to_owned(), (map(name) + &refused).into())]
-}
-
-/// The helm of the day, as an administrator of the cluster.
-fn helm(agent: &TestAgent<'_>) -> Result<Helm> {
-    let kubeconfig = agent.bed.downstream.kubeconfig(ADMIN)?;
-    let [_, helm] = Helm::both(&kubeconfig, agent.bed.group.directory())?;
-    Ok(helm)
 }
 
 /// What an administrator installs.
@@ -72,49 +61,10 @@ async fn installed(agent: &TestAgent<'_>, release: &str) -> Result<(Vec<String>,
     Ok((records, deployment.uid().unwrap_or_default()))
 }
 
-/// Waits until a removal that began later is through.
-async fn let_removals_pass(agent: &TestAgent<'_>, name: &str) -> Result<()> {
-    let next = deploy(agent, name, 1).await?;
-    agent.delete(&next[0]).await?;
-    gone(agent, &next, PATIENCE).await
-}
-
-async fn records(agent: &TestAgent<'_>) -> Result<Storage> {
-    let cluster = Cluster::new(agent.bed.downstream.client(ADMIN).await?);
-    let objects = KubernetesDriver::new(cluster, target(agent), RecordKind::Secret);
-    Ok(Storage::new(objects))
-}
-
-/// What the ledger says of a release, if anything.
-async fn entry(agent: &TestAgent<'_>, release: &str) -> Result<Option<Value>> {
-    let ledger = agent.ledger().await?.context("the ledger")?;
-    let text = ledger.data["data"][format!("{}_{release}", target(agent))].as_str();
-    Ok(text.map(serde_json::from_str).transpose()?)
-}
-
-/// Waits until the ledger says so of a release.
-async fn wait_entry(
-    agent: &TestAgent<'_>,
-    release: &str,
-    what: &str,
-    is_wanted: impl Fn(Option<&Value>) -> bool,
-) -> Result<()> {
-    wait_until(&format!("{release} {what}"), PATIENCE, async || {
-        let entry = entry(agent, release).await.map_err(|e| e.to_string())?;
-        match is_wanted(entry.as_ref()) {
-            true => Ok(()),
-            false => Err(format!("{entry:?}")),
-        }
-    })
-    .await
-}
-
 /// A bundle whose release would be an administrator's never gets as far as to deploy: it is deleted, or its release name is put right.
 #[tokio::test]
 async fn a_refused_deploy_over_a_helm_release_takes_nothing_along() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     install(&agent, "web", &chart)?;
     let before = installed(&agent, "web").await?;
@@ -142,9 +92,7 @@ async fn a_refused_deploy_over_a_helm_release_takes_nothing_along() -> Result<()
 /// The attempt writes a revision of its own over an administrator's and fails in the middle: only that revision's record goes.
 #[tokio::test]
 async fn a_failed_deploy_over_a_helm_release_takes_nothing_along() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     install(&agent, "web", &chart)?;
     let before = installed(&agent, "web").await?;
@@ -171,9 +119,7 @@ async fn a_failed_deploy_over_a_helm_release_takes_nothing_along() -> Result<()>
 /// What a first deploy created before it failed is ours by the revision that we wrote.
 #[tokio::test]
 async fn a_first_deploy_that_failed_is_cleaned_up() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let failing = BundleDeployment::content("failing", with_refused("failing"))
         .release("failing", &target(&agent));
     agent.apply(&failing).await?;
@@ -202,9 +148,7 @@ async fn a_first_deploy_that_failed_is_cleaned_up() -> Result<()> {
 /// A deploy that succeeds over a release of somebody else's takes it over, as under the Go agent, and says so.
 #[tokio::test]
 async fn a_release_that_is_taken_over_is_told() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     install(&agent, "web", &chart)?;
     let bundle =
@@ -222,9 +166,7 @@ async fn a_release_that_is_taken_over_is_told() -> Result<()> {
 /// While the Go agent ran, it removed what the ledger still has, and an administrator took the name.
 #[tokio::test]
 async fn a_stale_ledger_deletes_nothing() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     agent.apply(&app(&agent, "web")).await?;
     agent.wait_ready("web").await?;
     agent.process()?.kill();
@@ -247,9 +189,7 @@ async fn a_stale_ledger_deletes_nothing() -> Result<()> {
 /// A tenant forges a newer revision, so that the deployed one could be pruned, and then writes that anew with a hook of its own.
 #[tokio::test]
 async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     let namespace = target(&agent);
     let files = vec![("map.yaml".to_owned(), map("kept").into_bytes())];
     let bundle = BundleDeployment::content("kept", files).release("kept", &namespace);
@@ -303,83 +243,10 @@ async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
     Ok(())
 }
 
-/// A bundle of two ConfigMaps, one of its own and one that both have.
-fn claim(agent: &TestAgent<'_>, name: &str) -> BundleDeployment {
-    let text = map(name) + &map("common");
-    BundleDeployment::content(name, vec![("maps.yaml".to_owned(), text.into())])
-        .option("defaultNamespace", json!(target(agent)))
-}
-
-async fn uid(agent: &TestAgent<'_>, name: &str) -> Result<Option<String>> {
-    let found = agent
-        .object("v1", "ConfigMap", &target(agent), name)
-        .await?;
-    Ok(found.and_then(|map| map.uid()))
-}
-
-/// The site says what the cluster is called.
-async fn name_cluster(agent: &TestAgent<'_>, name: &str) -> Result<()> {
-    hold_cluster(agent, name, json!({})).await
-}
-
-/// The same, with annotations.
-async fn hold_cluster(agent: &TestAgent<'_>, name: &str, annotations: Value) -> Result<()> {
-    let facts = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {
-            "name": "fleet-site", "namespace": agent.system_namespace, "annotations": annotations,
-        },
-        "data": { "facts": format!("name: {name}\n") },
-    });
-    apply(&agent.downstream, facts).await.map(drop)
-}
-
-/// Who waits is known by what its `${ }` say on this cluster, also by an agent that has just begun.
-#[tokio::test]
-async fn a_bundle_whose_name_is_filled_in_gets_what_it_waits_for() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    name_cluster(&agent, "edge-1").await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
-    let owner = claim(&agent, "zeta").helm("releaseName", json!("shared-edge-1"));
-    agent.apply(&owner).await?;
-    agent.wait_ready("zeta").await?;
-    let before = uid(&agent, "common").await?;
-    let next_owner = claim(&agent, "alpha")
-        .annotation("fleet.cattle.io/release-name", "shared-${ .ClusterName }")
-        .annotation("fleet.cattle.io/cluster-values", "always");
-    agent.apply(&next_owner).await?;
-    let refused = format!(
-        "release {}/shared-edge-1 belongs to bundle zeta",
-        target(&agent)
-    );
-    agent
-        .wait_deploy_error("alpha", |message| message == refused)
-        .await?;
-    agent.process()?.kill();
-    agent.delete("zeta").await?;
-    agent.process()?.restart()?;
-    let ready = agent.wait_ready("alpha").await?;
-    let wanted = format!("{}/shared-edge-1:2", target(&agent));
-    ensure!(
-        ready["status"]["release"] == wanted.as_str(),
-        "{:#}",
-        ready["status"]
-    );
-    ensure!(
-        uid(&agent, "common").await? == before,
-        "the common object was made anew"
-    );
-    ensure!(uid(&agent, "zeta").await?.is_none());
-    Ok(())
-}
-
 /// Until a deploy with `takeOwnership` has succeeded, the release stays with the bundle that has it.
 #[tokio::test]
 async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     agent
         .apply(&claim(&agent, "zeta").helm("releaseName", json!("shared")))
         .await?;
@@ -420,9 +287,7 @@ async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
 #[tokio::test]
 async fn a_release_of_another_agent_goes_with_a_bundle_that_was_never_deployed_here() -> Result<()>
 {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     agent.apply(&app(&agent, "web")).await?;
     agent.wait_ready("web").await?;
     agent.process()?.kill();
@@ -446,9 +311,7 @@ async fn a_release_of_another_agent_goes_with_a_bundle_that_was_never_deployed_h
 /// A deploy succeeded, and the write that was to say so was lost.
 #[tokio::test]
 async fn what_was_deployed_is_confirmed_though_the_ledger_missed_it() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     agent.apply(&app(&agent, "web")).await?;
     agent.wait_ready("web").await?;
     agent.process()?.kill();
@@ -470,8 +333,7 @@ async fn what_was_deployed_is_confirmed_though_the_ledger_missed_it() -> Result<
 /// A Content that went (a restore, a purge) is no reason to deploy what the bundle's chart address has by now.
 #[tokio::test]
 async fn a_missing_content_is_an_error_and_no_other_source() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let agent = in_haste().await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     agent.bed.repository.add(&chart)?;
     let files = vec![("map.yaml".to_owned(), map("web").into_bytes())];
@@ -500,8 +362,7 @@ async fn a_missing_content_is_an_error_and_no_other_source() -> Result<()> {
 /// A tenant's bundle names a namespace that its account has no business in: nobody looks there for it.
 #[tokio::test]
 async fn records_are_read_with_the_rights_of_the_account() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let agent = in_haste().await?;
     install(&agent, "web", &Chart::small(&unique("web"), "1.0.0"))?;
     let before = installed(&agent, "web").await?;
     let account = json!({
@@ -586,9 +447,7 @@ async fn start_after_grant(agent: &mut TestAgent<'_>) -> Result<()> {
 /// A revision that is not the one the ledger knows is answered by a new one from the chart, and removed with its bundle.
 #[tokio::test]
 async fn a_release_stays_its_bundles_after_helm_wrote_to_it() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     agent.bed.repository.add(&chart)?;
     let bundle =
@@ -621,9 +480,7 @@ async fn a_release_stays_its_bundles_after_helm_wrote_to_it() -> Result<()> {
 /// A bundle takes another's object and fails; the one that gets its release when it goes never deploys either.
 #[tokio::test]
 async fn what_a_failed_attempt_took_does_not_go_with_who_gets_its_release() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let theirs = deploy(&agent, "theirs", 1).await?;
     let before = uid(&agent, &theirs[0]).await?;
     let failing = |name: &str, object: &str| {
@@ -655,9 +512,7 @@ async fn what_a_failed_attempt_took_does_not_go_with_who_gets_its_release() -> R
 /// Somebody damages the record that the status names: the bundle goes on, with a revision from its chart.
 #[tokio::test]
 async fn a_damaged_record_stops_no_bundle() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     agent.apply(&claim(&agent, "web")).await?;
     agent.wait_ready("web").await?;
     let before = uid(&agent, "common").await?;
@@ -693,9 +548,7 @@ async fn a_damaged_record_stops_no_bundle() -> Result<()> {
 /// The Go agent deploys a later revision of a release that the ledger knows, and its bundle is paused from then on.
 #[tokio::test]
 async fn a_later_revision_of_another_agent_is_entered_for_a_paused_bundle() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     agent.apply(&app(&agent, "web")).await?;
     agent.wait_ready("web").await?;
     agent.process()?.kill();
@@ -720,207 +573,11 @@ async fn a_later_revision_of_another_agent_is_entered_for_a_paused_bundle() -> R
     .await
 }
 
-/// The facts that its name was filled in with are missing: they may be back in a moment, and with them the name.
-#[tokio::test]
-async fn a_release_is_not_removed_since_facts_were_missing() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    name_cluster(&agent, "edge-1").await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
-    let named = map("{{ .Release.Name }}");
-    let bundle = BundleDeployment::chart("alpha", &[("templates/map.yaml", &named)])
-        .option("defaultNamespace", json!(target(&agent)))
-        .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
-        .annotation("fleet.cattle.io/cluster-values", "always");
-    agent.apply(&bundle).await?;
-    agent.wait_ready("alpha").await?;
-    let before = uid(&agent, "web-edge-1").await?;
-    ensure!(before.is_some());
-    let site = agent.objects("v1", "ConfigMap", &agent.system_namespace);
-    site.delete("fleet-site", &DeleteParams::default()).await?;
-    let former = format!("{}/web-edge-1:1", target(&agent));
-    let is_another = |bundle: &Value| {
-        let release = bundle["status"]["release"].as_str().unwrap_or_default();
-        !release.is_empty() && release != former
-    };
-    agent.wait_for("alpha", "another name", is_another).await?;
-    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
-    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
-    let_removals_pass(&agent, "next").await?;
-    ensure!(uid(&agent, "web-edge-1").await? == before);
-    agent.delete("alpha").await?;
-    gone(&agent, &["web-edge-1".to_owned()], PATIENCE).await
-}
-
-/// Facts give a bundle another name, and its former release is asked for by name: by a bundle that came meanwhile.
-#[tokio::test]
-async fn a_release_left_for_facts_goes_to_the_bundle_that_asks_for_it() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    name_cluster(&agent, "edge-1").await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
-    let named = map("{{ .Release.Name }}");
-    let bundle = |name: &str| {
-        BundleDeployment::chart(name, &[("templates/map.yaml", &named)])
-            .option("defaultNamespace", json!(target(&agent)))
-    };
-    let owner = bundle("alpha")
-        .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
-        .annotation("fleet.cattle.io/cluster-values", "always");
-    agent.apply(&owner).await?;
-    agent.wait_ready("alpha").await?;
-    let before = uid(&agent, "web-edge-1").await?;
-    ensure!(before.is_some());
-    name_cluster(&agent, "edge-2").await?;
-    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
-    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
-    let next_owner = bundle("beta").helm("releaseName", json!("web-edge-1"));
-    agent.apply(&next_owner).await?;
-    let ready = agent.wait_ready("beta").await?;
-    let wanted = format!("{}/web-edge-1:2", target(&agent));
-    ensure!(
-        ready["status"]["release"] == wanted.as_str(),
-        "{:#}",
-        ready["status"]
-    );
-    ensure!(uid(&agent, "web-edge-1").await? == before);
-    ensure!(uid(&agent, "web-edge-2").await?.is_some());
-    agent.wait_ready("alpha").await.map(drop)
-}
-
-/// A fact is wrong for a while, and somebody waits for the release that it named before: the bundle has it back with the fact.
-#[tokio::test]
-async fn a_fact_that_is_wrong_for_a_moment_gives_no_release_away() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    name_cluster(&agent, "edge-1").await?;
-    agent.grant().await?;
-    let timing = HASTE.replace("rename-grace=1s", "rename-grace=1h");
-    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
-    deploy_own(&agent).await?;
-    // Objects that are called as their release is; one of them is the owner's alone.
-    let own = map("{{ .Release.Name }}-own");
-    let shared = map("{{ .Release.Name }}");
-    let chart = |name: &str, files: &[(&str, &str)]| {
-        BundleDeployment::chart(name, files).option("defaultNamespace", json!(target(&agent)))
-    };
-    let both = [
-        ("templates/own.yaml", &*own),
-        ("templates/shared.yaml", &*shared),
-    ];
-    let owner = chart("alpha", &both)
-        .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
-        .annotation("fleet.cattle.io/cluster-values", "always");
-    agent.apply(&owner).await?;
-    agent.wait_ready("alpha").await?;
-    let names = ["web-edge-1-own", "web-edge-1"];
-    let before = [uid(&agent, names[0]).await?, uid(&agent, names[1]).await?];
-    let waiting = chart("beta", &both[1..]).helm("releaseName", json!("web-edge-1"));
-    agent.apply(&waiting).await?;
-    let refused = format!(
-        "release {}/web-edge-1 belongs to bundle alpha",
-        target(&agent)
-    );
-    let is_refused = |message: &str| message == refused;
-    agent.wait_deploy_error("beta", is_refused).await?;
-    name_cluster(&agent, "edge-2").await?;
-    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
-    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
-    wait_entry(&agent, "web-edge-1", "to be left", |entry| {
-        entry.is_some_and(|entry| entry["leftSince"].is_i64())
-    })
-    .await?;
-    agent.process()?.restart()?;
-    // Nothing is deployed while the site holds it: that the fact is right again counts all the same.
-    hold_cluster(
-        &agent,
-        "edge-1",
-        json!({ "fleet.cattle.io/hold-deploys": "for now" }),
-    )
-    .await?;
-    wait_entry(&agent, "web-edge-1", "not to be left", |entry| {
-        entry.is_some_and(|entry| entry["leftSince"].is_null())
-    })
-    .await?;
-    name_cluster(&agent, "edge-1").await?;
-    wait_entry(&agent, "web-edge-1", "to be had again", |entry| {
-        entry.is_some_and(|entry| entry["bundle"] == "alpha" && entry["leftSince"].is_null())
-    })
-    .await?;
-    agent.wait_deploy_error("beta", is_refused).await?;
-    let after = [uid(&agent, names[0]).await?, uid(&agent, names[1]).await?];
-    ensure!(
-        before[0].is_some() && before == after,
-        "{before:?} {after:?}"
-    );
-    Ok(())
-}
-
-/// A chart of nothing but a namespace, and what another bundle has in it: it goes with the last of both, in whatever order they are deleted.
-#[tokio::test]
-async fn a_namespace_goes_with_no_bundle_while_another_one_is_in_it() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
-    let team = format!("{}-team", agent.id);
-    let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
-    let of = |name: &str, text: &str| {
-        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
-    };
-    let namespaces = of("namespaces", &text).option("defaultNamespace", json!(target(&agent)));
-    let inside = of("inside", &map("inside")).option("defaultNamespace", json!(team));
-    agent.apply(&namespaces).await?;
-    agent.wait_ready("namespaces").await?;
-    agent.apply(&inside).await?;
-    agent.wait_ready("inside").await?;
-    let found = async |kind: &str, namespace: &str, name: &str| {
-        let object = agent.object("v1", kind, namespace, name).await?;
-        Ok::<_, anyhow::Error>(
-            object.map(|object| (object.uid(), object.metadata.deletion_timestamp)),
-        )
-    };
-    let before = found("ConfigMap", &team, "inside").await?;
-    // A version without it, and one with it.
-    agent
-        .apply(&of("namespaces", &map("other")).option("defaultNamespace", json!(target(&agent))))
-        .await?;
-    let is_gone = || gone_entry(&agent, "namespaces");
-    agent.wait_ready("namespaces").await?;
-    agent.apply(&namespaces).await?;
-    agent.wait_ready("namespaces").await?;
-    agent.delete("namespaces").await?;
-    is_gone().await?;
-    let after = found("ConfigMap", &team, "inside").await?;
-    ensure!(before.is_some() && before == after, "{before:?} {after:?}");
-    let namespace = found("Namespace", "", &team)
-        .await?
-        .context("the namespace")?;
-    ensure!(namespace.1.is_none(), "it is going");
-    // It has no marks any more. Both at once.
-    agent.apply(&namespaces).await?;
-    agent.wait_ready("namespaces").await?;
-    agent.delete("namespaces").await?;
-    agent.delete("inside").await?;
-    is_gone().await?;
-    wait_until("the namespace to go", PATIENCE, async || {
-        match found("Namespace", "", &team)
-            .await
-            .map_err(|e| e.to_string())?
-        {
-            Some((_, None)) => Err("it stays".to_owned()),
-            _ => Ok(()),
-        }
-    })
-    .await
-    .with_context(|| agent.agent_log_tail(40))
-}
-
 /// An agent that was suspended for longer than its lease, and one whose own cluster was restored, know an older ledger than there is: what
 /// somebody else wrote stays.
 #[tokio::test]
 async fn what_another_agent_wrote_into_the_ledger_is_not_written_over() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let of = |value: &str| {
         let text = map("web") + &format!("data: {{value: {value}}}\n");
         BundleDeployment::content("web", vec![("map.yaml".to_owned(), text.into())])
@@ -951,49 +608,10 @@ async fn what_another_agent_wrote_into_the_ledger_is_not_written_over() -> Resul
     Ok(())
 }
 
-/// Waits until the ledger has nothing of a release.
-async fn gone_entry(agent: &TestAgent<'_>, release: &str) -> Result<()> {
-    wait_entry(agent, release, "to be forgotten", |entry| entry.is_none())
-        .await
-        .with_context(|| agent.agent_log_tail(40))
-}
-
-/// One bundle whose name is never filled in keeps what it may turn out to want: that is told.
-#[tokio::test]
-async fn a_removal_that_waits_for_facts_of_another_bundle_is_told() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
-    agent
-        .apply(&claim(&agent, "zeta").helm("releaseName", json!("web-1")))
-        .await?;
-    agent.wait_ready("zeta").await?;
-    let unfilled = claim(&agent, "alpha")
-        .annotation(
-            "fleet.cattle.io/release-name",
-            "web-${ .ClusterLabels.never | required \"no label\" }",
-        )
-        .annotation("fleet.cattle.io/cluster-values", "always");
-    agent.apply(&unfilled).await?;
-    agent
-        .wait_deploy_error("alpha", |message| message.contains("required"))
-        .await?;
-    agent.delete("zeta").await?;
-    let told = wait_event(&agent, "RemovalHeld", "zeta").await?;
-    ensure!(told.contains("bundle alpha may want release"), "{told}");
-    wait_report(&agent, "held", |text| text.contains("zeta")).await?;
-    ensure!(uid(&agent, "zeta").await?.is_some());
-    agent.delete("alpha").await?;
-    gone(&agent, &["zeta".to_owned()], PATIENCE + PATIENCE).await?;
-    wait_report(&agent, "held", |text| !text.contains("zeta")).await
-}
-
 /// A status can be written by whoever has the cluster's credential upstream. What it says is no reason to remove anything.
 #[tokio::test]
 async fn a_status_that_names_another_release_removes_nothing() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let names = deploy(&agent, "app", 2).await?;
     let mut uids = Vec::new();
     for name in &names {
@@ -1026,9 +644,7 @@ async fn a_status_that_names_another_release_removes_nothing() -> Result<()> {
 /// what somebody's helm wrote over it is none of the other one's.
 #[tokio::test]
 async fn kept_resources_stay_though_another_bundle_gets_the_release() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let shared = |name: &str| claim(&agent, name).helm("releaseName", json!("shared"));
     let keeping = shared("zeta").option("keepResources", json!(true));
     agent.apply(&keeping).await?;
@@ -1065,9 +681,7 @@ async fn kept_resources_stay_though_another_bundle_gets_the_release() -> Result<
 /// A bundle is in the middle of taking a release when its owner goes and leaves its objects: what it has written of it by then is its own.
 #[tokio::test]
 async fn a_bundle_that_is_taking_a_release_keeps_its_records_when_the_owner_goes() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let keeping = claim(&agent, "zeta")
         .helm("releaseName", json!("shared"))
         .option("keepResources", json!(true));
@@ -1110,242 +724,6 @@ async fn a_bundle_that_is_taking_a_release_keeps_its_records_when_the_owner_goes
     Ok(())
 }
 
-/// A Pod that nobody runs, as a hook: its release is under way until somebody says that it is done.
-fn unending(event: &str) -> String {
-    format!(
-        "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: waits\n  annotations: {{helm.sh/hook: {event}}}\nspec:\n  \
-         containers: [{{name: c, image: none}}]\n  nodeName: nowhere\n  restartPolicy: Never\n"
-    )
-}
-
-/// Waits for the hook of [`unending`].
-async fn wait_hook(agent: &TestAgent<'_>, namespace: &str) -> Result<()> {
-    let pods = agent.objects("v1", "Pod", namespace);
-    wait_until("the hook to be waited for", PATIENCE, async || {
-        let found = pods.get_opt("waits").await.map_err(|e| e.to_string())?;
-        found.map(drop).ok_or_else(|| "no hook".to_owned())
-    })
-    .await
-    .with_context(|| agent.agent_log_tail(40))
-}
-
-async fn end_hook(agent: &TestAgent<'_>, namespace: &str) -> Result<()> {
-    let done = json!({ "status": { "phase": "Succeeded" } });
-    let pods = agent.objects("v1", "Pod", namespace);
-    pods.patch_status("waits", &PatchParams::default(), &Patch::Merge(&done))
-        .await?;
-    Ok(())
-}
-
-/// Whether a namespace is there and not being deleted.
-async fn is_whole(agent: &TestAgent<'_>, namespace: &str) -> Result<bool> {
-    let found = agent.object("v1", "Namespace", "", namespace).await?;
-    Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()))
-}
-
-/// Two bundles are deleted, and one that has the namespace of the other is done first: what the other one has elsewhere is in its records
-/// there, so that these go first.
-#[tokio::test]
-async fn a_namespace_goes_after_what_is_removed_from_it() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
-    let team = format!("{}-team", agent.id);
-    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
-    let of = |name: &str, text: &str| {
-        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
-            .helm("timeoutSeconds", json!(600))
-    };
-    let namespaces = of("namespaces", &(map("beside") + &namespace))
-        .option("defaultNamespace", json!(target(&agent)));
-    let elsewhere = map("elsewhere").replace(
-        "  name: elsewhere\n",
-        &format!("  name: elsewhere\n  namespace: {}\n", target(&agent)),
-    );
-    let inside = of(
-        "inside",
-        &(map("inside") + &elsewhere + &unending("pre-delete")),
-    )
-    .option("defaultNamespace", json!(team));
-    agent.apply(&namespaces).await?;
-    agent.wait_ready("namespaces").await?;
-    agent.apply(&inside).await?;
-    agent.wait_ready("inside").await?;
-    agent.delete("inside").await?;
-    wait_hook(&agent, &team).await?;
-    agent.delete("namespaces").await?;
-    gone(&agent, &["beside".to_owned()], PATIENCE).await?;
-    let_removals_pass(&agent, "next").await?;
-    ensure!(
-        is_whole(&agent, &team).await?,
-        "{}",
-        agent.agent_log_tail(40)
-    );
-    ensure!(uid(&agent, "elsewhere").await?.is_some());
-    // Nor does the next process forget it.
-    agent.process()?.restart()?;
-    let_removals_pass(&agent, "last").await?;
-    ensure!(
-        is_whole(&agent, &team).await?,
-        "{}",
-        agent.agent_log_tail(40)
-    );
-    end_hook(&agent, &team).await?;
-    gone(&agent, &["elsewhere".to_owned()], PATIENCE).await?;
-    gone_entry(&agent, "inside").await?;
-    gone_entry(&agent, "namespaces").await?;
-    ensure!(!is_whole(&agent, &team).await?, "it stays");
-    Ok(())
-}
-
-/// A bundle comes to a namespace while the one that has it runs a hook of the version that leaves it out: it stays for that, and a third one
-/// that has it in its chart gets it.
-#[tokio::test]
-async fn a_namespace_stays_for_a_bundle_that_comes_at_the_last_moment() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
-    let team = format!("{}-team", agent.id);
-    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
-    let of = |name: &str, text: &str| {
-        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
-            .helm("timeoutSeconds", json!(600))
-            .option("defaultNamespace", json!(target(&agent)))
-    };
-    agent
-        .apply(&of("namespaces", &(map("beside") + &namespace)))
-        .await?;
-    agent.wait_ready("namespaces").await?;
-    agent
-        .apply(&of(
-            "namespaces",
-            &(map("beside") + &unending("post-upgrade")),
-        ))
-        .await?;
-    wait_hook(&agent, &target(&agent)).await?;
-    let inside = of("inside", &map("inside")).option("defaultNamespace", json!(team));
-    agent.apply(&inside).await?;
-    agent.wait_ready("inside").await?;
-    let found = async || -> Result<_> {
-        let object = agent.object("v1", "ConfigMap", &team, "inside").await?;
-        Ok(object.map(|object| (object.uid(), object.metadata.deletion_timestamp)))
-    };
-    let before = found().await?;
-    end_hook(&agent, &target(&agent)).await?;
-    agent.wait_ready("namespaces").await?;
-    ensure!(
-        is_whole(&agent, &team).await?,
-        "{}",
-        agent.agent_log_tail(40)
-    );
-    agent.apply(&of("third", &namespace)).await?;
-    agent.wait_ready("third").await?;
-    ensure!(before.is_some() && found().await? == before);
-    Ok(())
-}
-
-/// Facts are wrong for a while, by which two bundles want each other's releases: each keeps what it has.
-#[tokio::test]
-async fn facts_that_are_wrong_for_a_moment_let_no_bundles_change_places() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    name_cluster(&agent, "edge-1").await?;
-    agent.grant().await?;
-    let timing = HASTE.replace("rename-grace=1s", "rename-grace=1h");
-    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
-    deploy_own(&agent).await?;
-    let bundle = |name: &str, right: &str, wrong: &str| {
-        let own = map(&format!("{{{{ .Release.Name }}}}-{name}"));
-        let shared = map("{{ .Release.Name }}");
-        let files = [
-            ("templates/own.yaml", &*own),
-            ("templates/shared.yaml", &*shared),
-        ];
-        let named =
-            format!("${{ if eq .ClusterName \"edge-1\" }}{right}${{ else }}{wrong}${{ end }}");
-        BundleDeployment::chart(name, &files)
-            .option("defaultNamespace", json!(target(&agent)))
-            .annotation("fleet.cattle.io/release-name", &named)
-            .annotation("fleet.cattle.io/cluster-values", "always")
-    };
-    agent.apply(&bundle("alpha", "web", "db")).await?;
-    agent.apply(&bundle("beta", "db", "web")).await?;
-    agent.wait_ready("alpha").await?;
-    agent.wait_ready("beta").await?;
-    let objects = async || -> Result<_> {
-        let mut found = Vec::new();
-        for name in ["web-alpha", "db-beta", "web", "db"] {
-            found.push(uid(&agent, name).await?);
-        }
-        Ok(found)
-    };
-    let before = objects().await?;
-    ensure!(before.iter().all(Option::is_some), "{before:?}");
-    name_cluster(&agent, "edge-2").await?;
-    let refused = |release: &str, owner: &str| {
-        format!(
-            "release {}/{release} belongs to bundle {owner}",
-            target(&agent)
-        )
-    };
-    for (name, release, owner) in [("alpha", "db", "beta"), ("beta", "web", "alpha")] {
-        let told = refused(release, owner);
-        agent
-            .wait_deploy_error(name, |message| message == told)
-            .await
-            .with_context(|| agent.agent_log_tail(40))?;
-    }
-    for release in ["web", "db"] {
-        wait_entry(&agent, release, "to be left", |entry| {
-            entry.is_some_and(|entry| entry["leftSince"].is_i64())
-        })
-        .await?;
-    }
-    name_cluster(&agent, "edge-1").await?;
-    agent.wait_ready("alpha").await?;
-    agent.wait_ready("beta").await?;
-    for (release, owner) in [("web", "alpha"), ("db", "beta")] {
-        wait_entry(&agent, release, "to be had again", |entry| {
-            entry.is_some_and(|entry| entry["bundle"] == owner && entry["leftSince"].is_null())
-        })
-        .await?;
-    }
-    let after = objects().await?;
-    ensure!(before == after, "{before:?} {after:?}");
-    Ok(())
-}
-
-/// Once the facts stay so, they do change places.
-#[tokio::test]
-async fn bundles_change_places_once_facts_have_been_so_for_a_while() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    name_cluster(&agent, "edge-1").await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
-    let bundle = |name: &str, right: &str, wrong: &str| {
-        let own = map(&format!("{{{{ .Release.Name }}}}-{name}"));
-        let named =
-            format!("${{ if eq .ClusterName \"edge-1\" }}{right}${{ else }}{wrong}${{ end }}");
-        BundleDeployment::chart(name, &[("templates/own.yaml", &*own)])
-            .option("defaultNamespace", json!(target(&agent)))
-            .annotation("fleet.cattle.io/release-name", &named)
-            .annotation("fleet.cattle.io/cluster-values", "always")
-    };
-    agent.apply(&bundle("alpha", "web", "db")).await?;
-    agent.apply(&bundle("beta", "db", "web")).await?;
-    agent.wait_ready("alpha").await?;
-    agent.wait_ready("beta").await?;
-    name_cluster(&agent, "edge-2").await?;
-    for (release, owner) in [("db", "alpha"), ("web", "beta")] {
-        wait_entry(&agent, release, "to change hands", |entry| {
-            entry.is_some_and(|entry| entry["bundle"] == owner)
-        })
-        .await
-        .with_context(|| agent.agent_log_tail(40))?;
-    }
-    agent.wait_ready("alpha").await?;
-    agent.wait_ready("beta").await.map(drop)
-}
-
 /// Who could not take a release from another bundle tries again once that one is gone, however long it was to wait.
 #[tokio::test]
 async fn a_claimant_waits_no_longer_than_the_owner_is_there() -> Result<()> {
@@ -1383,9 +761,7 @@ async fn a_claimant_waits_no_longer_than_the_owner_is_there() -> Result<()> {
 /// Who may write Secrets where an administrator's release is deletes its record, and makes the failed attempt over it look deployed.
 #[tokio::test]
 async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     install(&agent, "web", &chart)?;
     let before = uid(&agent, "web").await?.context("the release's object")?;

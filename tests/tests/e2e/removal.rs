@@ -8,8 +8,8 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    app, deletions, deploy, deploy_own, gone, hasty, page, present, release_hold, target,
-    untouched, wait_event, wait_held, wait_report,
+    app, deletions, deploy, deploy_own, gone, in_haste, page, present, release_hold, target,
+    untouched, wait_event, wait_held, wait_report, with_own_bundle,
 };
 
 #[tokio::test]
@@ -51,8 +51,7 @@ async fn ten_of_twelve_bundles_are_removed_while_the_agents_own_is_listed() -> R
 /// Where the agent never had a bundle of its own, a deletion that was watched is proof, until there are too many.
 #[tokio::test]
 async fn too_many_removals_at_once_are_held_until_they_are_released() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     let apps = deploy(&agent, "app", 12).await?;
     for app in &apps[..2] {
         agent.delete(app).await?;
@@ -128,9 +127,7 @@ async fn too_many_removals_at_once_are_held_until_they_are_released() -> Result<
 /// The wish counts whether it was deployed or only said, and until another one is deployed.
 #[tokio::test]
 async fn keep_resources_counts_as_last_deployed_or_last_seen() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let keep = |name: &str, keep: bool| app(&agent, name).option("keepResources", json!(keep));
     // Deployed so.
     agent.apply(&keep("deployed", true)).await?;
@@ -183,9 +180,7 @@ async fn records_gone(agent: &TestAgent<'_>) -> Result<()> {
 /// A tenant's record that claims to be a release of ours, and one that names somebody else's object.
 #[tokio::test]
 async fn a_release_the_ledger_does_not_know_is_reported_and_left() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     let apps = deploy(&agent, "app", 2).await?;
     // The record of a release under another name: what a hand-made one would look like, and a complete one.
     let secrets = agent.objects("v1", "Secret", &target(&agent));
@@ -218,9 +213,7 @@ async fn a_release_the_ledger_does_not_know_is_reported_and_left() -> Result<()>
 /// An object without the release's marks survives its release, whatever the release's record says.
 #[tokio::test]
 async fn only_marked_objects_are_removed() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let apps = deploy(&agent, "app", 2).await?;
     let unmark = json!({ "metadata": { "annotations": { "meta.helm.sh/release-name": "other" } } });
     agent
@@ -238,9 +231,7 @@ async fn only_marked_objects_are_removed() -> Result<()> {
 /// While a finalizer holds it nothing is removed; the release goes when the bundle is gone.
 #[tokio::test]
 async fn a_bundle_with_a_deletion_timestamp_is_not_removed() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let apps = deploy(&agent, "app", 1).await?;
     let bundles = agent.bundle_deployments()?;
     // The controller's finalizer keeps it.

@@ -20,7 +20,21 @@ pub(crate) const REPORT: &str = "fleet-agent-removals";
 /// Short intervals, so that a test sees in seconds what takes minutes.
 pub(crate) const HASTE: &str = "removal-grace=300ms,unready-after=3s,registration-retry=2s,credential-poll=200ms,backoff-max=2s,rename-grace=1s";
 
-/// An agent in haste, on the bed's upstream, with a credential.
+/// An agent in haste, on the shared bed, with a credential.
+pub(crate) async fn in_haste() -> Result<TestAgent<'static>> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    Ok(agent)
+}
+
+/// The same, once its own bundle is deployed: nothing is removed without that.
+pub(crate) async fn with_own_bundle() -> Result<TestAgent<'static>> {
+    let agent = in_haste().await?;
+    deploy_own(&agent).await?;
+    Ok(agent)
+}
+
+/// Starts an agent in haste, on the bed's upstream, with a credential.
 pub(crate) async fn hasty(agent: &mut TestAgent<'_>) -> Result<()> {
     agent.grant().await?;
     start(agent)

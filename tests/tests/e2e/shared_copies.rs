@@ -6,13 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
-use crate::scene::{app, deletions, deploy, deploy_own, gone, hasty, limit, target};
+use crate::scene::{app, deletions, deploy, gone, in_haste, limit, target, with_own_bundle};
 
 /// What the Go agent marks a copy with.
 const LABEL: &str = "fleet.cattle.io/bundledeployment";
@@ -64,9 +63,7 @@ async fn annotate(agent: &TestAgent<'_>, name: &str, value: &str) -> Result<()> 
 
 #[tokio::test]
 async fn an_administrators_secret_is_neither_overwritten_nor_deleted() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     deploy(&agent, "first", 1).await?;
     let theirs = json!({
         "apiVersion": "v1", "kind": "Secret", "data": { "key": "dGhlaXJz" },
@@ -105,9 +102,7 @@ async fn an_administrators_secret_is_neither_overwritten_nor_deleted() -> Result
 
 #[tokio::test]
 async fn a_copy_that_two_bundles_need_goes_with_the_last_one() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let mut agent = with_own_bundle().await?;
     agent
         .upstream_secret("pull", json!({ "key": "one" }))
         .await?;
@@ -180,8 +175,7 @@ async fn a_copy_that_two_bundles_need_goes_with_the_last_one() -> Result<()> {
 
 #[tokio::test]
 async fn a_changed_copy_is_rolled_out_though_the_deploy_was_refused_once() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     agent
         .upstream_secret("pull", json!({ "key": "one" }))
         .await?;

@@ -15,7 +15,7 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    HASTE, app, conditions, deploy_own, figure, hasty, target, wait_answered, wait_event,
+    HASTE, app, conditions, figure, in_haste, target, wait_answered, wait_event, with_own_bundle,
 };
 use crate::sizes::{DATA, tell};
 
@@ -83,8 +83,7 @@ fn atomic(agent: &TestAgent<'_>, version: &str) -> BundleDeployment {
 /// An `atomic` upgrade that fails is undone once, and then waits: for passes without end, over a restart, and until somebody asks.
 #[tokio::test]
 async fn a_failing_atomic_upgrade_does_not_swing_to_and_fro() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     agent.apply(&atomic(&agent, "good")).await?;
     agent.wait_ready("swings").await?;
     agent.apply(&atomic(&agent, "bad")).await?;
@@ -140,8 +139,7 @@ async fn a_failing_atomic_upgrade_does_not_swing_to_and_fro() -> Result<()> {
 /// What values come from is part of what was tried: merely touched it is the same, with other values another try begins at once.
 #[tokio::test]
 async fn values_that_were_merely_touched_start_no_other_attempt() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let agent = in_haste().await?;
     let target = target(&agent);
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": target } });
@@ -475,9 +473,7 @@ async fn a_render_ends_in_time() -> Result<()> {
 #[tokio::test]
 async fn corrections_and_removals_that_fail_quote_no_secret() -> Result<()> {
     const CANARY: &str = "xyzzy-canary-selector";
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     let template = "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: {{ .Release.Name }}\nspec:\n  replicas: 0\n  selector:\n    matchLabels:\n      app: {{ .Values.password }}\n  template:\n    metadata:\n      labels:\n        app: {{ .Values.password }}\n    spec:\n      containers:\n      - name: web\n        image: registry.example/web:1\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n  annotations:\n    helm.sh/hook: pre-delete\n  labels:\n    app: \"{{ .Values.password }}!\"\n";
     let bundle = rendering(&agent, "quotes", template)
         .values(json!({ "password": CANARY }))

@@ -16,7 +16,7 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
-use crate::scene::{app, deploy, deploy_own, gone, hasty, target};
+use crate::scene::{app, deploy, gone, hasty, in_haste, target, with_own_bundle};
 
 /// A bundle of ConfigMaps that say by whom they are.
 fn maps(agent: &TestAgent<'_>, name: &str, maps: &[&str], extra: &str) -> BundleDeployment {
@@ -90,8 +90,7 @@ pub(crate) async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Re
 /// The ordinary way to move an object: its new bundle takes it, then the old one no longer lists it.
 #[tokio::test]
 async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     let former = maps(&agent, "former", &["moved", "own"], "").correct_drift();
     agent.apply(&former).await?;
     agent.wait_ready("former").await?;
@@ -147,8 +146,7 @@ async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
 /// More than a status names, taken while nobody looked: the next version takes none of them back, nor does the one after delete any.
 #[tokio::test]
 async fn what_others_took_while_nobody_looked_stays_with_them() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let agent = in_haste().await?;
     let names: Vec<_> = (0..12).map(|n| format!("m-{n:02}")).collect();
     let all: Vec<&str> = names.iter().map(String::as_str).collect();
     agent.apply(&maps(&agent, "former", &all, "")).await?;
@@ -182,9 +180,7 @@ async fn what_others_took_while_nobody_looked_stays_with_them() -> Result<()> {
 
 #[tokio::test]
 async fn an_object_that_went_with_its_new_bundle_is_missing_to_the_old_one() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
-    deploy_own(&agent).await?;
+    let agent = with_own_bundle().await?;
     agent
         .apply(&maps(&agent, "former", &["moved", "own"], ""))
         .await?;
@@ -224,8 +220,7 @@ fn labelling(agent: &TestAgent<'_>, name: &str, labels: Value) -> BundleDeployme
 
 #[tokio::test]
 async fn bundles_that_share_a_namespace_keep_each_others_labels() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     // As the agent left it that had one field manager for all bundles.
     let labels = json!({ "left": "1", "right": "1" });
     let before = json!({ "apiVersion": "v1", "kind": "Namespace",
@@ -342,8 +337,7 @@ fn passes(agent: &TestAgent<'_>, name: &str) -> Result<usize> {
 /// A controller that writes back what the agent corrects, at once, while full passes come for other reasons.
 #[tokio::test]
 async fn somebody_who_reverts_each_correction_is_not_fought() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let mut agent = in_haste().await?;
     agent
         .apply(&maps(&agent, "web", &["fought"], "").correct_drift())
         .await?;
@@ -423,8 +417,7 @@ async fn somebody_who_reverts_each_correction_is_not_fought() -> Result<()> {
 /// Left-overs that no correction can change neither fill the list that is worked from nor are corrected for ever.
 #[tokio::test]
 async fn kept_objects_that_are_left_over_keep_nothing_from_being_corrected() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    let agent = in_haste().await?;
     let keep = "  annotations:\n    helm.sh/resource-policy: keep\n";
     let names: Vec<_> = (0..11).map(|n| format!("a-{n:02}")).collect();
     let mut all: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -511,6 +511,20 @@ impl Others {
         let others = Arc::clone(&self.0);
         Neighbours::new(move |_| *others.lock().expect("nobody panics"))
     }
+
+    fn options(&self) -> DeployOptions {
+        DeployOptions {
+            neighbours: self.neighbours(),
+            ..DeployOptions::default()
+        }
+    }
+}
+
+/// A namespace, and a chart that has it.
+fn with_team(world: &World) -> (String, Template) {
+    let team = format!("{}-team", world.namespace);
+    let with = Template::new(&(config_map("a", "1") + &namespace(&team)));
+    (team, with)
 }
 
 fn namespace(name: &str) -> String {
@@ -523,13 +537,9 @@ fn namespace(name: &str) -> String {
 #[tokio::test]
 async fn a_namespace_that_another_release_came_to_stays() -> Result<()> {
     let world = World::new().await?;
-    let team = format!("{}-team", world.namespace);
     let others = Others::new(Occupancy::Vacant);
-    let options = || DeployOptions {
-        neighbours: others.neighbours(),
-        ..DeployOptions::default()
-    };
-    let with = Template::new(&(config_map("a", "1") + &namespace(&team)));
+    let options = || others.options();
+    let (team, with) = with_team(&world);
     world.deploy_with(&with, options()).await?;
     let before = world.id(&format!("namespace/{team}"))?;
     let mut spec = world.spec(&Template::new(&config_map("a", "2")), options());
@@ -601,13 +611,9 @@ async fn the_namespace_of_a_releases_records_goes_last() -> Result<()> {
 #[tokio::test]
 async fn a_namespace_that_was_left_is_whose_chart_has_it_next() -> Result<()> {
     let world = World::new().await?;
-    let team = format!("{}-team", world.namespace);
     let others = Others::new(Occupancy::Inhabited);
-    let options = || DeployOptions {
-        neighbours: others.neighbours(),
-        ..DeployOptions::default()
-    };
-    let with = Template::new(&(config_map("a", "1") + &namespace(&team)));
+    let options = || others.options();
+    let (team, with) = with_team(&world);
     world.deploy_with(&with, options()).await?;
     let before = world.id(&format!("namespace/{team}"))?;
     let uninstall = async |world: &World| {

@@ -1,0 +1,200 @@
+//! Namespaces that several bundles are in, or that one has in its chart and another is in.
+
+use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
+use testbed::wait::wait_until;
+
+use crate::release_scene::{gone_entry, helm, let_removals_pass, map, records, uid};
+use crate::scene::{gone, target, with_own_bundle};
+
+/// A chart of nothing but a namespace, and what another bundle has in it: it goes with the last of both, in whatever order they are deleted.
+#[tokio::test]
+async fn a_namespace_goes_with_no_bundle_while_another_one_is_in_it() -> Result<()> {
+    let agent = with_own_bundle().await?;
+    let team = format!("{}-team", agent.id);
+    let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let of = |name: &str, text: &str| {
+        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+    };
+    let namespaces = of("namespaces", &text).option("defaultNamespace", json!(target(&agent)));
+    let inside = of("inside", &map("inside")).option("defaultNamespace", json!(team));
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.apply(&inside).await?;
+    agent.wait_ready("inside").await?;
+    let found = async |kind: &str, namespace: &str, name: &str| {
+        let object = agent.object("v1", kind, namespace, name).await?;
+        Ok::<_, anyhow::Error>(
+            object.map(|object| (object.uid(), object.metadata.deletion_timestamp)),
+        )
+    };
+    let before = found("ConfigMap", &team, "inside").await?;
+    // A version without it, and one with it.
+    agent
+        .apply(&of("namespaces", &map("other")).option("defaultNamespace", json!(target(&agent))))
+        .await?;
+    let is_gone = || gone_entry(&agent, "namespaces");
+    agent.wait_ready("namespaces").await?;
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.delete("namespaces").await?;
+    is_gone().await?;
+    let after = found("ConfigMap", &team, "inside").await?;
+    ensure!(before.is_some() && before == after, "{before:?} {after:?}");
+    let namespace = found("Namespace", "", &team)
+        .await?
+        .context("the namespace")?;
+    ensure!(namespace.1.is_none(), "it is going");
+    // It has no marks any more. Both at once.
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.delete("namespaces").await?;
+    agent.delete("inside").await?;
+    is_gone().await?;
+    wait_until("the namespace to go", PATIENCE, async || {
+        match found("Namespace", "", &team)
+            .await
+            .map_err(|e| e.to_string())?
+        {
+            Some((_, None)) => Err("it stays".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(40))
+}
+
+/// A Pod that nobody runs, as a hook: its release is under way until somebody says that it is done.
+fn unending(event: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: waits\n  annotations: {{helm.sh/hook: {event}}}\nspec:\n  \
+         containers: [{{name: c, image: none}}]\n  nodeName: nowhere\n  restartPolicy: Never\n"
+    )
+}
+
+/// Waits for the hook of [`unending`].
+async fn wait_hook(agent: &TestAgent<'_>, namespace: &str) -> Result<()> {
+    let pods = agent.objects("v1", "Pod", namespace);
+    wait_until("the hook to be waited for", PATIENCE, async || {
+        let found = pods.get_opt("waits").await.map_err(|e| e.to_string())?;
+        found.map(drop).ok_or_else(|| "no hook".to_owned())
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(40))
+}
+
+async fn end_hook(agent: &TestAgent<'_>, namespace: &str) -> Result<()> {
+    let done = json!({ "status": { "phase": "Succeeded" } });
+    let pods = agent.objects("v1", "Pod", namespace);
+    pods.patch_status("waits", &PatchParams::default(), &Patch::Merge(&done))
+        .await?;
+    Ok(())
+}
+
+/// Whether a namespace is there and not being deleted.
+async fn is_whole(agent: &TestAgent<'_>, namespace: &str) -> Result<bool> {
+    let found = agent.object("v1", "Namespace", "", namespace).await?;
+    Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()))
+}
+
+/// Two bundles are deleted, and one that has the namespace of the other is done first: what the other one has elsewhere is in its records
+/// there, so that these go first.
+#[tokio::test]
+async fn a_namespace_goes_after_what_is_removed_from_it() -> Result<()> {
+    let mut agent = with_own_bundle().await?;
+    let team = format!("{}-team", agent.id);
+    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let of = |name: &str, text: &str| {
+        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+            .helm("timeoutSeconds", json!(600))
+    };
+    let namespaces = of("namespaces", &(map("beside") + &namespace))
+        .option("defaultNamespace", json!(target(&agent)));
+    let elsewhere = map("elsewhere").replace(
+        "  name: elsewhere\n",
+        &format!("  name: elsewhere\n  namespace: {}\n", target(&agent)),
+    );
+    let inside = of(
+        "inside",
+        &(map("inside") + &elsewhere + &unending("pre-delete")),
+    )
+    .option("defaultNamespace", json!(team));
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.apply(&inside).await?;
+    agent.wait_ready("inside").await?;
+    agent.delete("inside").await?;
+    wait_hook(&agent, &team).await?;
+    agent.delete("namespaces").await?;
+    gone(&agent, &["beside".to_owned()], PATIENCE).await?;
+    let_removals_pass(&agent, "next").await?;
+    ensure!(
+        is_whole(&agent, &team).await?,
+        "{}",
+        agent.agent_log_tail(40)
+    );
+    ensure!(uid(&agent, "elsewhere").await?.is_some());
+    // Nor does the next process forget it.
+    agent.process()?.restart()?;
+    let_removals_pass(&agent, "last").await?;
+    ensure!(
+        is_whole(&agent, &team).await?,
+        "{}",
+        agent.agent_log_tail(40)
+    );
+    end_hook(&agent, &team).await?;
+    gone(&agent, &["elsewhere".to_owned()], PATIENCE).await?;
+    gone_entry(&agent, "inside").await?;
+    gone_entry(&agent, "namespaces").await?;
+    ensure!(!is_whole(&agent, &team).await?, "it stays");
+    Ok(())
+}
+
+/// A bundle comes to a namespace while the one that has it runs a hook of the version that leaves it out: it stays for that, and a third one
+/// that has it in its chart gets it.
+#[tokio::test]
+async fn a_namespace_stays_for_a_bundle_that_comes_at_the_last_moment() -> Result<()> {
+    let agent = with_own_bundle().await?;
+    let team = format!("{}-team", agent.id);
+    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let of = |name: &str, text: &str| {
+        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+            .helm("timeoutSeconds", json!(600))
+            .option("defaultNamespace", json!(target(&agent)))
+    };
+    agent
+        .apply(&of("namespaces", &(map("beside") + &namespace)))
+        .await?;
+    agent.wait_ready("namespaces").await?;
+    agent
+        .apply(&of(
+            "namespaces",
+            &(map("beside") + &unending("post-upgrade")),
+        ))
+        .await?;
+    wait_hook(&agent, &target(&agent)).await?;
+    let inside = of("inside", &map("inside")).option("defaultNamespace", json!(team));
+    agent.apply(&inside).await?;
+    agent.wait_ready("inside").await?;
+    let found = async || -> Result<_> {
+        let object = agent.object("v1", "ConfigMap", &team, "inside").await?;
+        Ok(object.map(|object| (object.uid(), object.metadata.deletion_timestamp)))
+    };
+    let before = found().await?;
+    end_hook(&agent, &target(&agent)).await?;
+    agent.wait_ready("namespaces").await?;
+    ensure!(
+        is_whole(&agent, &team).await?,
+        "{}",
+        agent.agent_log_tail(40)
+    );
+    agent.apply(&of("third", &namespace)).await?;
+    agent.wait_ready("third").await?;
+    ensure!(before.is_some() && found().await? == before);
+    Ok(())
+}
