@@ -8,9 +8,9 @@ use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 
-use crate::release_scene::{claim, entry, helm, let_removals_pass, map, uid, wait_entry};
+use crate::release_scene::{claim, let_removals_pass, map, uid, wait_entry};
 use crate::scene::{
-    HASTE, deploy_own, gone, hasty, start, target, wait_event, wait_report, with_own_bundle,
+    HASTE, deploy_own, gone, hasty, target, wait_event, wait_report, with_own_bundle,
 };
 
 /// The site says what the cluster is called.

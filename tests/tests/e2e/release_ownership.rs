@@ -11,7 +11,6 @@ use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
-use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
 use crate::release_scene::{

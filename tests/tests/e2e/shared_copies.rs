@@ -1,8 +1,6 @@
 //! Downstream resources: what is an administrator's stays, what several bundles need stays until the last one goes, and a change of one is
 //! rolled out whatever comes between.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -50,6 +48,19 @@ async fn wait_revision(agent: &TestAgent<'_>, name: &str, revision: i64) -> Resu
             bundle["status"]["release"] == release && bundle["status"]["ready"] == json!(true)
         })
         .await
+}
+
+/// Waits until a Secret of the target namespace is gone.
+async fn wait_gone(agent: &TestAgent<'_>, name: &str) -> Result<()> {
+    wait_until(
+        &format!("{name} to be gone"),
+        PATIENCE,
+        async || match copy(agent, name).await.map_err(|e| e.to_string())? {
+            None => Ok(()),
+            Some(copy) => Err(format!("{:?}", copy.metadata.labels)),
+        },
+    )
+    .await
 }
 
 async fn annotate(agent: &TestAgent<'_>, name: &str, value: &str) -> Result<()> {
@@ -154,15 +165,7 @@ async fn a_copy_that_two_bundles_need_goes_with_the_last_one() -> Result<()> {
     ensure!(found(&agent, "pull").await?.metadata.uid == before.metadata.uid);
     wait_revision(&agent, "right", 2).await?;
     agent.delete("right").await?;
-    wait_until(
-        "the copy to be gone",
-        PATIENCE + Duration::from_secs(1),
-        async || match copy(&agent, "pull").await.map_err(|e| e.to_string())? {
-            None => Ok(()),
-            Some(copy) => Err(format!("{:?}", copy.metadata.labels)),
-        },
-    )
-    .await?;
+    wait_gone(&agent, "pull").await?;
     ensure!(
         deletions(&agent)?
             .iter()
@@ -206,6 +209,34 @@ async fn a_changed_copy_is_rolled_out_though_the_deploy_was_refused_once() -> Re
     annotate(&agent, "web", "1").await?;
     deploy(&agent, "after", 1).await?;
     wait_revision(&agent, "web", 2).await.map(drop)
+}
+
+/// The release that a bundle leaves behind under its former name goes; the copy is the bundle's, and goes with that.
+#[tokio::test]
+async fn a_copy_stays_when_its_bundle_takes_another_release_name() -> Result<()> {
+    let agent = with_own_bundle().await?;
+    agent
+        .upstream_secret("pull", json!({ "key": "one" }))
+        .await?;
+    let bundle = needing(&agent, "web", "pull", 1);
+    agent.apply(&bundle).await?;
+    agent.wait_ready("web").await?;
+    let before = found(&agent, "pull").await?;
+    agent
+        .apply(&bundle.helm("releaseName", json!("renamed")))
+        .await?;
+    let release = json!(format!("{}/renamed:1", target(&agent)));
+    agent
+        .wait_for("web", "to have its new name", |bundle| {
+            bundle["status"]["release"] == release && bundle["status"]["ready"] == json!(true)
+        })
+        .await?;
+    wait_gone(&agent, "sh.helm.release.v1.web.v1").await?;
+    let after = found(&agent, "pull").await?;
+    ensure!(after.metadata.uid == before.metadata.uid, "it was deleted");
+    ensure!(label(&after, LABEL) == Some("web"), "{after:?}");
+    agent.delete("web").await?;
+    wait_gone(&agent, "pull").await
 }
 
 /// Something in another namespace, after which the agent has been at work for a while.

@@ -5,11 +5,10 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
-use crate::release_scene::{gone_entry, helm, let_removals_pass, map, records, uid};
+use crate::release_scene::{gone_entry, let_removals_pass, map, uid};
 use crate::scene::{gone, target, with_own_bundle};
 
 /// A chart of nothing but a namespace, and what another bundle has in it: it goes with the last of both, in whatever order they are deleted.
