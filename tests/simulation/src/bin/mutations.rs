@@ -1,12 +1,14 @@
 //! `mutations`: breaks decision points one at a time and shows what notices: a unit test, a story, a random history, or nothing.
 //!
-//! The points are in `mutations.txt`. Everything takes place in a worktree of its own, at the commit that is checked out.
+//! The points are in `mutations.txt`. All of them are compiled at once, in a worktree of their own at the commit that is checked out;
+//! the environment tells which one is broken.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
 /// Breaks decision points one at a time and shows what notices.
@@ -27,6 +29,9 @@ struct Args {
     /// The first of their seeds
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Threads for the random histories
+    #[arg(long, default_value_t = 1)]
+    threads: u64,
     /// The cargo profile they are built with
     #[arg(long, default_value = "simulation")]
     profile: String,
@@ -43,43 +48,58 @@ struct Mutation<'t> {
 
 /// What noticed.
 enum Killer {
-    UnitTest,
-    Story,
+    UnitTest(String),
+    Story(String),
     History(String),
     Nothing,
 }
 
+/// What stands for its switch in a mutation.
+const BROKEN: &str = "BROKEN";
+/// The environment variable that holds the name of the mutation that is on.
+const SWITCH: &str = "FLEETAGENT_MUTATION";
+/// How many seconds tests may take: what is broken may wait for ever.
+const PATIENCE: &str = "900";
+
+/// Programs that hold all mutations.
+struct Programs {
+    /// Unit tests by package.
+    unit_tests: Vec<(&'static str, PathBuf)>,
+    stories: Option<PathBuf>,
+    simulation: PathBuf,
+}
+
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
-    let text = include_str!("../../mutations.txt");
-    let mutations = read(text)?;
+    let mutations = read(include_str!("../../mutations.txt"))?;
     let checkout = checkout(&args.folder)?;
+    for mutation in &mutations {
+        write(&checkout, mutation)?;
+    }
+    let programs = build(&checkout, &args)?;
     let mut survivors = 0;
     for mutation in mutations {
         if !mutation.name.contains(&args.only) {
             continue;
         }
-        let path = checkout.join(mutation.path);
-        let right = std::fs::read_to_string(&path)?;
-        ensure!(
-            right.matches(mutation.right).count() == 1,
-            "{}: what is to be broken does not stand in {} once",
-            mutation.name,
-            mutation.path
-        );
-        std::fs::write(&path, right.replace(mutation.right, mutation.broken))?;
-        let killer = killer(&checkout, &mutation, &args);
-        std::fs::write(&path, right)?;
-        let told = match killer.with_context(|| mutation.name.to_owned())? {
-            Killer::UnitTest => "a unit test".to_owned(),
-            Killer::Story => "a story".to_owned(),
-            Killer::History(rule) => format!("a history: {rule}"),
+        let begun = Instant::now();
+        let killer = killer(&checkout, &programs, &mutation, &args)
+            .with_context(|| mutation.name.to_owned())?;
+        let told = match killer {
+            Killer::UnitTest(name) => format!("unit test {name}"),
+            Killer::Story(name) => format!("story {name}"),
+            Killer::History(rule) => format!("history {rule}"),
             Killer::Nothing => {
                 survivors += 1;
                 "NOTHING".to_owned()
             }
         };
-        writeln!(std::io::stdout(), "{:<66} {told}", mutation.name)?;
+        let took = begun.elapsed().as_secs_f64();
+        writeln!(
+            std::io::stdout(),
+            "{:<66} {took:>6.1} s  {told}",
+            mutation.name
+        )?;
     }
     Ok(match survivors {
         0 => ExitCode::SUCCESS,
@@ -105,6 +125,26 @@ fn read(text: &str) -> Result<Vec<Mutation<'_>>> {
         })
     });
     mutations.collect()
+}
+
+/// Writes a mutation into its file, with a switch that is off unless the environment has its name.
+fn write(checkout: &Path, mutation: &Mutation<'_>) -> Result<()> {
+    let path = checkout.join(mutation.path);
+    let right = std::fs::read_to_string(&path)?;
+    ensure!(
+        right.matches(mutation.right).count() == 1,
+        "{}: what is to be broken does not stand in {} once",
+        mutation.name,
+        mutation.path
+    );
+    let switch = format!(
+        "{{ static IT: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| \
+         std::env::var({SWITCH:?}).is_ok_and(|name| name == {:?})); *IT }}",
+        mutation.name
+    );
+    let broken = mutation.broken.replace(BROKEN, &switch);
+    std::fs::write(&path, right.replace(mutation.right, &broken))?;
+    Ok(())
 }
 
 /// A worktree at the commit that is checked out here.
@@ -141,52 +181,116 @@ fn checkout(folder: &Path) -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-fn cargo(checkout: &Path, arguments: &[&str]) -> Command {
-    let mut cargo = Command::new("cargo");
-    cargo
-        .args(arguments)
-        .current_dir(checkout)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    cargo
+fn build(checkout: &Path, args: &Args) -> Result<Programs> {
+    let profile = args.profile.as_str();
+    let simulation = ["--profile", profile, "--package", "simulation"];
+    let binary = [&["build", "--bin", "simulation"], &simulation[..]].concat();
+    let mut programs = Programs {
+        unit_tests: Vec::new(),
+        stories: None,
+        simulation: cargo(checkout, &binary, "simulation")?,
+    };
+    if args.searched {
+        return Ok(programs);
+    }
+    let stories = [&["test", "--no-run", "--test", "stories"], &simulation[..]].concat();
+    programs.stories = Some(cargo(checkout, &stories, "stories")?);
+    for package in ["agent", "release"] {
+        let unit_tests = ["test", "--no-run", "--lib", "--package", package];
+        let program = cargo(checkout, &unit_tests, package)?;
+        programs.unit_tests.push((package, program));
+    }
+    Ok(programs)
 }
 
-fn killer(checkout: &Path, mutation: &Mutation<'_>, args: &Args) -> Result<Killer> {
-    let unit = ["test", "--quiet", "--lib", "--package", mutation.package];
-    // Whatever does not compile has broken nothing.
-    let compiled = cargo(checkout, &[&unit[..], &["--no-run"]].concat()).status()?;
-    if !compiled.success() {
-        bail!("it does not compile");
+/// Builds a target's program.
+fn cargo(checkout: &Path, arguments: &[&str], target: &str) -> Result<PathBuf> {
+    let output = Command::new("cargo")
+        .args(arguments)
+        .args(["--quiet", "--message-format", "json-render-diagnostics"])
+        .current_dir(checkout)
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(output.status.success(), "cargo {arguments:?} failed");
+    let said = String::from_utf8(output.stdout)?;
+    let messages = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut programs = messages
+        .filter(|message| message["target"]["name"] == target)
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    programs
+        .next()
+        .with_context(|| format!("cargo {arguments:?} makes no {target}"))
+}
+
+/// What tests say that fail with a mutation on: the first of them.
+fn failing(program: &Path, folder: &Path, mutation: &Mutation<'_>) -> Result<Option<String>> {
+    let output = Command::new("timeout")
+        .arg(PATIENCE)
+        .arg(program)
+        .current_dir(folder)
+        .env(SWITCH, mutation.name)
+        .stderr(Stdio::null())
+        .output()?;
+    if output.status.success() {
+        return Ok(None);
     }
-    if !args.searched && !cargo(checkout, &unit).status()?.success() {
-        return Ok(Killer::UnitTest);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let failed = |line: &str| {
+        Some(
+            line.strip_prefix("test ")?
+                .strip_suffix(" ... FAILED")?
+                .to_owned(),
+        )
+    };
+    let mut failed = said.lines().filter_map(failed);
+    let first = failed.next();
+    let others = failed.count();
+    Ok(Some(match (first, others) {
+        (Some(first), 0) => first,
+        (Some(first), others) => format!("{first} and {others} more"),
+        (None, _) => "that does not end".to_owned(),
+    }))
+}
+
+fn killer(
+    checkout: &Path,
+    programs: &Programs,
+    mutation: &Mutation<'_>,
+    args: &Args,
+) -> Result<Killer> {
+    let mut unit_tests = programs.unit_tests.iter();
+    if let Some((package, program)) = unit_tests.find(|(package, _)| *package == mutation.package)
+        && let Some(test) = failing(program, &checkout.join(package), mutation)?
+    {
+        return Ok(Killer::UnitTest(test));
     }
-    let profile = args.profile.as_str();
-    let simulation = ["--quiet", "--profile", profile, "--package", "simulation"];
-    let stories = [&["test"], &simulation[..], &["--test", "stories"]].concat();
-    if !args.searched && !cargo(checkout, &stories).status()?.success() {
-        return Ok(Killer::Story);
+    if let Some(stories) = &programs.stories
+        && let Some(story) = failing(stories, &checkout.join("tests/simulation"), mutation)?
+    {
+        return Ok(Killer::Story(story));
     }
-    let (seed, count) = (args.seed.to_string(), args.histories.to_string());
-    let histories = [
-        "--", "--whole", "--first", "--seed", &seed, "--count", &count,
-    ];
-    let run = [
-        &["run"],
-        &simulation[..],
-        &["--bin", "simulation"],
-        &histories,
-    ]
-    .concat();
-    let ran = cargo(checkout, &run).stdout(Stdio::piped()).output()?;
+    let ran = Command::new(&programs.simulation)
+        .args(["--whole", "--first"])
+        .args(["--seed", &args.seed.to_string()])
+        .args(["--count", &args.histories.to_string()])
+        .args(["--threads", &args.threads.to_string()])
+        .env(SWITCH, mutation.name)
+        .stderr(Stdio::null())
+        .output()?;
     if ran.status.success() {
         return Ok(Killer::Nothing);
     }
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    let found = said
-        .lines()
-        .find(|line| line.trim_start().starts_with("seed "));
-    Ok(Killer::History(found.unwrap_or(&said).trim().to_owned()))
+    let mut lines = said.lines().skip(1);
+    let (rule, found) = (lines.next(), lines.next());
+    let rule = rule.and_then(|rule| rule.split(':').next());
+    Ok(Killer::History(format!(
+        "{}, {}",
+        rule.unwrap_or("that ends at once").trim(),
+        found.unwrap_or_default().trim()
+    )))
 }
 
 #[cfg(test)]
@@ -203,7 +307,7 @@ mod tests {
             let text = std::fs::read_to_string(root.join(mutation.path))?;
             let count = text.matches(mutation.right).count();
             assert_eq!(count, 1, "{} in {}", mutation.name, mutation.path);
-            assert!(!mutation.broken.is_empty() && mutation.broken != mutation.right);
+            assert!(mutation.broken.contains(BROKEN), "{}", mutation.name);
         }
         Ok(())
     }
