@@ -233,7 +233,7 @@ impl Desired {
             keep_resources: random.chance(10),
             account: random.index(ACCOUNTS.len()),
             namespace_label: random.chance(25).then(|| u8::try_from(bundle).unwrap_or(0)),
-            copies: (0..2).filter(|_| random.chance(20)).collect(),
+            copies: (0..2).filter(|_| random.chance(30)).collect(),
             max_history: *random.pick(&[0, 2, 3]),
             sync: 0,
             is_missing: false,
@@ -270,7 +270,7 @@ impl Desired {
     pub fn change(&self, random: &mut Random, bundle: usize) -> Self {
         let mut next = self.clone();
         for _ in 0..random.between(1, 2) {
-            match random.below(12) {
+            match random.below(14) {
                 0..=3 => {
                     // Another value in one of the objects.
                     let manifests: Vec<_> = next.manifests.iter().cloned().collect();
@@ -281,12 +281,13 @@ impl Desired {
                         ..old
                     });
                 }
-                4 => {
+                4 | 12 => {
                     put(&mut next.manifests, draw_manifest(random, bundle));
                 }
-                5 => {
-                    if next.manifests.len() > 1 {
-                        next.manifests.pop_first();
+                5 | 13 => {
+                    let manifests: Vec<_> = next.manifests.iter().cloned().collect();
+                    if manifests.len() > 1 {
+                        next.manifests.remove(random.pick(&manifests));
                     }
                 }
                 6 | 7 => {
@@ -526,12 +527,13 @@ pub(crate) fn packed(files: &[(String, String)]) -> Vec<u8> {
 }
 
 /// A chart has one object of a name.
-fn put(manifests: &mut BTreeSet<Manifest>, manifest: Manifest) {
+pub(crate) fn put(manifests: &mut BTreeSet<Manifest>, manifest: Manifest) {
     manifests.retain(|other| (other.kind, other.name) != (manifest.kind, manifest.name));
     manifests.insert(manifest);
 }
 
-fn draw_manifest(random: &mut Random, bundle: usize) -> Manifest {
+/// An object as chance has it.
+pub(crate) fn draw_manifest(random: &mut Random, bundle: usize) -> Manifest {
     let kind = *random.pick(&[
         ObjectKind::ConfigMap,
         ObjectKind::ConfigMap,

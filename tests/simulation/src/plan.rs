@@ -1,9 +1,12 @@
 //! What the actors of one history do, and when: drawn before it begins, so that steps can be left out of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use crate::desired::{ACCOUNTS, BUNDLES, Desired, Manifest, NAMESPACES, ObjectKind, bundle_name};
+use crate::desired::{
+    ACCOUNTS, BUNDLES, Desired, Manifest, NAMESPACES, ObjectKind, bundle_name, draw_manifest, put,
+};
 use crate::network::{Faults, Outage, Verb};
 use crate::random::Random;
 use crate::world::Trouble;
@@ -104,16 +107,19 @@ pub enum Forgery {
     Highest,
     /// The next one, deployed, without labels and type.
     Bare,
+    /// One whose record is gone, or is deleted for it.
+    Former,
 }
 
 impl Forgery {
     /// All of them, with what a script says.
-    pub const ALL: [(Self, &'static str); 5] = [
+    pub const ALL: [(Self, &'static str); 6] = [
         (Self::Next, ""),
         (Self::Removal, " that says it is removed"),
         (Self::AtWork, " that says helm is at work"),
         (Self::Highest, " of the highest number"),
         (Self::Bare, " without labels"),
+        (Self::Former, " of a former number"),
     ];
 }
 
@@ -150,6 +156,9 @@ pub struct Plan {
     pub planned: usize,
 }
 
+/// Names from here on are those of copies.
+const COPIES: u8 = 100;
+
 /// How many steps a plan has.
 const STEPS: u64 = 20;
 /// And how many more where little happens.
@@ -167,11 +176,14 @@ impl Plan {
         };
         // Each history leans towards some of the actors, so that rare ones meet.
         let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + random.below(6)).collect();
-        let mut desired_state: Vec<Option<Desired>> = vec![None; BUNDLES];
+        let mut course = Course {
+            desired_state: vec![None; BUNDLES],
+            ..Course::default()
+        };
         let mut steps = Vec::new();
         let count = random.between(STEPS / 2, STEPS * 3 / 2);
         for number in 0..count + SPARE {
-            let action = draw(&mut random, &leaning, &mut desired_state, number < 2);
+            let action = course.draw(&mut random, &leaning, number < 2);
             let after = match random.below(10) {
                 0..=3 => Duration::from_millis(random.below(300)),
                 4..=7 => Duration::from_millis(random.below(6_000)),
@@ -221,13 +233,85 @@ impl Plan {
 
 const FAMILIES: usize = 8;
 
-fn draw(
-    random: &mut Random,
-    leaning: &[u64],
-    desired_state: &mut [Option<Desired>],
-    begins: bool,
-) -> Action {
-    let total: u64 = leaning.iter().sum::<u64>() + 8;
+/// What the actions drawn so far come to.
+#[derive(Default)]
+struct Course {
+    desired_state: Vec<Option<Desired>>,
+    /// What people and helm clients created, which a chart may come to have.
+    created: Vec<(usize, Manifest)>,
+    has_backup: bool,
+    has_local_backup: bool,
+    is_empty: bool,
+    lacks_contents: bool,
+    is_out: bool,
+    has_faults: bool,
+    has_trouble: bool,
+    is_refused: bool,
+    is_denied: bool,
+    is_fought: bool,
+}
+
+impl Course {
+    /// An action; rarely one that undoes what nobody did.
+    fn draw(&mut self, random: &mut Random, leaning: &[u64], begins: bool) -> Action {
+        let mut action = draw(random, leaning, self, begins);
+        for _ in 0..3 {
+            if self.matters(&action) {
+                break;
+            }
+            action = draw(random, leaning, self, begins);
+        }
+        self.note(&action);
+        action
+    }
+
+    /// Whether there is something to go back to, or to end.
+    fn matters(&self, action: &Action) -> bool {
+        match action {
+            Action::Restore(_) => self.has_backup,
+            Action::RestoreLocal(_) => self.has_local_backup,
+            Action::Recreate => self.is_empty,
+            Action::ReturnContents => self.lacks_contents,
+            Action::Up => self.is_out,
+            Action::Faults(faults) if *faults == Faults::default() => self.has_faults,
+            Action::Repository(None) => self.has_trouble,
+            Action::Accept => self.is_refused,
+            Action::Grant => self.is_denied,
+            Action::Peace => self.is_fought,
+            _ => true,
+        }
+    }
+
+    fn note(&mut self, action: &Action) {
+        match action {
+            Action::Backup => self.has_backup = true,
+            Action::BackupLocal => self.has_local_backup = true,
+            Action::Empty => self.is_empty = true,
+            Action::Recreate => self.is_empty = false,
+            Action::LoseContent(_) => self.lacks_contents = true,
+            Action::ReturnContents => self.lacks_contents = false,
+            Action::Down(_) | Action::Out(_) | Action::Cut | Action::ExpireToken => {
+                self.is_out = true;
+            }
+            Action::Up => self.is_out = false,
+            Action::Faults(faults) => self.has_faults = *faults != Faults::default(),
+            Action::Repository(trouble) => self.has_trouble = trouble.is_some(),
+            Action::Refuse(..) | Action::Quota(..) => self.is_refused = true,
+            Action::Accept => self.is_refused = false,
+            Action::Deny(..) => self.is_denied = true,
+            Action::Grant => self.is_denied = false,
+            Action::Fight(..) => self.is_fought = true,
+            Action::Peace => self.is_fought = false,
+            Action::Create(namespace, manifest) | Action::HelmInstall(namespace, _, manifest) => {
+                self.created.push((*namespace, manifest.clone()));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn draw(random: &mut Random, leaning: &[u64], course: &mut Course, begins: bool) -> Action {
+    let total: u64 = leaning.iter().sum::<u64>() + 12;
     let mut at = random.below(total);
     let mut family = usize::MAX;
     for (number, weight) in leaning.iter().enumerate() {
@@ -243,44 +327,66 @@ fn draw(
     match family {
         0 => upstream(random),
         1 => faults(random),
-        2 | 3 => person(random, desired_state),
-        4 => helm(random, desired_state),
-        5 => cluster(random, desired_state),
+        2 | 3 => person(random, &course.desired_state),
+        4 => helm(random, &course.desired_state),
+        5 => cluster(random, &course.desired_state),
         6 => process(random),
-        7 => unwant(random, desired_state),
-        _ => want(random, desired_state),
+        7 => unwant(random, course),
+        _ => want(random, course),
     }
 }
 
-fn want(random: &mut Random, desired_state: &mut [Option<Desired>]) -> Action {
-    let bundle = random.index(BUNDLES);
-    let desired = match &desired_state[bundle] {
+fn want(random: &mut Random, course: &mut Course) -> Action {
+    // Mostly one that is there: what is deployed is changed again and again.
+    let wanted = (0..BUNDLES).filter(|bundle| course.desired_state[*bundle].is_some());
+    let wanted: Vec<usize> = wanted.collect();
+    let bundle = match !wanted.is_empty() && random.chance(50) {
+        true => *random.pick(&wanted),
+        false => random.index(BUNDLES),
+    };
+    let mut desired = match &course.desired_state[bundle] {
         Some(desired) => desired.change(random, bundle),
         None => Desired::draw(random, bundle),
     };
-    desired_state[bundle] = Some(desired.clone());
+    let fits = |(namespace, manifest): &&(usize, Manifest)| {
+        *namespace == desired.namespace && manifest.name < COPIES
+    };
+    let created: Vec<_> = course.created.iter().filter(fits).collect();
+    if !created.is_empty() && random.chance(50) {
+        // What was made by hand becomes part of a chart, and ceases to be.
+        let (_, manifest) = random.pick(&created);
+        let is_it = |one: &Manifest| (one.kind, one.name) == (manifest.kind, manifest.name);
+        let others = desired.manifests.iter().filter(|one| !is_it(one));
+        let others: BTreeSet<Manifest> = others.cloned().collect();
+        let has_it = others.len() < desired.manifests.len();
+        match has_it && !others.is_empty() && random.chance(60) {
+            true => desired.manifests = others,
+            false => put(&mut desired.manifests, manifest.clone()),
+        }
+    }
+    course.desired_state[bundle] = Some(desired.clone());
     Action::Want(bundle, desired)
 }
 
-fn unwant(random: &mut Random, desired_state: &mut [Option<Desired>]) -> Action {
+fn unwant(random: &mut Random, course: &mut Course) -> Action {
     let bundle = random.index(BUNDLES);
-    if desired_state[bundle].take().is_none() {
-        return want(random, desired_state);
+    if course.desired_state[bundle].take().is_none() {
+        return want(random, course);
     }
     Action::Unwant(bundle)
 }
 
 fn upstream(random: &mut Random) -> Action {
-    match random.below(11) {
+    match random.below(15) {
         9 => Action::Permit,
         10 => Action::Empty,
-        0 => Action::Backup,
-        1 => Action::Restore(random.chance(70)),
+        0 | 11 => Action::Backup,
+        1 | 12 => Action::Restore(random.chance(70)),
         2 => Action::Empty,
         3 | 4 => Action::Recreate,
         5 => Action::LoseContent(random.index(BUNDLES)),
         6 => Action::ReturnContents,
-        7 => Action::ChangeSource(u8::from(random.chance(50))),
+        7 | 13 | 14 => Action::ChangeSource(u8::from(random.chance(50))),
         _ => Action::Wait(random.between(5, 90)),
     }
 }
@@ -345,12 +451,16 @@ fn person(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, mut manifest) = manifest(random, desired_state);
     match random.below(14) {
         0 | 1 => {
-            if random.chance(20) {
+            if random.chance(70) {
+                // Nothing of the kind may be there yet: a chart comes to have it later.
+                let bundle = random.index(BUNDLES);
+                manifest = draw_manifest(random, bundle);
+            } else if random.chance(60) {
                 // The name of a copy.
                 let number = u8::from(random.chance(50));
                 manifest = Manifest {
                     kind: ObjectKind::Secret,
-                    name: 100 + number,
+                    name: COPIES + number,
                     ..manifest
                 };
             }
@@ -378,7 +488,7 @@ fn person(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
 fn helm(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, name) = release(random, desired_state);
     let (_, manifest) = manifest(random, desired_state);
-    match random.below(7) {
+    match random.below(9) {
         0..=2 => Action::HelmInstall(namespace, name, manifest),
         3 => Action::HelmRollback(namespace, name),
         4 => Action::HelmUninstall(namespace, name),
@@ -587,7 +697,7 @@ impl fmt::Display for Action {
 /// The name of a manifest's object; from 100 on, that of a copy.
 pub fn object_name(manifest: &Manifest) -> String {
     match (manifest.kind, manifest.name) {
-        (ObjectKind::Secret, number @ 100..) => format!("pull{}", number - 100),
+        (ObjectKind::Secret, number @ COPIES..) => format!("pull{}", number - COPIES),
         _ => manifest.object_name(),
     }
 }

@@ -141,16 +141,22 @@ impl World {
         target.revision = newest + 1;
         target.namespace.clone_from(&current.namespace);
         target.set_status(Status::Deployed, "Rollback to an older revision");
-        // Helm writes its objects as the old manifest has them, without Fleet's labels.
-        for document in target.manifest.split("---\n") {
-            let Ok(mut wanted) = golib::yaml::decode(document.as_bytes()) else {
-                continue;
-            };
+        // Helm writes its objects as the old manifest has them, without Fleet's labels, and deletes what it has not.
+        let mut written = Vec::new();
+        for mut wanted in documents(&target.manifest) {
             let Some(found) = self.find(NAMESPACES[namespace], &wanted) else {
                 continue;
             };
             wanted["metadata"]["namespace"] = NAMESPACES[namespace].into();
             self.local.act(Actor::Helm, "PATCH", &path(&found), wanted);
+            written.push(found);
+        }
+        for dropped in documents(&current.manifest) {
+            let found = self.find(NAMESPACES[namespace], &dropped);
+            if let Some(found) = found.filter(|found| !written.contains(found)) {
+                self.local
+                    .act(Actor::Helm, "DELETE", &path(&found), Value::Null);
+            }
         }
         self.write_record(Actor::Helm, &target, Some(newest));
     }
@@ -180,6 +186,7 @@ impl World {
         );
         release.revision = match forgery {
             Forgery::Highest => HIGHEST,
+            Forgery::Former => self.former(namespace, name),
             _ => newest + 1,
         };
         release.namespace = NAMESPACES[namespace].to_owned();
@@ -191,7 +198,7 @@ impl World {
         let actor = Actor::Tenant;
         match forgery {
             Forgery::Next | Forgery::Highest => self.write_record(actor, &release, Some(newest)),
-            Forgery::Removal => self.write_record(actor, &release, None),
+            Forgery::Removal | Forgery::Former => self.write_record(actor, &release, None),
             Forgery::AtWork | Forgery::Bare => {
                 let Some(mut body) = record(&release) else {
                     return;
@@ -207,6 +214,30 @@ impl World {
             }
         }
     }
+
+    /// A number that a release had: the one below its oldest record, or that of its newest, which is deleted.
+    fn former(&self, namespace: usize, name: u8) -> i64 {
+        let records = self.records(namespace, name);
+        let numbers = records.iter().map(|(id, _)| revision_of(&id.name));
+        let oldest = numbers.clone().min().unwrap_or_default();
+        if oldest > 1 {
+            return oldest - 1;
+        }
+        let newest = numbers.max().unwrap_or_default();
+        for (id, _) in records {
+            if revision_of(&id.name) == newest {
+                self.local
+                    .act(Actor::Tenant, "DELETE", &path(&id), Value::Null);
+            }
+        }
+        newest
+    }
+}
+
+/// The objects of a manifest.
+fn documents(manifest: &str) -> impl Iterator<Item = Value> {
+    let documents = manifest.split("---\n");
+    documents.filter_map(|document| golib::yaml::decode(document.as_bytes()).ok())
 }
 
 /// A release as Helm stores it.
