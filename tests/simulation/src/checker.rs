@@ -334,6 +334,12 @@ impl Checker {
                     // As docs/security.md has it: what the release had is left then.
                     self.forgotten.insert(release.clone());
                 }
+                // What a tenant writes over the status of a record makes no good revision of it.
+                let known = records.get(&revision);
+                let is_made_up = write.who.actor == Actor::Tenant
+                    && Self::is_deployed(&status)
+                    && known.is_some_and(|known| !Self::is_deployed(known));
+                let status = known.filter(|_| is_made_up).cloned().unwrap_or(status);
                 if !status.starts_with("pending") {
                     // What comes now is another attempt.
                     self.hooks
@@ -371,7 +377,10 @@ impl Checker {
         // What goes was another bundle's, which has the release no more: of this one there never was a good revision.
         let was_anothers = || {
             let before = write.before.as_deref();
+            // A helm client names no bundle, and has not made it its own by that.
+            let written = self.written.get(&release);
             let named = before.and_then(named_bundle);
+            let named = named.or_else(|| written.and_then(|record| named_bundle(record)));
             named.is_some_and(|named| !wanting.contains(&named))
         };
         if by_agent
@@ -521,6 +530,11 @@ impl Checker {
             self.violate("deletes what others made", text);
             return;
         }
+        if !is_ours && self.was_kept(&write.id, before) {
+            let text = format!("{} is noted as kept, and goes", write.id);
+            self.violate("deletes what it adopted", text);
+            return;
+        }
         if Self::is_hook(before) {
             return;
         }
@@ -584,9 +598,12 @@ impl Checker {
         let records = self.records.get(release);
         let newest = records.and_then(|records| records.last_key_value());
         let is_removal = newest.is_some_and(|(_, status)| status == "uninstalling");
-        let mut unwanted = self.unwanted.values();
-        let gone = unwanted.find(|(unwanted, _)| unwanted == release && is_removal);
-        let Some((_, gone)) = gone else {
+        // Of several that wanted it the first one has it.
+        let unwanted = self.unwanted.values();
+        let gone = unwanted
+            .filter(|(unwanted, _)| unwanted == release && is_removal)
+            .map(|(_, at)| at);
+        let Some(gone) = gone.min() else {
             return;
         };
         let after = gone.elapsed();
@@ -614,6 +631,19 @@ impl Checker {
         }
         let is_taken = origin.is_some_and(|origin| origin.taken);
         is_taken || self.is_upgrading(owner) || self.deployed_by_agent(owner) > 0
+    }
+
+    /// Whether an object was nobody's when a release came to have it, and is to stay when the release goes. With force it is made anew.
+    fn was_kept(&self, id: &Id, object: &Value) -> bool {
+        let owner = Self::owner(object);
+        let bundles =
+            owner.map(|(namespace, name)| self.desired_state.of_release(&namespace, &name));
+        let mut ever = bundles
+            .iter()
+            .flatten()
+            .flat_map(|bundle| &self.desired_state.ever[bundle]);
+        adoption(object) == Some("kept")
+            && !ever.any(|desired| desired.force && desired.ids().any(|wanted| wanted == *id))
     }
 
     fn is_upgrading(&self, release: &ReleaseKey) -> bool {
@@ -751,6 +781,10 @@ impl Checker {
                 if is_hook && after.to_string().contains("Complete") =>
             {
                 self.hooks.insert(run);
+            }
+            // Whoever deletes it before the agent has seen its end leaves nothing to see.
+            (Actor::Person | Actor::Helm | Actor::Tenant | Actor::System, Some(_), None) => {
+                self.hooks.remove(&run);
             }
             (Actor::Agent(_), None, Some(_)) if self.hooks.contains(&run) => {
                 let text = format!(

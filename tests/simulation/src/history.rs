@@ -242,6 +242,12 @@ fn remembered(world: &World) {
     let held = world.held();
     let leaving = leaving.max(held.iter().collect::<BTreeSet<_>>().len());
     let bundles = present.len() + leaving;
+    let ever = world.checker().desired_state.ever.clone();
+    let former: BTreeSet<(usize, u8)> = ever
+        .iter()
+        .filter(|(bundle, _)| world.present(**bundle))
+        .flat_map(|(_, desired)| desired.iter().map(|one| (one.namespace, one.release)))
+        .collect();
     let records = world.local.all(|id| id.name.starts_with(RECORD)).len();
     for (map, count) in world.entries() {
         let most = match map {
@@ -249,7 +255,7 @@ fn remembered(world: &World) {
             "accounts_read_for" => ACCOUNTS.len() * NAMESPACES.len(),
             "read_records" => records,
             // A bundle may have several: those of its former names.
-            "releases" => bundles.max(present.len() + held.len()) + records,
+            "releases" => bundles.max(former.len() + held.len()) + records,
             // A day long, of whichever bundle: one that comes back has not failed less.
             "postponed_attempts" => BUNDLES,
             "watched_kinds" => bundles * ObjectKind::ALL.len(),
