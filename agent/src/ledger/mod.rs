@@ -305,13 +305,8 @@ impl Ledger {
     /// # Errors
     /// It cannot be written; the next write tries again.
     pub async fn seen(&self, bundle: &str, keep_resources: bool) -> kube::Result<()> {
-        self.change(bundle, |entry| LedgerEntry {
-            keep_resources: entry.keep_resources || keep_resources,
-            is_removing: false,
-            hold: None,
-            ..entry
-        })
-        .await
+        self.change(bundle, |entry| entry.seen(keep_resources))
+            .await
     }
 
     /// Takes note that the removals of these bundles are held back.

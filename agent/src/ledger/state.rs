@@ -217,6 +217,17 @@ impl LedgerEntry {
         self.newest() < Some(revision)
     }
 
+    /// This entry once its bundle is in the store: what it was lost by stays, for the store may be older than that.
+    #[must_use]
+    pub(super) fn seen(self, keep_resources: bool) -> Self {
+        Self {
+            keep_resources: self.keep_resources || keep_resources,
+            is_removing: false,
+            hold: None,
+            ..self
+        }
+    }
+
     /// This entry with the digest of one more revision.
     #[must_use]
     pub fn noting(mut self, revision: i64, digest: String) -> Self {
@@ -913,6 +924,19 @@ mod tests {
         assert_eq!(state.of_bundle("held")[0].1.hold, Some(Hold::Released));
         assert_eq!(state.of_bundle("other")[0].1.hold, None);
         assert!(state.release_held().is_empty());
+    }
+
+    #[test]
+    fn a_bundle_in_the_store_is_held_no_more_and_lost_all_the_same() {
+        let entry = LedgerEntry {
+            is_removing: true,
+            hold: Some(Hold::Held),
+            lost: Some(ContinuityBreak::Restored),
+            ..LedgerEntry::default()
+        };
+        let seen = entry.seen(false);
+        assert_eq!((seen.is_removing, seen.hold), (false, None));
+        assert_eq!(seen.lost, Some(ContinuityBreak::Restored));
     }
 
     #[test]
