@@ -405,7 +405,9 @@ impl Deployer {
                         self.namespace.clone(),
                     )]),
                 },
-                create_namespace: options.create_namespace != Some(false),
+                // Copies have made it already. Where it went since they went with it, and are made first.
+                create_namespace: options.create_namespace != Some(false)
+                    && options.downstream_resources.is_empty(),
                 take_ownership: helm.take_ownership,
                 contested,
                 neighbours,
