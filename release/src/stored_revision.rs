@@ -7,7 +7,8 @@ use objects::managed_fields::FIELD_MANAGER;
 
 use crate::model::Status;
 
-/// The highest number that counts of what was not written here. Beyond it, it was invented, so that there would be none left to count on to.
+/// The highest number that counts of what was not written here, but for what follows what counts. Beyond it, it was invented, so that there
+/// would be none left to count on to.
 const MAX_OF_OTHERS: i64 = i64::MAX / 2;
 
 /// A stored revision as its object's metadata shows it.
@@ -90,10 +91,18 @@ impl StoredRevision {
         }
     }
 
-    /// Whether it counts: what was written here has whatever number came next.
-    pub(crate) fn counts(&self) -> bool {
-        let is_known = matches!(self.origin, Origin::Noted | Origin::Spent);
-        is_known || self.revision <= MAX_OF_OTHERS
+    /// Leaves of a history, in the order of its revisions, those that count: what was written here has whatever number came next, and so has
+    /// what another client wrote above that.
+    pub(crate) fn retain_counting(history: &mut Vec<Self>) {
+        let mut next = 0;
+        history.retain(|head| {
+            let is_known = matches!(head.origin, Origin::Noted | Origin::Spent);
+            let counts = is_known || head.revision <= MAX_OF_OTHERS || head.revision == next;
+            if counts {
+                next = head.revision + 1;
+            }
+            counts
+        });
     }
 
     /// Whether another client than ours wrote it last.
@@ -136,15 +145,30 @@ mod tests {
 
     #[test]
     fn a_number_that_was_invented_leaves_room_for_the_next() {
-        let counts = |revision, origin| {
-            let head = StoredRevision::new(revision, Status::Deployed);
-            StoredRevision { origin, ..head }.counts()
+        let counting = |all: &[(i64, Origin)]| {
+            let head = |&(revision, origin)| StoredRevision {
+                origin,
+                ..StoredRevision::new(revision, Status::Deployed)
+            };
+            let mut history = all.iter().map(head).collect();
+            StoredRevision::retain_counting(&mut history);
+            let left = history
+                .into_iter()
+                .map(|head| head.revision - MAX_OF_OTHERS);
+            left.collect::<Vec<_>>()
         };
         for origin in [Origin::Foreign, Origin::Untracked] {
-            assert!(counts(MAX_OF_OTHERS, origin));
-            assert!(!counts(MAX_OF_OTHERS + 1, origin));
+            assert_eq!(counting(&[(MAX_OF_OTHERS, origin)]), [0]);
+            assert!(counting(&[(MAX_OF_OTHERS + 1, origin)]).is_empty());
         }
-        // What was written over it has the next.
-        assert!(counts(MAX_OF_OTHERS + 1, Origin::Noted));
+        // What was written over it has the next, and what a Helm client writes over that the one after; a number that follows nothing counts
+        // no more than before.
+        let above = [
+            (MAX_OF_OTHERS + 1, Origin::Noted),
+            (MAX_OF_OTHERS + 2, Origin::Foreign),
+            (MAX_OF_OTHERS + 3, Origin::Foreign),
+            (MAX_OF_OTHERS + 5, Origin::Foreign),
+        ];
+        assert_eq!(counting(&above), [1, 2, 3]);
     }
 }

@@ -217,7 +217,7 @@ impl Storage {
                 KnownDigest::Unknown => Origin::Foreign,
             };
         }
-        history.retain(StoredRevision::counts);
+        StoredRevision::retain_counting(&mut history);
         if let Some(digests) = &self.digests {
             let theirs = history.iter().filter(|head| head.origin == Origin::Foreign);
             digests.found(release, theirs.map(|head| head.revision).collect());
