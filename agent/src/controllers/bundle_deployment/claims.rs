@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 use crate::bundle::release_name;
+use crate::controllers::bundle_deployment::deployed_ids::DeployedIds;
 use crate::ledger::{LedgerEntry, ReleaseKey};
 
 /// A release as `status.release` names it.
@@ -243,11 +244,12 @@ pub fn circle(
 }
 
 /// Whether a bundle may take the release from another: it says `takeOwnership`, and its spec is not deployed yet. One that is deployed takes
-/// nothing back.
-pub fn takes(bundle: &BundleDeployment) -> bool {
+/// nothing back, also where upstream was not told yet that it is.
+pub fn takes(bundle: &BundleDeployment, deployed: &DeployedIds) -> bool {
     let helm = bundle.spec.options.helm.as_ref();
     helm.is_some_and(|helm| helm.take_ownership)
         && bundle.spec.deployment_id != bundle.status.applied_deployment_id
+        && !deployed.has_latest(bundle)
 }
 
 /// Who wants a release once its owner gives it up.

@@ -155,6 +155,8 @@ pub struct Base<'a> {
     pub neighbours: Neighbours,
     /// There was no attempt before whose record is read.
     pub is_first: bool,
+    /// Somebody asks for it though nothing has changed.
+    pub is_forced: bool,
     /// Set once objects were written, or it was tried.
     pub written: Arc<AtomicBool>,
 }
@@ -325,6 +327,7 @@ impl Deployer {
             contested,
             neighbours,
             is_first,
+            is_forced,
             written,
         } = base;
         let bundle = &filled.bundle;
@@ -388,10 +391,10 @@ impl Deployer {
             turn: turn.clone(),
             revisions,
         };
-        let is_forced = matches!(
+        let always = matches!(
             reason,
             DeployReason::DownstreamResourcesChanged | DeployReason::Overwritten
-        ) || is_forced(bundle);
+        ) || is_forced;
         let has_run_hooks = Arc::new(AtomicBool::new(false));
         let spec = DeploySpec {
             name: bundle::release_name(bundle.name(), options),
@@ -417,7 +420,7 @@ impl Deployer {
                 wait_for_jobs: helm.wait_for_jobs,
                 timeout: timeout(helm.timeout_seconds),
                 max_history: max_history(options),
-                always: is_forced,
+                always,
                 ..DeployOptions::default()
             },
             known: known.cloned(),

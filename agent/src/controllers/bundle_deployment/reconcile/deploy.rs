@@ -382,6 +382,7 @@ impl Reconciler {
                     contested,
                     neighbours: neighbourhood.of_deploy(&key, bundle.name()),
                     is_first: before.is_none(),
+                    is_forced: self.context.deployed_ids.is_forced(&bundle),
                     written: Arc::clone(&written),
                 },
                 &mut state.report,
