@@ -70,6 +70,11 @@ impl Held {
         result
     }
 
+    /// Bundles are to be held once the ledger can be written.
+    pub(super) fn is_to_hold(&self, bundles: BTreeSet<String>) {
+        self.waiting.lock().extend(bundles);
+    }
+
     /// How many bundles are about to be marked.
     pub(super) fn len(&self) -> usize {
         self.waiting.lock().len()

@@ -359,7 +359,15 @@ impl Collector {
             self.report.let_go(bundle);
             return Ok(Verdict::Alive);
         }
-        let list = self.lister.list(missing_since).await?;
+        let list = self.lister.list(missing_since).await;
+        if let Some(list) = self.lister.take_unnoted() {
+            // It proves nothing, but that so many are missing at once: some may be back before another one can be noted.
+            let releases = self.ledger.of_bundle(bundle);
+            if self.judge(bundle, &list, &releases) == Verdict::Held(HoldReason::TooMany) {
+                self.held.is_to_hold(self.gone_together(bundle, &list));
+            }
+        }
+        let list = list?;
         // Read after the list, which may have declared it lost.
         let releases = self.ledger.of_bundle(bundle);
         let mut verdict = self.judge(bundle, &list, &releases);
@@ -710,6 +718,14 @@ impl Collector {
         }
     }
 
+    /// A bundle, and those that a list lacks as well and that are not held yet.
+    fn gone_together(&self, bundle: &str, list: &UpstreamList) -> BTreeSet<String> {
+        let mut all = self.ledger.bundles(|entry| entry.hold.is_none());
+        all.retain(|one| !list.listed.contains(one));
+        all.insert(bundle.to_owned());
+        all
+    }
+
     /// Keeps the releases of a bundle. Of too many at once, all are held together: what of them would be left were few enough by itself.
     async fn hold(
         &self,
@@ -722,8 +738,7 @@ impl Collector {
             let mut bundles = BTreeSet::from([bundle.to_owned()]);
             if reason == HoldReason::TooMany {
                 self.held.note_wave();
-                let all = self.ledger.bundles(|entry| entry.hold.is_none());
-                bundles.extend(all.into_iter().filter(|one| !list.listed.contains(one)));
+                bundles = self.gone_together(bundle, list);
             }
             let released = self.held.hold(bundles).await;
             for released in released.map_err(RemovalError::Ledger)? {

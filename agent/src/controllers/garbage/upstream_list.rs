@@ -41,6 +41,8 @@ pub(super) struct Lister {
     events: Arc<Events>,
     health: Health,
     last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
+    /// The last list that could not be noted, which proves nothing.
+    unnoted: parking_lot::Mutex<Option<Arc<UpstreamList>>>,
     /// Up to which of the ledger's doubts upstream has said which heartbeat it remembers. Held while it is asked.
     answered: Mutex<u64>,
     /// Up to which a list was compared since then.
@@ -62,6 +64,7 @@ impl Lister {
             events: Arc::clone(events),
             health: health.clone(),
             last: Mutex::default(),
+            unnoted: parking_lot::Mutex::default(),
             answered: Mutex::default(),
             compared: AtomicU64::default(),
         }
@@ -122,6 +125,11 @@ impl Lister {
     ) -> Result<Arc<UpstreamList>, RemovalError> {
         self.compare().await?;
         self.fresh(not_before).await
+    }
+
+    /// Takes the last list that could not be noted.
+    pub(super) fn take_unnoted(&self) -> Option<Arc<UpstreamList>> {
+        self.unnoted.lock().take()
     }
 
     /// When upstream last took a heartbeat of this agent, by its own account; 0 for never, and where the Cluster is gone; none where the rights to
@@ -208,8 +216,13 @@ impl Lister {
             .ledger
             .check_continuity(now, seen_version, &list.listed);
         let found = found.await;
-        if let Some(found) = found.map_err(RemovalError::Ledger)? {
-            self.report(found);
+        match found {
+            Ok(Some(found)) => self.report(found),
+            Ok(None) => {}
+            Err(failed) => {
+                *self.unnoted.lock() = Some(list);
+                return Err(RemovalError::Ledger(failed));
+            }
         }
         *last = Some((at, Arc::clone(&list)));
         Ok(list)
