@@ -23,7 +23,7 @@ pub struct Wake {
 }
 
 /// Of each bundle its UID and the version that was seen of it: of one object they never go back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SeenVersions(BTreeMap<String, (Option<String>, u64)>);
 
 impl SeenVersions {
@@ -54,6 +54,10 @@ struct Inner {
     malformed: HashSet<String>,
     /// Names seen by the list in progress.
     relisting: Option<HashSet<String>>,
+    /// What was seen before that list began.
+    before_list: SeenVersions,
+    /// Whether a list since had an object that is older than it was seen to be: what the list has of it is all that is known afterwards.
+    is_older_listed: bool,
     /// Statuses as we last wrote them.
     written: BTreeMap<String, BundleDeploymentStatus>,
     /// Releases that bundles want, as their `${ }` said when they were filled in last.
@@ -175,7 +179,15 @@ impl Store {
 
     /// A list begins.
     pub fn relist(&self) {
-        self.inner.lock().relisting = Some(HashSet::new());
+        let seen = self.versions();
+        let mut inner = self.inner.lock();
+        inner.relisting = Some(HashSet::new());
+        inner.before_list = seen;
+    }
+
+    /// Whether a list that ended, or was cut off, had an object that is older than it was seen to be before; told once.
+    pub fn take_older_listed(&self) -> bool {
+        std::mem::take(&mut self.inner.lock().is_older_listed)
     }
 
     /// A list ended: which bundles are gone since the one before.
@@ -184,6 +196,7 @@ impl Store {
         let Some(listed) = inner.relisting.take() else {
             return Wake::default();
         };
+        inner.before_list = SeenVersions::default();
         let gone: Vec<_> = inner
             .bundles
             .keys()
@@ -203,6 +216,9 @@ impl Store {
         let name = bundle.name().to_owned();
         let mut inner = self.inner.lock();
         inner.seen(&name);
+        if inner.relisting.is_some() && inner.before_list.is_older(&bundle.metadata) {
+            inner.is_older_listed = true;
+        }
         inner.malformed.remove(&name);
         inner.deleted.remove(&name);
         inner.missing.remove(&name);

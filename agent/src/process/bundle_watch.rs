@@ -92,6 +92,10 @@ impl BundleWatch<'_> {
                 self.applied(&bundle)
             }
             watcher::Event::InitDone => {
+                // The store has forgotten by now what it was compared with.
+                if self.store.take_older_listed() {
+                    self.ledger.found_restored();
+                }
                 let mut wake = self.store.relisted();
                 if let Err(failed) = self.collector.check_continuity().await {
                     // Every removal lists again.

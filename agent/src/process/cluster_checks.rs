@@ -88,6 +88,8 @@ impl ClusterChecks<'_> {
         let version = version.and_then(|text| text.parse::<u64>().ok());
         if version.is_some_and(|version| version < seen) {
             logging::warn!("upstream is older than it was, watching anew");
+            // It may have caught up before it is asked again.
+            self.ledger.found_restored();
             self.restart_watch.notify_one();
         } else if self.health.is_cut_off(Side::Upstream) {
             // The watch has had no event since: its connection may be dead.
