@@ -318,6 +318,8 @@ where
             REQUESTS.get_or_create(&Labels { code, method, host }).inc();
             let answer = answer?;
             last_contact.now();
+            // What is answered in place of events is read to its end, like any other answer.
+            let is_watch = is_watch && answer.status().is_success();
             Ok(answer.map(|body| Answer {
                 body: Box::pin(body),
                 limit: (!is_watch).then_some(limit),
@@ -685,5 +687,59 @@ mod tests {
             () = busy => panic!("requests wait for the clock"),
         }
         assert_eq!(begun.0, Instant::now());
+    }
+
+    /// Parts of a mebibyte, with ends of lines, counted.
+    struct Endless(std::sync::Arc<AtomicUsize>);
+
+    impl HttpBody for Endless {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            static PART: [u8; 1 << 20] = [b'\n'; 1 << 20];
+            match self.0.fetch_add(1, Ordering::SeqCst) {
+                0..200 => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&PART))))),
+                _ => Poll::Ready(None),
+            }
+        }
+    }
+
+    /// A watch that is answered with an error; none if that does not end within a day.
+    async fn watch_refused_with<B>(
+        body: impl Fn() -> B + Send + Sync + Clone + 'static,
+    ) -> Option<kube::Error>
+    where
+        B: HttpBody<Data = Bytes, Error = BoxError> + Send + 'static,
+    {
+        use http_body_util::BodyExt as _;
+        let serve = tower::service_fn(move |_: Request<Body>| {
+            let mut answer = Response::new(body().boxed_unsync());
+            *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            std::future::ready(Ok::<_, BoxError>(answer))
+        });
+        let service = BoxCloneSyncService::new(serve);
+        let clients = Clients::over(move |_| service.clone());
+        let config = kube::Config::new("http://scripted".parse().unwrap());
+        let client = clients.client(config, &LastContact::default()).unwrap();
+        let maps = kube::Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(client, "x");
+        let parameters = kube::api::WatchParams::default();
+        let watching = maps.watch(&parameters, "0");
+        let answer = tokio::time::timeout(Duration::from_secs(24 * 3600), watching).await;
+        answer.ok().and_then(Result::err)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_in_place_of_a_watch_ends_like_any_other_answer() {
+        assert!(watch_refused_with(|| Never).await.is_some());
+        let taken = std::sync::Arc::new(AtomicUsize::new(0));
+        let counted = std::sync::Arc::clone(&taken);
+        let refused = watch_refused_with(move || Endless(std::sync::Arc::clone(&counted))).await;
+        assert!(refused.is_some());
+        let taken = taken.load(Ordering::SeqCst) as u64;
+        assert!(taken << 20 <= MAX_ANSWER + (1 << 20), "{taken} MiB");
     }
 }
