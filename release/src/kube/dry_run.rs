@@ -116,7 +116,9 @@ impl Request<'_> {
         {
             Err(error) if !error.contested_fields().is_empty() => {
                 // Whoever holds what by now: the answer is refused if that is not the version meant.
-                let (_, body) = self.writer.settle(&self.desired, &error).await?;
+                let live = self.cluster.get(&self.desired).await?.unwrap_or_default();
+                let settled = self.writer.settle(&self.desired, &error, &live);
+                let (_, body) = settled.await?;
                 self.try_apply(body, version, true).await
             }
             answer => answer,

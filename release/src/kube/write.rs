@@ -480,7 +480,13 @@ impl<'a> ObjectWriter<'a> {
         match self.send(object, first, false).await {
             Ok(live) => Ok(WrittenObject::over(live, Vec::new())),
             Err(error) if !error.contested_fields().is_empty() => {
-                let (conflicts, body) = self.settle(object, &error).await.map_err(refused)?;
+                let live = self.cluster.get(object).await.map_err(refused)?;
+                let live = live.unwrap_or_default();
+                if version.is_none() {
+                    self.check_still_ours(object, &live)?;
+                }
+                let settled = self.settle(object, &error, &live).await;
+                let (conflicts, body) = settled.map_err(refused)?;
                 let settled = Body::over(&body, version);
                 drop(body);
                 let live = self.send(object, settled, true).await;
@@ -493,6 +499,19 @@ impl<'a> ObjectWriter<'a> {
             }
             Err(error) => Err(self.named(object, refused(error)).await),
         }
+    }
+
+    /// Refuses what the last revision had and another release has by now: Helm looks at what an upgrade adds, and takes this.
+    fn check_still_ours(&self, object: &Object, live: &Value) -> Result<(), ObjectFailure> {
+        let Some(claim) = self.claim else {
+            return Ok(());
+        };
+        let state = claim.state(object, Some(live));
+        if state == ObjectState::Anothers && judge(claim.operation, state) == Verdict::Refuse {
+            let refusal = claim.owner.refusal(object, live);
+            return Err(ObjectFailure::NotOurs(refusal));
+        }
+        Ok(())
     }
 
     /// Says of an object that is not there that it could not be created.
@@ -539,16 +558,16 @@ impl<'a> ObjectWriter<'a> {
         &self,
         object: &Object,
         error: &ApiError,
+        live: &Value,
     ) -> Result<(Vec<FieldConflict>, Value), ApiError> {
         let paths = error.contested_fields();
-        let live = self.cluster.get(object).await?.unwrap_or_default();
         let is_autoscaled = concerns_replicas(paths.iter().copied())
             && self.is_autoscaled(object).await.unwrap_or_default();
         let previous = self.previous.get(&object.key()).map(|old| &old.body);
         let contested = Contested {
             desired: object,
             previous,
-            live: &live,
+            live,
             is_autoscaled,
         };
         let conflicts = contested.settle(paths);

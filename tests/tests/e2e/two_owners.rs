@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::audit::Request;
 use testbed::bed::Bed;
@@ -85,6 +85,52 @@ pub(crate) async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Re
         .patch(name, &PatchParams::default(), &Patch::Merge(&change))
         .await?;
     Ok(())
+}
+
+/// What somebody deleted and a helm release has made anew is that release's: a new version of the bundle that had it is refused.
+#[tokio::test]
+async fn what_a_helm_release_made_anew_is_not_taken_back() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    let former = maps(&agent, "former", &["moved", "own"], "");
+    agent.apply(&former).await?;
+    agent.wait_ready("former").await?;
+    let maps_there = agent.objects("v1", "ConfigMap", &target(&agent));
+    maps_there.delete("moved", &DeleteParams::default()).await?;
+    let anew = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": { "by": "helm" },
+        "metadata": {
+            "name": "moved",
+            "labels": { "app.kubernetes.io/managed-by": "Helm" },
+            "annotations": {
+                "meta.helm.sh/release-name": "web",
+                "meta.helm.sh/release-namespace": target(&agent),
+            },
+        },
+    });
+    let parameters = PostParams {
+        field_manager: Some("helm".to_owned()),
+        ..PostParams::default()
+    };
+    maps_there
+        .create(&parameters, &serde_json::from_value(anew)?)
+        .await?;
+    let version = "  labels: {version: two}\n";
+    let next = maps(&agent, "former", &["moved", "own"], version);
+    agent.apply(&next).await?;
+    agent
+        .wait_for("former", "to be refused", |bundle| {
+            let installed = condition(bundle, "Installed");
+            let message = installed.and_then(|installed| installed["message"].as_str());
+            message.is_some_and(|message| message.contains("current value is \"web\""))
+        })
+        .await?;
+    ensure!(by(&agent, "moved").await?.as_deref() == Some("helm"));
+    agent
+        .apply(&next.helm("takeOwnership", json!(true)))
+        .await?;
+    agent.wait_ready("former").await?;
+    wait_by(&agent, "moved", "former").await
 }
 
 /// The ordinary way to move an object: its new bundle takes it, then the old one no longer lists it.
