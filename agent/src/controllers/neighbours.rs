@@ -95,15 +95,11 @@ impl Neighbourhood {
             || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
     }
 
-    /// The removal of a release has nothing left but namespaces that others are about to leave.
-    pub fn waits(&self, key: &ReleaseKey, namespaces: Vec<String>) {
-        let namespaces = namespaces.into_iter().collect();
-        self.waiting.lock().insert(key.clone(), namespaces);
-    }
-
-    /// The removal of a release goes on, or its bundle is back: it waits no more.
-    pub fn waits_no_more(&self, key: &ReleaseKey) {
-        self.waiting.lock().remove(key);
+    /// The removal of a release has come to namespaces that others are about to leave. Whether it waited for the same ones before.
+    pub fn waits(&self, key: &ReleaseKey, namespaces: Vec<String>) -> bool {
+        let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
+        let before = self.waiting.lock().insert(key.clone(), namespaces.clone());
+        before == Some(namespaces)
     }
 
     /// A bundle is there: no removal of it waits.

@@ -284,7 +284,8 @@ impl Attempt<'_> {
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, _) = retained.split(obsolete);
-        let checked = check_deletable(self.cluster, &self.owner, &obsolete).await;
+        let neighbours = &self.options.neighbours;
+        let checked = check_deletable(self.cluster, &self.owner, neighbours, &obsolete).await;
         checked.map_err(DeployError::Delete)
     }
 

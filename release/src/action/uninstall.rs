@@ -16,7 +16,9 @@ use super::hooks::{HookObjects, HookRun, carried_on};
 use super::records::is_agents;
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, take_back};
+use crate::kube::{
+    Cluster, Created, Owner, Removal, delete_all, is_awaited, stored_policy, take_back,
+};
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
@@ -116,6 +118,17 @@ pub(super) async fn uninstall_locked(
             "not one that was written here: its hooks are not run"
         );
     }
+    let owner = Owner::new(&spec.name, &spec.namespace);
+    let objects = match extent {
+        Extent::All => {
+            let stored = stored_objects(cluster, storage, spec, (&release, operation), &others);
+            let objects = stored.await?;
+            // Before anything goes: those in a namespace of this release may need what it has to be removed themselves.
+            awaited(cluster, &owner, spec, &objects).await?;
+            Some(objects)
+        }
+        Extent::Created(..) => None,
+    };
     let carried_on = carried_on(&release).filter(|_| was_cut_off);
     let description = "Deletion in progress (or silently failed)".to_owned();
     let before = head.before_removal.clone();
@@ -147,20 +160,12 @@ pub(super) async fn uninstall_locked(
             .await
             .map_err(UninstallError::Hook)?;
     }
+    if let Some(objects) = objects {
+        delete_objects(cluster, &owner, spec, objects, &mut done).await?;
+    }
     match extent {
-        Extent::All => {
-            let deleting = delete_objects(
-                cluster,
-                storage,
-                spec,
-                (&release, operation),
-                &others,
-                &mut done,
-            );
-            deleting.await?;
-        }
+        Extent::All => {}
         Extent::Created(created, _) => {
-            let owner = Owner::new(&spec.name, &spec.namespace);
             let back = take_back(cluster, &owner, created.iter().rev()).await;
             back.map_err(|failures| UninstallError::Delete {
                 name: spec.name.clone(),
@@ -289,20 +294,29 @@ impl Records {
     }
 }
 
-async fn delete_objects(
+/// What the records of a release have, without what is to be kept.
+#[derive(Default)]
+struct StoredObjects {
+    objects: Vec<(Object, Operation)>,
+    kept: Vec<ObjectKey>,
+}
+
+async fn stored_objects(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
     (release, operation): (&Release, Operation),
     others: &[(i64, Operation)],
-    done: &mut Uninstalled,
-) -> Result<(), UninstallError> {
+) -> Result<StoredObjects, UninstallError> {
     let discovery = cluster
         .fresh_discovery()
         .await
         .map_err(UninstallError::Discovery)?;
     let mut seen: HashMap<ObjectKey, Option<usize>> = HashMap::new();
-    let mut objects: Vec<(Object, Operation)> = Vec::new();
+    let StoredObjects {
+        mut objects,
+        mut kept,
+    } = StoredObjects::default();
     let mut take = |built: Vec<Object>, operation| {
         for mut object in built {
             if let Some(at) = seen.get(&object.key()) {
@@ -318,7 +332,7 @@ async fn delete_objects(
             let at = policy.is_none().then_some(objects.len());
             seen.insert(object.key(), at);
             match policy.as_deref() {
-                Some("keep") => done.kept.push(object.key()),
+                Some("keep") => kept.push(object.key()),
                 Some(_) => {}
                 None => {
                     // What it says is of no interest any more.
@@ -356,6 +370,45 @@ async fn delete_objects(
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });
+    Ok(StoredObjects { objects, kept })
+}
+
+/// Looks whether a namespace is to be deleted in which there are releases that are about to go.
+async fn awaited(
+    cluster: &Cluster,
+    owner: &Owner,
+    spec: &UninstallSpec,
+    stored: &StoredObjects,
+) -> Result<(), UninstallError> {
+    let namespaces = stored.objects.iter();
+    let namespaces = namespaces.filter(|(object, _)| object.is_namespace());
+    let mut awaited = Vec::new();
+    for (namespace, operation) in namespaces {
+        match is_awaited(cluster, owner, &spec.neighbours, namespace, *operation).await {
+            Ok(true) => awaited.push(namespace.name.clone()),
+            Ok(false) => {}
+            Err(failure) => {
+                return Err(UninstallError::Delete {
+                    name: spec.name.clone(),
+                    failures: vec![failure],
+                });
+            }
+        }
+    }
+    match awaited.is_empty() {
+        true => Ok(()),
+        false => Err(UninstallError::Awaits(awaited)),
+    }
+}
+
+async fn delete_objects(
+    cluster: &Cluster,
+    owner: &Owner,
+    spec: &UninstallSpec,
+    StoredObjects { objects, kept }: StoredObjects,
+    done: &mut Uninstalled,
+) -> Result<(), UninstallError> {
+    done.kept.extend(kept);
     // What there is elsewhere goes before the records, which are in one of the namespaces.
     let (namespaces, objects): (Vec<_>, Vec<_>) = objects
         .into_iter()
@@ -363,13 +416,12 @@ async fn delete_objects(
     let (own, namespaces): (Vec<_>, Vec<_>) = namespaces
         .into_iter()
         .partition(|(object, _)| object.name == spec.namespace);
-    let owner = Owner::new(&spec.name, &spec.namespace);
     let mut awaited: Vec<String> = Vec::new();
     for objects in [objects, namespaces, own] {
         if !awaited.is_empty() {
             break;
         }
-        let removed = delete_all(cluster, &owner, &spec.neighbours, objects)
+        let removed = delete_all(cluster, owner, &spec.neighbours, objects)
             .await
             .map_err(|failures| UninstallError::Delete {
                 name: spec.name.clone(),

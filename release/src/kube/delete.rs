@@ -126,6 +126,25 @@ pub(crate) async fn delete_all(
     }
 }
 
+/// Whether a namespace that may be deleted has releases in it that are about to go.
+///
+/// # Errors
+/// It cannot be looked at.
+pub(crate) async fn is_awaited(
+    cluster: &Cluster,
+    owner: &Owner,
+    neighbours: &Neighbours,
+    namespace: &Object,
+    operation: Operation,
+) -> Result<bool, DeleteError> {
+    if occupancy(namespace, neighbours) != Occupancy::Leaving {
+        return Ok(false);
+    }
+    let look = look(cluster, owner, namespace, operation, None).await;
+    let look = look.map_err(|error| DeleteError::new(namespace, error))?;
+    Ok(look.is_ok())
+}
+
 /// Whether none of `objects` would be refused to who deletes them: an account may lack a right, a webhook may say no. What would be left
 /// anyway is not asked for.
 ///
@@ -134,12 +153,16 @@ pub(crate) async fn delete_all(
 pub(crate) async fn check_deletable(
     cluster: &Cluster,
     owner: &Owner,
+    neighbours: &Neighbours,
     objects: &[(Object, Operation)],
 ) -> Result<(), Vec<DeleteError>> {
     let checks: Vec<_> = objects
         .iter()
         .map(|(object, operation)| {
             let check = async {
+                if occupancy(object, neighbours) != Occupancy::Vacant {
+                    return Ok(());
+                }
                 match look(cluster, owner, object, *operation, None).await? {
                     Ok(proof) => cluster.try_delete(object, &proof).await,
                     Err(_) => Ok(()),
@@ -245,8 +268,10 @@ async fn delete_owned(
         };
         match done {
             Ok(()) => return Ok(fate),
-            Err(error) if fate == Removal::Inhabited && error.is_forbidden() => {
-                // It stays in any case. Whose chart has it next has to say `takeOwnership`.
+            Err(error)
+                if fate == Removal::Inhabited && !error.is_not_found() && !error.is_retryable() =>
+            {
+                // An account or a webhook says no. It stays in any case. Whose chart has it next has to say `takeOwnership`.
                 let (release, object) = (&owner.name, object.describe());
                 logging::warn!(release, object, "may not be changed, left with its marks");
                 return Ok(fate);

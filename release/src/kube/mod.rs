@@ -45,7 +45,9 @@ pub use write::{ApplyOptions, ObjectFailure};
 
 pub(crate) use apply::apply_all;
 pub(crate) use check::{creatable_unchecked, look_all};
-pub(crate) use delete::{check_deletable, delete_all, delete_hook, is_name_taken, take_back};
+pub(crate) use delete::{
+    check_deletable, delete_all, delete_hook, is_awaited, is_name_taken, take_back,
+};
 pub(crate) use hook_watch::wait_for_hooks;
 pub(crate) use ownership::{Created, stored_policy};
 

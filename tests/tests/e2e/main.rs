@@ -32,6 +32,7 @@ mod registration;
 mod release_ownership;
 mod release_scene;
 mod removal;
+mod removal_order;
 mod scene;
 mod shared_copies;
 mod shared_namespaces;

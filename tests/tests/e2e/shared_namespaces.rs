@@ -101,8 +101,8 @@ async fn is_whole(agent: &TestAgent<'_>, namespace: &str) -> Result<bool> {
     Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()))
 }
 
-/// Two bundles are deleted, and one that has the namespace of the other is done first: what the other one has elsewhere is in its records
-/// there, so that these go first.
+/// Two bundles are deleted, of which one has the namespace of the other and would be done first: what the other one has elsewhere is in its
+/// records there, so that it waits with all that it has.
 #[tokio::test]
 async fn a_namespace_goes_after_what_is_removed_from_it() -> Result<()> {
     let mut agent = with_own_bundle().await?;
@@ -130,8 +130,8 @@ async fn a_namespace_goes_after_what_is_removed_from_it() -> Result<()> {
     agent.delete("inside").await?;
     wait_hook(&agent, &team).await?;
     agent.delete("namespaces").await?;
-    gone(&agent, &["beside".to_owned()], PATIENCE).await?;
     let_removals_pass(&agent, "next").await?;
+    ensure!(uid(&agent, "beside").await?.is_some());
     ensure!(
         is_whole(&agent, &team).await?,
         "{}",
@@ -147,7 +147,7 @@ async fn a_namespace_goes_after_what_is_removed_from_it() -> Result<()> {
         agent.agent_log_tail(40)
     );
     end_hook(&agent, &team).await?;
-    gone(&agent, &["elsewhere".to_owned()], PATIENCE).await?;
+    gone(&agent, &["elsewhere".to_owned(), "beside".to_owned()], PATIENCE).await?;
     gone_entry(&agent, "inside").await?;
     gone_entry(&agent, "namespaces").await?;
     ensure!(!is_whole(&agent, &team).await?, "it stays");

@@ -13,6 +13,7 @@ mod upstream_list;
 mod verdict;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,10 +75,25 @@ pub enum RemovalError {
     },
     #[error("failed to delete release {name}")]
     Uninstall { name: String, source: Redacted },
-    #[error("namespaces of release {0} are deleted once the releases in them are removed")]
-    Awaits(String),
+    #[error("release {0} is removed once the releases in its namespaces are")]
+    Awaits(Awaited),
     #[error("failed to delete copies of upstream resources")]
     DownstreamResources(#[source] Redacted),
+}
+
+/// A release whose removal waits for that of others, which are in namespaces that it has.
+#[derive(Debug)]
+pub struct Awaited {
+    release: ReleaseKey,
+    namespaces: Vec<String>,
+    /// It waited for the same before.
+    is_again: bool,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.release.fmt(f)
+    }
 }
 
 impl RemovalError {
@@ -415,7 +431,10 @@ impl Collector {
             let mut waiting = Vec::new();
             for (key, entry) in releases {
                 match self.dispose(&key, &entry, Removal::OfBundle).await {
-                    Err(RemovalError::Awaits(_)) => waiting.push((key, entry)),
+                    Err(RemovalError::Awaits(awaited)) => {
+                        self.tell_awaited(&entry.bundle, &awaited);
+                        waiting.push((key, entry));
+                    }
                     done => done?,
                 }
             }
@@ -473,7 +492,8 @@ impl Collector {
                 false => Removal::Superseded(current),
             };
             match self.dispose(&key, &entry, removal).await {
-                Err(RemovalError::Awaits(_)) => {
+                Err(RemovalError::Awaits(awaited)) => {
+                    self.tell_awaited(bundle, &awaited);
                     let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
@@ -692,6 +712,18 @@ impl Collector {
             was_held: is_held || self.held.is_waiting(bundle),
             orphans: self.ledger.count(is_orphan),
             releases: self.ledger.count(is_counted),
+        }
+    }
+
+    /// Tells that a removal waits for others that do not end soon: they may wait for something themselves.
+    fn tell_awaited(&self, bundle: &str, awaited: &Awaited) {
+        if awaited.is_again {
+            let text = public!(
+                "release {} is removed once the releases in namespace {} are, which are to go too",
+                awaited.release,
+                Name(&awaited.namespaces.join(", "))
+            );
+            self.events.emit(Reason::RemovalHeld, bundle, text);
         }
     }
 

@@ -10,7 +10,7 @@ use objects::ObjectKey;
 use release::action::{UninstallError, UninstallSpec, Writer, uninstall};
 use release::storage::{Storage, StorageError};
 
-use super::RemovalError;
+use super::{Awaited, RemovalError};
 use crate::api::ANNOTATION_AGENT_NAMESPACE;
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
@@ -217,7 +217,6 @@ impl Uninstaller {
         let with_bundle = matches!(removal, Removal::OfBundle);
         let neighbourhood = &self.neighbourhood;
         spec.neighbours = neighbourhood.of_removal(key, &entry.bundle, with_bundle);
-        neighbourhood.waits_no_more(key);
         let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
             Ok(done) => done,
             Err(UninstallError::Awaits(namespaces)) => {
@@ -225,8 +224,12 @@ impl Uninstaller {
                 for namespace in &namespaces {
                     logging::info!(bundle, release, namespace, "others are about to leave it");
                 }
-                neighbourhood.waits(key, namespaces);
-                return Err(RemovalError::Awaits(key.to_string()));
+                let is_again = neighbourhood.waits(key, namespaces.clone());
+                return Err(RemovalError::Awaits(Awaited {
+                    release: key.clone(),
+                    namespaces,
+                    is_again,
+                }));
             }
             Err(_) if self.is_gone(namespace).await => return Ok(false),
             Err(failed) => {
