@@ -298,6 +298,16 @@ impl Checker {
         }
     }
 
+    /// These bundles were lost, their removal was allowed, and upstream has them again.
+    pub fn come_back(&mut self, bundles: BTreeSet<usize>) {
+        for bundle in bundles {
+            if let Some(desired) = self.desired_state.now.get(&bundle) {
+                let release = release_of(desired);
+                self.returned.insert(bundle, (release, Instant::now()));
+            }
+        }
+    }
+
     /// Whether a bundle came back while its removal was under way, or too soon for the agent to know of it: what is begun is ended.
     fn is_returning(&self, bundle: usize) -> bool {
         self.returned.get(&bundle).is_some_and(|(release, since)| {
@@ -317,12 +327,18 @@ impl Checker {
         };
         let had_deployed = self.has_deployed(&release);
         let by_agent = write.who.agent().is_some();
+        let known = self.records.get(&release);
+        let known = known.and_then(|records| records.get(&revision)).cloned();
         let status = write.after.as_ref().map(|after| {
             let status = after.pointer("/metadata/labels/status");
-            status
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
+            let status = status.and_then(Value::as_str).unwrap_or_default();
+            match write.who.actor {
+                // That a revision was good is not so because a tenant says it.
+                Actor::Tenant if Self::is_deployed(status) => {
+                    known.unwrap_or_else(|| "forged".to_owned())
+                }
+                _ => status.to_owned(),
+            }
         });
         if let (true, Some(after)) = (by_agent, &write.after) {
             self.written.insert(release.clone(), Arc::clone(after));
@@ -334,12 +350,6 @@ impl Checker {
                     // As docs/security.md has it: what the release had is left then.
                     self.forgotten.insert(release.clone());
                 }
-                // What a tenant writes over the status of a record makes no good revision of it.
-                let known = records.get(&revision);
-                let is_made_up = write.who.actor == Actor::Tenant
-                    && Self::is_deployed(&status)
-                    && known.is_some_and(|known| !Self::is_deployed(known));
-                let status = known.filter(|_| is_made_up).cloned().unwrap_or(status);
                 if !status.starts_with("pending") {
                     // What comes now is another attempt.
                     self.hooks
@@ -598,12 +608,14 @@ impl Checker {
         let records = self.records.get(release);
         let newest = records.and_then(|records| records.last_key_value());
         let is_removal = newest.is_some_and(|(_, status)| status == "uninstalling");
-        // Of several that wanted it the first one has it.
-        let unwanted = self.unwanted.values();
-        let gone = unwanted
-            .filter(|(unwanted, _)| unwanted == release && is_removal)
-            .map(|(_, at)| at);
-        let Some(gone) = gone.min() else {
+        // That of another bundle, which wanted it and never had it, says nothing of the one that has.
+        let written = self.written.get(release);
+        let had = written.and_then(|record| named_bundle(record));
+        let mut unwanted = self.unwanted.iter();
+        let gone = unwanted.find(|(bundle, (unwanted, _))| {
+            unwanted == release && is_removal && had.is_none_or(|had| had == **bundle)
+        });
+        let Some((_, (_, gone))) = gone else {
             return;
         };
         let after = gone.elapsed();
@@ -667,8 +679,14 @@ impl Checker {
             desired.copies.contains(&number) && desired.release_namespace() == id.namespace
         };
         let mut now = self.desired_state.now.iter();
+        // So is one that may not have heard yet that it needs the copy.
+        let is_late = |bundle: &usize| {
+            let changed = self.changed.get(bundle);
+            changed.is_some_and(|at| at.elapsed() < LATEST_NEWS)
+        };
         let is_unknown = |bundle: &usize| {
-            self.lost.contains(bundle) && !self.claimed.contains(&(Self::uid(copy), *bundle))
+            (self.lost.contains(bundle) || is_late(bundle))
+                && !self.claimed.contains(&(Self::uid(copy), *bundle))
         };
         let is_free = |bundle: &usize| {
             self.allowed.contains(bundle) || self.is_returning(*bundle) || is_unknown(bundle)
@@ -757,7 +775,10 @@ impl Checker {
             .collect();
         let account = write.who.account.as_str();
         if !bundles.is_empty() && !allowed.contains(account) {
-            let text = format!("{} of {owner:?} is written as {account:?}", write.id);
+            let text = format!(
+                "{} of {owner:?} is written as {account:?}: {:?} becomes {:?}",
+                write.id, write.before, write.after
+            );
             self.violate("wrong account", text);
         }
     }
@@ -782,9 +803,9 @@ impl Checker {
             {
                 self.hooks.insert(run);
             }
-            // Whoever deletes it before the agent has seen its end leaves nothing to see.
-            (Actor::Person | Actor::Helm | Actor::Tenant | Actor::System, Some(_), None) => {
-                self.hooks.remove(&run);
+            // Nobody can tell any more that it succeeded.
+            (actor, Some(_), None) if !matches!(actor, Actor::Agent(_)) => {
+                self.hooks.retain(|(id, ..)| *id != write.id);
             }
             (Actor::Agent(_), None, Some(_)) if self.hooks.contains(&run) => {
                 let text = format!(

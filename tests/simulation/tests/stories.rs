@@ -50,4 +50,14 @@ stories! {
     a_takeover_that_fails_again_waits_again
     what_a_tenant_says_is_uninstalled_is_left
     what_a_bundle_keeps_by_its_next_spec_stays_though_it_moved
+    a_copy_goes_that_another_bundle_did_not_ask_for_yet
+    a_bundle_that_comes_back_finds_its_removal_begun
+    the_grace_is_that_of_the_bundle_that_had_the_release
+    a_hook_that_somebody_deleted_runs_again
+    a_forged_record_makes_no_revision_good
+    a_forced_sync_that_upstream_was_not_told_of_is_not_repeated
+    copies_come_back_with_a_namespace_that_went_during_a_deploy
+    bundles_that_went_together_are_held_though_their_list_could_not_be_noted
+    a_takeover_that_upstream_was_not_told_of_is_not_repeated
+    a_helm_client_goes_on_above_a_forged_number
 }

@@ -147,7 +147,12 @@ async fn a_namespace_goes_after_what_is_removed_from_it() -> Result<()> {
         agent.agent_log_tail(40)
     );
     end_hook(&agent, &team).await?;
-    gone(&agent, &["elsewhere".to_owned(), "beside".to_owned()], PATIENCE).await?;
+    gone(
+        &agent,
+        &["elsewhere".to_owned(), "beside".to_owned()],
+        PATIENCE,
+    )
+    .await?;
     gone_entry(&agent, "inside").await?;
     gone_entry(&agent, "namespaces").await?;
     ensure!(!is_whole(&agent, &team).await?, "it stays");

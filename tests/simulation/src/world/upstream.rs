@@ -103,7 +103,10 @@ impl World {
             .filter(|bundle| !self.present(*bundle))
             .collect();
         let mut checker = self.checker();
-        checker.allowed.retain(|bundle| lost.contains(bundle));
+        let allowed = std::mem::take(&mut checker.allowed);
+        let (allowed, back) = allowed.into_iter().partition(|one| lost.contains(one));
+        checker.allowed = allowed;
+        checker.come_back(back);
         // Without a bundle of the agent's own, one or two of which the others are back before anybody looks are deletions like any other.
         let is_fresh = self.emptied.is_some_and(|at| at.elapsed() < LOOKED_AT);
         let are_few = checker.own_releases(&lost, |bundle| self.present(bundle)) < 3;
