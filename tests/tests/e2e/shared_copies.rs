@@ -19,7 +19,11 @@ const CLAIM_OF_RIGHT: &str = "bundledeployment.fleet.cattle.io/right";
 
 /// An app that needs a Secret of upstream.
 fn needing(agent: &TestAgent<'_>, name: &str, secret: &str, generation: i64) -> BundleDeployment {
-    app(agent, name)
+    with_secret(app(agent, name), secret, generation)
+}
+
+fn with_secret(bundle: BundleDeployment, secret: &str, generation: i64) -> BundleDeployment {
+    bundle
         .option(
             "downstreamResources",
             json!([{ "kind": "Secret", "name": secret }]),
@@ -218,7 +222,11 @@ async fn a_copy_stays_when_its_bundle_takes_another_release_name() -> Result<()>
     agent
         .upstream_secret("pull", json!({ "key": "one" }))
         .await?;
-    let bundle = needing(&agent, "web", "pull", 1);
+    // Each release has an object of its own: none goes from one to the other.
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n";
+    let bundle = BundleDeployment::chart("web", &[("templates/map.yaml", map)])
+        .option("defaultNamespace", json!(target(&agent)));
+    let bundle = with_secret(bundle, "pull", 1);
     agent.apply(&bundle).await?;
     agent.wait_ready("web").await?;
     let before = found(&agent, "pull").await?;
