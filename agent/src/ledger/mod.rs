@@ -6,8 +6,6 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
-#[cfg(test)]
-mod fixtures;
 mod in_doubt;
 mod notes;
 mod postponed;
@@ -788,6 +786,9 @@ fn to_json(value: &impl Serialize) -> kube::Result<String> {
     let tree = serde_json::to_value(value).map_err(kube::Error::SerdeError)?;
     Ok(golib::json::encode(&tree))
 }
+
+#[cfg(test)]
+mod fixtures;
 
 #[cfg(test)]
 mod tests {

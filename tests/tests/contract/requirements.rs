@@ -223,7 +223,8 @@ fn every_test_that_a_document_names_exists() -> Result<()> {
             named += 1;
             let definition = format!("fn {word}(");
             let mut texts = sources.values().flatten();
-            if !texts.any(|text| text.contains(&definition)) {
+            let story = format!("tests/simulation/tests/stories/{word}.txt");
+            if !texts.any(|text| text.contains(&definition)) && !root()?.join(story).exists() {
                 missing.push(format!("{document}: {word}"));
             }
         }

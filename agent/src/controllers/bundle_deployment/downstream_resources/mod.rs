@@ -5,8 +5,6 @@
 //! away. That a copy changed stands on the copy too, for each of these bundles, until its release was deployed after the change.
 
 mod claims;
-#[cfg(test)]
-mod fixtures;
 mod kinds;
 mod proven;
 
@@ -506,6 +504,9 @@ async fn remove_one<K: Copied>(
         found = now.metadata;
     }
 }
+
+#[cfg(test)]
+mod fixtures;
 
 #[cfg(test)]
 mod tests {
