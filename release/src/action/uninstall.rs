@@ -122,10 +122,12 @@ pub(super) async fn uninstall_locked(
     let objects = match extent {
         Extent::All => {
             let stored = stored_objects(cluster, storage, spec, (&release, operation), &others);
-            let objects = stored.await?;
+            let stored = stored.await;
             // Before anything goes: those in a namespace of this release may need what it has to be removed themselves.
-            awaited(cluster, &owner, spec, &objects).await?;
-            Some(objects)
+            if let Ok(stored) = &stored {
+                awaited(cluster, &owner, spec, stored).await?;
+            }
+            Some(stored)
         }
         Extent::Created(..) => None,
     };
@@ -161,7 +163,8 @@ pub(super) async fn uninstall_locked(
             .map_err(UninstallError::Hook)?;
     }
     if let Some(objects) = objects {
-        delete_objects(cluster, &owner, spec, objects, &mut done).await?;
+        // What cannot be read is told once the removal is recorded.
+        delete_objects(cluster, &owner, spec, objects?, &mut done).await?;
     }
     match extent {
         Extent::All => {}
