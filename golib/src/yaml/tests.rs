@@ -408,6 +408,26 @@ fn nested(scalar: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value
     })
 }
 
+/// Whether an object has the key that merges, which Go writes as it is and reads as that.
+fn has_merge_key(value: &Value) -> bool {
+    match value {
+        Value::Object(entries) => entries.contains_key("<<") || entries.values().any(has_merge_key),
+        Value::Array(values) => values.iter().any(has_merge_key),
+        _ => false,
+    }
+}
+
+/// As `sigs.k8s.io/yaml` does.
+#[test]
+fn a_key_that_merges_is_written_plain_and_read_as_a_merge() {
+    let nothing = encode(&json!({ "<<": null })).unwrap();
+    assert_eq!(nothing, "<<: null\n");
+    let refused = decode(nothing.as_bytes()).unwrap_err().to_string();
+    let expected = "map merge requires map or sequence of maps as the value";
+    assert!(refused.contains(expected), "{refused}");
+    assert_eq!(encode(&json!(["<<"])).unwrap(), "- <<\n");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -432,6 +452,7 @@ proptest! {
 
     #[test]
     fn what_is_written_reads_back(value in data()) {
+        prop_assume!(!has_merge_key(&value));
         let floats = json::floats(value.clone());
         prop_assert_eq!(&decode_floats(encode(&value).unwrap().as_bytes()).unwrap(), &floats);
         prop_assert_eq!(&decode_floats(encode_pretty(&value).as_bytes()).unwrap(), &floats);
