@@ -155,8 +155,8 @@ fuzz: ## Fuzz the template engine, FUZZ_SECONDS (1200) for each of FUZZ_TARGETS
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzz: $$target for $(FUZZ_SECONDS) s"; mkdir -p $(CARGO_FUZZ)/corpus/$$target; \
 		RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$(CARGO_FUZZ)/target PATH="$(CARGO_FUZZ)/bin:$$PATH" \
-		cargo fuzz run --fuzz-dir templating/fuzz/libfuzzer --sanitizer none $$target \
-			$(CARGO_FUZZ)/corpus/$$target templating/fuzz/cases/$$target -- \
+		cargo fuzz run --fuzz-dir fuzz/libfuzzer --sanitizer none $$target \
+			$(CARGO_FUZZ)/corpus/$$target fuzz/cases/$$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=1024 -timeout=10 -rss_limit_mb=1024; \
 	done
 

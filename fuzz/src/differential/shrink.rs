@@ -50,7 +50,7 @@ mod tests {
     use super::shrink;
 
     #[test]
-    fn what_matters_is_left() {
+    fn a_shrunk_case_still_fails() {
         let bytes = (0..=255).collect();
         let least = shrink(bytes, 10_000, |bytes| {
             bytes.contains(&77) && bytes.len() > 2

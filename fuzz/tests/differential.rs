@@ -11,7 +11,7 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// The reference program, if `make tools` has built it.
 fn program() -> Option<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tools/build.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tools/build.sh");
     let list = Command::new(script).arg("--list").output().ok()?;
     let list = String::from_utf8(list.stdout).ok()?;
     let directories = list.lines().map(Path::new);
