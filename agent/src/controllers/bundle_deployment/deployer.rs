@@ -24,7 +24,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::chart_poll;
-use super::outcome::{Cause, Halt, InputError, Report};
+use super::halt::{Cause, Halt, InputError};
+use super::outcome::Report;
 use super::plan::{self, DeployReason};
 use super::rendering::{OverReservation, RenderReservation, Rendering, SensitiveInputs};
 use super::values::{Filled, ValuesReader};

@@ -1,7 +1,7 @@
 //! Reconciling one BundleDeployment.
 //!
 //! [`reconcile`] is the flow, and the way in. Pure modules decide: [`plan`] whether anything is to be done, [`claims`], [`dependencies`] and
-//! [`spec_names`] what stands in the way, [`observe`] how live objects differ, [`outcome`] what is told of it, and [`status`] how that is
+//! [`spec_names`] what stands in the way, [`observe`] how live objects differ, [`outcome`] what is told of it (of a step that got no further, [`halt`]), and [`status`] how that is
 //! written. [`values`] and [`deployer`] lead from a spec to a release.
 
 pub mod chart_poll;
@@ -11,6 +11,7 @@ pub mod dependencies;
 pub mod deployed_ids;
 pub mod deployer;
 pub mod downstream_resources;
+pub mod halt;
 pub mod namespace;
 pub mod observation_cache;
 pub mod observe;

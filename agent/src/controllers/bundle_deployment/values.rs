@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinError;
 
-use super::outcome::InputError;
+use super::halt::InputError;
 use super::rendering::RenderClock;
 use crate::api::{
     ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment, BundleDeploymentOptions,

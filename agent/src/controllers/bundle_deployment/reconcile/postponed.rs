@@ -8,7 +8,8 @@ use crate::api::BundleDeployment;
 use crate::client::identity::DeploymentClient;
 use crate::config::Timing;
 use crate::controllers::bundle_deployment::claims;
-use crate::controllers::bundle_deployment::outcome::{Halt, Waiting, tried_again};
+use crate::controllers::bundle_deployment::halt::{Halt, Waiting};
+use crate::controllers::bundle_deployment::outcome::tried_again;
 use crate::controllers::bundle_deployment::plan::DeployReason;
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::ledger::{Pauses, Postponed, Tried};
@@ -150,7 +151,7 @@ fn time(seconds: i64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::bundle_deployment::outcome::Cause;
+    use crate::controllers::bundle_deployment::halt::Cause;
     use crate::report::events::Reason;
     use rstest::rstest;
 

@@ -6,7 +6,7 @@ use super::{ReconcileState, Reconciler};
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
-use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::{
     claims, downstream_resources, namespace, ownership, spec_names,

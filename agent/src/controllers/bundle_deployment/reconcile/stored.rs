@@ -9,7 +9,7 @@ use crate::api::BundleDeployment;
 use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::claims::ReleaseId;
-use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::queue::Requeue;
 use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};

@@ -1,0 +1,401 @@
+//! Why a step of a reconcile got no further, and what follows from that. No I/O.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use regex::RegexSet;
+
+use super::namespace::NamespaceError;
+use super::status::{DEPLOYED, MONITORED, READY};
+use crate::bundle::{BundleError, UpstreamKind};
+use crate::config::Timing;
+use crate::controllers::queue::Requeue;
+use crate::public;
+use crate::report::events::Reason;
+use crate::report::public::PublicText;
+use crate::report::redact::SensitiveData;
+
+/// Why a step got no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halt {
+    /// What the step could not do.
+    pub cause: Cause,
+    /// What went wrong with it.
+    pub message: PublicText,
+}
+
+/// What a step could not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Work on a spec that has more of something than is worked on.
+    TooMany,
+    /// Fill in the bundle's `${ }`.
+    FillIn,
+    /// Read values, content or credentials, which upstream delivers after the BundleDeployment.
+    WaitForUpstream,
+    /// Use a name of the spec.
+    Name,
+    /// Deploy into the target namespace: its selector does not allow it.
+    TargetNamespace,
+    /// Have the release: it is another bundle's.
+    ReleaseTaken,
+    /// Keep the release: another bundle has taken it.
+    ReleaseLost,
+    /// Deploy as the bundle's account.
+    DeployAccount,
+    /// Copy a downstream resource.
+    CopyResources,
+    /// Find the bundles it depends on.
+    DependencyUnknown,
+    /// Wait no longer for the bundles it depends on.
+    DependencyNotReady,
+    /// Read the release before a deploy.
+    ReadRelease,
+    /// Read the release while the site holds changes.
+    ReadHeldRelease,
+    /// Label the namespace: the account lacks a right.
+    NamespaceForbidden,
+    /// Label the namespace.
+    NamespaceLabels,
+    /// Use the name of the release.
+    ReleaseName,
+    /// Deploy; what that failed at.
+    Deploy(Reason),
+    /// Deploy, and it was undone as that was asked for; what it had failed at.
+    Undone(Reason),
+    /// Deploy, after hooks of it had been run; what that failed at.
+    AfterHooks(Reason),
+    /// Deploy, as a hook of it ran and did not end well; what that failed at.
+    HookEnded(Reason),
+    /// Take the release from the bundle that has it; what that failed at.
+    Take(Reason),
+    /// Go on with a spec that is not the bundle's any more.
+    Superseded,
+    /// Write the ledger.
+    Ledger,
+    /// Remove a release the bundle had under another name.
+    FormerRelease,
+    /// Look at live objects as the bundle's account.
+    MonitorAccount,
+    /// Read the release to compare live objects with.
+    MonitorRelease,
+    /// Compare live objects with the release.
+    Monitor,
+    /// Put drifted objects right.
+    Correct,
+    /// Send the status upstream.
+    UpdateStatus,
+}
+
+impl Cause {
+    /// The same of a deploy that had run hooks, one of which may be what failed. What was undone waits longer anyway.
+    #[must_use]
+    pub fn after_hooks(self, is_failed_hook: bool) -> Self {
+        match self {
+            Self::Deploy(reason) if is_failed_hook => Self::HookEnded(reason),
+            Self::Deploy(reason) => Self::AfterHooks(reason),
+            other => other,
+        }
+    }
+
+    /// The same of a deploy that wrote over the release of another bundle, which has it still. Tried again at once, it would go to and fro
+    /// between the two.
+    #[must_use]
+    pub fn of_a_take(self) -> Self {
+        match self {
+            Self::Deploy(reason) | Self::AfterHooks(reason) => Self::Take(reason),
+            other => other,
+        }
+    }
+
+    /// What waits for a while after it; nothing where it is tried again with the queue's back-off.
+    pub fn waiting(self) -> Option<Waiting> {
+        match self {
+            Self::Undone(_) => Some(Waiting::Undone),
+            Self::AfterHooks(_) => Some(Waiting::AfterHooks),
+            Self::HookEnded(_) => Some(Waiting::HookEnded),
+            Self::Take(_) => Some(Waiting::Taking),
+            _ => None,
+        }
+    }
+}
+
+/// Why a deploy waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The last attempt at this content was undone.
+    Undone,
+    /// The last attempt at this content had run hooks when something else failed.
+    AfterHooks,
+    /// A hook failed in the last attempt at this content.
+    HookEnded,
+    /// The last attempt at this content was to take the release from another bundle.
+    Taking,
+    /// What is deployed was deployed anew a moment ago, as others had changed the release or taken away what it overwrites.
+    Answered,
+}
+
+impl Waiting {
+    /// What is told where the error itself is gone. Of an undone attempt in the words by which Helm says it and Fleet's controller looks for it.
+    pub(super) fn told(self) -> &'static str {
+        match self {
+            Self::Undone => {
+                "the last attempt at this deployment failed, and has been rolled back due to rollback-on-failure being set"
+            }
+            Self::AfterHooks | Self::HookEnded => {
+                "the last attempt at this deployment failed, and had run hooks"
+            }
+            Self::Taking => {
+                "the last attempt to take the release from the bundle that has it failed"
+            }
+            Self::Answered => {
+                "the release, or what it overwrites, is changed by others again and again"
+            }
+        }
+    }
+}
+
+/// What follows from a halt.
+pub(super) struct Effect {
+    pub(super) status: StatusChange,
+    /// The Event's reason, if there is one.
+    pub(super) event: Option<Reason>,
+    /// What could not be done; before the message, in Event and log. Empty where the message says it all.
+    pub(super) what: &'static str,
+    pub(super) requeue: Requeue,
+}
+
+/// What a halt changes of the status.
+pub(super) enum StatusChange {
+    None,
+    /// This condition is False.
+    Condition(&'static str),
+    /// Ready and Installed are False, in upstream's words.
+    NotInstalled,
+    /// The same under a successful Deployed condition, and there is no release.
+    DeployedButNotInstalled,
+    /// Ready, Installed and Deployed are False, and no object is this bundle's.
+    Lost,
+}
+
+/// The longest message of a condition: a chart's `fail` may have megabytes to say, and a status that is too large is not taken at all.
+pub(super) const MAX_MESSAGE_BYTES: usize = 16 << 10;
+
+/// Deploy errors upstream shows as "not ready" under a successful Deployed condition
+/// (`deployer.go`). It never tries those again; here they are retried like any other. That Helm 4 says
+/// `rollback-on-failure` where upstream's pattern says `atomic` is an oversight there.
+static SHOWN_AS_NOT_READY: LazyLock<RegexSet> = LazyLock::new(|| {
+    RegexSet::new([
+        "timed out waiting for the condition",
+        "error validating data",
+        "chart requires kubeVersion",
+        "annotation validation error",
+        "failed, and has been rolled back due to (atomic|rollback-on-failure) being set",
+        "YAML parse error",
+        "MalformedYAMLError",
+        "unknown field",
+        "Forbidden: updates to [0-9A-Za-z]+ spec for fields other than [0-9A-Za-z ']+ are forbidden",
+        "Forbidden: spec is immutable after creation",
+    ])
+    .expect("the patterns are constant and valid")
+});
+
+impl Halt {
+    /// A halt with a message of its own.
+    pub fn new(cause: Cause, message: impl Into<PublicText>) -> Self {
+        let message = message.into();
+        Self { cause, message }
+    }
+
+    /// Turns an error into a halt, for `map_err`. The message is the error and its causes, without what is secret.
+    pub fn at<E: std::error::Error + 'static>(
+        cause: Cause,
+        secrets: &SensitiveData,
+    ) -> impl FnOnce(E) -> Self {
+        move |failed| Self::new(cause, secrets.told(&failed))
+    }
+
+    /// Adds a sentence that status says however long the message is.
+    pub fn followed_by(self, sentence: &PublicText) -> Self {
+        let room = MAX_MESSAGE_BYTES.saturating_sub(sentence.len() + 2);
+        let message = public!("{}; {}", self.message.cut(room), *sentence);
+        Self { message, ..self }
+    }
+
+    /// Whether upstream has yet to deliver something. Status says so only once that is late ([`Report::halt`](super::outcome::Report::halt)).
+    pub fn waits_for_upstream(&self) -> bool {
+        matches!(self.cause, Cause::WaitForUpstream | Cause::CopyResources)
+    }
+
+    pub(super) fn effect(&self, timing: &Timing, is_late: bool) -> Effect {
+        let deployed = StatusChange::Condition(DEPLOYED);
+        let monitored = StatusChange::Condition(MONITORED);
+        let none = StatusChange::None;
+        let deployed_if_late = match is_late {
+            true => StatusChange::Condition(DEPLOYED),
+            false => StatusChange::None,
+        };
+        // A refusal quotes what others wrote, and is a refusal whatever that is like.
+        let shown_as_not_ready = |reason| {
+            reason != Reason::SignatureRefused && SHOWN_AS_NOT_READY.is_match(&self.message)
+        };
+        let (status, event, what) = match self.cause {
+            Cause::TooMany => (deployed, Reason::ValuesFailed, "cannot work on the spec"),
+            Cause::FillIn => (deployed, Reason::ValuesFailed, "cannot fill in values"),
+            Cause::WaitForUpstream => (
+                deployed_if_late,
+                Reason::WaitingForUpstream,
+                "waiting for upstream",
+            ),
+            Cause::CopyResources => (
+                deployed_if_late,
+                Reason::WaitingForUpstream,
+                "cannot copy resources from upstream",
+            ),
+            Cause::Name => (deployed, Reason::NamespaceRefused, "a name"),
+            Cause::TargetNamespace => (deployed, Reason::NamespaceRefused, "target namespace"),
+            Cause::ReleaseTaken => (deployed, Reason::ReleaseTaken, "not deploying"),
+            Cause::ReleaseLost => (StatusChange::Lost, Reason::ReleaseTaken, "not deploying"),
+            Cause::DeployAccount => (
+                deployed,
+                Reason::AccountMissing,
+                "no account to deploy with",
+            ),
+            Cause::DependencyUnknown => (deployed, Reason::DependencyNotReady, "dependencies"),
+            // Waiting is no failure.
+            Cause::DependencyNotReady => {
+                return Effect {
+                    status: deployed,
+                    event: Some(Reason::DependencyNotReady),
+                    what: "",
+                    requeue: Requeue::after(timing.dependency_retry),
+                };
+            }
+            Cause::ReadRelease => (monitored, Reason::MonitorFailed, "cannot read the release"),
+            Cause::ReadHeldRelease => (none, Reason::MonitorFailed, "cannot read the release"),
+            // Granting the right causes no event.
+            Cause::NamespaceForbidden => {
+                return Effect {
+                    status: StatusChange::NotInstalled,
+                    event: None,
+                    what: "",
+                    requeue: Requeue::after(timing.namespace_retry),
+                };
+            }
+            Cause::NamespaceLabels => (
+                deployed,
+                Reason::NamespaceRefused,
+                "cannot label the namespace",
+            ),
+            Cause::ReleaseName => (deployed, Reason::ApplyFailed, "the name of the release"),
+            Cause::Deploy(reason)
+            | Cause::AfterHooks(reason)
+            | Cause::HookEnded(reason)
+            | Cause::Take(reason)
+            | Cause::Undone(reason)
+                if shown_as_not_ready(reason) =>
+            {
+                (
+                    StatusChange::DeployedButNotInstalled,
+                    reason,
+                    "cannot install",
+                )
+            }
+            Cause::Deploy(reason)
+            | Cause::AfterHooks(reason)
+            | Cause::HookEnded(reason)
+            | Cause::Take(reason)
+            | Cause::Undone(reason) => (deployed, reason, "failed deploying bundle"),
+            // The next reconcile is of the spec that came meanwhile.
+            Cause::Superseded => {
+                return Effect {
+                    status: none,
+                    event: None,
+                    what: "",
+                    requeue: Requeue::full_after(Duration::ZERO),
+                };
+            }
+            Cause::Ledger => (none, Reason::ApplyFailed, "cannot write the ledger"),
+            Cause::FormerRelease => (
+                none,
+                Reason::RemovalFailed,
+                "cannot remove a former release",
+            ),
+            Cause::MonitorAccount => (none, Reason::AccountMissing, "no account"),
+            Cause::MonitorRelease => (none, Reason::MonitorFailed, "no release"),
+            Cause::Monitor => (
+                monitored,
+                Reason::MonitorFailed,
+                "cannot monitor deployed bundle",
+            ),
+            Cause::Correct => (
+                StatusChange::Condition(READY),
+                Reason::CorrectionFailed,
+                "failed reconciling drift",
+            ),
+            Cause::UpdateStatus => (
+                none,
+                Reason::WaitingForUpstream,
+                "failed final update to bundledeployment status",
+            ),
+        };
+        let requeue = match self.cause {
+            // When it is tried again, [`Report::waits`] says.
+            cause if cause.waiting().is_some() => Requeue::IDLE,
+            _ => Requeue::RETRY,
+        };
+        Effect {
+            status,
+            event: Some(event),
+            what,
+            requeue,
+        }
+    }
+}
+
+impl Halt {
+    /// Labels could not be written.
+    pub fn labels(failed: NamespaceError, secrets: &SensitiveData) -> Self {
+        let cause = match failed {
+            NamespaceError::Forbidden { .. } => Cause::NamespaceForbidden,
+            NamespaceError::Api { .. } => Cause::NamespaceLabels,
+        };
+        Self::at(cause, secrets)(failed)
+    }
+}
+
+/// Something a deploy is made from cannot be had: values, content, the chart.
+#[derive(Debug)]
+pub enum InputError {
+    /// Upstream delivers it after the BundleDeployment, and has not yet.
+    NotYet(PublicText),
+    /// Anything else.
+    Failed(PublicText),
+}
+
+impl InputError {
+    /// An error and its causes, which quote no value.
+    pub fn new(cause: impl std::error::Error + 'static) -> Self {
+        Self::Failed(PublicText::nothing_secret_in(&cause))
+    }
+
+    /// Turns it into a halt, for `map_err`; `cause` is what it means where waiting does not help.
+    pub fn at(cause: Cause) -> impl FnOnce(Self) -> Halt {
+        move |failed| match failed {
+            Self::NotYet(message) => Halt::new(Cause::WaitForUpstream, message),
+            Self::Failed(message) => Halt::new(cause, message),
+        }
+    }
+}
+
+impl From<BundleError> for InputError {
+    fn from(cause: BundleError) -> Self {
+        match cause {
+            BundleError::Missing {
+                kind: UpstreamKind::Secret,
+                ..
+            } => Self::NotYet(PublicText::nothing_secret_in(&cause)),
+            cause => Self::new(cause),
+        }
+    }
+}
