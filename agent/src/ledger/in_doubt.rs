@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{LedgerEntry, Pending, ReleaseKey};
+use super::entry::{LedgerEntry, ReleaseKey};
+use super::state::Pending;
 
 /// How many different values of one release are remembered. One more, and the oldest is taken for somebody else's: the ledger is read anew.
 const MOST_OF_A_RELEASE: usize = 8;
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_may_be_there_and_nothing_else() {
+    fn a_ledger_holds_what_was_written_or_sent_and_nothing_else() {
         let before = entries(&[("a", "one"), ("b", "one"), ("c", "one")]);
         let mut in_doubt = InDoubt::default();
         in_doubt.send(&sent(&[("a", Some("two")), ("b", None)]));

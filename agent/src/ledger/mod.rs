@@ -6,12 +6,14 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
+mod entry;
 mod in_doubt;
 mod notes;
 mod postponed;
 mod proof;
 pub mod records;
 mod state;
+mod stored;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,25 +22,23 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
 use tokio::sync::{Mutex, watch as tokio_watch};
 
 use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
-use crate::error;
 use crate::report::metrics::Entries;
 use crate::report::public::PublicText;
 use in_doubt::InDoubt;
-use state::{LedgerState, Pending};
+use state::LedgerState;
+use stored::{Written, entries};
 
+pub use entry::{Claim, Hold, LedgerEntry, ReleaseKey};
 pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};
-pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
 pub use upstream::{ContinuityBreak, UpstreamState};
 
 /// Name of the ConfigMap.
@@ -46,9 +46,6 @@ pub const LEDGER_NAME: &str = "fleet-agent-ledger";
 
 /// Set to `true` on the ledger to let the removals through that are held back by then. The agent takes it away as soon as it has read it.
 pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals";
-
-/// How often a write is tried again since somebody has annotated the ConfigMap.
-const TRIES: usize = 5;
 
 /// Where the ledger keeps its [`UpstreamState`], as JSON.
 const UPSTREAM_ANNOTATION: &str = "fleet.cattle.io/upstream";
@@ -77,15 +74,6 @@ pub struct Ledger {
     writing: Mutex<Written>,
     /// Whether what the ConfigMap holds is not what was read here and written since.
     replaced: tokio_watch::Sender<bool>,
-}
-
-/// The ConfigMap as it was left.
-#[derive(Default)]
-struct Written {
-    /// Its version; empty where there was none yet.
-    version: String,
-    /// What was sent since then.
-    in_doubt: InDoubt,
 }
 
 /// How often upstream was not known to be what it was before, and up to which of these it has answered.
@@ -610,129 +598,6 @@ impl Ledger {
         let _ = replaced.wait_for(|is_replaced| *is_replaced).await;
     }
 
-    /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
-    async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
-        let mut written = self.writing.lock().await;
-        let (changes, mut annotations, postponed, ends_permission) = {
-            let state = self.state.lock();
-            if key.is_some_and(|key| !state.is_pending(key)) {
-                return Ok(());
-            }
-            let annotations = annotations(&state, state.is_postponed_pending)?;
-            let annotations = annotations
-                .into_iter()
-                .map(|(key, text)| (key, text.into()));
-            (
-                state.pending.clone(),
-                annotations.collect::<Map<_, _>>(),
-                state.postponed.clone(),
-                state.ends_permission,
-            )
-        };
-        let mut data = Map::new();
-        for (key, entry) in &changes {
-            let text = entry.as_ref().map(to_json).transpose()?;
-            data.insert(key.data_key(), text.map_or(Value::Null, Value::String));
-        }
-        if ends_permission {
-            annotations.insert(RELEASE_HOLD_ANNOTATION.to_owned(), Value::Null);
-        }
-        if *self.replaced.borrow() {
-            return Err(is_replaced());
-        }
-        let mut patch = json!({"metadata": {"annotations": annotations}, "data": data});
-        let mut tries = 0;
-        let version = loop {
-            // Before it is sent: this can be dropped while it waits for the answer.
-            written.in_doubt.send(&changes);
-            patch["metadata"]["resourceVersion"] = written.version.clone().into();
-            let answer = match written.version.is_empty() {
-                true => self.create(&changes).await,
-                false => self.patch(&patch).await,
-            };
-            match answer {
-                Ok(version) => break version,
-                // Deleted: written whole.
-                Err(failed) if error::has_code(&failed, 404) && !written.version.is_empty() => {
-                    written.version.clear();
-                }
-                Err(failed) if error::has_code(&failed, 409) && tries < TRIES => {
-                    tries += 1;
-                    self.catch_up(&mut written).await?;
-                }
-                Err(failed) => return Err(failed),
-            }
-        };
-        *written = Written {
-            version,
-            in_doubt: InDoubt::default(),
-        };
-        let mut state = self.state.lock();
-        state.is_postponed_pending &= state.postponed != postponed;
-        state.ends_permission &= !ends_permission;
-        state.wrote(changes);
-        Ok(())
-    }
-
-    /// Somebody has written the ConfigMap since, or what was sent before was carried out. What people write there are annotations.
-    ///
-    /// # Errors
-    /// Its entries are neither those that were written last nor what was sent since, or it cannot be read.
-    async fn catch_up(&self, written: &mut Written) -> kube::Result<()> {
-        let map = self.maps.get(LEDGER_NAME).await?;
-        let version = map.resource_version().unwrap_or_default();
-        let found = entries(map);
-        let mut state = self.state.lock();
-        let Some(carried_out) = written.in_doubt.carried_out(&state.entries, &found) else {
-            logging::warn!("the ledger is not as it was written here: it is read anew");
-            self.replaced.send_replace(true);
-            return Err(is_replaced());
-        };
-        state.wrote(carried_out);
-        *written = Written {
-            version,
-            in_doubt: InDoubt::default(),
-        };
-        Ok(())
-    }
-
-    /// Gives the version that it has by that.
-    async fn patch(&self, patch: &Value) -> kube::Result<String> {
-        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
-        let map = self.maps.patch(LEDGER_NAME, &parameters, &patch).await?;
-        Ok(map.resource_version().unwrap_or_default())
-    }
-
-    /// Gives the version that it has by that.
-    async fn create(&self, changes: &Pending) -> kube::Result<String> {
-        let (mut all, annotations) = {
-            let state = self.state.lock();
-            let has_postponed = !state.postponed.is_empty();
-            (state.entries.clone(), annotations(&state, has_postponed)?)
-        };
-        for (key, entry) in changes {
-            match entry {
-                Some(entry) => all.insert(key.clone(), entry.clone()),
-                None => all.remove(key),
-            };
-        }
-        let mut data = BTreeMap::new();
-        for (key, entry) in &all {
-            data.insert(key.data_key(), to_json(entry)?);
-        }
-        let map = ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(LEDGER_NAME.into()),
-                annotations: Some(annotations),
-                ..Default::default()
-            },
-            data: Some(data),
-            ..Default::default()
-        };
-        let created = self.maps.create(&PostParams::default(), &map).await?;
-        Ok(created.resource_version().unwrap_or_default())
-    }
-
     /// Releases, those of them that are not written as they are known, and attempts that wait.
     pub fn entries(&self) -> Entries {
         let state = self.state.lock();
@@ -744,47 +609,10 @@ impl Ledger {
     }
 }
 
-fn is_replaced() -> kube::Error {
-    kube::Error::Service("the ledger was written by somebody else and is read anew".into())
-}
-
-/// What the ConfigMap has of each release.
-fn entries(map: ConfigMap) -> BTreeMap<ReleaseKey, LedgerEntry> {
-    let read = |(key, text): (String, String)| {
-        let entry = ReleaseKey::from_data_key(&key).zip(serde_json::from_str(&text).ok());
-        if entry.is_none() {
-            logging::warn!(name = key, "an entry of the ledger cannot be read");
-        }
-        entry
-    };
-    let data = map.data.unwrap_or_default();
-    data.into_iter().filter_map(read).collect()
-}
-
 /// Whether somebody let through what is held.
 fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
     let value = annotations.get(RELEASE_HOLD_ANNOTATION);
     value.is_some_and(|value| value == "true")
-}
-
-/// What the ledger keeps in annotations.
-fn annotations(
-    state: &LedgerState,
-    with_postponed: bool,
-) -> kube::Result<BTreeMap<String, String>> {
-    let mut annotations = BTreeMap::new();
-    if let Some(upstream) = &state.upstream {
-        annotations.insert(UPSTREAM_ANNOTATION.to_owned(), to_json(upstream)?);
-    }
-    if with_postponed {
-        annotations.insert(POSTPONED_ANNOTATION.to_owned(), to_json(&state.postponed)?);
-    }
-    Ok(annotations)
-}
-
-fn to_json(value: &impl Serialize) -> kube::Result<String> {
-    let tree = serde_json::to_value(value).map_err(kube::Error::SerdeError)?;
-    Ok(golib::json::encode(&tree))
 }
 
 #[cfg(test)]
@@ -797,10 +625,12 @@ mod tests {
 
     use http::{Method, Request};
     use kube::client::Body;
+    use serde_json::{Map, Value, json};
 
     use super::fixtures::key;
     use super::*;
     use crate::client::scripted;
+    use crate::error;
 
     /// What depends on an entry, as a copy does that goes with its bundle, is told that there is none.
     #[tokio::test]
@@ -862,7 +692,7 @@ mod tests {
 
     /// An answer to a doubt that was there before another one holds no heartbeat back that the other one is to hold.
     #[tokio::test(start_paused = true)]
-    async fn an_answer_settles_no_later_doubt() {
+    async fn an_answer_about_upstream_settles_no_later_doubt() {
         let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
         let agent = scripted::identities(&clients).agent();
         let ledger = Ledger::load(&agent, "system").await.unwrap();

@@ -6,8 +6,8 @@
 use release::action::Deployed;
 use release::model::{Release, Status};
 
+use super::entry::LedgerEntry;
 use super::notes::Notes;
-use super::state::LedgerEntry;
 use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 
 /// A release is a bundle's.

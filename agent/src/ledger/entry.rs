@@ -1,0 +1,536 @@
+//! What the ledger knows of one release: whose it is, which revisions were written here, and how it stands with its removal. No I/O.
+
+use std::collections::BTreeMap;
+
+use release::storage::KnownDigest;
+use serde::{Deserialize, Serialize};
+
+use super::notes::Notes;
+use super::upstream::ContinuityBreak;
+use crate::report::public::Public;
+
+/// A release by its namespace and name; a name is unique in its namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReleaseKey {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ReleaseKey {
+    /// Neither part can hold an underscore, so one tells them apart in a ConfigMap's key.
+    pub(super) fn data_key(&self) -> String {
+        format!("{}_{}", self.namespace, self.name)
+    }
+
+    /// Whether the API server takes it as a ConfigMap's key. One that it refuses would keep all others from being written.
+    pub(super) fn is_storable(&self) -> bool {
+        let key = self.data_key();
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        key.len() <= 253 && !key.starts_with("..") && key.bytes().all(is_allowed)
+    }
+
+    pub(super) fn from_data_key(key: &str) -> Option<Self> {
+        let (namespace, name) = key.split_once('_')?;
+        Some(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for ReleaseKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Public for ReleaseKey {
+    fn tell(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// How it stands with a removal that was held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Hold {
+    /// It is held back.
+    Held,
+    /// A person let it go while it was.
+    Released,
+}
+
+/// What is known of a release.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerEntry {
+    /// Name of the BundleDeployment.
+    pub bundle: String,
+    /// Account it was deployed with; empty for the agent's own.
+    #[serde(default)]
+    pub account: String,
+    /// Whether its objects outlive the BundleDeployment: as the spec last seen or the one last
+    /// deployed says.
+    #[serde(default)]
+    pub keep_resources: bool,
+    /// Namespace and name as the bundle writes them, if the release's own came of filling in their `${ }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<String>,
+    /// Nothing proves yet that the release is the bundle's: it began to deploy, and what is its own are the revisions whose digests are
+    /// here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_attempt: bool,
+    /// Set when upstream was not what it was while this bundle was missing: its absence proves
+    /// nothing until it was listed again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<ContinuityBreak>,
+    /// Whether its removal is, or was, held back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    /// Since when its bundle has or wants another release, as other facts filled in its names, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_since: Option<i64>,
+    /// Its removal was proven and has begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_removing: bool,
+    /// What each revision was written with, as a digest; none for a release whose records are older
+    /// than this. The newest one ever noted stays, also when its record is gone, and of attempts the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revisions: Option<Notes>,
+    /// What other bundles wrote over it, by bundle: attempts of theirs, or what they had before this one took it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, Claim>,
+}
+
+/// What a bundle wrote of a release that is another's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Claim {
+    /// Account it was written with; empty for the agent's own.
+    #[serde(default)]
+    pub account: String,
+    /// With these digests.
+    pub revisions: Notes,
+}
+
+impl LedgerEntry {
+    /// Whether it says that a release is a bundle's of which nothing was ever written or believed: what an older agent entered for a deploy
+    /// that failed.
+    pub(super) fn is_void(&self) -> bool {
+        !self.is_attempt && !self.has_revisions()
+    }
+
+    /// The digest of a revision that was written for the bundle, or believed once.
+    pub fn digest(&self, revision: i64) -> Option<&str> {
+        self.revisions.as_ref()?.digest(revision)
+    }
+
+    /// Whether a record is one that another bundle wrote.
+    pub fn is_claim(&self, revision: i64, digest: &str) -> bool {
+        let mut claims = self.claims.values();
+        claims.any(|claim| claim.revisions.digest(revision) == Some(digest))
+    }
+
+    /// Whether a revision may be one that was deployed for a bundle which the release is not known to be of.
+    pub fn may_be_of(&self, bundle: &str, revision: i64) -> bool {
+        self.may_believe(revision) || self.has_claim(bundle, revision)
+    }
+
+    /// Whether a bundle that the release is not known to be of wrote a revision of it, above all that the one which has it ever wrote.
+    pub fn has_claim(&self, bundle: &str, revision: i64) -> bool {
+        let claim = self.claims.get(bundle);
+        claim.is_some_and(|claim| claim.revisions.digest(revision).is_some())
+            && self.revisions.as_ref().and_then(Notes::newest) < Some(revision)
+    }
+
+    /// The first revision above `revision` that was written for another bundle than `bundle`, whoever has the release by now.
+    pub fn first_of_others(&self, bundle: &str, revision: i64) -> Option<i64> {
+        let owner = (self.bundle.as_str(), self.revisions.as_ref());
+        let claims = self.claims.iter();
+        let claims = claims.map(|(name, claim)| (name.as_str(), Some(&claim.revisions)));
+        let others = std::iter::once(owner)
+            .chain(claims)
+            .filter(|(name, _)| *name != bundle);
+        let firsts = others.filter_map(|(_, notes)| notes?.first_above(revision));
+        firsts.min()
+    }
+
+    /// Whether a revision was ever written here, or believed; nothing is known of that for a release whose records are older than digests.
+    pub(super) fn has_revisions(&self) -> bool {
+        let is_some = |revisions: &Notes| !revisions.is_empty();
+        self.revisions.as_ref().is_none_or(is_some)
+    }
+
+    /// The newest revision that was ever written for the bundle, where it is proven that the release is its own; else 0.
+    pub fn newest_owned(&self) -> i64 {
+        let newest = self.newest_written();
+        newest.filter(|_| !self.is_attempt).unwrap_or_default()
+    }
+
+    /// The newest revision that was ever written for the bundle. `None` if none is known.
+    pub fn newest_written(&self) -> Option<i64> {
+        self.revisions.as_ref().and_then(Notes::newest)
+    }
+
+    /// The newest revision that ever had a digest here, whoever wrote it.
+    fn newest(&self) -> Option<i64> {
+        let claims = self.claims.values().map(|claim| &claim.revisions);
+        let notes = self.revisions.iter().chain(claims);
+        notes.filter_map(Notes::newest).max()
+    }
+
+    /// What a revision's record must be, for the bundle that has the release or for one that claims it. Up to the newest one ever noted, all
+    /// that is not known stands in the place of what was written here; but what was seen there before, or lies below the first attempt at
+    /// somebody's release, is somebody else's. To a claimant the whole release is.
+    pub fn known_digest(&self, bundle: &str, revision: i64) -> KnownDigest {
+        let is_own = bundle == self.bundle;
+        let own = match is_own {
+            true => self.revisions.as_ref(),
+            false => self.claims.get(bundle).map(|claim| &claim.revisions),
+        };
+        if let Some(digest) = own.and_then(|own| own.digest(revision)) {
+            return KnownDigest::Digest(digest.to_owned());
+        }
+        let others = self.claims.iter().filter(|(name, _)| *name != bundle);
+        let mut claimed = others.filter_map(|(_, claim)| claim.revisions.digest(revision));
+        if let Some(digest) = claimed.next() {
+            return KnownDigest::Claim(digest.to_owned());
+        }
+        if !is_own {
+            return KnownDigest::Unknown;
+        }
+        let Some(own) = own else {
+            return KnownDigest::Untracked;
+        };
+        let is_below = || own.first().is_none_or(|first| first > revision);
+        let was_there = own.is_theirs(revision) || self.is_attempt && is_below();
+        match self.newest() >= Some(revision) && !was_there {
+            true => KnownDigest::Gone,
+            false => KnownDigest::Unknown,
+        }
+    }
+
+    /// Whether a revision that somebody else wrote may be believed, if it is proven otherwise.
+    pub fn may_believe(&self, revision: i64) -> bool {
+        self.newest() < Some(revision)
+    }
+
+    /// This entry once its bundle is in the store: what it was lost by stays, for the store may be older than that.
+    #[must_use]
+    pub(super) fn seen(self, keep_resources: bool) -> Self {
+        Self {
+            keep_resources: self.keep_resources || keep_resources,
+            is_removing: false,
+            hold: None,
+            ..self
+        }
+    }
+
+    /// This entry with the digest of one more revision.
+    #[must_use]
+    pub fn noting(mut self, revision: i64, digest: String) -> Self {
+        let revisions = self.revisions.get_or_insert_default();
+        revisions.note(revision, digest);
+        self
+    }
+
+    /// This entry with revisions that lie there and that nobody noted: they are somebody else's, whatever is noted above them.
+    #[must_use]
+    pub fn noting_theirs(mut self, revisions: &[i64]) -> Self {
+        let bundle = self.bundle.clone();
+        for revision in revisions {
+            if self.known_digest(&bundle, *revision) == KnownDigest::Unknown
+                && let Some(own) = &mut self.revisions
+            {
+                own.note_theirs(*revision);
+            }
+        }
+        self
+    }
+
+    /// This entry with the digest of one more revision of a bundle that claims the release.
+    #[must_use]
+    pub fn noting_claim(
+        mut self,
+        bundle: &str,
+        account: &str,
+        revision: i64,
+        digest: String,
+    ) -> Self {
+        let claim = self.claims.entry(bundle.to_owned()).or_default();
+        account.clone_into(&mut claim.account);
+        claim.revisions.note(revision, digest);
+        self
+    }
+
+    /// This entry without the digest of a revision whose record is gone.
+    #[must_use]
+    pub fn without(mut self, revision: i64) -> Self {
+        let newest = self.newest();
+        if let Some(revisions) = &mut self.revisions {
+            revisions.forget(revision, self.is_attempt);
+        }
+        self.claims.retain(|_, claim| {
+            claim.revisions.forget(revision, true);
+            claim.revisions.has_digests()
+        });
+        // A claim that is over leaves nothing but that its number was given.
+        match newest.filter(|newest| self.newest() < Some(*newest)) {
+            Some(newest) => {
+                self.revisions.get_or_insert_default().note_gone(newest);
+                self
+            }
+            None => self,
+        }
+    }
+
+    /// This entry as `bundle`'s, which waited until the one that has it was gone. What was written before stays known.
+    #[must_use]
+    pub fn handed_to(mut self, bundle: &str) -> Self {
+        if let Some(claim) = self.claims.remove(bundle) {
+            let revisions = self.revisions.get_or_insert_default();
+            revisions.take_in(claim.revisions);
+        }
+        Self {
+            bundle: bundle.to_owned(),
+            names: None,
+            left_since: None,
+            is_removing: false,
+            hold: None,
+            lost: None,
+            ..self
+        }
+    }
+
+    /// This entry as `bundle`'s, whose own deploy took the release. What it had from another bundle is that one's.
+    #[must_use]
+    pub fn taken_by(mut self, bundle: &str) -> Self {
+        if self.bundle == bundle {
+            return self;
+        }
+        let claim = self.claims.remove(bundle).unwrap_or_default();
+        let former = Claim {
+            account: std::mem::replace(&mut self.account, claim.account),
+            revisions: self.revisions.replace(claim.revisions).unwrap_or_default(),
+        };
+        if former.revisions.has_digests() {
+            self.claims.insert(self.bundle.clone(), former);
+        }
+        self.handed_to(bundle)
+    }
+
+    /// What is left for a bundle that claims a release, once the one that had it is known not to: attempts.
+    #[must_use]
+    pub fn left_to(&self, bundle: &str) -> Option<Self> {
+        let claim = self.claims.get(bundle)?;
+        let mut revisions = claim.revisions.clone();
+        let others = self.claims.iter().filter(|(name, _)| *name != bundle);
+        let others = others.map(|(_, claim)| &claim.revisions);
+        for others in self.revisions.iter().chain(others) {
+            revisions.take_in_as_theirs(others);
+        }
+        Some(Self {
+            bundle: bundle.to_owned(),
+            account: claim.account.clone(),
+            is_attempt: true,
+            revisions: Some(revisions),
+            ..Self::default()
+        })
+    }
+
+    /// What a bundle noted of a revision.
+    pub(super) fn note_of(&self, bundle: &str, revision: i64) -> Option<&str> {
+        match bundle == self.bundle {
+            true => self.digest(revision),
+            false => self.claims.get(bundle)?.revisions.digest(revision),
+        }
+    }
+
+    /// This entry with what a bundle noted of a revision before it was about to write it, which then was not written.
+    #[must_use]
+    pub fn restoring(mut self, bundle: &str, revision: i64, before: Option<String>) -> Self {
+        let notes = match bundle == self.bundle {
+            true => self.revisions.as_mut(),
+            false => self
+                .claims
+                .get_mut(bundle)
+                .map(|claim| &mut claim.revisions),
+        };
+        match (notes, before) {
+            (Some(notes), Some(before)) => notes.note(revision, before),
+            (Some(notes), None) => notes.withdraw(revision),
+            (None, _) => {}
+        }
+        self.claims.retain(|_, claim| !claim.revisions.is_empty());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::entry;
+    use super::super::notes::{MAX_HISTORY, MAX_REVISIONS};
+    use super::*;
+    use rstest::rstest;
+
+    #[test]
+    fn a_key_is_read_back_as_it_was_written() {
+        let key = ReleaseKey {
+            namespace: "a-b".into(),
+            name: "c.d".into(),
+        };
+        assert_eq!(ReleaseKey::from_data_key(&key.data_key()), Some(key));
+        assert_eq!(ReleaseKey::from_data_key("no-separator"), None);
+    }
+
+    #[rstest]
+    #[case::usual("apps", "web.1", true)]
+    #[case::path("../..", "web", false)]
+    #[case::blank("apps", "a b", false)]
+    fn a_key_the_api_server_would_refuse_is_not_stored(
+        #[case] namespace: &str,
+        #[case] name: &str,
+        #[case] expected: bool,
+    ) {
+        let key = ReleaseKey {
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        assert_eq!(key.is_storable(), expected);
+    }
+
+    #[test]
+    fn what_lay_there_before_an_attempt_is_somebody_elses() {
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            ..entry("a")
+                .noting(3, "three".into())
+                .noting(5, "five".into())
+        };
+        let spent = KnownDigest::Gone;
+        let check = |entry: &LedgerEntry| {
+            assert_eq!(entry.known_digest("a", 2), KnownDigest::Unknown);
+            assert_eq!(entry.known_digest("a", 4), spent);
+            assert!(!entry.may_believe(2));
+        };
+        check(&attempt);
+        // That they began there is remembered, whatever goes.
+        check(&attempt.clone().without(3).without(5));
+        let last = 5 + i64::try_from(MAX_REVISIONS).unwrap();
+        let many = (6..=last).fold(attempt.clone(), |entry, at| entry.noting(at, "x".into()));
+        check(&many);
+        let owned = LedgerEntry {
+            is_attempt: false,
+            ..attempt
+        };
+        assert_eq!(owned.known_digest("a", 2), spent);
+    }
+
+    /// A helm release, an attempt at it that failed, helm's upgrade of it, the next attempt.
+    #[test]
+    fn what_somebody_wrote_between_two_revisions_stays_somebody_elses() {
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            ..entry("a").noting_theirs(&[1]).noting(2, "two".into())
+        };
+        let owned = LedgerEntry {
+            is_attempt: false,
+            ..attempt.clone()
+        };
+        for entry in [attempt, owned] {
+            let entry = entry.noting_theirs(&[1, 3]).noting(4, "four".into());
+            for (revision, expected) in [(3, KnownDigest::Unknown), (5, KnownDigest::Unknown)] {
+                assert_eq!(entry.known_digest("a", revision), expected, "{revision}");
+            }
+            // It is remembered so, and never believed.
+            assert!(!entry.may_believe(3));
+            let text = serde_json::to_string(&entry).unwrap();
+            let read: LedgerEntry = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, entry);
+            // Its record goes: whatever stands there then is not what was seen.
+            assert_eq!(entry.without(3).known_digest("a", 3), KnownDigest::Gone);
+        }
+        // Nothing that was written here becomes somebody else's.
+        let noted = entry("a").noting(2, "two".into()).noting(3, "three".into());
+        let pruned = noted.without(2).noting_theirs(&[2, 3]);
+        assert_eq!(pruned.known_digest("a", 2), KnownDigest::Gone);
+        assert_eq!(pruned.digest(3), Some("three"));
+    }
+
+    #[test]
+    fn the_last_good_revision_is_remembered_whatever_fails_after_it() {
+        let failed = |entry: LedgerEntry, at: i64| entry.noting(at, format!("failed {at}"));
+        // A release that was deployed often, and no record of which is kept.
+        let mut entry = (1..200).fold(entry("a"), |entry, at| failed(entry, at).without(at - 1));
+        entry = entry.noting(200, "good".into());
+        entry = (201..=200 + MAX_HISTORY).fold(entry, failed);
+        assert_eq!(entry.digest(200), Some("good"));
+    }
+
+    /// Nothing was written: the number is whoever's writes it first.
+    #[test]
+    fn a_number_that_somebody_else_was_faster_with_is_his() {
+        let owned = entry("a").noting(1, "one".into());
+        let lost = owned.clone().noting(2, "two".into());
+        assert_eq!(lost.restoring("a", 2, None), owned);
+        let claimed = owned.clone().noting_claim("b", "", 2, "two".into());
+        assert_eq!(claimed.restoring("b", 2, None), owned);
+    }
+
+    #[test]
+    fn what_a_claimant_writes_is_its_own_and_no_revision_of_the_owners() {
+        let claimed =
+            entry("a")
+                .noting(1, "one".into())
+                .noting_claim("b", "tenant", 2, "two".into());
+        let digest = |text: &str| KnownDigest::Digest(text.into());
+        let claim = |text: &str| KnownDigest::Claim(text.into());
+        let known = |entry: &LedgerEntry, bundle: &str| {
+            [1, 2, 3].map(|revision| entry.known_digest(bundle, revision))
+        };
+        let unknown = KnownDigest::Unknown;
+        let owners = [digest("one"), claim("two"), unknown.clone()];
+        assert_eq!(known(&claimed, "a"), owners);
+        let claimants = [unknown.clone(), digest("two"), unknown.clone()];
+        assert_eq!(known(&claimed, "b"), claimants);
+        let thirds = [unknown.clone(), claim("two"), unknown.clone()];
+        assert_eq!(known(&claimed, "c"), thirds);
+        assert_eq!((claimed.digest(2), claimed.may_believe(2)), (None, false));
+        assert!(claimed.is_claim(2, "two") && !claimed.is_claim(1, "one"));
+
+        let taken = claimed.clone().taken_by("b");
+        assert_eq!((taken.bundle.as_str(), taken.digest(2)), ("b", Some("two")));
+        let takers = [claim("one"), digest("two"), unknown.clone()];
+        assert_eq!(known(&taken, "b"), takers);
+        let handed = claimed.clone().handed_to("b");
+        let next_owners = [digest("one"), digest("two"), unknown.clone()];
+        assert_eq!(known(&handed, "b"), next_owners);
+        assert!(handed.claims.is_empty());
+
+        let left = claimed.left_to("b").unwrap();
+        assert_eq!((left.is_attempt, left.account.as_str()), (true, "tenant"));
+        assert_eq!(
+            known(&left, "b"),
+            [unknown.clone(), digest("two"), unknown.clone()]
+        );
+        assert_eq!(claimed.left_to("c"), None);
+        // What the former owner wrote between two attempts is none of theirs.
+        let between = claimed.clone().noting(3, "three".into());
+        let between = between.noting_claim("b", "tenant", 4, "four".into());
+        let left = between.left_to("b").unwrap();
+        assert_eq!(left.known_digest("b", 3), unknown);
+
+        // Its record goes; that there was one is remembered.
+        let gone = claimed.without(2);
+        assert!(gone.claims.is_empty() && !gone.may_believe(2));
+    }
+
+    #[test]
+    fn a_claimant_that_was_not_the_first_to_write_a_revision_changes_nothing_of_it() {
+        let before = entry("a").noting(1, "one".into()).noting(2, "two".into());
+        let claimed = before.clone().noting_claim("b", "", 2, "other".into());
+        let restored = claimed.restoring("b", 2, None);
+        assert_eq!(restored.digest(2), Some("two"));
+        assert!(!restored.is_claim(2, "other"));
+    }
+}

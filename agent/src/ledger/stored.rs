@@ -1,0 +1,191 @@
+//! The ledger's ConfigMap: how what is pending gets into it, and what somebody else's write there means.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::entry::{LedgerEntry, ReleaseKey};
+use super::in_doubt::InDoubt;
+use super::state::{LedgerState, Pending};
+use super::{
+    LEDGER_NAME, Ledger, POSTPONED_ANNOTATION, RELEASE_HOLD_ANNOTATION, UPSTREAM_ANNOTATION,
+};
+use crate::error;
+
+/// How often a write is tried again since somebody has annotated the ConfigMap.
+const TRIES: usize = 5;
+
+/// The ConfigMap as it was left.
+#[derive(Default)]
+pub(super) struct Written {
+    /// Its version; empty where there was none yet.
+    pub(super) version: String,
+    /// What was sent since then.
+    pub(super) in_doubt: InDoubt,
+}
+
+impl Ledger {
+    /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
+    pub(super) async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
+        let mut written = self.writing.lock().await;
+        let (changes, mut annotations, postponed, ends_permission) = {
+            let state = self.state.lock();
+            if key.is_some_and(|key| !state.is_pending(key)) {
+                return Ok(());
+            }
+            let annotations = annotations(&state, state.is_postponed_pending)?;
+            let annotations = annotations
+                .into_iter()
+                .map(|(key, text)| (key, text.into()));
+            (
+                state.pending.clone(),
+                annotations.collect::<Map<_, _>>(),
+                state.postponed.clone(),
+                state.ends_permission,
+            )
+        };
+        let mut data = Map::new();
+        for (key, entry) in &changes {
+            let text = entry.as_ref().map(to_json).transpose()?;
+            data.insert(key.data_key(), text.map_or(Value::Null, Value::String));
+        }
+        if ends_permission {
+            annotations.insert(RELEASE_HOLD_ANNOTATION.to_owned(), Value::Null);
+        }
+        if *self.replaced.borrow() {
+            return Err(is_replaced());
+        }
+        let mut patch = json!({"metadata": {"annotations": annotations}, "data": data});
+        let mut tries = 0;
+        let version = loop {
+            // Before it is sent: this can be dropped while it waits for the answer.
+            written.in_doubt.send(&changes);
+            patch["metadata"]["resourceVersion"] = written.version.clone().into();
+            let answer = match written.version.is_empty() {
+                true => self.create(&changes).await,
+                false => self.patch(&patch).await,
+            };
+            match answer {
+                Ok(version) => break version,
+                // Deleted: written whole.
+                Err(failed) if error::has_code(&failed, 404) && !written.version.is_empty() => {
+                    written.version.clear();
+                }
+                Err(failed) if error::has_code(&failed, 409) && tries < TRIES => {
+                    tries += 1;
+                    self.catch_up(&mut written).await?;
+                }
+                Err(failed) => return Err(failed),
+            }
+        };
+        *written = Written {
+            version,
+            in_doubt: InDoubt::default(),
+        };
+        let mut state = self.state.lock();
+        state.is_postponed_pending &= state.postponed != postponed;
+        state.ends_permission &= !ends_permission;
+        state.wrote(changes);
+        Ok(())
+    }
+
+    /// Somebody has written the ConfigMap since, or what was sent before was carried out. What people write there are annotations.
+    ///
+    /// # Errors
+    /// Its entries are neither those that were written last nor what was sent since, or it cannot be read.
+    async fn catch_up(&self, written: &mut Written) -> kube::Result<()> {
+        let map = self.maps.get(LEDGER_NAME).await?;
+        let version = map.resource_version().unwrap_or_default();
+        let found = entries(map);
+        let mut state = self.state.lock();
+        let Some(carried_out) = written.in_doubt.carried_out(&state.entries, &found) else {
+            logging::warn!("the ledger is not as it was written here: it is read anew");
+            self.replaced.send_replace(true);
+            return Err(is_replaced());
+        };
+        state.wrote(carried_out);
+        *written = Written {
+            version,
+            in_doubt: InDoubt::default(),
+        };
+        Ok(())
+    }
+
+    /// Gives the version that it has by that.
+    async fn patch(&self, patch: &Value) -> kube::Result<String> {
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let map = self.maps.patch(LEDGER_NAME, &parameters, &patch).await?;
+        Ok(map.resource_version().unwrap_or_default())
+    }
+
+    /// Gives the version that it has by that.
+    async fn create(&self, changes: &Pending) -> kube::Result<String> {
+        let (mut all, annotations) = {
+            let state = self.state.lock();
+            let has_postponed = !state.postponed.is_empty();
+            (state.entries.clone(), annotations(&state, has_postponed)?)
+        };
+        for (key, entry) in changes {
+            match entry {
+                Some(entry) => all.insert(key.clone(), entry.clone()),
+                None => all.remove(key),
+            };
+        }
+        let mut data = BTreeMap::new();
+        for (key, entry) in &all {
+            data.insert(key.data_key(), to_json(entry)?);
+        }
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(LEDGER_NAME.into()),
+                annotations: Some(annotations),
+                ..Default::default()
+            },
+            data: Some(data),
+            ..Default::default()
+        };
+        let created = self.maps.create(&PostParams::default(), &map).await?;
+        Ok(created.resource_version().unwrap_or_default())
+    }
+}
+
+fn is_replaced() -> kube::Error {
+    kube::Error::Service("the ledger was written by somebody else and is read anew".into())
+}
+
+/// What the ConfigMap has of each release.
+pub(super) fn entries(map: ConfigMap) -> BTreeMap<ReleaseKey, LedgerEntry> {
+    let read = |(key, text): (String, String)| {
+        let entry = ReleaseKey::from_data_key(&key).zip(serde_json::from_str(&text).ok());
+        if entry.is_none() {
+            logging::warn!(name = key, "an entry of the ledger cannot be read");
+        }
+        entry
+    };
+    let data = map.data.unwrap_or_default();
+    data.into_iter().filter_map(read).collect()
+}
+
+/// What the ledger keeps in annotations.
+fn annotations(
+    state: &LedgerState,
+    with_postponed: bool,
+) -> kube::Result<BTreeMap<String, String>> {
+    let mut annotations = BTreeMap::new();
+    if let Some(upstream) = &state.upstream {
+        annotations.insert(UPSTREAM_ANNOTATION.to_owned(), to_json(upstream)?);
+    }
+    if with_postponed {
+        annotations.insert(POSTPONED_ANNOTATION.to_owned(), to_json(&state.postponed)?);
+    }
+    Ok(annotations)
+}
+
+fn to_json(value: &impl Serialize) -> kube::Result<String> {
+    let tree = serde_json::to_value(value).map_err(kube::Error::SerdeError)?;
+    Ok(golib::json::encode(&tree))
+}
