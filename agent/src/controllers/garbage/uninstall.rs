@@ -10,7 +10,7 @@ use objects::ObjectKey;
 use release::action::{UninstallError, UninstallSpec, Writer, uninstall};
 use release::storage::{Storage, StorageError};
 
-use super::{Awaited, RemovalError};
+use super::error::{Awaited, RemovalError};
 use crate::api::ANNOTATION_AGENT_NAMESPACE;
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::RemovalError;
+use super::error::RemovalError;
 use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment};
 use crate::client::health::Health;
 use crate::client::listed::{self, Metadata};

@@ -1,0 +1,286 @@
+//! What becomes of a release that its bundle has no use for: the bundle that waits for it gets it, or it is removed, as far as it was the bundle's.
+
+use std::time::Duration;
+
+use super::error::{Awaited, RemovalError};
+use super::uninstall::{Found, Removal};
+use super::{Collector, NEIGHBOURS_RETRY};
+use crate::controllers::bundle_deployment::claims::{self, NextOwner};
+use crate::controllers::queue::ReconcileKind;
+use crate::ledger::{LedgerEntry, ReleaseKey};
+use crate::public;
+use crate::report::events::Reason;
+use crate::report::public::{Name, PublicText};
+
+impl Collector {
+    /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
+    /// filled in yet stays until the next call. One whose names were written as they are now stays for good, unless another bundle asks for it
+    /// for a while: other facts filled them in, which may be missing or wrong by mistake. `is_new`: that the bundle has `current` is, so that what
+    /// stays is told. When to come back for that.
+    ///
+    /// # Errors
+    /// A release could not be removed.
+    pub async fn remove_former(
+        &self,
+        bundle: &str,
+        current: &ReleaseKey,
+        is_new: bool,
+    ) -> Result<Option<Duration>, RemovalError> {
+        let releases = self.ledger.of_bundle(bundle);
+        let is_current =
+            |(key, entry): &&(ReleaseKey, LedgerEntry)| key == current && !entry.is_attempt;
+        let Some((_, entry)) = releases.iter().find(is_current) else {
+            // It has no other one.
+            return Ok(None);
+        };
+        let names = entry.names.clone();
+        let is_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
+        let mut come_back: Option<Duration> = None;
+        for (key, entry) in releases.into_iter().filter(is_former) {
+            let is_renamed = entry.names.is_some() && entry.names == names;
+            let next_owner = self.next_owner(bundle, &key);
+            let removal = match is_renamed {
+                true => {
+                    if is_new {
+                        self.tell_former(bundle, &key, current);
+                    }
+                    let left = self.grace_left(&entry);
+                    match next_owner {
+                        NextOwner::Bundle(_) if left.is_zero() => Removal::Renamed(current),
+                        NextOwner::Bundle(_) => {
+                            come_back = Some(come_back.map_or(left, |sooner| sooner.min(left)));
+                            continue;
+                        }
+                        NextOwner::Unknown(_) | NextOwner::Nobody => continue,
+                    }
+                }
+                false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
+                false => Removal::Superseded(current),
+            };
+            match self.dispose(&key, &entry, removal).await {
+                Err(RemovalError::Awaits(awaited)) => {
+                    self.tell_awaited(bundle, &awaited);
+                    let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
+                    come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                }
+                done => done?,
+            }
+        }
+        Ok(come_back)
+    }
+
+    /// Disposes of what a bundle had, as far as it does not wait for others. Whether that is all.
+    pub(super) async fn dispose_all(
+        &self,
+        mut releases: Vec<(ReleaseKey, LedgerEntry)>,
+    ) -> Result<bool, RemovalError> {
+        loop {
+            let before = releases.len();
+            let mut waiting = Vec::new();
+            for (key, entry) in releases {
+                match self.dispose(&key, &entry, Removal::OfBundle).await {
+                    Err(RemovalError::Awaits(awaited)) => {
+                        self.tell_awaited(&entry.bundle, &awaited);
+                        waiting.push((key, entry));
+                    }
+                    done => done?,
+                }
+            }
+            // Of those that are gone some may have been waited for.
+            match waiting.len() {
+                0 => return Ok(true),
+                left if left == before => return Ok(false),
+                _ => releases = waiting,
+            }
+        }
+    }
+
+    /// A bundle has no use for one of its releases any more: a bundle that waits for it gets it, or it is removed, as far as it is the bundle's.
+    async fn dispose(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+    ) -> Result<(), RemovalError> {
+        self.give_or_remove(key, entry, removal).await?;
+        for waiting in self.neighbourhood.is_over(key) {
+            self.queue.wake(&waiting, ReconcileKind::Full);
+        }
+        Ok(())
+    }
+
+    async fn give_or_remove(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+    ) -> Result<(), RemovalError> {
+        let release = match self.uninstaller.find(key, entry).await? {
+            Found::Owned(release) => release,
+            Found::Gone => {
+                self.uninstaller.forget(key).await?;
+                if let NextOwner::Bundle(next_owner) = self.next_owner(&entry.bundle, key) {
+                    self.ledger.postpones_no_more(&next_owner);
+                    self.queue.wake(&next_owner, ReconcileKind::Full);
+                }
+                return Ok(());
+            }
+            Found::Foreign => {
+                let text = public!(
+                    "release {} is not this bundle's any more: left as it is",
+                    *key
+                );
+                return self.give_up(key, entry, removal, text).await;
+            }
+            Found::Returned => {
+                let text = public!(
+                    "release {} was never this bundle's: left as it is, without the revisions that failed",
+                    *key
+                );
+                return self.give_up(key, entry, removal, text).await;
+            }
+        };
+        let next_owner = match self.next_owner(&entry.bundle, key) {
+            NextOwner::Bundle(next_owner) => next_owner,
+            // Who waited for it does no longer.
+            NextOwner::Unknown(_) | NextOwner::Nobody if removal.leaves() => return Ok(()),
+            NextOwner::Unknown(_) | NextOwner::Nobody => {
+                let done = self.uninstaller.uninstall(key, entry, &release, removal);
+                return done.await;
+            }
+        };
+        if release.keeps {
+            let left = self
+                .uninstaller
+                .leave_objects(key, entry, &release, &next_owner);
+            left.await?;
+            self.queue.wake(&next_owner, ReconcileKind::Full);
+            return Ok(());
+        }
+        logging::info!(
+            bundle = next_owner,
+            release = key.name,
+            namespace = key.namespace,
+            "takes over a release"
+        );
+        let copies = self.uninstaller.leave_copies(key, entry, &release, removal);
+        copies.await?;
+        // Its next deploy is an upgrade.
+        let (from, is_attempt) = (&entry.bundle, release.is_attempt);
+        let written = self
+            .ledger
+            .hand_over(key, from, &next_owner, is_attempt, &release.proof);
+        written.await.map_err(RemovalError::Ledger)?;
+        self.queue.wake(&next_owner, ReconcileKind::Full);
+        Ok(())
+    }
+
+    async fn give_up(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+        text: PublicText,
+    ) -> Result<(), RemovalError> {
+        let next_owner = match self.next_owner(&entry.bundle, key) {
+            NextOwner::Bundle(next_owner) => Some(next_owner),
+            NextOwner::Unknown(_) | NextOwner::Nobody => None,
+        };
+        let left_to = next_owner.as_deref();
+        self.uninstaller
+            .give_up(key, entry, removal, left_to)
+            .await?;
+        logging::warn!(bundle = entry.bundle, "{}", text);
+        self.events
+            .emit(Reason::ReleaseNotProven, &entry.bundle, text);
+        if let Some(waiting) = next_owner {
+            self.queue.wake(&waiting, ReconcileKind::Full);
+        }
+        Ok(())
+    }
+
+    /// A bundle asks for a release that another one has. That one gives it up where it only has it since facts may be missing, and has
+    /// another one meanwhile.
+    pub fn is_wanted(&self, key: &ReleaseKey, owner: &str) {
+        let releases = self.ledger.of_bundle(owner);
+        let is_left = |(one, entry): &(_, LedgerEntry)| one == key && entry.left_since.is_some();
+        let is_had =
+            |(_, entry): &(_, LedgerEntry)| !entry.is_attempt && entry.left_since.is_none();
+        if releases.iter().any(is_left) && releases.iter().any(is_had) {
+            self.queue.wake(owner, ReconcileKind::Full);
+        }
+    }
+
+    /// What a bundle's `${ }` say is known: releases that nobody wants may have waited for that.
+    pub fn is_filled(&self, bundle: &str, desired: &ReleaseKey) {
+        if !self.store.filled(bundle, desired) {
+            return;
+        }
+        for (key, entry) in self.ledger.all() {
+            let owner = self.store.get(&entry.bundle);
+            let desired = owner.and_then(|owner| self.store.desired(&owner));
+            if entry.bundle != bundle && desired.as_ref() != Some(&key) {
+                self.queue.wake(&entry.bundle, ReconcileKind::Full);
+            }
+        }
+    }
+
+    /// Takes note of the release that a bundle wants by the facts of now, `names` being namespace and name as it writes them: since when they
+    /// give it another one than it has.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn wants(
+        &self,
+        bundle: &str,
+        desired: &ReleaseKey,
+        names: Option<&str>,
+    ) -> kube::Result<()> {
+        let now = self.identities.agent().now().as_second();
+        self.ledger.wants(bundle, desired, names, now).await
+    }
+
+    /// How long a release is yet to be left to its bundle, which facts gave another one, whoever waits for it: they may be what they were again.
+    /// Nothing is where they gave it none.
+    pub fn grace_left(&self, entry: &LedgerEntry) -> Duration {
+        let now = self.identities.agent().now().as_second();
+        let passed = entry
+            .left_since
+            .map_or(0, |since| now.saturating_sub(since));
+        let passed = u64::try_from(passed).unwrap_or_default();
+        self.rename_grace
+            .saturating_sub(Duration::from_secs(passed))
+    }
+
+    pub(super) fn next_owner(&self, owner: &str, key: &ReleaseKey) -> NextOwner {
+        claims::next_owner(owner, key, &self.store.claimants())
+    }
+
+    pub(super) fn is_claimed(&self, owner: &str, key: &ReleaseKey) -> bool {
+        matches!(self.next_owner(owner, key), NextOwner::Unknown(_))
+    }
+
+    /// Tells of a release that stays.
+    fn tell_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
+        let text = public!(
+            "release {} is not removed: that the bundle's release is {} now comes of cluster facts alone. It goes with the \
+             bundle, or when the bundle asks for another name",
+            *former,
+            *current
+        );
+        logging::warn!(bundle, "{}", text);
+        self.events.emit(Reason::RemovalHeld, bundle, text);
+    }
+
+    /// Tells that a removal waits for others that do not end soon: they may wait for something themselves.
+    fn tell_awaited(&self, bundle: &str, awaited: &Awaited) {
+        if awaited.is_again {
+            let text = public!(
+                "release {} is removed once the releases in namespace {} are, which are to go too",
+                awaited.release,
+                Name(&awaited.namespaces.join(", "))
+            );
+            self.events.emit(Reason::RemovalHeld, bundle, text);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Why a removal did not work, and which others it waits for.
+
+use std::fmt;
+
+use release::storage::StorageError;
+
+use crate::client::identity::IdentityError;
+use crate::ledger::ReleaseKey;
+use crate::report::public::PublicText;
+use crate::report::redact::Redacted;
+
+/// A removal that did not work. Retried.
+#[derive(Debug, thiserror::Error)]
+pub enum RemovalError {
+    #[error("cannot list bundledeployments to confirm a deletion")]
+    List(#[source] kube::Error),
+    #[error("cannot compare upstream with what it was before")]
+    Compare(#[source] kube::Error),
+    #[error("cannot read or write the ledger")]
+    Ledger(#[source] kube::Error),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("cannot tell whose release {release} is, nor what it has")]
+    Records {
+        release: String,
+        source: StorageError,
+    },
+    #[error("failed to delete release {name}")]
+    Uninstall { name: String, source: Redacted },
+    #[error("release {0} is removed once the releases in its namespaces are")]
+    Awaits(Awaited),
+    #[error("failed to delete copies of upstream resources")]
+    DownstreamResources(#[source] Redacted),
+}
+
+/// A release whose removal waits for that of others, which are in namespaces that it has.
+#[derive(Debug)]
+pub struct Awaited {
+    pub(super) release: ReleaseKey,
+    pub(super) namespaces: Vec<String>,
+    /// It waited for the same before.
+    pub(super) is_again: bool,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.release.fmt(f)
+    }
+}
+
+impl RemovalError {
+    /// As it may be told; what it quotes of a release is redacted where that is known.
+    pub fn told(&self) -> PublicText {
+        match self {
+            Self::Records { .. } => Redacted::unquoted(self).into(),
+            _ => PublicText::nothing_secret_in(self),
+        }
+    }
+}

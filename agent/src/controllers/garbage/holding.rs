@@ -1,0 +1,119 @@
+//! Removals that are held back: that they are, what is told of it, and which are not to be any more.
+
+use std::collections::BTreeSet;
+
+use tokio::time::Instant;
+
+use super::Collector;
+use super::error::RemovalError;
+use super::upstream_list::UpstreamList;
+use super::verdict::{HoldReason, Verdict};
+use crate::controllers::bundle_deployment::claims::NextOwner;
+use crate::controllers::queue::ReconcileKind;
+use crate::ledger::{Hold, LEDGER_NAME, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey};
+use crate::public;
+use crate::report::events::Reason;
+use crate::report::public::{Name, PublicText};
+
+impl Collector {
+    /// Bundles that are held back and were not seen since.
+    pub(super) fn held_bundles(&self) -> BTreeSet<String> {
+        let mut held = self.ledger.bundles(|entry| entry.hold == Some(Hold::Held));
+        held.retain(|bundle| !self.store.is_listed(bundle));
+        held
+    }
+
+    /// Looks at everything that is held back, with one question to each side. Which bundles are not to be held any more.
+    pub(super) async fn look_at_held(&self, mut held: BTreeSet<String>) -> BTreeSet<String> {
+        let mut woken = match self.ledger.take_permission().await {
+            Ok(released) => released,
+            Err(failed) => {
+                let error = PublicText::nothing_secret_in(&failed);
+                logging::warn!(error, "cannot look whether held removals are let through");
+                BTreeSet::new()
+            }
+        };
+        match self.lister.list(Instant::now()).await {
+            Ok(list) => held.retain(|bundle| {
+                let releases = self.ledger.of_bundle(bundle);
+                !matches!(self.judge(bundle, &list, &releases), Verdict::Held(_))
+            }),
+            Err(failed) => {
+                logging::debug!(
+                    error = PublicText::nothing_secret_in(&failed),
+                    "cannot look at held removals"
+                );
+                held.clear();
+            }
+        }
+        woken.append(&mut held);
+        woken
+    }
+
+    /// A bundle, and those that a list lacks as well and that are not held yet.
+    pub(super) fn gone_together(&self, bundle: &str, list: &UpstreamList) -> BTreeSet<String> {
+        let mut all = self.ledger.bundles(|entry| entry.hold.is_none());
+        all.retain(|one| !list.listed.contains(one));
+        all.insert(bundle.to_owned());
+        all
+    }
+
+    /// Keeps the releases of a bundle. Of too many at once, all are held together: what of them would be left were few enough by itself.
+    pub(super) async fn hold(
+        &self,
+        bundle: &str,
+        reason: HoldReason,
+        list: &UpstreamList,
+        releases: Vec<(ReleaseKey, LedgerEntry)>,
+    ) -> Result<(), RemovalError> {
+        if releases.iter().any(|(_, entry)| entry.hold.is_none()) {
+            let mut bundles = BTreeSet::from([bundle.to_owned()]);
+            if reason == HoldReason::TooMany {
+                self.held.note_wave();
+                bundles = self.gone_together(bundle, list);
+            }
+            let released = self.held.hold(bundles).await;
+            for released in released.map_err(RemovalError::Ledger)? {
+                self.queue.wake(&released, ReconcileKind::Full);
+            }
+        }
+        let keys = releases.into_iter().map(|(key, _)| key).collect();
+        if !self.report.hold(bundle, reason, keys) {
+            return Ok(());
+        }
+        let namespace = &self.system_namespace;
+        let text = public!(
+            "not removed: {}. If it is to go, annotate configmap {}/{} with {}=true",
+            reason.text(),
+            Name(namespace),
+            LEDGER_NAME,
+            RELEASE_HOLD_ANNOTATION
+        );
+        logging::warn!(bundle, "{}", text);
+        self.events.emit(Reason::RemovalHeld, bundle, text);
+        Ok(())
+    }
+
+    /// Tells that the releases of a bundle are not removed before another one's `${ }` are filled in.
+    pub(super) fn tell_claimed(&self, bundle: &str, releases: Vec<(ReleaseKey, LedgerEntry)>) {
+        let claimant = releases
+            .iter()
+            .find_map(|(key, _)| match self.next_owner(bundle, key) {
+                NextOwner::Unknown(claimant) => Some((claimant, key.clone())),
+                NextOwner::Bundle(_) | NextOwner::Nobody => None,
+            });
+        let Some((claimant, key)) = claimant else {
+            return;
+        };
+        let keys = releases.into_iter().map(|(key, _)| key).collect();
+        if self.report.hold(bundle, HoldReason::MayBeWanted, keys) {
+            let text = public!(
+                "not removed: bundle {} may want release {}, which shows once the ${{ }} of its names are filled in",
+                Name(&claimant),
+                key
+            );
+            logging::warn!(bundle, "{}", text);
+            self.events.emit(Reason::RemovalHeld, bundle, text);
+        }
+    }
+}

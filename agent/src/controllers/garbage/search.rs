@@ -1,0 +1,99 @@
+//! The search through the cluster's release records: bundles whose record is gone, and records that nobody knows.
+
+use std::sync::Arc;
+
+use super::Collector;
+use super::unknown::Newest;
+use crate::api::BundleDeployment;
+use crate::client::identity::AgentClient;
+use crate::controllers::bundle_deployment::claims::ReleaseId;
+use crate::controllers::bundle_deployment::plan;
+use crate::ledger::ReleaseKey;
+use crate::public;
+use crate::report::events::Reason;
+use crate::report::public::{Name, PublicText};
+
+impl Collector {
+    /// Lists the cluster's release records. Reports those that name this agent and that neither the ledger nor a
+    /// live bundle knows, and gives back the bundles whose record somebody deleted.
+    pub(super) async fn search(&self) -> Vec<String> {
+        let agent = self.identities.agent();
+        // Before the list: a release that is deployed while it is made would count as missing from it.
+        let deployed = self.deployed();
+        let newest = match self.search.newest().await {
+            Ok(newest) => newest,
+            Err(failed) => {
+                logging::warn!(
+                    error = PublicText::nothing_secret_in(&failed),
+                    "cannot look for releases"
+                );
+                return Vec::new();
+            }
+        };
+        let is_there = |key: &ReleaseKey, revision: i64| {
+            newest
+                .get(key)
+                .is_some_and(|record| record.revision >= revision)
+        };
+        let lost_records = deployed
+            .into_iter()
+            .filter(|(_, key, revision)| !is_there(key, *revision))
+            .map(|(bundle, ..)| bundle)
+            .collect();
+        self.report_unknown(&agent, newest).await;
+        lost_records
+    }
+
+    /// What the bundles have deployed: their names, and release and revision by their statuses.
+    fn deployed(&self) -> Vec<(String, ReleaseKey, i64)> {
+        let release = |bundle: Arc<BundleDeployment>| {
+            let id = ReleaseId::parse(&bundle.status.release)?;
+            let key = ReleaseKey {
+                namespace: id.namespace,
+                name: id.name,
+            };
+            Some((bundle.name().to_owned(), key, id.revision))
+        };
+        self.store.all().into_iter().filter_map(release).collect()
+    }
+
+    async fn report_unknown(&self, agent: &AgentClient, newest: Newest) {
+        let mut unknown = match self.search.unknown(agent, &self.ledger, newest).await {
+            Ok(unknown) => unknown,
+            Err(failed) => {
+                logging::warn!(
+                    error = PublicText::nothing_secret_in(&failed),
+                    "cannot look for unknown releases"
+                );
+                return;
+            }
+        };
+        unknown.retain(|one| !self.is_expected(&one.bundle, &one.key));
+        for one in self.report.unknown(unknown) {
+            let ReleaseKey { namespace, name } = &one.key;
+            logging::warn!(
+                release = name,
+                namespace,
+                bundle = one.bundle,
+                "a release that the ledger does not know is left alone"
+            );
+            self.events.emit(
+                Reason::UnknownRelease,
+                &one.bundle,
+                public!(
+                    "release {}/{} names this bundle, but the ledger does not know it: left alone",
+                    Name(namespace),
+                    Name(name)
+                ),
+            );
+        }
+    }
+
+    /// Whether a live bundle is about to enter this release.
+    fn is_expected(&self, bundle: &str, key: &ReleaseKey) -> bool {
+        self.store.get(bundle).is_some_and(|bundle| {
+            self.store.desired(&bundle).as_ref() == Some(key)
+                && plan::suspend_reason(&bundle.spec).is_none()
+        })
+    }
+}
