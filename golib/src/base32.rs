@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_decodes() {
+    fn base32_decodes_what_it_encodes() {
         for text in ["", "a", "ab", "abc", "abcd", "hello", "hello!"] {
             assert_eq!(decode(encode(text)).unwrap(), text.as_bytes());
         }

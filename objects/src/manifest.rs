@@ -478,7 +478,7 @@ mod tests {
 
     /// A template that is included twice, or two dependencies with the same object.
     #[test]
-    fn what_stands_twice_is_one_object() {
+    fn an_object_defined_twice_counts_once() {
         let one = |value: &str| {
             format!(
                 "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{x: {value}}}\n"
@@ -513,7 +513,7 @@ mod tests {
 
     /// Whatever somebody forges in a place that is looked at, a removal keeps little of it.
     #[test]
-    fn of_a_manifest_that_is_only_removed_little_is_kept() {
+    fn a_removal_keeps_only_the_fields_it_needs() {
         let list = "[{a: 1}]";
         let odd = format!(
             "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: a, labels: {list}, x: {list}, \
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_of_a_kind_that_is_not_listed_is_not_forgotten() {
+    fn stored_objects_of_an_undiscovered_kind_are_kept() {
         let car = "apiVersion: x.io/v1\nkind: Car\nmetadata: {name: a}\n";
         let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
         let stored = build_stored(&format!("{car}{map}"), "n", &core()).unwrap();

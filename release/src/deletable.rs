@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_goes_once_a_later_revision_is_deployed() {
+    fn foreign_records_are_deletable_once_a_later_revision_is_deployed() {
         let mut by = Release {
             revision: 3,
             ..Release::default()

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_stays_until_a_deploy_over_it_has_succeeded() {
+    fn foreign_records_are_pruned_after_a_successful_deploy() {
         let head = |revision, origin| StoredRevision {
             origin,
             ..StoredRevision::new(revision, Status::Deployed)

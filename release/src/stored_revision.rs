@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_that_cannot_be_counted_on_from_is_none() {
+    fn a_revision_outside_the_valid_range_is_ignored() {
         for (version, expected) in [
             ("1", true),
             ("0", false),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_invented_leaves_room_for_the_next() {
+    fn an_invented_revision_number_does_not_raise_the_next_one() {
         let counting = |all: &[(i64, Origin)]| {
             let head = |&(revision, origin)| StoredRevision {
                 origin,

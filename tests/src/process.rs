@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outlives_its_group() -> Result<()> {
+    fn no_process_outlives_its_group() -> Result<()> {
         let directory = tempfile::tempdir()?;
         let group = ProcessGroup::new(&directory.path().join("group"), false)?;
         let mut server = group.spawn("server", Command::new("sleep").arg("1000"))?;

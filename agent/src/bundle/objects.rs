@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused_without_quoting() {
+    fn a_document_that_is_no_object_is_refused_without_quoting() {
         assert!(of_document(b"# nothing\n").unwrap().items.is_empty());
         assert!(of_document(b"{}").unwrap().items.is_empty());
         for text in [

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_named() {
+    async fn a_bundle_without_content_names_what_is_missing() {
         let fetcher = Fetcher::new(::chart::source::Settings::default());
         let fetching = Fetching {
             fetcher: &fetcher,

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_or_another_chart_is_none_that_was_asked_for() {
+    fn a_chart_of_another_name_or_version_is_refused() {
         let helm = |repo: &str, chart: &str| HelmOptions {
             repo: repo.into(),
             chart: chart.into(),

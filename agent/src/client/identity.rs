@@ -375,7 +375,7 @@ mod tests {
 
     /// Whoever writes bundles writes as many names of accounts as he likes.
     #[tokio::test]
-    async fn however_many_accounts_are_named_few_are_remembered() {
+    async fn remembered_accounts_are_bounded() {
         let clients = crate::client::scripted::clients(|request| {
             let is_there = request.uri().path().ends_with('0');
             let missing = serde_json::json!({"kind": "Status", "status": "Failure", "code": 404});
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_can_be_no_name_of_an_account_is_not_asked_for() {
+    async fn an_invalid_account_name_makes_no_request() {
         let clients = crate::client::scripted::clients(|request| async move {
             panic!("{} was asked for", request.uri());
         });

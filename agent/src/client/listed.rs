@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn however_deep_one_object_is_the_list_is_read() {
+    fn a_list_is_read_despite_an_object_nested_too_deep() {
         for levels in [100, 130, 100_000] {
             let text = list_of(levels);
             let names = |metadata: Vec<ObjectMeta>| {

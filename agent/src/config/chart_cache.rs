@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_is_none_is_refused() {
+    fn a_cache_size_that_is_no_number_is_refused() {
         let failed = from_environment(&[("FLEET_AGENT_CACHE_MIB", "1Gi")].into()).unwrap_err();
         let text = "FLEET_AGENT_CACHE_MIB is \"1Gi\", not a number of MiB";
         assert_eq!(failed.to_string(), text);

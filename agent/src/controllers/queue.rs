@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_due_and_idle_counts_as_waiting() {
+    fn only_due_and_idle_bundles_count_as_waiting() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
         assert!(schedule.wake("a", ReconcileKind::Full, now));
         assert!(!schedule.wake("a", ReconcileKind::Full, now));

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_one_is_kept_as_it_is() {
+    fn an_ordinary_bundle_is_stored_unchanged() {
         let bundle = json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": {
             "deploymentID": "s-1:x", "dependsOn": [{"name": "b"}], "stagedOptions": null,
             "options": {"helm": {"releaseName": "r", "values": {"a": {"b": [1, "x"]}}}, "defaultNamespace": "d"},
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_too_much_is_named() {
+    fn a_bundle_beyond_the_limits_names_the_field() {
         let many = |count: usize| Value::from(vec![json!({}); count]);
         let labels: Map<_, _> = (0..=MAX_LABELS)
             .map(|at| (format!("l{at}"), json!("")))
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_too_many_elements_is_kept_as_a_name_that_says_so() {
+    fn a_bundle_with_too_many_elements_is_stored_as_malformed() {
         let options = COUNTED.map(|(path, most)| ("options/", path, most));
         let rest = SPEC_COUNTED.map(|(path, most)| ("", path, most));
         for (half, path, most) in options.into_iter().chain(rest) {

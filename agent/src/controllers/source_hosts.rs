@@ -186,7 +186,7 @@ mod tests {
     use crate::report::metrics::Metrics;
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_known_of_hosts_outlives_a_lost_permission() {
+    async fn known_source_hosts_outlive_a_lost_permission() {
         let allowed = Arc::new(Mutex::new(true));
         let is_allowed = allowed.clone();
         let clients = scripted::clients(move |request| {

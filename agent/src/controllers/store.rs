@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_of_our_own_status_write_wakes_nobody() {
+    fn our_own_status_write_queues_no_bundle() {
         let store = Store::default();
         assert_eq!(store.applied(named("a")).names, ["a"]);
         let mut own = named("a");
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bundle_is_missed_from_when_it_left() {
+    async fn a_bundle_counts_as_missing_since_its_deletion() {
         let hour = Duration::from_secs(3600);
         let store = Store::default();
         store.applied(named("a"));
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bundle_wants_is_known_until_its_names_change() {
+    fn the_desired_release_is_cached_until_its_names_change() {
         let key = |name: &str| ReleaseKey {
             namespace: "apps".into(),
             name: name.into(),

@@ -358,7 +358,7 @@ mod tests {
 
     /// One of two bundles reads a change before its event is there.
     #[tokio::test]
-    async fn what_one_bundle_has_read_is_news_to_another() {
+    async fn a_change_one_bundle_has_read_still_wakes_the_other() {
         let key = (
             "account".to_owned(),
             (ReferenceKind::Secret, "ns".to_owned(), "s".to_owned()),

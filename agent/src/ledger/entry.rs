@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lay_there_before_an_attempt_is_somebody_elses() {
+    fn revisions_below_an_attempt_are_foreign() {
         let attempt = LedgerEntry {
             is_attempt: true,
             ..entry("a")
@@ -428,7 +428,7 @@ mod tests {
 
     /// A helm release, an attempt at it that failed, helm's upgrade of it, the next attempt.
     #[test]
-    fn what_somebody_wrote_between_two_revisions_stays_somebody_elses() {
+    fn a_foreign_revision_between_two_of_ours_stays_foreign() {
         let attempt = LedgerEntry {
             is_attempt: true,
             ..entry("a").noting_theirs(&[1]).noting(2, "two".into())
@@ -469,7 +469,7 @@ mod tests {
 
     /// Nothing was written: the number is whoever's writes it first.
     #[test]
-    fn a_number_that_somebody_else_was_faster_with_is_his() {
+    fn a_revision_number_another_client_wrote_first_is_released() {
         let owned = entry("a").noting(1, "one".into());
         let lost = owned.clone().noting(2, "two".into());
         assert_eq!(lost.restoring("a", 2, None), owned);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_claimant_writes_is_its_own_and_no_revision_of_the_owners() {
+    fn a_claimants_revisions_are_not_the_owners() {
         let claimed =
             entry("a")
                 .noting(1, "one".into())
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimant_that_was_not_the_first_to_write_a_revision_changes_nothing_of_it() {
+    fn a_claimant_does_not_replace_the_digest_of_a_revision_written_first() {
         let before = entry("a").noting(1, "one".into()).noting(2, "two".into());
         let claimed = before.clone().noting_claim("b", "", 2, "other".into());
         let restored = claimed.restoring("b", 2, None);

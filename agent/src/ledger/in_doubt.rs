@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_somebody_else_wrote_meanwhile_is_not_written_over() {
+    async fn a_concurrent_ledger_write_is_not_overwritten() {
         let stored = Arc::new(Mutex::new(Stored {
             map: Some(json!({"metadata": {"resourceVersion": "1"}})),
             version: 1,

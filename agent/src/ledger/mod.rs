@@ -634,7 +634,7 @@ mod tests {
 
     /// What depends on an entry, as a copy does that goes with its bundle, is told that there is none.
     #[tokio::test]
-    async fn what_a_full_ledger_has_no_room_for_is_an_error() {
+    async fn an_entry_that_a_full_ledger_refuses_is_an_error() {
         let writes = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&writes);
         let clients = scripted::clients(move |request: Request<Body>| {

@@ -268,7 +268,7 @@ mod tests {
 
     /// A fact that two controllers write in turns, or a repository that swings between two commits.
     #[test]
-    fn contents_that_take_turns_wait_each() {
+    fn alternating_contents_have_a_back_off_each() {
         let mut postponed = Postponed::default();
         let mut attempts = 0;
         for now in 0..3600 {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_is_never_the_same_waits_for_the_first_pause() {
+    fn ever_changing_content_is_tried_after_the_first_pause() {
         let mut postponed = Postponed::default();
         let mut attempts = 0;
         for now in 0..1_200 {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn another_spec_another_fact_and_the_label_are_other_content() {
+    fn spec_facts_and_sync_label_make_another_content() {
         let bundle = |spec: serde_json::Value, labels: serde_json::Value| -> BundleDeployment {
             serde_json::from_value(json!({"metadata": {"labels": labels}, "spec": spec})).unwrap()
         };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn postponed_attempts_are_bounded() {
         let mut all = AllPostponed::new();
         let undone = |until: i64| Postponed::default().after(tried("a"), until, PAUSES, 0.0);
         for n in 0..=MAX_BUNDLES {
@@ -374,7 +374,7 @@ mod tests {
 
     /// All annotations of an object take 256 KiB at most.
     #[test]
-    fn what_is_remembered_fits_into_an_annotation() {
+    fn postponed_attempts_fit_into_an_annotation() {
         let mut all = AllPostponed::new();
         for n in 0..MAX_BUNDLES {
             let mut postponed = Postponed::default();

@@ -331,7 +331,7 @@ mod tests {
 
     /// Upstream forgot a report, and no list came before it took the next one.
     #[test]
-    fn a_break_that_was_found_before_a_list_leaves_what_it_does_not_name_lost() {
+    fn unlisted_bundles_stay_lost_where_a_continuity_break_came_before_the_list() {
         let mut state = LedgerState {
             upstream: Some(UpstreamState {
                 reported: Some(100),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_the_newest_ever_noted_nothing_is_believed_anew() {
+    fn a_revision_up_to_the_newest_noted_needs_its_digest() {
         let noted = entry("a").noting(2, "two".into()).noting(3, "three".into());
         let digest = |text: &str| KnownDigest::Digest(text.into());
         assert_eq!(noted.known_digest("a", 1), KnownDigest::Gone);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_was_taken_meanwhile_is_the_last_one() {
+    fn a_report_taken_during_a_comparison_is_not_overwritten() {
         let mut seen = upstream("a", 7);
         seen.reported = Some(160);
         seen.remembers(100, Some(100));

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leading_ends_before_others_may_take_what_was_written() {
+    async fn leadership_ends_before_the_lease_can_be_taken() {
         let seconds = |led: Duration| led.as_secs();
         // Written at 0, 10 s before anything else is asked: over at 25.
         assert_eq!(seconds(leads(&[(0, 200)]).await), 25);

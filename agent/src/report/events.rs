@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_and_what_is_known_is_bounded() {
+    async fn waiting_and_known_events_are_bounded() {
         let mut buffer = EventBuffer::default();
         let mut dropped = 0;
         for n in 0..5 * MAX_WAITING {
@@ -454,7 +454,7 @@ mod tests {
 
     /// What there was no room for has been told to nobody.
     #[tokio::test(start_paused = true)]
-    async fn what_was_dropped_is_told_when_it_happens_again() {
+    async fn a_dropped_event_is_emitted_at_its_next_occurrence() {
         let mut buffer = EventBuffer::default();
         let mut told = std::collections::BTreeSet::new();
         let reasons = [

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_says_so() {
+    fn a_cut_text_says_that_it_is_cut() {
         let text = PublicText::from("words of the program");
         assert_eq!(text.clone().cut(100), "words of the program");
         assert!(text.cut(10).len() <= 10);

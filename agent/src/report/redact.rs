@@ -510,13 +510,13 @@ mod tests {
     }
 
     #[test]
-    fn words_and_defaults_stay() {
+    fn redaction_leaves_messages_without_secrets_unchanged() {
         let text = "web: no such image registry.example/web:1, no field listenPort";
         assert_eq!(secrets().redact(text), text);
     }
 
     #[test]
-    fn what_a_correction_quotes_of_its_release_is_redacted() {
+    fn a_corrections_error_is_redacted_by_its_release() {
         let release = Release {
             config: [("password".to_owned(), json!("canary-value"))]
                 .into_iter()
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_decoder_quotes_is_left_out() {
+    fn values_quoted_by_a_decoder_are_masked() {
         let text =
             r#"spec: invalid type: string "canary \"b\" c", expected a map at line 1 column 9"#;
         let told = format!("spec: invalid type: string {MASK}, expected a map at line 1 column 9");
@@ -565,7 +565,7 @@ mod tests {
 
     /// A chart may fail with all that fits into memory, and have as many values.
     #[test]
-    fn what_is_told_is_cut_before_it_is_redacted_and_nothing_is_kept_of_values() {
+    fn a_text_is_cut_before_it_is_redacted() {
         let many: Vec<_> = (0..20_000).map(|n| format!("{n:07}")).collect();
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!(many));

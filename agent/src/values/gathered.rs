@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_read_counts() {
+    fn only_facts_that_are_read_change_the_digest() {
         let path = ["ClusterValues", "a"].map(str::to_owned).to_vec();
         let reads = Reads::Paths(BTreeSet::from([path]));
         let digest = |values, reads| gathered(values).digest(reads);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_may_say_otherwise() {
+    fn a_bundles_annotation_overrides_the_mode() {
         let bundle = |mode: &str| -> BundleDeployment {
             let annotations = json!({ANNOTATION_CLUSTER_VALUES: mode});
             serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first() {
+    fn the_least_recently_used_archive_is_evicted_first() {
         let folder = tempfile::tempdir().unwrap();
         let disk = open(folder.path(), 100 << 10).unwrap();
         let names: Vec<_> = (0..4_u8).map(|n| put(&disk, &vec![n; 20 << 10])).collect();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed() {
+    fn unfinished_files_of_a_killed_process_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let root = open(folder.path(), 1 << 20).unwrap().root;
         let (old, new) = (root.join("writing-1-1-1"), root.join("writing-2-2-2"));

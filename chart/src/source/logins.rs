@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_entry_says() {
+    fn docker_config_entries_give_their_login() {
         let logins = logins(json!({
             "auth.example": { "auth": golib::base64::encode("joe:p:q\0\0"), "username": "other" },
             "clear.example": { "username": "joe", "password": "p" },
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_quoted_and_concerns_nobody_else() {
+    fn an_unreadable_login_is_not_quoted_and_affects_no_other_host() {
         let error = |text: &str| Logins::from_docker_config(text.as_bytes()).unwrap_err();
         assert_eq!(error("hunter2"), LoginsError::NotJson);
         assert_eq!(error(r#"{"auths": "hunter2"}"#), LoginsError::NoAuths);

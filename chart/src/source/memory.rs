@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_fits_passes_what_does_not() {
+    async fn a_reservation_that_fits_overtakes_one_that_does_not() {
         let memory = Memory::new(100);
         let first = memory.reserve(60).await;
         let large = memory.reserve(50);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_long_is_passed_by_nobody() {
+    async fn a_reservation_that_waited_long_is_not_overtaken() {
         let memory = Memory::new(100);
         let first = memory.reserve(60).await;
         let large = tokio::spawn({
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_larger_than_all_there_is_runs_alone() {
+    async fn a_reservation_above_the_limit_runs_alone() {
         let memory = Memory::new(100);
         let first = memory.reserve(1).await;
         let huge = memory.reserve(1_000);
@@ -356,7 +356,7 @@ mod tests {
 
     /// New work takes what was given back while those who have a part wait for the rest.
     #[tokio::test(start_paused = true)]
-    async fn who_has_a_part_gets_the_rest_though_others_come() {
+    async fn a_reservation_that_grows_goes_before_new_ones() {
         let memory = Memory::new(100);
         let work = |memory: Memory| async move {
             let mut turn = memory.reserve(20).await;
@@ -373,7 +373,7 @@ mod tests {
 
     /// Who rests for long takes no more and more.
     #[tokio::test(start_paused = true)]
-    async fn however_many_rest_there_is_an_end() {
+    async fn reservations_at_rest_stay_within_a_bound() {
         let memory = Memory::new(100);
         let mut resting = Vec::new();
         for _ in 0..2 {
@@ -389,7 +389,7 @@ mod tests {
 
     /// One that has its turn waits for something that only another one brings.
     #[tokio::test(start_paused = true)]
-    async fn a_standstill_ends() {
+    async fn two_reservations_that_wait_for_each_other_go_on() {
         let memory = Memory::new(100);
         let waits_for_the_other = memory.reserve(100).await;
         let other = memory.reserve(100).await;
@@ -399,7 +399,7 @@ mod tests {
 
     /// What rests takes memory all the same.
     #[tokio::test(start_paused = true)]
-    async fn of_many_that_rest_one_after_the_other_begins() {
+    async fn reservations_at_rest_begin_one_after_another() {
         let memory = Memory::new(100);
         let mut resting = Vec::new();
         let begun = Instant::now();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_taken_already_counts() {
+    async fn bytes_above_a_reservation_count() {
         let memory = Memory::new(100);
         let mut first = memory.reserve(60).await;
         first.hold(120);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_stops_waiting_is_forgotten() {
+    async fn a_cancelled_reservation_leaves_nothing() {
         let memory = Memory::new(100);
         let first = memory.reserve(60).await;
         assert!(memory.reserve(90).now_or_never().is_none());

@@ -107,7 +107,7 @@ mod tests {
     use crate::loader::load_files;
 
     #[test]
-    fn what_is_imported_lies_no_deeper_than_values_may() {
+    fn imported_values_respect_the_depth_limit() {
         let keys = |count: usize| vec!["a"; count].join(".");
         let imported = |imports: &[(&str, &str)], data: &str| {
             let imports: Vec<String> = imports

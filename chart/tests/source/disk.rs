@@ -303,7 +303,7 @@ async fn damage_is_noticed_and_no_file_has_a_credential() {
 
 /// Notes say which archive a source gave: whoever writes into the folder does not get another one deployed by that.
 #[tokio::test]
-async fn a_note_is_believed_no_more_than_it_proves() {
+async fn a_forged_cache_note_does_not_change_which_archive_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::plain(joes).await;
     let oci = server.oci("charts/web");

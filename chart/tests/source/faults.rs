@@ -138,7 +138,7 @@ fn limited(seconds: &str) -> Answer {
 #[case::a_loop(|_| with(answer(302, ""), "location", "/web.tgz"), Some("Unreachable"), 11)]
 #[case::to_no_address(|_| with(answer(302, ""), "location", "file:///etc/passwd"), Some("Unreachable"), 1)]
 #[tokio::test]
-async fn answers_that_are_none(
+async fn sources_that_answer_with_faults(
     #[case] fault: Fault,
     #[case] want: Option<&str>,
     #[case] requests: usize,
@@ -213,7 +213,7 @@ async fn another_host_that_it_redirects_to(
 }
 
 #[tokio::test]
-async fn a_token_that_expired_is_had_again() {
+async fn an_expired_token_is_requested_again() {
     let tokens = AtomicUsize::new(0);
     let server = Server::plain(move |seen: &Seen| {
         let token = |at: usize| format!("Bearer t{at}");

@@ -87,7 +87,7 @@ async fn a_host_may_be_given_what_upstream_lacks_or_has_wrong() {
 }
 
 #[tokio::test]
-async fn what_the_site_has_of_a_host_is_not_given_away() {
+async fn a_sites_login_for_a_host_is_not_sent_elsewhere() {
     let server = Server::tls(|_| answer(200, archive("web"))).await;
     let host = format!("localhost:{}", server.address.port());
     let chart = reference("", &server.url("/web.tgz"), "");

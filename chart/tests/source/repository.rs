@@ -153,7 +153,7 @@ async fn a_version_missing_from_a_remembered_index_is_looked_up_again() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named() {
+async fn a_bundle_without_content_names_what_is_missing() {
     let server = repository().await;
     let repo = server.url("/charts");
     let cases = [

@@ -93,7 +93,7 @@ async fn a_signature_is_found_among_many_others() {
 }
 
 #[tokio::test]
-async fn what_is_too_much_is_left_out_and_told() {
+async fn signatures_beyond_the_limits_are_skipped_and_reported() {
     let server = Server::plain(|seen| with_referrers(203, 1000, seen)).await;
     let chart = reference(&server.oci("charts/web"), "", "1.0.0");
     let fetcher = fetcher();
@@ -155,7 +155,7 @@ async fn endless_pages_of_referrers_and_tags_are_bounded() {
 
 /// All that is asked for one chart has one time, however short each answer takes.
 #[tokio::test]
-async fn many_short_waits_are_a_long_one() {
+async fn the_time_for_one_chart_bounds_all_its_requests() {
     let server = Server::plain(|seen| {
         std::thread::sleep(std::time::Duration::from_millis(5));
         with(

@@ -273,7 +273,7 @@ mod tests {
         );
     }
     #[test]
-    fn what_is_streamed_prints_the_same() {
+    fn streamed_json_equals_encoded_json() {
         let value =
             json!({"a": [1, 1.0, 1e21, 1e-7, -0.0], "t": "<a&b>\u{2028}\u{7f}\u{1}\t😀\"\\"});
         let streamed = String::from_utf8(to_vec(&value).unwrap()).unwrap();

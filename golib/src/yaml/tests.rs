@@ -142,7 +142,7 @@ fn ways_of_reading_agree(text: &[u8]) {
 
 /// Also a key whose values nobody wants is given once, where that counts.
 #[test]
-fn what_is_left_out_is_no_key_twice_either() {
+fn a_repeated_key_is_refused_even_where_its_value_is_skipped() {
     for text in [
         "b: 1\nb: 2",
         "b: {}\nkind: a\nb: ~[",
@@ -246,7 +246,7 @@ fn alias_bombs_are_refused() {
 }
 
 #[test]
-fn what_would_fill_the_memory_is_refused() {
+fn a_document_that_would_fill_the_memory_is_refused() {
     for (most, text) in [
         ("maps", "{a: b}, ".repeat(200_000)),
         ("lists", "a, ".repeat(4_000_000)),
@@ -451,7 +451,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_reads_back(value in data()) {
+    fn written_yaml_reads_back(value in data()) {
         prop_assume!(!has_merge_key(&value));
         let floats = json::floats(value.clone());
         prop_assert_eq!(&decode_floats(encode(&value).unwrap().as_bytes()).unwrap(), &floats);

@@ -8,7 +8,7 @@ mod inputs;
 use kustomize::{DiskFiles, Limits, MemoryFiles, Options};
 
 #[test]
-fn what_takes_too_much_or_leads_outside_is_told() {
+fn hostile_kustomizations_are_refused() {
     let mut failures = Vec::new();
     for input in inputs::all() {
         let mut files = MemoryFiles::new();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_not_reported_even_where_applying_would_remove_it() {
+    fn added_fields_are_no_drift_even_where_an_apply_removes_them() {
         // A selector is owned as a whole: applying replaces it.
         let service = |selector: Value| {
             json!({"apiVersion": "v1", "kind": "Service",

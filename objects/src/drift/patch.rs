@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_cluster_keeps_by_itself_is_no_part_of_a_comparison() {
+    fn fields_the_server_maintains_are_not_compared() {
         let mut object = json!({"metadata": {"generation": 3, "annotations": {
             "deprecated.daemonset.template.generation": "3", "mine": "x"}}});
         strip_server_fields(&mut object);

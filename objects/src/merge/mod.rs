@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn of_other_kinds_only_fields_go() {
+    fn a_merge_of_an_unknown_kind_removes_only_fields() {
         let object =
             |spec: Value| json!({"apiVersion": "example.org/v1", "kind": "Thing", "spec": spec});
         let original = object(json!({"a": {"b": 1, "c": 1}, "list": [1], "d": 1}));

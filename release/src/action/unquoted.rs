@@ -86,7 +86,7 @@ mod tests {
 
     /// What a webhook says of an object, wherever it stands in a chain.
     #[test]
-    fn what_may_quote_an_object_is_left_out_of_logs() {
+    fn errors_that_may_quote_an_object_are_unquoted() {
         let quoting = || {
             let text = "admission webhook denied the request: canary";
             let status = Status::failure(text, "Invalid").with_code(422);

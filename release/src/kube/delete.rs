@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_namespace_alone_others_are_asked() {
+    fn only_deleting_a_namespace_asks_for_other_releases_in_it() {
         let object = |kind: &str, name: &str| Object {
             resource: Arc::new(Resource {
                 group: String::new(),

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_have_been_carried_out_is_in_doubt() {
+    fn only_a_request_that_may_have_been_carried_out_is_in_doubt() {
         let told = |code, reason: &str, message: &str| {
             let status = Status::failure(message, reason).with_code(code);
             ApiError::Refused(status.boxed()).is_in_doubt()

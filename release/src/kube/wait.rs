@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_change_is_waited_for() {
+    fn a_paused_deployment_is_not_waited_for() {
         let deployment = object("Deployment", json!({}));
         let paused = object("Deployment", json!({"spec": {"paused": true}}));
         assert!(needs_waiting(&deployment, Mode::Wait));

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_nobodys_once_stays_so_whoever_takes_it() {
+    fn an_object_that_was_kept_stays_kept_after_a_hand_over() {
         use Adoption::{HandedOver, Kept, Left, Owned};
         assert_eq!(HandedOver.after(Some(Kept)), Kept);
         assert_eq!(HandedOver.after(Some(Owned)), Owned);

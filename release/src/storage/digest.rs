@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_reaches_a_cluster_counts() {
+    fn a_digest_covers_all_that_reaches_a_cluster() {
         let changes: [fn(&mut Release); 6] = [
             |release| release.name.push('x'),
             |release| release.namespace.push('x'),

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_not_be_read_is_not_written() {
+    fn a_record_too_large_to_be_read_is_not_written() {
         let limit = usize::try_from(MAX_JSON_BYTES).unwrap();
         let mut release = Release {
             name: "web".to_owned(),
@@ -227,7 +227,7 @@ mod tests {
 
     /// Files that hold next to nothing weigh as maps, beside values that just fit.
     #[test]
-    fn what_is_written_is_read() {
+    fn a_record_that_is_written_can_be_read() {
         let files = |count: usize| -> chart::Chart {
             let file = |n: usize| chart::File::new(format!("f{n}"), Vec::new());
             chart::Chart {

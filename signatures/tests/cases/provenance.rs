@@ -120,7 +120,7 @@ fn dearmored(name: &str) -> Vec<u8> {
 
 /// A name that was taken back is none any more, nor is one whose revocation cannot be read.
 #[test]
-fn a_name_that_is_revoked_is_none() {
+fn a_revoked_user_id_does_not_count() {
     let names = |keys: &[u8]| {
         let text = Cleartext::parse(&bytes("two-names.prov")).unwrap();
         Keyring::parse(keys).unwrap().verify(&text).unwrap().users
@@ -151,7 +151,7 @@ fn a_key_counts_until_it_ends() {
 }
 
 #[test]
-fn a_copy_from_before_its_revocation_takes_nothing_back() {
+fn an_older_copy_of_a_revoked_key_does_not_restore_it() {
     let both = format!("{}\n{}", text("revoked-before.asc"), text("revoked.asc"));
     let signer = json!([{"provenance": {"keyring": both}}]);
     let evidence = provenance(bytes("revoked.prov"));

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parsing_depends_on_tells_texts_apart() {
+    fn cached_templates_are_told_apart_by_dialect() {
         let cache = TemplateCache::new(1 << 20);
         let text = Bytes::from_static(b"${ .a }{{ include \"x\" . }}");
         let mut helm = Dialect::Helm.template_set("set");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_makes_room() {
+    fn the_least_recently_used_template_is_evicted() {
         let cache = TemplateCache::new(4 << 10);
         let first = parse(&cache, "{{ .often }}").unwrap();
         for n in 0..100 {

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_encrypted_cannot_be_decrypted() {
+    fn decrypting_plain_text_is_an_error() {
         let refused = |text: &str| decrypt_aes(b"pw", text.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             refused("YQ=="),

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_the_dot_reads_everything() {
+    fn a_template_that_uses_the_whole_dot_reads_all_fields() {
         for text in [
             "${ . | toString }",
             "${ $x := . }${ $x.A }",

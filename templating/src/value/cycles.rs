@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_guard_nothing_is_touched() {
+    fn no_cycle_is_broken_without_a_guard() {
         let map = Map::new();
         map.insert("child", Map::new()).unwrap();
         drop(CycleGuard::new());

@@ -75,7 +75,7 @@ fn lookup_asks_the_host() {
 }
 
 #[test]
-fn what_tpl_defines_stays_inside() {
+fn definitions_inside_tpl_stay_local() {
     let text = r#"{{ define "a" }}outer{{ end }}{{ tpl "{{ define \"a\" }}inner{{ end }}{{ include \"a\" . }}" . }} {{ include "a" . }}"#;
     assert_eq!(render(text).unwrap(), "inner outer");
 }

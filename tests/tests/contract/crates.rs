@@ -46,7 +46,7 @@ const REMEMBERS_OR_WAITS: [&str; 6] = [
 
 /// A map, a queue or a loop that somebody adds is bounded, and stands in ARCHITECTURE.md with its bound.
 #[test]
-fn what_remembers_or_waits_has_a_line() -> Result<()> {
+fn every_map_queue_and_loop_has_its_bound_in_architecture() -> Result<()> {
     let map = std::fs::read_to_string(root()?.join("ARCHITECTURE.md"))?;
     let outside = map.split("```").step_by(2);
     let code = outside.flat_map(|part| part.split('`').skip(1).step_by(2));

@@ -26,7 +26,7 @@ async fn delete_at_once(agent: &TestAgent<'_>, names: &[String]) -> Result<()> {
 
 /// The brake is for what goes at once: what it holds already is no reason to hold the next one.
 #[tokio::test]
-async fn what_is_held_does_not_count_against_later_deletions() -> Result<()> {
+async fn held_removals_do_not_count_against_later_deletions() -> Result<()> {
     let agent = in_haste().await?;
     let apps = deploy(&agent, "app", 10).await?;
     delete_at_once(&agent, &apps[..4]).await?;
@@ -212,7 +212,7 @@ async fn a_cached_object_does_not_say_that_a_lost_bundle_is_back() -> Result<()>
 
 /// What is held costs one look now and then, however many there are.
 #[tokio::test]
-async fn what_is_held_is_looked_at_together() -> Result<()> {
+async fn held_removals_are_checked_together() -> Result<()> {
     let mut agent = in_haste().await?;
     let apps = deploy(&agent, "app", 8).await?;
     agent.process()?.kill();

@@ -221,7 +221,7 @@ async fn wait_named(agent: &TestAgent<'_>, name: &str, why: &str, times: usize) 
 /// BundleDeployments that nest deep, take much once they are read, or have lists without end stand between others in one list and one watch: each costs
 /// itself alone, also after a restart, and one that was deployed before stays as it is.
 #[tokio::test]
-async fn what_nests_deep_or_takes_much_costs_itself_alone() -> Result<()> {
+async fn a_bundle_too_deep_or_too_large_affects_no_other() -> Result<()> {
     const DEEP: &str = "spec is nested deeper than 1000 levels";
     const MUCH: &str = "spec takes more than 24 MiB once it is read";
     const MANY: &str = "spec.options.diff.comparePatches has more than 1000 elements";

@@ -222,7 +222,7 @@ images: [{name: registry.example/web, newTag: '2'}]
 
 /// Names that kustomize would not take do no harm where nothing is to be kustomized, and what is not built is told by name.
 #[tokio::test]
-async fn what_is_not_built_is_told_by_name() -> Result<()> {
+async fn unsupported_kustomizations_are_named() -> Result<()> {
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     let plain = [
         ("Chart.yaml", CHART),

@@ -309,7 +309,7 @@ async fn a_release_of_another_agent_goes_with_a_bundle_that_was_never_deployed_h
 
 /// A deploy succeeded, and the write that was to say so was lost.
 #[tokio::test]
-async fn what_was_deployed_is_confirmed_though_the_ledger_missed_it() -> Result<()> {
+async fn a_deployed_release_is_confirmed_though_the_ledger_write_was_lost() -> Result<()> {
     let mut agent = with_own_bundle().await?;
     agent.apply(&app(&agent, "web")).await?;
     agent.wait_ready("web").await?;
@@ -478,7 +478,7 @@ async fn a_release_stays_its_bundles_after_helm_wrote_to_it() -> Result<()> {
 
 /// A bundle takes another's object and fails; the one that gets its release when it goes never deploys either.
 #[tokio::test]
-async fn what_a_failed_attempt_took_does_not_go_with_who_gets_its_release() -> Result<()> {
+async fn an_object_a_failed_attempt_took_outlives_the_next_owner() -> Result<()> {
     let agent = with_own_bundle().await?;
     let theirs = deploy(&agent, "theirs", 1).await?;
     let before = uid(&agent, &theirs[0]).await?;
@@ -575,7 +575,7 @@ async fn a_later_revision_of_another_agent_is_entered_for_a_paused_bundle() -> R
 /// An agent that was suspended for longer than its lease, and one whose own cluster was restored, know an older ledger than there is: what
 /// somebody else wrote stays.
 #[tokio::test]
-async fn what_another_agent_wrote_into_the_ledger_is_not_written_over() -> Result<()> {
+async fn a_ledger_written_by_another_agent_is_not_overwritten() -> Result<()> {
     let agent = with_own_bundle().await?;
     let of = |value: &str| {
         let text = map("web") + &format!("data: {{value: {value}}}\n");

@@ -49,7 +49,7 @@ fn team(agent: &TestAgent<'_>, tenant: usize) -> String {
 
 /// A bundle that has a namespace, and the right to remove what another bundle has in it, goes after that one.
 #[tokio::test]
-async fn who_needs_what_a_namespace_has_goes_before_it() -> Result<()> {
+async fn a_removal_waits_for_releases_in_its_namespaces() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;

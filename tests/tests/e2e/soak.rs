@@ -7,7 +7,7 @@ use testbed::bed::Bed;
 use testbed::soak::{Soak, run};
 
 #[tokio::test]
-async fn what_gives_no_rest_costs_what_it_may() -> Result<()> {
+async fn restless_bundles_stay_within_their_cost() -> Result<()> {
     let soak = Soak {
         bundles: 20,
         time: Duration::from_secs(120),

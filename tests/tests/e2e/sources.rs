@@ -342,7 +342,7 @@ async fn changed_values_are_deployed_without_a_commit() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_the_cluster_says_of_a_host_comes_first() -> Result<()> {
+async fn a_host_secret_of_the_cluster_overrides_upstreams_login() -> Result<()> {
     let bed = Bed::shared().await?;
     let agent = with_plain_http(bed).await?;
     let (name, target) = (unique("hosted"), target(&agent));

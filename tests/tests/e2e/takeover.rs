@@ -98,7 +98,7 @@ async fn left_by_the_go_agent(agent: &TestAgent<'_>, recorded: &Value) -> Result
 /// The Go agent deployed, somebody edited one object, another one and deleted a third, and ours takes over with drift correction on: the objects are as
 /// in the chart, the newest record is one that the ledger knows, and nothing is written from then on. It goes with its bundle.
 #[tokio::test]
-async fn what_was_edited_under_the_go_agent_is_corrected_by_ours() -> Result<()> {
+async fn edits_made_under_the_go_agent_are_corrected() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let namespace = target(&agent);

@@ -89,7 +89,7 @@ pub(crate) async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Re
 
 /// What somebody deleted and a helm release has made anew is that release's: a new version of the bundle that had it is refused.
 #[tokio::test]
-async fn what_a_helm_release_made_anew_is_not_taken_back() -> Result<()> {
+async fn an_object_recreated_by_a_helm_release_stays_with_it() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     let former = maps(&agent, "former", &["moved", "own"], "");
@@ -191,7 +191,7 @@ async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
 
 /// More than a status names, taken while nobody looked: the next version takes none of them back, nor does the one after delete any.
 #[tokio::test]
-async fn what_others_took_while_nobody_looked_stays_with_them() -> Result<()> {
+async fn objects_taken_by_others_unobserved_stay_with_them() -> Result<()> {
     let agent = in_haste().await?;
     let names: Vec<_> = (0..12).map(|n| format!("m-{n:02}")).collect();
     let all: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -163,7 +163,7 @@ async fn the_files_of_a_git_repo_are_filled_in_on_the_cluster() -> Result<()> {
 /// Without the label `disablePreProcess` means what Fleet says it means, for our agent too.
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
-async fn without_the_label_nobody_fills_in() -> Result<()> {
+async fn cluster_values_need_the_label() -> Result<()> {
     let site = described_site().await?;
     let name = unique("plain");
     let chart = Chart::new(&name, "1.0.0").template(

@@ -296,7 +296,7 @@ async fn an_object_stored_with_keep_is_kept_without_its_live_annotation() -> Res
 
 /// A release whose objects stay is forgotten up to what its bundle wrote; what another one deploys meanwhile is its own.
 #[tokio::test]
-async fn what_the_next_owner_wrote_outlives_the_records_below() -> Result<()> {
+async fn a_partial_removal_keeps_the_next_owners_records() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     world.deploy(&config_map("a", "2")).await?;
@@ -432,7 +432,7 @@ async fn a_release_that_helm_is_at_work_on_is_removed_after_that() -> Result<()>
 
 /// Of what an API server behind an `APIService` has, nobody knows while it does not answer: it may be there.
 #[tokio::test]
-async fn what_is_of_a_kind_that_is_not_served_now_is_not_taken_for_gone() -> Result<()> {
+async fn objects_of_an_unavailable_api_group_count_as_existing() -> Result<()> {
     let world = World::new().await?;
     let group = format!("{}.silent.example.com", world.namespace);
     let silent = format!(
@@ -476,7 +476,7 @@ async fn what_is_of_a_kind_that_is_not_served_now_is_not_taken_for_gone() -> Res
 
 /// A definition says that there may be objects, also while it is not served.
 #[tokio::test]
-async fn what_a_definition_defines_is_not_taken_for_gone_before_it_is_served() -> Result<()> {
+async fn objects_of_an_unserved_definition_keep_the_definition() -> Result<()> {
     let world = World::new().await?;
     let unserved = definition(&world).replace("served: true", "served: false");
     world.deploy(&(unserved + &config_map("a", "1"))).await?;
@@ -609,7 +609,7 @@ async fn the_namespace_of_a_releases_records_goes_last() -> Result<()> {
 
 /// What a release leaves to others is not its own any more: whose chart has it next gets it, and deletes it when it goes.
 #[tokio::test]
-async fn a_namespace_that_was_left_is_whose_chart_has_it_next() -> Result<()> {
+async fn a_retained_namespace_belongs_to_the_next_release_with_it() -> Result<()> {
     let world = World::new().await?;
     let others = Others::new(Occupancy::Inhabited);
     let options = || others.options();

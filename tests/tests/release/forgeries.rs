@@ -44,7 +44,7 @@ async fn annotations(world: &World, name: &str) -> Result<String> {
 }
 
 #[tokio::test]
-async fn what_a_forged_revision_leaves_out_goes_with_the_next_version() -> Result<()> {
+async fn an_object_a_forged_revision_omits_is_pruned_by_the_next() -> Result<()> {
     let (world, _, plain) = deployed().await?;
     forge(&plain, Status::Deployed, |forged| forged.manifest.clear()).await?;
     let done = world.deploy(&config_map("a", "2")).await?;
@@ -119,7 +119,7 @@ async fn nothing_is_installed_over_what_runs() -> Result<()> {
 
 /// What is removed indeed leaves what asks to be kept, and that makes no upgrade of the next install.
 #[tokio::test]
-async fn what_was_removed_is_installed() -> Result<()> {
+async fn a_removed_release_is_installed_anew() -> Result<()> {
     // By helm; after an upgrade by helm.
     for removal in [Lie::Label("uninstalled"), Lie::Above("uninstalled")] {
         let (world, _, plain) = deployed().await?;
@@ -147,7 +147,7 @@ async fn what_was_removed_is_installed() -> Result<()> {
 
 /// Its manifest names what is somebody else's on an object of ours, and says that a client merged it.
 #[tokio::test]
-async fn what_a_forged_revision_names_of_an_object_stays_on_it() -> Result<()> {
+async fn a_forged_revision_removes_no_field_of_an_object() -> Result<()> {
     let (world, _, plain) = deployed().await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
     let injected = json!({

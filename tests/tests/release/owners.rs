@@ -198,7 +198,7 @@ async fn an_object_of_another_release_survives_an_undone_attempt_to_take_it() ->
 /// Another release took an object of the last good revision, and the revision that no longer has it fails: going back leaves it
 /// there, also where the attempt might have taken what others have.
 #[tokio::test]
-async fn going_back_takes_nothing_from_who_has_it_by_then() -> Result<()> {
+async fn a_rollback_takes_no_object_from_its_new_owner() -> Result<()> {
     for take_ownership in [false, true] {
         let former = World::new().await?;
         former
@@ -712,7 +712,7 @@ async fn protecting(world: &World, protected: String) -> Result<Cluster> {
 
 /// An account that may make namespaces and not delete them: what stays anyway is no reason to refuse a version.
 #[tokio::test]
-async fn what_stays_anyway_needs_no_right_to_delete_it() -> Result<()> {
+async fn a_retained_namespace_needs_no_right_to_delete_it() -> Result<()> {
     let (mut world, _, plain) = tracked(World::new().await?);
     let theirs = Template::new(&config_map("a", "1"));
     let spec = world.spec(&theirs, DeployOptions::default());

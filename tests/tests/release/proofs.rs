@@ -558,7 +558,7 @@ async fn the_second_attempt_knows_what_another_client_deployed_before_the_first(
 
 /// An administrator upgrades his release between two attempts of a bundle that wants it: none of his records goes.
 #[tokio::test]
-async fn nothing_of_somebody_elses_history_goes_for_attempts_that_fail() -> Result<()> {
+async fn failed_attempts_prune_no_record_of_another_client() -> Result<()> {
     let (world, _, plain) = with_digests().await?;
     let theirs = |value: &str| {
         let template = Template::new(&config_map("a", value));
@@ -699,7 +699,7 @@ async fn an_undo_leaves_what_the_failed_attempt_of_another_client_brought() -> R
 
 /// Somebody else was faster with a revision: its number is his, and what he writes is waited for as any helm client's.
 #[tokio::test]
-async fn a_revision_that_somebody_else_was_faster_with_is_his() -> Result<()> {
+async fn a_revision_another_client_wrote_first_is_waited_for() -> Result<()> {
     let (world, book, plain) = with_digests().await?;
     world.deploy(&config_map("a", "1")).await?;
     let mut record = plain.get("web", 1).await?;
@@ -743,7 +743,7 @@ async fn a_digest_that_could_not_be_written_vouches_for_nothing() -> Result<()> 
 
 /// A helm client begins while the chart is rendered that is to finish a revision of ours: he is not overwritten.
 #[tokio::test]
-async fn what_is_finished_is_the_newest_still() -> Result<()> {
+async fn an_interrupted_revision_is_not_finished_over_a_newer_one() -> Result<()> {
     let (world, _, plain) = with_digests().await?;
     world.deploy(&config_map("a", "1")).await?;
     let template = failing("2");

@@ -133,7 +133,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn what_cosign_signed_is_deployed_from_a_real_registry() -> Result<()> {
+async fn charts_signed_by_cosign_are_deployed_from_a_real_registry() -> Result<()> {
     let scene = Scene::set().await?;
     let release = "release@test.invalid";
     let cases = [
@@ -178,7 +178,7 @@ async fn what_cosign_signed_is_deployed_from_a_real_registry() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_nobody_signed_is_refused_from_a_real_registry() -> Result<()> {
+async fn unsigned_charts_of_a_real_registry_are_refused() -> Result<()> {
     let scene = Scene::set().await?;
     let release = "release@test.invalid";
     let mut stripped = Signatures::read("attached-key")?;

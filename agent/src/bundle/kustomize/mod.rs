@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named() {
+    fn refused_kustomizations_name_the_field() {
         for (file, wanted) in [
             (
                 "resources: ['https://user:token@example.com/org/repo']\n",

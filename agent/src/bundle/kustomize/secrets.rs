@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_stays() {
+    fn a_kustomize_error_keeps_what_is_no_secret() {
         let file = "configMapGenerator: [{name: a, literals: [p=harmless]}]\n\
                     patches: [{target: {kind: Deployment}, path: patch.yaml}]\n";
         let message = "harmless canary-patched: no matches for Id Deployment.v1.apps/web.[noNs]";

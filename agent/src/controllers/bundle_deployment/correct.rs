@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_and_what_another_release_has_is_not_corrected() {
+    fn extra_objects_and_those_of_other_releases_are_not_corrected() {
         let entry = |name: &str, extra| ModifiedStatus {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_did_not_help_is_remembered_by_the_next_process() {
+    async fn a_correction_without_effect_is_known_after_a_restart() {
         let web = ObjectKey::new("apps/v1", "Deployment", "ns", "web");
         let both = [object("a"), web];
         let mut attempts = Attempts::default();

@@ -166,7 +166,7 @@ mod tests {
 
     /// Each entry may select them all.
     #[test]
-    fn whom_many_entries_wait_for_is_told_once() {
+    fn a_dependency_of_many_entries_is_named_once() {
         let names: Vec<_> = (0..150).map(|at| format!("b{at}")).collect();
         let others: Vec<_> = names.iter().map(|name| other(name, false)).collect();
         let all = vec![json!({"selector": {}, "acceptedStates": ["x"]}); 1_000];

@@ -89,7 +89,7 @@ mod tests {
 
     /// Upstream's status says nothing of either yet.
     #[test]
-    fn what_was_deployed_is_neither_outstanding_nor_forced_again() {
+    fn a_deployed_id_is_neither_outstanding_nor_forced_again() {
         let ids = DeployedIds::default();
         let first = bundle("s-1:a", 1);
         assert!(!ids.has_latest(&first) && ids.is_forced(&first));

@@ -788,7 +788,7 @@ mod tests {
 
     /// A clock has an end: to add more to it than there is panics.
     #[test]
-    fn nobody_waits_for_ever() {
+    fn a_timeout_has_an_upper_bound() {
         let longest = timeout(i64::MAX).unwrap();
         assert_eq!(longest, LONGEST_WAIT);
         assert!(Instant::now().checked_add(longest).is_some());

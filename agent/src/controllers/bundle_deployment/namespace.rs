@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_where_all_is_as_it_should_be() {
+    fn a_namespace_that_is_up_to_date_is_not_written() {
         let found = |manager: &str, fields: Value| -> Namespace {
             let entry = json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": fields}}});
             let metadata = json!({"name": "ns", "labels": {"team": "a", "tier": "1"}, "managedFields": [entry]});

@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_whatever_it_quotes() {
+    fn a_signature_refusal_is_not_taken_for_a_decoding_error() {
         let mut report = report();
         let cause = Cause::Deploy(Reason::SignatureRefused);
         report.halt(&Halt::new(cause, "rules[0]: unknown field `signed`"), false);
@@ -691,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_message_without_end_is_said() {
+    fn a_long_message_is_cut_before_its_retry_time() {
         let until = Timestamp::from_second(1_000).unwrap();
         let again = tried_again(until);
         let mut report = report();

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_had_since_it_was_deployed() {
+    fn ownership_dates_from_the_deploy_of_the_release() {
         let key = ReleaseKey {
             namespace: "ns".into(),
             name: "web".into(),
@@ -422,7 +422,7 @@ mod tests {
 
     /// A look at live objects knows of the namespace only what the status tells.
     #[test]
-    fn what_is_more_than_a_status_names_stays_told_whoever_looks() {
+    fn conflicts_beyond_the_status_limit_stay_reported() {
         let key = |n: usize| {
             let (key, since) = (format!("key-{n:02}"), "2026-01-01T00:00:00Z".to_owned());
             OwnershipConflict::namespace_key("label", &key, "ns", "taker", since, "former")
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_somebodys_since_the_marks_were_written() {
+    fn ownership_of_an_object_dates_from_its_marks() {
         let entry = |manager: &str, time: &str, key: &str| json!({"manager": manager, "time": time, "fieldsV1": {"f:metadata": {"f:annotations": {key: {}}}}});
         let live = json!({"metadata": {
             "creationTimestamp": "2025-01-01T00:00:00Z",

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_status_writes_and_the_controllers_display_wake_nobody() {
+    fn status_and_display_changes_queue_no_bundle() {
         let old = bundle(json!({"metadata": {"generation": 1}, "spec": {}}));
         let mut new = old.clone();
         new.status.display.state = "Ready".into();

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_taken_however_much_there_is_to_tell() {
+    fn a_status_fits_into_the_api_servers_limit() {
         let keys: Map<_, _> = (0..9_000)
             .map(|at| (format!("key-{at}"), Value::from("x".repeat(100))))
             .collect();

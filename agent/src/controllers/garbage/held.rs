@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_held_is_looked_at_when_something_changed_and_ever_less_often_while_nothing_does()
+    async fn held_removals_are_checked_after_changes_and_else_with_back_off()
      {
         let mut looks = Looks::default();
         let mut glances = async |state: u8, count: usize| {

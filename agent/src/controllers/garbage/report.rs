@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_lines_there_are_the_report_can_be_written() {
+    fn a_report_stays_within_its_size_limit() {
         let lines = (0..10_000).map(|n| format!("apps/{n}: {}\n", "x".repeat(100)));
         let text = bounded(lines).unwrap();
         assert!(text.len() < MAX_TEXT_BYTES + 100, "{}", text.len());

@@ -262,7 +262,7 @@ mod tests {
 
     /// A watch that breaks does not wait for the comparison that is under way, which proves nothing of what comes after.
     #[tokio::test(start_paused = true)]
-    async fn a_doubt_waits_for_nobody_and_outlives_what_was_asked_before() {
+    async fn a_broken_connection_asks_for_a_comparison_after_the_one_under_way() {
         let slow = Duration::from_secs(20);
         let clients = scripted::clients(move |request: Request<Body>| async move {
             if request.method() == Method::PATCH {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_with_many_is_held_though_others_are_back() {
+    fn a_removal_of_a_wave_stays_held_when_others_return() {
         let listed = BTreeSet::from(["another".to_owned()]);
         let facts = RemovalFacts {
             seen_deleted: Some(SETTLES),

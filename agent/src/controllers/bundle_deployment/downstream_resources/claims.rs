@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_owed_to_each_bundle_until_its_release_was_deployed_with_it() {
+    fn a_change_of_a_copy_is_outstanding_for_each_bundle_until_it_deploys() {
         let mut claims = Claims::first("a");
         claims.add("b");
         claims.change("7");

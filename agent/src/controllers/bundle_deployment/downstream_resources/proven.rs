@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_needs_is_not_unneeded() {
+    fn a_copy_that_a_bundle_needs_is_not_deletable() {
         let found = labelled(&[(FIRST, "a"), ("bundledeployment.fleet.cattle.io/b", "")]);
         let proven = ProvenCopy::of_bundle(&found, "a").unwrap();
         assert!(proven.clone().unneeded("a", None).is_none());
