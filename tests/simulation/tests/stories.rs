@@ -28,7 +28,7 @@ stories! {
     a_copy_stays_while_another_bundle_needs_it
     a_deploy_that_cannot_be_recorded_is_not_undone
     a_bundle_that_goes_undeployed_is_forgotten
-    what_is_held_stays_though_others_come_back
+    a_held_removal_stays_held_when_others_return
     an_object_that_is_taken_during_a_first_deploy_is_not_taken_back
     a_status_that_a_restore_took_back_is_written_again
     bundles_that_went_together_are_held_while_the_ledger_cannot_be_written
@@ -41,15 +41,15 @@ stories! {
     a_deploy_that_began_ends_though_its_bundle_is_deleted
     a_deploy_that_began_drops_what_is_wanted_again_since
     a_bundle_of_hooks_alone_misses_its_copies_with_the_next_search
-    what_the_go_agent_deployed_last_is_what_is_corrected
+    a_correction_follows_what_the_go_agent_deployed_last
     an_object_that_was_adopted_is_marked_again
     a_copy_goes_though_a_restore_lost_a_bundle_that_never_had_it
     a_bundle_that_is_held_has_its_former_release_too
-    what_a_restore_brought_back_is_deployed_though_its_status_says_so
-    what_a_restore_brought_back_is_deployed_though_the_credential_changed
+    a_restored_bundle_is_deployed_whatever_its_status_says
+    a_restored_bundle_is_deployed_though_the_credential_changed
     a_takeover_that_fails_again_waits_again
-    what_a_tenant_says_is_uninstalled_is_left
-    what_a_bundle_keeps_by_its_next_spec_stays_though_it_moved
+    a_release_that_a_tenant_labels_uninstalled_is_left
+    an_object_kept_by_the_next_spec_outlives_a_move
     a_copy_goes_that_another_bundle_did_not_ask_for_yet
     a_bundle_that_comes_back_finds_its_removal_begun
     the_grace_is_that_of_the_bundle_that_had_the_release
