@@ -14,6 +14,8 @@ macro_rules! stories {
             assert!(outcome.steps > plan.steps.len() as u64, "nothing was asked");
             assert!(outcome.violations.is_empty(), "{}", script(&plan, &outcome));
         })+
+
+        const STORIES: &[&str] = &[$(stringify!($name)),+];
     };
 }
 
@@ -29,6 +31,7 @@ stories! {
     a_deploy_that_cannot_be_recorded_is_not_undone
     a_bundle_that_goes_undeployed_is_forgotten
     a_held_removal_stays_held_when_others_return
+    a_restore_is_noticed_though_upstream_was_listed_first
     an_object_that_is_taken_during_a_first_deploy_is_not_taken_back
     a_status_that_a_restore_took_back_is_written_again
     bundles_that_went_together_are_held_while_the_ledger_cannot_be_written
@@ -60,4 +63,17 @@ stories! {
     bundles_that_went_together_are_held_though_their_list_could_not_be_noted
     a_takeover_that_upstream_was_not_told_of_is_not_repeated
     a_helm_client_goes_on_above_a_forged_number
+}
+
+#[test]
+fn every_story_is_run() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories");
+    let stem = |entry: std::io::Result<std::fs::DirEntry>| -> Option<String> {
+        Some(entry.unwrap().path().file_stem()?.to_str()?.to_owned())
+    };
+    let files = std::fs::read_dir(folder).unwrap().filter_map(stem);
+    let not_run: Vec<_> = files
+        .filter(|file| !STORIES.contains(&file.as_str()))
+        .collect();
+    assert!(not_run.is_empty(), "{not_run:?}");
 }
