@@ -282,7 +282,7 @@ async fn prepare<'a>(
         .chain(unproven.iter().copied())
         .map(|object| (object.key(), None))
         .collect();
-    let look = Looking {
+    let check = OwnershipCheck {
         cluster,
         owner: &owner,
         operation: match (spec.options.take_ownership, is_install) {
@@ -298,7 +298,7 @@ async fn prepare<'a>(
     // there is nothing to look at.
     let is_known = !history.is_empty() || cluster.knows_namespace(&spec.namespace);
     if is_known {
-        look.at(&unproven, &mut open).await.map_err(refused)?;
+        check.run(&unproven, &mut open).await.map_err(refused)?;
     }
     let mut hooks = HookObjects::read(std::mem::take(&mut rendered.hook_objects));
     let mut release = pending_release(
@@ -358,7 +358,7 @@ async fn prepare<'a>(
                     || object.is_namespace() && object.name == spec.namespace
             };
             doubtful.retain(|object| !is_new || !is_here(object));
-            if let Err(foreign) = look.at(&doubtful, &mut open).await {
+            if let Err(foreign) = check.run(&doubtful, &mut open).await {
                 storage.delete(&spec.name, &record).await?;
                 return Err(refused(foreign));
             }
@@ -397,18 +397,18 @@ async fn prepare<'a>(
 }
 
 /// Finds out about objects that may be somebody else's.
-struct Looking<'a> {
+struct OwnershipCheck<'a> {
     cluster: &'a Cluster,
     owner: &'a Owner,
     operation: ownership::Operation,
     recorded: &'a HashSet<ObjectKey>,
 }
 
-impl Looking<'_> {
+impl OwnershipCheck<'_> {
     /// Looks at objects before anything is written, and takes in what is there. What carries our marks though no
     /// record has it is noted at once as having been there: later nobody could tell it from what the attempt
     /// created.
-    async fn at(
+    async fn run(
         &self,
         objects: &[&Object],
         open: &mut HashMap<ObjectKey, Option<Value>>,

@@ -265,7 +265,9 @@ async fn look_for_others<'o>(
 ) -> Result<Vec<(&'o Object, Option<Value>)>, OwnershipError> {
     let looked = look_all(cluster, &objects.iter().collect::<Vec<_>>()).await?;
     let is_anothers = |live: &Value| {
-        let state = owner.look(live).state(ownership::Operation::Restore, true);
+        let state = owner
+            .observe(live)
+            .state(ownership::Operation::Restore, true);
         state == ObjectState::Anothers
     };
     for (object, found) in &looked {

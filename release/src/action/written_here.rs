@@ -49,7 +49,7 @@ pub(super) async fn confirm_install(
         let looked = look_all(cluster, &page).await;
         let looked = looked.map_err(|source| DeployError::Ownership { operation, source })?;
         let is_running = |live: &Value| {
-            owner.look(live).outlives_no_removal() && !was_created_since(live, began)
+            owner.observe(live).outlives_no_removal() && !was_created_since(live, began)
         };
         if looked
             .iter()

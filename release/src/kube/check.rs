@@ -23,12 +23,12 @@ pub(crate) async fn look_all<'o>(
     cluster: &Cluster,
     objects: &[&'o Object],
 ) -> Result<Vec<(&'o Object, Option<Value>)>, OwnershipError> {
-    let looks: Vec<_> = objects
+    let checks: Vec<_> = objects
         .iter()
         .filter(|object| !object.name.is_empty())
         .map(|object| look_one(cluster, object).boxed())
         .collect();
-    stream::iter(looks).buffered(PARALLEL).try_collect().await
+    stream::iter(checks).buffered(PARALLEL).try_collect().await
 }
 
 async fn look_one<'o>(

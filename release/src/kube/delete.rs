@@ -19,15 +19,15 @@ use super::write::holds_more;
 use crate::neighbours::{Neighbours, Occupancy};
 use crate::state::ownership::{ObjectState, Operation};
 
-/// How often an object that is written all the time is looked at before it is deleted, and the pauses between looks: some ten seconds
+/// How often an object that is written all the time is looked at before it is deleted, and the pauses between tries: some ten seconds
 /// in all.
-const LOOKS: u32 = 20;
+const MAX_TRIES: u32 = 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
-/// The pause after so many looks.
-fn pause(looks: u32) -> Duration {
-    let grown = FIRST_PAUSE * 2_u32.saturating_pow(looks.min(10) - 1);
+/// The pause after so many tries.
+fn pause(tries: u32) -> Duration {
+    let grown = FIRST_PAUSE * 2_u32.saturating_pow(tries.min(10) - 1);
     grown.min(LONGEST_PAUSE)
 }
 
@@ -140,9 +140,9 @@ pub(crate) async fn is_awaited(
     if occupancy(namespace, neighbours) != Occupancy::Leaving {
         return Ok(false);
     }
-    let look = look(cluster, owner, namespace, operation, None).await;
-    let look = look.map_err(|error| DeleteError::new(namespace, error))?;
-    Ok(look.is_ok())
+    let proof = prove(cluster, owner, namespace, operation, None).await;
+    let proof = proof.map_err(|error| DeleteError::new(namespace, error))?;
+    Ok(proof.is_ok())
 }
 
 /// Whether none of `objects` would be refused to who deletes them: an account may lack a right, a webhook may say no. What would be left
@@ -163,7 +163,7 @@ pub(crate) async fn check_deletable(
                 if occupancy(object, neighbours) != Occupancy::Vacant {
                     return Ok(());
                 }
-                match look(cluster, owner, object, *operation, None).await? {
+                match prove(cluster, owner, object, *operation, None).await? {
                     Ok(proof) => cluster.try_delete(object, &proof).await,
                     Err(_) => Ok(()),
                 }
@@ -213,7 +213,7 @@ pub(crate) async fn take_back(
 }
 
 /// Looks at an object that an operation would delete: the proof that it may, or why it stays.
-async fn look(
+async fn prove(
     cluster: &Cluster,
     owner: &Owner,
     object: &Object,
@@ -232,11 +232,11 @@ async fn look(
     let Some(live) = cluster.get_metadata(object).await? else {
         return Ok(Err(Removal::Absent));
     };
-    let look = owner.look(&live);
-    if instance.is_some_and(|created| !look.is_instance(created)) {
+    let observed = owner.observe(&live);
+    if instance.is_some_and(|created| !observed.is_instance(created)) {
         return Ok(Err(Removal::NotOwned));
     }
-    Ok(look.deletable(operation).map_err(left))
+    Ok(observed.deletable(operation).map_err(left))
 }
 
 /// What others have in an object that is about to be deleted.
@@ -255,9 +255,9 @@ async fn delete_owned(
     operation: Operation,
     instance: Option<&Created>,
 ) -> Result<Removal, ApiError> {
-    let mut looks = 1;
+    let mut tries = 1;
     loop {
-        let proof = match look(cluster, owner, object, operation, instance).await? {
+        let proof = match prove(cluster, owner, object, operation, instance).await? {
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
         };
@@ -278,9 +278,9 @@ async fn delete_owned(
             }
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
             // It is another one by now, or has changed: whose it is has to be seen again.
-            Err(error) if error.is_conflict() && looks < LOOKS => {
-                sleep(pause(looks)).await;
-                looks += 1;
+            Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+                sleep(pause(tries)).await;
+                tries += 1;
             }
             Err(error) => return Err(error),
         }
@@ -326,7 +326,7 @@ pub(crate) async fn delete_hook(
         return Ok(Removal::Absent);
     }
     let failed = |error| DeleteError::new(object, error);
-    let mut looks = 1;
+    let mut tries = 1;
     loop {
         let Some(live) = cluster.get_metadata(object).await.map_err(failed)? else {
             return Ok(Removal::Absent);
@@ -341,9 +341,9 @@ pub(crate) async fn delete_hook(
             Ok(()) => return Ok(Removal::Deleted),
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
             // A Job tells its status all the time.
-            Err(error) if error.is_conflict() && looks < LOOKS => {
-                sleep(pause(looks)).await;
-                looks += 1;
+            Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+                sleep(pause(tries)).await;
+                tries += 1;
             }
             Err(error) => return Err(failed(error)),
         }

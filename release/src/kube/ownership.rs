@@ -1,7 +1,7 @@
 //! To whom an object belongs: the three marks Helm puts on everything it writes, and the note that it was
 //! there before. Pure; [`look_all`] asks the cluster.
 //!
-//! What may be done to an object is decided by [`state::ownership`](crate::state::ownership). A [`Look`] at it is the
+//! What may be done to an object is decided by [`state::ownership`](crate::state::ownership). An [`Observed`] at it is the
 //! only thing that makes a [`Deletable`], and nothing else can be deleted.
 //!
 //! [`look_all`]: super::check::look_all
@@ -60,7 +60,7 @@ pub enum OwnershipError {
 
 /// What was found under an object's name, and in which version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Observed {
     marks: Marks,
     is_kept: bool,
     is_leaving: bool,
@@ -78,7 +78,7 @@ enum Marks {
 }
 
 /// An object that was looked at and found to be one that the release may delete: this one in this version, and
-/// no other. Only [`Look::deletable`] makes one.
+/// no other. Only [`Observed::deletable`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deletable {
     uid: String,
@@ -127,7 +127,7 @@ impl Created {
     }
 }
 
-impl Look {
+impl Observed {
     pub(super) fn version(&self) -> &str {
         &self.version
     }
@@ -261,14 +261,14 @@ impl Owner {
     }
 
     /// What `live`, an object or its metadata, is to this release.
-    pub(crate) fn look(&self, live: &Value) -> Look {
+    pub(crate) fn observe(&self, live: &Value) -> Observed {
         let marks = match Self::of(live) {
             Some(owner) if owner != *self => Marks::Anothers,
             _ if self.owns(live) => Marks::Ours,
             _ if is_written_by_us(live) => Marks::Stripped,
             _ => Marks::None,
         };
-        Look {
+        Observed {
             marks,
             is_kept: is_kept(live),
             is_leaving: live.pointer("/metadata/deletionTimestamp").is_some(),
@@ -285,7 +285,7 @@ impl Owner {
         let is_hook = annotations.is_some_and(|all| all.get(HOOK_ANNOTATION).is_some());
         let is_foreign = Self::of(live).is_some_and(|marked| marked != *self);
         let is_ours = !is_foreign && (is_hook || self.owns(live)) && adoption(live).is_none();
-        is_ours.then(|| self.look(live).instance())
+        is_ours.then(|| self.observe(live).instance())
     }
 
     /// Why an object is not this release's to write.
@@ -368,7 +368,7 @@ mod tests {
         Owner::new("other", "shop").mark(&mut live);
         for operation in Operation::ALL {
             for is_recorded in [true, false] {
-                let state = owner().look(&live).state(operation, is_recorded);
+                let state = owner().observe(&live).state(operation, is_recorded);
                 assert_eq!(state, ObjectState::Anothers, "{operation:?} {is_recorded}");
             }
         }

@@ -26,7 +26,7 @@ const TERMINATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a write that met another one is tried.
 const TRIES: u32 = 5;
 /// How often an object that is written all the time is looked at.
-const LOOKS: u32 = 20;
+const MAX_TRIES: u32 = 20;
 
 /// How a manifest is applied.
 #[derive(Debug, Clone, Copy, Default)]
@@ -68,7 +68,7 @@ impl Claim<'_> {
             return ObjectState::Absent;
         };
         let is_recorded = self.recorded.contains(&object.key());
-        self.owner.look(live).state(self.operation, is_recorded)
+        self.owner.observe(live).state(self.operation, is_recorded)
     }
 
     /// What is to be done about it, with what it was noted as before.
@@ -324,15 +324,15 @@ impl<'a> ObjectWriter<'a> {
                 Verdict::Write => found.unwrap_or_default(),
                 Verdict::Adopt(adoption) => {
                     let live = found.unwrap_or_default();
-                    let version = claim.owner.look(&live).version().to_owned();
+                    let version = claim.owner.observe(&live).version().to_owned();
                     let noted = self.cluster.note_adoption(object, &version, adoption);
                     match noted.await {
                         Ok(noted) => noted,
-                        Err(error) if error.is_conflict() && tries < LOOKS => {
-                            found = self.look(object).await?;
+                        Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+                            found = self.read_metadata(object).await?;
                             continue;
                         }
-                        Err(error) if error.is_not_found() && tries < LOOKS => {
+                        Err(error) if error.is_not_found() && tries < MAX_TRIES => {
                             found = None;
                             continue;
                         }
@@ -355,22 +355,22 @@ impl<'a> ObjectWriter<'a> {
                     return Err(ObjectFailure::NotOurs(refusal));
                 }
             };
-            let version = claim.owner.look(&live).version().to_owned();
+            let version = claim.owner.observe(&live).version().to_owned();
             let written = match self.options.migrate {
                 true => self.migrate(object, Some(&version)).await,
                 false => self.write_settled(object, Some(&version)).await,
             };
             match written {
                 // Somebody wrote it: whose it is has to be seen again.
-                Err(ObjectFailure::Conflict { .. }) if tries < LOOKS => {
-                    found = self.look(object).await?;
+                Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => {
+                    found = self.read_metadata(object).await?;
                 }
                 written => return written.map(Some),
             }
         }
     }
 
-    async fn look(&self, object: &Object) -> Result<Option<Value>, ObjectFailure> {
+    async fn read_metadata(&self, object: &Object) -> Result<Option<Value>, ObjectFailure> {
         let found = self.cluster.get_metadata(object).await;
         found.map_err(|source| {
             ObjectFailure::NotOurs(OwnershipError::Unknown {
@@ -663,7 +663,7 @@ impl<'a> ObjectWriter<'a> {
             return Err(failed(refusal));
         };
         let mut note = None;
-        let mut looks = 1;
+        let mut tries = 1;
         while let Some(live) = self.cluster.get(object).await.map_err(failed)? {
             note = adoption(&live);
             if live.pointer(WHEN_DELETED) == Some(&Value::from("Delete")) {
@@ -675,7 +675,7 @@ impl<'a> ObjectWriter<'a> {
                 // An attempt that fails could not give it back.
                 return Err(irreplaceable("it was there before this version", refusal));
             }
-            let proof = match claim.owner.look(&live).deletable(Operation::Recreate) {
+            let proof = match claim.owner.observe(&live).deletable(Operation::Recreate) {
                 Ok(proof) => proof,
                 Err(ObjectState::KeepPolicy) => return Err(irreplaceable(KEPT, refusal)),
                 Err(ObjectState::AdoptedKept) => {
@@ -691,7 +691,7 @@ impl<'a> ObjectWriter<'a> {
             match self.cluster.delete(object, &proof).await {
                 Ok(()) => break,
                 Err(error) if error.is_not_found() => break,
-                Err(error) if error.is_conflict() && looks < LOOKS => looks += 1,
+                Err(error) if error.is_conflict() && tries < MAX_TRIES => tries += 1,
                 Err(error) => return Err(failed(error)),
             }
         }

@@ -20,7 +20,7 @@ const SETTLED: Duration = Duration::from_secs(10 * 60);
 /// How long it is watched at rest.
 const REST: Duration = Duration::from_secs(10 * 60);
 /// How often it is looked whether an invariant was broken.
-const GLANCE: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Requests that a history has before it comes to rest, however little its actors do.
 const FEWEST: u64 = 200;
 /// What a whole history may ask.
@@ -180,7 +180,7 @@ async fn pass(world: &mut World, time: Duration) {
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(until) => return,
-            () = sleep(GLANCE) => {
+            () = sleep(POLL_INTERVAL) => {
                 let requests = world.network.lock().requests;
                 if requests > MOST_OF_ALL {
                     let text = format!("{requests} requests in one history");

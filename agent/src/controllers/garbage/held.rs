@@ -92,36 +92,36 @@ impl Held {
 }
 
 /// How often it is seen, without a question, whether anything changed that held removals depend on.
-pub(super) const GLANCE: Duration = Duration::from_secs(10);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The longest pause between two looks while nothing changes. Watches tell of what does; this is for what they miss.
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// When held removals are looked at, which is a question to each side: at the first look that sees another state than the one before, and
 /// then after pauses that double.
-pub(super) struct Looks<S> {
+pub(super) struct CheckSchedule<S> {
     seen: Option<S>,
     pause: Duration,
     next: Instant,
 }
 
-impl<S> Default for Looks<S> {
+impl<S> Default for CheckSchedule<S> {
     fn default() -> Self {
         Self {
             seen: None,
-            pause: GLANCE,
+            pause: CHECK_INTERVAL,
             next: Instant::now(),
         }
     }
 }
 
-impl<S: PartialEq> Looks<S> {
+impl<S: PartialEq> CheckSchedule<S> {
     /// Whether to look now, where what is known without a question is `state`.
     pub(super) fn is_due(&mut self, state: S) -> bool {
         let now = Instant::now();
         if self.seen.as_ref() != Some(&state) {
             self.seen = Some(state);
-            self.pause = GLANCE;
+            self.pause = CHECK_INTERVAL;
         } else if now < self.next {
             return false;
         } else {
@@ -137,24 +137,23 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn held_removals_are_checked_after_changes_and_else_with_back_off()
-     {
-        let mut looks = Looks::default();
-        let mut glances = async |state: u8, count: usize| {
+    async fn held_removals_are_checked_after_changes_and_else_with_back_off() {
+        let mut schedule = CheckSchedule::default();
+        let mut checks = async |state: u8, count: usize| {
             let mut due = Vec::new();
             for _ in 0..count {
-                due.push(looks.is_due(state));
-                tokio::time::sleep(GLANCE).await;
+                due.push(schedule.is_due(state));
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
             due
         };
         assert_eq!(
-            glances(1, 8).await,
+            checks(1, 8).await,
             [true, true, false, true, false, false, false, true]
         );
-        let day = glances(1, 24 * 360).await;
-        let looks = day.into_iter().filter(|is_due| *is_due).count();
-        assert!((280..300).contains(&looks), "{looks}");
-        assert_eq!(glances(2, 3).await, [true, true, false]);
+        let day = checks(1, 24 * 360).await;
+        let due = day.into_iter().filter(|is_due| *is_due).count();
+        assert!((280..300).contains(&due), "{due}");
+        assert_eq!(checks(2, 3).await, [true, true, false]);
     }
 }

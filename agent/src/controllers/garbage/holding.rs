@@ -23,8 +23,8 @@ impl Collector {
         held
     }
 
-    /// Looks at everything that is held back, with one question to each side. Which bundles are not to be held any more.
-    pub(super) async fn look_at_held(&self, mut held: BTreeSet<String>) -> BTreeSet<String> {
+    /// Checks everything that is held back, with one question to each side. Which bundles are not to be held any more.
+    pub(super) async fn check_held(&self, mut held: BTreeSet<String>) -> BTreeSet<String> {
         let mut woken = match self.ledger.take_permission().await {
             Ok(released) => released,
             Err(failed) => {

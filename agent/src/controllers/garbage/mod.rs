@@ -27,7 +27,7 @@ use kube::Api;
 use tokio::time::Instant;
 
 pub use error::RemovalError;
-use held::{GLANCE, Held, Looks};
+use held::{CHECK_INTERVAL, CheckSchedule, Held};
 pub use report::{REPORT_NAME, Report};
 use uninstall::Uninstaller;
 use unknown::Search;
@@ -166,14 +166,14 @@ impl Collector {
                 pause = interval.mul_f64(1.0 + rand::random::<f64>());
             }
         };
-        let looking = async {
-            let mut looks = Looks::default();
+        let checking = async {
+            let mut schedule = CheckSchedule::default();
             let mut permissions = None;
             loop {
                 tokio::select! {
                     biased;
-                    () = permitted(&mut permissions) => looks = Looks::default(),
-                    () = tokio::time::sleep(GLANCE) => {}
+                    () = permitted(&mut permissions) => schedule = CheckSchedule::default(),
+                    () = tokio::time::sleep(CHECK_INTERVAL) => {}
                 }
                 if let Err(failed) = self.lister.compare().await {
                     logging::debug!(
@@ -183,17 +183,17 @@ impl Collector {
                 }
                 let held = self.held_bundles();
                 if held.is_empty() {
-                    (looks, permissions) = (Looks::default(), None);
+                    (schedule, permissions) = (CheckSchedule::default(), None);
                     continue;
                 }
                 // Bundles that appear, the agent's own one among them, and others that were deployed: what a verdict is made of.
                 let releases = self.ledger.count(|_| true);
-                if !looks.is_due((held.clone(), self.store.names(), releases)) {
+                if !schedule.is_due((held.clone(), self.store.names(), releases)) {
                     continue;
                 }
                 // Where that may not be watched it is tried again with the next look, which sees it too.
                 permissions.get_or_insert_with(|| self.ledger.permissions());
-                for bundle in self.look_at_held(held).await {
+                for bundle in self.check_held(held).await {
                     queue.wake(&bundle, ReconcileKind::Full);
                 }
             }
@@ -201,7 +201,7 @@ impl Collector {
         tokio::select! {
             biased;
             () = searching => {}
-            () = looking => {}
+            () = checking => {}
             () = self.report.run() => {}
         }
     }
