@@ -59,21 +59,21 @@ pub fn process(
     warnings: &mut Warnings,
 ) -> Result<(), CoalesceError> {
     let mut effort = Effort::new();
-    let mut room = Room {
+    let mut budget = Budget {
         weight: Weight::MERGED,
         effort: &mut effort,
     };
-    enable(chart, user, "", &mut room, warnings)?;
+    enable(chart, user, "", &mut budget, warnings)?;
     values::import_values(chart, &mut effort, warnings)
 }
 
 /// What is left to the charts of a tree together.
-struct Room<'e> {
+struct Budget<'e> {
     weight: Weight,
     effort: &'e mut Effort,
 }
 
-impl Room<'_> {
+impl Budget<'_> {
     /// Whether a chart of the right name has a version that an entry takes.
     fn is_match(&mut self, entry: &Dependency, chart: &Chart) -> Result<bool, CoalesceError> {
         let version = &chart.metadata.version;
@@ -94,20 +94,20 @@ fn enable(
     chart: &mut Chart,
     user: &Value,
     path: &str,
-    room: &mut Room<'_>,
+    budget: &mut Budget<'_>,
     warnings: &mut Warnings,
 ) -> Result<(), CoalesceError> {
     if chart.metadata.dependencies.is_absent() {
         return Ok(());
     }
-    chart.dependencies = select(&chart.dependencies, &chart.metadata.dependencies, room)?;
+    chart.dependencies = select(&chart.dependencies, &chart.metadata.dependencies, budget)?;
     for entry in chart.metadata.dependencies.iter_mut() {
         if !entry.alias.is_empty() {
             entry.name.clone_from(&entry.alias);
         }
         entry.enabled = true;
     }
-    let coalesced = values::coalesce_within(chart, user, room.effort, warnings)?;
+    let coalesced = values::coalesce_within(chart, user, budget.effort, warnings)?;
     let entries = &mut chart.metadata.dependencies;
     apply_tags(entries, &coalesced, warnings);
     apply_conditions(entries, &coalesced, path, warnings);
@@ -122,7 +122,7 @@ fn enable(
         .retain(|dependency| !off.contains(dependency.name()));
     for dependency in &mut chart.dependencies {
         let path = format!("{path}{}.", dependency.name());
-        enable(dependency, &coalesced, &path, room, warnings)?;
+        enable(dependency, &coalesced, &path, budget, warnings)?;
     }
     entries.retain(|entry| !off.contains(&entry.name));
     if entries.is_empty() {
@@ -138,7 +138,7 @@ fn enable(
 fn select(
     vendored: &[Chart],
     entries: &[Dependency],
-    room: &mut Room<'_>,
+    budget: &mut Budget<'_>,
 ) -> Result<Vec<Chart>, CoalesceError> {
     let mut entries_named: HashMap<&str, Vec<&Dependency>> = HashMap::new();
     for entry in entries {
@@ -153,16 +153,16 @@ fn select(
         let named = entries_named.get(chart.name());
         let mut is_asked_for = false;
         for entry in named.into_iter().flatten() {
-            is_asked_for = is_asked_for || room.is_match(entry, chart)?;
+            is_asked_for = is_asked_for || budget.is_match(entry, chart)?;
         }
         if !is_asked_for {
-            selected.push(room.copy(chart)?);
+            selected.push(budget.copy(chart)?);
         }
     }
     for entry in entries {
         for chart in charts_named.get(&*entry.name).into_iter().flatten() {
-            if room.is_match(entry, chart)? {
-                let mut chart = room.copy(chart)?;
+            if budget.is_match(entry, chart)? {
+                let mut chart = budget.copy(chart)?;
                 if !entry.alias.is_empty() {
                     chart.metadata.name.clone_from(&entry.alias);
                 }

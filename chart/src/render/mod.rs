@@ -128,8 +128,8 @@ pub(crate) fn render_bytes(
 ) -> Result<Files, RenderError> {
     let given = values();
     // A mistake of ours costs one chart. Nothing that may be left half done outlives the render.
-    let near = || render_here(chart, given, options, Room::Near);
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(near)) {
+    let current = || render_here(chart, given, options, Stack::Current);
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(current)) {
         Ok(Some(result)) => result,
         Ok(None) => render_apart(chart, values(), options),
         Err(panic) => Err(RenderError::Panic(panic_text(&*panic))),
@@ -147,7 +147,7 @@ fn render_apart(
             .name("render".to_owned())
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, move || {
-                render_here(chart, values, options, Room::Large)
+                render_here(chart, values, options, Stack::Large)
             })
             .map_err(RenderError::Thread)?;
         match thread.join() {
@@ -159,9 +159,9 @@ fn render_apart(
 
 /// The stack there is.
 #[derive(Clone, Copy, PartialEq)]
-enum Room {
+enum Stack {
     /// What the caller has left.
-    Near,
+    Current,
     /// All that any chart may need.
     Large,
 }
@@ -177,21 +177,21 @@ fn render_here(
     chart: &Chart,
     values: serde_json::Value,
     options: &EngineOptions<'_>,
-    room: Room,
+    stack: Stack,
 ) -> Option<Result<Files, RenderError>> {
     let _cycles = CycleGuard::new();
     let templates = scope::templates(chart, values, options);
     let order = order(&templates);
-    let set = match parse(&templates, &order, options, room) {
+    let set = match parse(&templates, &order, options, stack) {
         Ok(set) => Arc::new(set),
         Err(error) => {
             let is_too_deep = error.template_error().is_some_and(Error::is_too_deep);
-            return (room == Room::Large || !is_too_deep).then_some(Err(error));
+            return (stack == Stack::Large || !is_too_deep).then_some(Err(error));
         }
     };
-    let stack_bytes = match room {
-        Room::Near => NEAR_STACK_BYTES,
-        Room::Large => STACK_BYTES - STACK_RESERVE,
+    let stack_bytes = match stack {
+        Stack::Current => NEAR_STACK_BYTES,
+        Stack::Large => STACK_BYTES - STACK_RESERVE,
     };
     let limits = Limits {
         stack_bytes,
@@ -199,7 +199,7 @@ fn render_here(
     };
     let mut renderer = Renderer::new(set, options.host, limits);
     let rendered = execute(&mut renderer, &templates, order);
-    (room == Room::Large || !renderer.ran_out_of_stack()).then_some(rendered)
+    (stack == Stack::Large || !renderer.ran_out_of_stack()).then_some(rendered)
 }
 
 fn execute(
@@ -226,7 +226,7 @@ fn parse(
     templates: &BTreeMap<String, Template<'_>>,
     order: &[&str],
     options: &EngineOptions<'_>,
-    room: Room,
+    stack: Stack,
 ) -> Result<TemplateSet, RenderError> {
     let dialect = if options.lint {
         Dialect::HelmLint
@@ -234,7 +234,7 @@ fn parse(
         Dialect::Helm
     };
     let mut set = dialect.template_set("gotpl");
-    if room == Room::Large {
+    if stack == Stack::Large {
         set = set.with_max_depth(MAX_DEPTH);
     }
     if options.strict {

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LULL: Duration = Duration::from_secs(2);
 
 /// The same where some do not rest: they may be waiting for it.
-const STANDSTILL: Duration = Duration::from_secs(30);
+const STALL: Duration = Duration::from_secs(30);
 
 /// A budget of bytes. Cheap to clone, all clones share.
 #[derive(Clone, Debug)]
@@ -87,13 +87,12 @@ impl Usage {
             oldest.is_some_and(|(_, first)| now.duration_since(first.since) >= PATIENCE);
         let fits = self.used.saturating_add(waiting.bytes) <= self.limit;
         let still = now.duration_since(self.changed);
-        let nothing_moves =
-            self.used == 0 || self.active == 0 && still >= LULL || still >= STANDSTILL;
+        let nothing_moves = self.used == 0 || self.active == 0 && still >= LULL || still >= STALL;
         // Work that grows gives nothing back before it has the rest, so it goes first; new work may wait until there is room.
         let mut growing = self.waiting.iter().filter(|(_, one)| one.grows);
         let is_next = growing.next().map_or(is_oldest, |(first, _)| *first == id);
         let has_room = self.used <= self.limit.saturating_add(self.limit / 2);
-        let may_exceed = is_next && (waiting.grows || has_room || still >= STANDSTILL);
+        let may_exceed = is_next && (waiting.grows || has_room || still >= STALL);
         let begins = nothing_moves && may_exceed || fits && (is_oldest || !is_passed_too_often);
         if begins {
             self.used = self.used.saturating_add(waiting.bytes);
@@ -350,7 +349,7 @@ mod tests {
         });
         let begun = Instant::now();
         futures_util::future::join_all(works).await;
-        assert!(begun.elapsed() < STANDSTILL, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < STALL, "{:?}", begun.elapsed());
         assert_eq!(memory.used(), 0);
     }
 
@@ -381,7 +380,7 @@ mod tests {
             turn.rest();
             resting.push(turn);
         }
-        let early = tokio::time::timeout(STANDSTILL / 2, memory.reserve(80)).await;
+        let early = tokio::time::timeout(STALL / 2, memory.reserve(80)).await;
         assert!(early.is_err(), "{}", memory.used());
         resting.pop();
         memory.reserve(80).await;
@@ -413,7 +412,7 @@ mod tests {
         resting[0].resume();
         let next = memory.reserve(80);
         tokio::pin!(next);
-        let early = tokio::time::timeout(STANDSTILL / 2, next.as_mut()).await;
+        let early = tokio::time::timeout(STALL / 2, next.as_mut()).await;
         assert!(early.is_err());
         drop(resting);
         next.await;
