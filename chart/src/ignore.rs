@@ -40,13 +40,13 @@ pub struct Rules {
 struct Pattern {
     /// The glob, without leading or trailing slash where those have a meaning.
     glob: String,
-    scope: Scope,
+    scope: PatternScope,
     negate: bool,
     must_dir: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Scope {
+enum PatternScope {
     /// The rule began with `/`: the whole path.
     Anchored,
     /// The rule holds a `/`: the whole path.
@@ -98,9 +98,9 @@ impl Rules {
         let must_dir = rule.ends_with('/');
         rule = rule.strip_suffix('/').unwrap_or(rule);
         let (glob, scope) = match rule.strip_prefix('/') {
-            Some(rest) => (rest, Scope::Anchored),
-            None if rule.contains('/') => (rule, Scope::Path),
-            None => (rule, Scope::Base),
+            Some(rest) => (rest, PatternScope::Anchored),
+            None if rule.contains('/') => (rule, PatternScope::Path),
+            None => (rule, PatternScope::Base),
         };
         self.patterns.push(Pattern {
             glob: glob.to_owned(),
@@ -146,8 +146,8 @@ impl Rules {
 impl Pattern {
     fn matches(&self, name: &str) -> bool {
         let subject = match self.scope {
-            Scope::Anchored | Scope::Path => name.as_bytes(),
-            Scope::Base => path::base(name.as_bytes()),
+            PatternScope::Anchored | PatternScope::Path => name.as_bytes(),
+            PatternScope::Base => path::base(name.as_bytes()),
         };
         path::matches(&self.glob, subject).unwrap_or(false)
     }

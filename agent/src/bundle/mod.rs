@@ -28,7 +28,7 @@ pub use kustomize::Kustomization;
 pub use manifest::{EMPTY_MANIFEST_ID, Manifest, Resource};
 pub use names::{SetId, derived_release_name, release_name};
 pub use objects::ObjectsError;
-pub use post_render::{FleetPostRenderError, FleetPostRenderer, Scope, Scopes};
+pub use post_render::{FleetPostRenderError, FleetPostRenderer, ResourceScope, Scopes};
 pub use source::{Bundle, Fetching, Source, Upstream, load};
 pub use style::Style;
 pub use verification::Requirements;

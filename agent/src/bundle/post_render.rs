@@ -24,7 +24,7 @@ const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
 /// Whether a kind lives in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ResourceScope {
     /// Its objects have a namespace.
     Namespaced,
     /// Its objects have none.
@@ -34,7 +34,7 @@ pub enum Scope {
 /// What the cluster serves.
 pub trait Scopes: Send + Sync {
     /// The scope of a kind; `None` if the cluster does not serve it.
-    fn scope(&self, api_version: &str, kind: &str) -> Option<Scope>;
+    fn scope(&self, api_version: &str, kind: &str) -> Option<ResourceScope>;
 }
 
 /// Fleet's post-renderer for one bundle.
@@ -188,8 +188,8 @@ impl<'a> FleetPostRenderer<'a> {
             let scope = scopes.scope(api_version, kind);
             let (kind, api_version) = (kind.to_owned(), api_version.to_owned());
             match scope {
-                Some(Scope::Namespaced) => {}
-                Some(Scope::Cluster) => {
+                Some(ResourceScope::Namespaced) => {}
+                Some(ResourceScope::Cluster) => {
                     let name = object.get("metadata").and_then(|m| m.get("name"));
                     let name = name.and_then(Value::as_str).unwrap_or_default().to_owned();
                     return Err(FleetPostRenderError::ClusterScoped {
@@ -346,10 +346,12 @@ mod tests {
     struct Served;
 
     impl Scopes for Served {
-        fn scope(&self, api_version: &str, kind: &str) -> Option<Scope> {
+        fn scope(&self, api_version: &str, kind: &str) -> Option<ResourceScope> {
             match (api_version, kind) {
-                ("v1", "ConfigMap") => Some(Scope::Namespaced),
-                ("v1", "Namespace") | ("apiextensions.k8s.io/v1", CRD_KIND) => Some(Scope::Cluster),
+                ("v1", "ConfigMap") => Some(ResourceScope::Namespaced),
+                ("v1", "Namespace") | ("apiextensions.k8s.io/v1", CRD_KIND) => {
+                    Some(ResourceScope::Cluster)
+                }
                 _ => None,
             }
         }

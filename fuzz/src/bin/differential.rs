@@ -22,7 +22,7 @@ const BATCH: u64 = 64;
 const SHRINK_ATTEMPTS: usize = 3_000;
 const SHOWN_CHARS: usize = 500;
 
-struct Options {
+struct Args {
     program: PathBuf,
     seed: u64,
     count: u64,
@@ -44,8 +44,8 @@ fn main() -> Result<ExitCode, AnyError> {
         .unwrap_or_else(|_| Err("the run itself panicked".into()))
 }
 
-fn options() -> Result<Options, AnyError> {
-    let mut options = Options {
+fn options() -> Result<Args, AnyError> {
+    let mut options = Args {
         program: PathBuf::new(),
         seed: 1,
         count: 20_000,
@@ -78,7 +78,7 @@ fn options() -> Result<Options, AnyError> {
     Ok(options)
 }
 
-fn run(options: &Options) -> Result<ExitCode, AnyError> {
+fn run(options: &Args) -> Result<ExitCode, AnyError> {
     let mut reference = Reference::start(&options.program)?;
     let mut out = std::io::stdout().lock();
     let mut different = 0;

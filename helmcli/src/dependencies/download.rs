@@ -12,7 +12,7 @@ use url::Url;
 
 use super::folder::{self, Folder, Staging, load_directory};
 use super::network::Network;
-use super::{names, pack};
+use super::{pack, repository_names};
 use crate::address;
 use crate::console::print;
 use crate::helm_home::HelmFlags;
@@ -113,7 +113,7 @@ impl<'a> Download<'a> {
             return Ok(());
         }
         print(&format!("Downloading {name} from repo {repository}"));
-        if names::is_registry(&place.url) {
+        if repository_names::is_registry(&place.url) {
             return self.pull(&place.url);
         }
         self.archive(&place)
@@ -174,7 +174,7 @@ impl<'a> Download<'a> {
             repository,
             ..
         } = dependency;
-        if names::is_registry(repository) {
+        if repository_names::is_registry(repository) {
             return Ok(Place {
                 url: format!("{repository}/{name}:{version}"),
                 digest: String::new(),

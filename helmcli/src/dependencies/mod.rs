@@ -5,9 +5,9 @@
 
 mod download;
 mod folder;
-mod names;
 mod network;
 mod pack;
+mod repository_names;
 
 use std::path::Path;
 
@@ -60,9 +60,9 @@ pub(crate) fn update(
         }
         Ok(())
     };
-    let mut names = names::configured(&mut declared, &configured()?, &mut local)?;
+    let mut names = repository_names::configured(&mut declared, &configured()?, &mut local)?;
     let network = Network::new(flags, helm, &declared)?;
-    let unmanaged = names::unmanaged(&mut names, &declared);
+    let unmanaged = repository_names::unmanaged(&mut names, &declared);
     if !unmanaged.is_empty() {
         print("Getting updates for unmanaged Helm repositories...");
         network.refresh(&unmanaged)?;

@@ -10,7 +10,7 @@ use chart::Dependency;
 use chart::source::{Access, FetchedChart, Index, Reference};
 use golib::strconv::quote;
 
-use super::names::{distinct, is_registry, is_unmanaged};
+use super::repository_names::{distinct, is_registry, is_unmanaged};
 use crate::access::overridden;
 use crate::chart_flags::ChartFlags;
 use crate::client::Client;

@@ -2,7 +2,7 @@
 //! (`internal/builtins`).
 
 mod affixes;
-mod names;
+mod object_names;
 mod order;
 mod patches;
 mod value_add;
@@ -417,10 +417,12 @@ impl Transformer {
                 set_texts(map, &config.annotations, &config.field_specs, build)
             }
             Self::Namespace(config, subjects) => {
-                names::set_namespace(map, config, *subjects, build)
+                object_names::set_namespace(map, config, *subjects, build)
             }
-            Self::Prefix(prefix, specs) => names::add_affix(map, prefix, specs, true, build),
-            Self::Suffix(suffix, specs) => names::add_affix(map, suffix, specs, false, build),
+            Self::Prefix(prefix, specs) => object_names::add_affix(map, prefix, specs, true, build),
+            Self::Suffix(suffix, specs) => {
+                object_names::add_affix(map, suffix, specs, false, build)
+            }
             Self::Both(one, other) => {
                 one.transform(map, build)?;
                 other.transform(map, build)
@@ -473,7 +475,7 @@ impl Transformer {
                 Ok(())
             }
             Self::ValueAdd(value, targets) => value_add::add_values(map, value, targets, build),
-            Self::Hash => names::add_hashes(map, build),
+            Self::Hash => object_names::add_hashes(map, build),
         }
     }
 }

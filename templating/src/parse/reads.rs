@@ -47,7 +47,7 @@ pub(crate) fn reads<'t>(tree: &'t Tree, find: &dyn Fn(&str) -> Option<&'t Arc<Tr
         seen: HashSet::new(),
         found: Reads::default(),
     };
-    let scope = Scope {
+    let scope = ReadScope {
         dot: Is::Root,
         dollar: Is::Root,
     };
@@ -64,7 +64,7 @@ enum Is {
 }
 
 #[derive(Clone, Copy)]
-struct Scope {
+struct ReadScope {
     dot: Is,
     dollar: Is,
 }
@@ -78,13 +78,13 @@ struct Walk<'a, 't> {
 }
 
 impl Walk<'_, '_> {
-    fn list(&mut self, list: &List, scope: Scope) {
+    fn list(&mut self, list: &List, scope: ReadScope) {
         for node in &**list {
             self.node(node, scope);
         }
     }
 
-    fn node(&mut self, node: &Node, scope: Scope) {
+    fn node(&mut self, node: &Node, scope: ReadScope) {
         match node {
             Node::Text { .. } | Node::Break { .. } | Node::Continue { .. } => {}
             Node::Action { pipe, .. } => self.pipe(pipe, scope),
@@ -94,16 +94,16 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn branch(&mut self, branch: &Branch, scope: Scope, dot: Is) {
+    fn branch(&mut self, branch: &Branch, scope: ReadScope, dot: Is) {
         self.pipe(&branch.pipe, scope);
-        self.list(&branch.list, Scope { dot, ..scope });
+        self.list(&branch.list, ReadScope { dot, ..scope });
         if let Some(list) = &branch.else_list {
             self.list(list, scope);
         }
     }
 
     /// A template that is handed the dot itself reads what its own fields say.
-    fn template(&mut self, name: &Arc<str>, pipe: Option<&Pipe>, scope: Scope) {
+    fn template(&mut self, name: &Arc<str>, pipe: Option<&Pipe>, scope: ReadScope) {
         let given = pipe.map_or(Is::Other, |pipe| match pipe.only_expression() {
             Some(expression) => is(expression, scope),
             None => Is::Other,
@@ -115,7 +115,7 @@ impl Walk<'_, '_> {
             return;
         }
         if let Some(tree) = (self.find)(name) {
-            let scope = Scope {
+            let scope = ReadScope {
                 dot: given,
                 dollar: given,
             };
@@ -125,7 +125,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn pipe(&mut self, pipe: &Pipe, scope: Scope) {
+    fn pipe(&mut self, pipe: &Pipe, scope: ReadScope) {
         for command in &*pipe.cmds {
             for argument in &*command.args {
                 self.expression(argument, scope);
@@ -133,7 +133,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn expression(&mut self, expression: &Expr, scope: Scope) {
+    fn expression(&mut self, expression: &Expr, scope: ReadScope) {
         if is(expression, scope) == Is::Root {
             self.found.extend(Reads::Everything);
             return;
@@ -160,7 +160,7 @@ impl Walk<'_, '_> {
 }
 
 /// Whether an expression is the root dot, nothing more and nothing less.
-fn is(expression: &Expr, scope: Scope) -> Is {
+fn is(expression: &Expr, scope: ReadScope) -> Is {
     match &expression.kind {
         ExprKind::Dot => scope.dot,
         ExprKind::Variable { name, end } if &**name == "$" && *end == expression.pos => {

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::BundleDeployment;
-use crate::bundle::{FleetPostRenderer, Kustomization, Scope, Scopes, SetId};
+use crate::bundle::{FleetPostRenderer, Kustomization, ResourceScope, Scopes, SetId};
 use crate::error;
 use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
@@ -451,13 +451,13 @@ impl Host for RenderClock {
 struct DiscoveredScopes<'a>(&'a Discovery);
 
 impl Scopes for DiscoveredScopes<'_> {
-    fn scope(&self, api_version: &str, kind: &str) -> Option<Scope> {
+    fn scope(&self, api_version: &str, kind: &str) -> Option<ResourceScope> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = self.0.resource(group, version, kind)?;
         Some(if resource.namespaced {
-            Scope::Namespaced
+            ResourceScope::Namespaced
         } else {
-            Scope::Cluster
+            ResourceScope::Cluster
         })
     }
 }

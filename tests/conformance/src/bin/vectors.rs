@@ -15,7 +15,7 @@ use serde_json::Value;
 const STACK_BYTES: usize = 1 << 30;
 const SHOWN_CHARS: usize = 600;
 
-struct Options {
+struct Args {
     directory: PathBuf,
     only: Option<String>,
     verbose: bool,
@@ -31,8 +31,8 @@ fn main() -> anyhow::Result<ExitCode> {
         .unwrap_or_else(|_| bail!("the runner itself panicked"))
 }
 
-fn options() -> anyhow::Result<Options> {
-    let mut options = Options {
+fn options() -> anyhow::Result<Args> {
+    let mut options = Args {
         directory: PathBuf::new(),
         only: None,
         verbose: false,
@@ -51,7 +51,7 @@ fn options() -> anyhow::Result<Options> {
     Ok(options)
 }
 
-fn run(options: &Options) -> anyhow::Result<ExitCode> {
+fn run(options: &Args) -> anyhow::Result<ExitCode> {
     let mut failed = 0;
     let mut files = 0;
     for path in vector_files(&options.directory)? {

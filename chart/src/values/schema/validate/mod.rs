@@ -49,7 +49,7 @@ fn document<'s>(
     work: &mut Work,
     depth: usize,
 ) -> Result<(), Failure> {
-    let scope = Scope {
+    let scope = SchemaScope {
         schema,
         keyword: "",
         value_id: 0,
@@ -84,22 +84,22 @@ fn document<'s>(
 }
 
 /// The schemas that led here, innermost first.
-struct Scope<'p, 's> {
+struct SchemaScope<'p, 's> {
     schema: Ref<'s>,
     /// The keyword that jumped here; empty where the schema lies inside its parent.
     keyword: &'static str,
     /// Equal for scopes that look at the same value.
     value_id: usize,
-    parent: Option<&'p Scope<'p, 's>>,
+    parent: Option<&'p SchemaScope<'p, 's>>,
 }
 
-impl<'s> Scope<'_, 's> {
-    fn chain(&self) -> impl Iterator<Item = &Scope<'_, 's>> {
+impl<'s> SchemaScope<'_, 's> {
+    fn chain(&self) -> impl Iterator<Item = &SchemaScope<'_, 's>> {
         std::iter::successors(Some(self), |scope| scope.parent)
     }
 
     /// An outer scope that applies the same schema to the same value.
-    fn cycle(&self) -> Option<&Scope<'_, 's>> {
+    fn cycle(&self) -> Option<&SchemaScope<'_, 's>> {
         self.chain()
             .skip(1)
             .take_while(|scope| scope.value_id == self.value_id)
@@ -179,7 +179,7 @@ struct Check<'c, 'p, 's> {
     value: &'c Value,
     path: &'c mut Vec<String>,
     schema: Ref<'s>,
-    scope: &'p Scope<'p, 's>,
+    scope: &'p SchemaScope<'p, 's>,
     left: Unevaluated,
     failures: Vec<Failure>,
     /// Only whether it fails is of interest.
@@ -449,7 +449,7 @@ impl<'s> Check<'_, '_, 's> {
             return Err(Failure::default());
         }
         let value_id = self.scope.value_id;
-        let scope = Scope {
+        let scope = SchemaScope {
             schema,
             keyword,
             value_id,
@@ -480,7 +480,7 @@ impl<'s> Check<'_, '_, 's> {
         }
         let schema = self.schema.sibling(id);
         let value_id = self.scope.value_id + 1;
-        let scope = Scope {
+        let scope = SchemaScope {
             schema,
             keyword: "",
             value_id,
