@@ -10,7 +10,7 @@ use testbed::cluster::ADMIN;
 use testbed::fleet::stock::AGENT_IMAGE;
 use testbed::helm::Helm;
 use testbed::node::bed::{CANARY, CHARTS, NodeBed};
-use testbed::node::site::{Agent, Site};
+use testbed::node::managed_cluster::{Agent, ManagedCluster};
 use testbed::node::{NAME, PAUSE};
 use testbed::story::Story;
 use testbed::tools::Tool;
@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     story.done();
 
     story.step("Tell Fleet of the cluster; its controller installs the agent (waits for the pod and its registration)");
-    let site = Site::managed_as("demo", Agent::Ours, |_, _| ()).await?;
+    let site = ManagedCluster::managed_as("demo", Agent::Ours, |_, _| ()).await?;
     let pods = site.runs(&format!("{CANARY}/{AGENT_IMAGE}")).await?;
     let pod = pods.first().context("a pod")?;
     let status = pod.status.as_ref().context("a status")?;
@@ -52,7 +52,7 @@ async fn main() -> Result<()> {
     ));
     story.say(&format!("image       {}", image.image));
     story.say(&format!("            {}", image.image_id));
-    let container = Site::container(pod)?;
+    let container = ManagedCluster::container(pod)?;
     let registered = bed.node.memory(&container)?;
     story.done();
 

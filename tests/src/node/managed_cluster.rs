@@ -31,7 +31,7 @@ pub enum Agent {
 }
 
 /// A registered cluster.
-pub struct Site {
+pub struct ManagedCluster {
     /// Where it is.
     pub bed: &'static NodeBed,
     /// Upstream with all rights.
@@ -44,7 +44,7 @@ pub struct Site {
     pub namespace: String,
 }
 
-impl Site {
+impl ManagedCluster {
     /// A cluster that Fleet's manager is given a kubeconfig of, and installs the agent in; `change` may add to its spec and its Secret.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ pub mod bed;
 mod config;
 mod gateway;
 mod image;
-pub mod site;
+pub mod managed_cluster;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

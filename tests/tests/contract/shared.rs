@@ -116,7 +116,7 @@ pub(crate) fn run(test: impl Future<Output = Result<()>>) -> Result<()> {
 
 /// The agent all cases share.
 pub(crate) async fn agent() -> Result<&'static TestAgent<'static>> {
-    static SITE: OnceCell<Result<TestAgent<'static>, String>> = OnceCell::const_new();
+    static AGENT: OnceCell<Result<TestAgent<'static>, String>> = OnceCell::const_new();
     let start = async || {
         let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
         agent.grant().await?;
@@ -124,7 +124,8 @@ pub(crate) async fn agent() -> Result<&'static TestAgent<'static>> {
         anyhow::Ok(agent)
     };
     let start = async || start().await.map_err(|e| format!("{e:#}"));
-    SITE.get_or_init(start)
+    AGENT
+        .get_or_init(start)
         .await
         .as_ref()
         .map_err(|e| anyhow::Error::msg(e.clone()))

@@ -10,7 +10,7 @@ use testbed::fleet::stock::{AGENT_IMAGE, SYSTEM_NAMESPACE};
 
 use crate::installed::{OUR_CHART, by_token, downstream_helm, restarts, uninstall};
 use testbed::node::bed::{CANARY, OURS};
-use testbed::node::site::{Agent, Site};
+use testbed::node::managed_cluster::{Agent, ManagedCluster};
 
 /// Rolls our chart with this many replicas: helm waits for the end, the old pods are gone, and who holds the lease works.
 async fn rolls(replicas: usize) -> Result<()> {
@@ -84,7 +84,7 @@ async fn our_chart_rolls_with_two_replicas() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
 async fn a_node_that_restarts_loses_nothing() -> Result<()> {
-    let site = Site::managed(Agent::Ours, |_, _| ()).await?;
+    let site = ManagedCluster::managed(Agent::Ours, |_, _| ()).await?;
     let app = site.proves_itself().await?;
     let kinds = [
         ("v1", "ConfigMap"),
@@ -121,7 +121,8 @@ async fn a_node_that_restarts_loses_nothing() -> Result<()> {
 async fn fifty_bundles_fit_into_64_mib() -> Result<()> {
     const BUNDLES: usize = 50;
     let limit = json!({ "limits": { "memory": "64Mi" }, "requests": { "memory": "32Mi" } });
-    let site = Site::managed(Agent::Ours, |spec, _| spec["agentResources"] = limit).await?;
+    let site =
+        ManagedCluster::managed(Agent::Ours, |spec, _| spec["agentResources"] = limit).await?;
     let name = unique("fifty");
     let chart = Chart::small(&name, "1.0.0");
     site.bed.repository.add(&chart)?;
@@ -140,7 +141,10 @@ async fn fifty_bundles_fit_into_64_mib() -> Result<()> {
     }
     let pods = site.runs(&format!("{CANARY}/{AGENT_IMAGE}")).await?;
     ensure!(restarts(&site).await? == 0, "{}", site.logs());
-    let memory = site.bed.node.memory(&Site::container(&pods[0])?)?;
+    let memory = site
+        .bed
+        .node
+        .memory(&ManagedCluster::container(&pods[0])?)?;
     ensure!(memory.peak > 0 && memory.peak <= 64 << 10, "{memory:?}");
     site.end().await
 }

@@ -13,7 +13,7 @@ use testbed::tools::Tool;
 use crate::installed::values_file;
 use testbed::fleet::stock::SYSTEM_NAMESPACE;
 use testbed::node::bed::{NodeBed, OURS};
-use testbed::node::site::{Agent, Site};
+use testbed::node::managed_cluster::{Agent, ManagedCluster};
 use testbed::objects;
 
 /// What stands behind the language of a block.
@@ -28,7 +28,7 @@ const RANCHER_NAMESPACE: &str = "cattle-system";
 const RANCHER_CONFIG: &str = "rancher-config";
 
 /// Gives Fleet's chart what Rancher reads for it: our image is named, and nothing else has changed.
-async fn upgrade_as_rancher(site: &Site) -> Result<()> {
+async fn upgrade_as_rancher(site: &ManagedCluster) -> Result<()> {
     let read = async |namespace: &str, name: &str, key: &str| -> Result<String> {
         let maps = objects::api(&site.upstream, "v1", "ConfigMap", namespace);
         let map = maps.get(name).await?;
@@ -138,7 +138,7 @@ async fn the_page_on_installing_is_run() -> Result<()> {
     std::fs::write(settings.join("policy.json"), POLICY)?;
     std::fs::write(place.join("proxy-ca.pem"), bed.upstream.authority())?;
     // The cluster that the page speaks of: Fleet's agent in its usual namespace.
-    let edge = Site::managed_as("edge-1", Agent::Stock, |spec, _| {
+    let edge = ManagedCluster::managed_as("edge-1", Agent::Stock, |spec, _| {
         spec["agentNamespace"] = json!("");
     })
     .await?;

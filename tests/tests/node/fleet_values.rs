@@ -6,7 +6,7 @@ use testbed::bed::unique;
 use testbed::chart::Chart;
 
 use testbed::node::bed::CHARTS;
-use testbed::node::site::{Agent, Site};
+use testbed::node::managed_cluster::{Agent, ManagedCluster};
 
 /// What a Cluster API cluster is to its network chart, as the calico example of docs/cluster-values.md reads it.
 const INSTALLATION: &str = "calicoNetwork:\n  ipPools: ${ range $cidr := .ClusterValues.Cluster.spec.clusterNetwork.pods.cidrBlocks }\n  - cidr: \"${ $cidr }\"${ end }\n";
@@ -20,8 +20,8 @@ fn operator(name: &str, version: &str) -> Chart {
 }
 
 /// A site whose people tell its agent of the cluster, as the page has it.
-async fn described_site() -> Result<Site> {
-    let site = Site::managed(Agent::Ours, |_, _| ()).await?;
+async fn described_site() -> Result<ManagedCluster> {
+    let site = ManagedCluster::managed(Agent::Ours, |_, _| ()).await?;
     let values =
         "Cluster: {spec: {clusterNetwork: {pods: {cidrBlocks: [192.168.0.0/16, \"fd00::/108\"]}}}}";
     testbed::fleet::controller::apply(
@@ -45,7 +45,7 @@ fn labels() -> Value {
     })
 }
 
-async fn shown(site: &Site, release: &str) -> Result<Value> {
+async fn shown(site: &ManagedCluster, release: &str) -> Result<Value> {
     let map = site.deployed("v1", "ConfigMap", release).await?;
     Ok(map.with_context(|| format!("no ConfigMap {release}"))?["data"].clone())
 }

@@ -8,7 +8,7 @@ use testbed::fleet::stock::{AGENT_IMAGE, SYSTEM_NAMESPACE};
 use testbed::helm::Helm;
 
 use testbed::node::bed::{CANARY, NodeBed, OURS};
-use testbed::node::site::{Agent, PATIENCE, Site};
+use testbed::node::managed_cluster::{Agent, ManagedCluster, PATIENCE};
 use testbed::wait::wait_until;
 
 pub(crate) const OUR_CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/fleet-agent");
@@ -17,7 +17,7 @@ pub(crate) const OUR_CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../depl
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
 async fn fleets_manager_installs_our_image() -> Result<()> {
-    let site = Site::managed(Agent::Ours, |_, _| ()).await?;
+    let site = ManagedCluster::managed(Agent::Ours, |_, _| ()).await?;
     let pods = site.runs(&format!("{CANARY}/{AGENT_IMAGE}")).await?;
     let spec = serde_json::to_value(&pods[0].spec)?;
     ensure!(spec["securityContext"]["runAsUser"] == 1000, "{spec}");
@@ -26,7 +26,7 @@ async fn fleets_manager_installs_our_image() -> Result<()> {
         container["securityContext"]["readOnlyRootFilesystem"] == true,
         "{container}"
     );
-    let id = Site::container(&pods[0])?;
+    let id = ManagedCluster::container(&pods[0])?;
     // What the kernel says, not the pod: the ids of its process, and no capability that it may have.
     let status = process_status(&site, &id)?;
     ensure!(field(&status, "Uid:") == ["1000"; 4], "{status}");
@@ -40,7 +40,7 @@ async fn fleets_manager_installs_our_image() -> Result<()> {
     site.end().await
 }
 
-fn process_status(site: &Site, container: &str) -> Result<String> {
+fn process_status(site: &ManagedCluster, container: &str) -> Result<String> {
     let text = site.bed.node.ctr(&["tasks", "ls"])?;
     let mut lines = text.lines().map(|line| line.split_whitespace());
     let row = lines.find_map(|mut line| (line.next() == Some(container)).then(|| line.next()));
@@ -55,7 +55,7 @@ fn field<'a>(status: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 /// How often containers of the agent were started again.
-pub(crate) async fn restarts(site: &Site) -> Result<i32> {
+pub(crate) async fn restarts(site: &ManagedCluster) -> Result<i32> {
     let pods = site.pods().await?;
     let statuses = pods.iter().filter_map(|pod| pod.status.as_ref());
     let containers = statuses.flat_map(|s| s.container_statuses.iter().flatten());
@@ -64,7 +64,7 @@ pub(crate) async fn restarts(site: &Site) -> Result<i32> {
 
 /// What Fleet gives to those who register a cluster from within: the values for its chart.
 pub(crate) async fn token_values(bed: &'static NodeBed, name: &str) -> Result<Value> {
-    let site = Site::named(bed, name).await?;
+    let site = ManagedCluster::named(bed, name).await?;
     site.upstream_object(json!({
         "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "ClusterRegistrationToken",
         "metadata": { "name": name }, "spec": { "ttl": "1h" },
@@ -98,14 +98,14 @@ pub(crate) fn values_file(bed: &NodeBed, values: &Value) -> Result<String> {
 }
 
 /// Installs a chart as release fleet-agent with a new token, and waits for the cluster. Fleet leaves the agent to helm.
-pub(crate) async fn by_token(chart: &str, settings: &[&str]) -> Result<Site> {
+pub(crate) async fn by_token(chart: &str, settings: &[&str]) -> Result<ManagedCluster> {
     let bed = NodeBed::shared().await?;
     bed.manages_agents(false).await?;
     let name = unique("token");
     let mut values = token_values(bed, &name).await?;
     values["clientID"] = json!(name);
     let file = values_file(bed, &values)?;
-    let site = Site::named(bed, &name).await?;
+    let site = ManagedCluster::named(bed, &name).await?;
     site.upstream_object(json!({
         "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "Cluster",
         "metadata": { "name": name }, "spec": { "clientID": name },
@@ -120,7 +120,7 @@ pub(crate) async fn by_token(chart: &str, settings: &[&str]) -> Result<Site> {
 }
 
 /// Takes an agent away that was installed by helm.
-pub(crate) async fn uninstall(site: Site) -> Result<()> {
+pub(crate) async fn uninstall(site: ManagedCluster) -> Result<()> {
     let helm = downstream_helm(site.bed)?;
     let release = ["uninstall", "fleet-agent", "--namespace", SYSTEM_NAMESPACE];
     helm.run(&[&release[..], &["--wait", "--timeout", "5m"]].concat())?;
@@ -129,7 +129,7 @@ pub(crate) async fn uninstall(site: Site) -> Result<()> {
 }
 
 /// Removes what an agent leaves in its namespace that is not its chart's.
-pub(crate) async fn forget(site: &Site) -> Result<()> {
+pub(crate) async fn forget(site: &ManagedCluster) -> Result<()> {
     let params = kube::api::DeleteParams::default();
     for (version, kind, name) in [
         ("v1", "Secret", "fleet-agent"),

@@ -9,7 +9,7 @@ use testbed::forward::{ForwardProxy, NAME};
 use testbed::repository::Access;
 
 use testbed::node::bed::{NodeBed, port};
-use testbed::node::site::{Agent, Site};
+use testbed::node::managed_cluster::{Agent, ManagedCluster};
 
 /// What Rancher's documents tell people to set: the proxy's own address is within.
 const NO_PROXY: &str = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,.svc,.cluster.local,charts.testbed.example";
@@ -41,7 +41,7 @@ fn variables(proxy: &str, no_proxy: &str, authority: Option<&Authority>) -> Valu
 async fn works_through(access: &Access<'_>, who: &str) -> Result<()> {
     let bed = NodeBed::shared().await?;
     let (proxy, address) = proxy(access, who).await?;
-    let site = Site::managed(Agent::Ours, |spec, secret| {
+    let site = ManagedCluster::managed(Agent::Ours, |spec, secret| {
         spec["agentEnvVars"] = variables(&address, NO_PROXY, access.authority);
         secret["apiServerURL"] = json!(bed.upstream.url_at(PROXIED_NAME));
         secret["apiServerCA"] = json!(bed.upstream.authority());
@@ -104,7 +104,7 @@ async fn no_proxy_bypasses_the_proxy() -> Result<()> {
         let port = bed.upstream.port();
         let is_forwarded = is_straight.then(|| format!("https://{host}"));
         let url = is_forwarded.unwrap_or(format!("https://{host}:{port}"));
-        let site = Site::managed(Agent::Ours, |spec, secret| {
+        let site = ManagedCluster::managed(Agent::Ours, |spec, secret| {
             spec["agentEnvVars"] = variables(&address, no_proxy, None);
             secret["apiServerURL"] = json!(url);
             secret["apiServerCA"] = json!(bed.upstream.authority());

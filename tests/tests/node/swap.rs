@@ -11,7 +11,7 @@ use testbed::node::PAUSE;
 
 use crate::installed::downstream_helm;
 use testbed::node::bed::{CANARY, CHARTS, NodeBed, OURS, REGISTRY};
-use testbed::node::site::{Agent, Site};
+use testbed::node::managed_cluster::{Agent, ManagedCluster};
 
 /// Whose uids are held against each other.
 const KINDS: [(&str, &str); 6] = [
@@ -41,7 +41,7 @@ async fn name_image(bed: &NodeBed, image: &str) -> Result<()> {
 }
 
 /// Fleet writes the bundles of agents anew when something about the namespace of their clusters changes, as docs/install.md says.
-async fn touch(site: &Site, word: &str) -> Result<()> {
+async fn touch(site: &ManagedCluster, word: &str) -> Result<()> {
     let namespaces = testbed::objects::api(&site.upstream, "v1", "Namespace", "");
     let patch = json!({ "metadata": { "annotations": { "agent-image": word } } });
     let patch = kube::api::Patch::Merge(patch);
@@ -53,7 +53,7 @@ async fn touch(site: &Site, word: &str) -> Result<()> {
 }
 
 /// Thirty bundles: manifests, charts within the bundle, kustomizations, HelmOps from a repository and from a registry, hooks.
-async fn deploy_all_kinds(site: &Site, prefix: &str) -> Result<Vec<String>> {
+async fn deploy_all_kinds(site: &ManagedCluster, prefix: &str) -> Result<Vec<String>> {
     let bed = site.bed;
     let chart = Chart::small(&format!("{prefix}-chart"), "1.0.0");
     bed.repository.add(&chart)?;
@@ -140,7 +140,7 @@ async fn deploy_all_kinds(site: &Site, prefix: &str) -> Result<Vec<String>> {
 }
 
 /// The revisions that helm knows, by release.
-fn revisions(site: &Site) -> Result<BTreeMap<String, Vec<u64>>> {
+fn revisions(site: &ManagedCluster) -> Result<BTreeMap<String, Vec<u64>>> {
     let helm = downstream_helm(site.bed)?;
     let namespace = site.target();
     let into = ["--namespace", namespace.as_str()];
@@ -163,7 +163,7 @@ struct Kept {
 }
 
 impl Kept {
-    async fn of(site: &Site) -> Result<Self> {
+    async fn of(site: &ManagedCluster) -> Result<Self> {
         let mut uids = site.uids(&KINDS).await?;
         // A revision's record is counted below; a hook's object is meant to be made anew.
         uids.retain(|name, _| !name.contains("sh.helm.release") && !name.ends_with("-hook"));
@@ -173,7 +173,7 @@ impl Kept {
         })
     }
 
-    async fn holds(&self, site: &Site, when: &str) -> Result<()> {
+    async fn holds(&self, site: &ManagedCluster, when: &str) -> Result<()> {
         let now = Self::of(site).await?;
         ensure!(
             now.uids == self.uids,
@@ -191,7 +191,12 @@ impl Kept {
 }
 
 /// Waits until the agent that runs now has said so, and has put right what somebody did to one of its objects.
-async fn works(site: &Site, seen: &str, prefix: &str, names: &[String]) -> Result<String> {
+async fn works(
+    site: &ManagedCluster,
+    seen: &str,
+    prefix: &str,
+    names: &[String],
+) -> Result<String> {
     let seen = site.seen_after(seen).await?;
     for name in names {
         site.ready(name).await?;
@@ -213,7 +218,7 @@ async fn works(site: &Site, seen: &str, prefix: &str, names: &[String]) -> Resul
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
 async fn thirty_bundles_survive_the_swap_and_the_way_back() -> Result<()> {
-    let site = Site::managed(Agent::Stock, |_, _| ()).await?;
+    let site = ManagedCluster::managed(Agent::Stock, |_, _| ()).await?;
     site.runs(AGENT_IMAGE).await?;
     let prefix = unique("kind");
     let names = deploy_all_kinds(&site, &prefix).await?;
@@ -246,7 +251,7 @@ async fn thirty_bundles_survive_the_swap_and_the_way_back() -> Result<()> {
 }
 
 /// Changes a value of a HelmOp and waits until it is deployed.
-async fn change(site: &Site, name: &str, replicas: u64) -> Result<()> {
+async fn change(site: &ManagedCluster, name: &str, replicas: u64) -> Result<()> {
     let helm_ops = testbed::objects::api(
         &site.upstream,
         "fleet.cattle.io/v1alpha1",
@@ -281,10 +286,10 @@ async fn one_cluster_of_three_tries_our_image() -> Result<()> {
     let group = unique("ring");
     let mut sites = Vec::new();
     for _ in 0..3 {
-        let site = Site::managed(Agent::Stock, |_, _| ()).await?;
+        let site = ManagedCluster::managed(Agent::Stock, |_, _| ()).await?;
         sites.push(site);
     }
-    let uids = async |site: &Site| -> Result<Vec<Option<String>>> {
+    let uids = async |site: &ManagedCluster| -> Result<Vec<Option<String>>> {
         let pods = site.pods().await?;
         Ok(pods.into_iter().map(|pod| pod.metadata.uid).collect())
     };
