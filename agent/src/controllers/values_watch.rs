@@ -83,19 +83,19 @@ impl ValuesWatches {
 
     /// Watches these for a bundle, as its account, and nothing else.
     pub fn refresh(&self, bundle: &str, account: &DeploymentClient, references: &[Reference]) {
-        let wanted: BTreeSet<_> = references
+        let desired: BTreeSet<_> = references
             .iter()
             .map(|reference| (account.account().to_owned(), source_of(reference)))
             .collect();
         let mut state = self.shared.state.lock();
         let known = state.bundles.get(bundle);
-        if known.map(|known| &known.watched) == Some(&wanted)
-            || known.is_none() && wanted.is_empty()
+        if known.map(|known| &known.watched) == Some(&desired)
+            || known.is_none() && desired.is_empty()
         {
             return;
         }
         state.release(bundle);
-        for key in &wanted {
+        for key in &desired {
             let watched = state.watches.entry(key.clone());
             let watched = watched.or_insert_with(|| Watched {
                 bundles: BTreeSet::new(),
@@ -105,13 +105,13 @@ impl ValuesWatches {
             });
             watched.bundles.insert(bundle.to_owned());
         }
-        match wanted.is_empty() {
+        match desired.is_empty() {
             true => drop(state.bundles.remove(bundle)),
             false => {
                 let reader = state.bundles.entry(bundle.to_owned()).or_default();
-                let sources: HashSet<&Source> = wanted.iter().map(|(_, source)| source).collect();
+                let sources: HashSet<&Source> = desired.iter().map(|(_, source)| source).collect();
                 reader.read.retain(|source, _| sources.contains(source));
-                reader.watched = wanted;
+                reader.watched = desired;
             }
         }
     }

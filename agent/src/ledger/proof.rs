@@ -175,7 +175,7 @@ pub(super) fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)])
         return OwnedRecords::Unreadable;
     }
     let is_ours = |(_, owner): &(i64, RecordOwner)| owner.is_ours();
-    let has = |wanted: RecordOwner| records.iter().any(|(_, owner)| *owner == wanted);
+    let has = |expected: RecordOwner| records.iter().any(|(_, owner)| *owner == expected);
     let is_shown = [
         RecordOwner::Named,
         RecordOwner::OtherBundle,

@@ -60,9 +60,9 @@ impl LedgerState {
         self.filtered(|entry| entry.bundle == bundle)
     }
 
-    fn filtered(&self, is_wanted: impl Fn(&LedgerEntry) -> bool) -> Vec<(ReleaseKey, LedgerEntry)> {
-        let wanted = self.iter().filter(|(_, entry)| is_wanted(entry));
-        let mut found: Vec<_> = wanted.map(|(k, e)| (k.clone(), e.clone())).collect();
+    fn filtered(&self, matches: impl Fn(&LedgerEntry) -> bool) -> Vec<(ReleaseKey, LedgerEntry)> {
+        let found = self.iter().filter(|(_, entry)| matches(entry));
+        let mut found: Vec<_> = found.map(|(k, e)| (k.clone(), e.clone())).collect();
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         found
     }

@@ -218,12 +218,12 @@ pub fn conflicting_bundle(
 }
 
 /// The bundles that wait for each other's releases in a circle, as two do that swap names, each with the release that it has, where `bundle` is
-/// the first of them by name: one has to begin. `owned_by` says who has a release, `wanted_by` what a bundle wants.
+/// the first of them by name: one has to begin. `owned_by` says who has a release, `desired_by` what a bundle wants.
 pub fn circle(
     bundle: &str,
     key: &ReleaseKey,
     owned_by: impl Fn(&ReleaseKey) -> Option<String>,
-    wanted_by: impl Fn(&str) -> Option<ReleaseKey>,
+    desired_by: impl Fn(&str) -> Option<ReleaseKey>,
 ) -> Option<BTreeMap<String, ReleaseKey>> {
     let mut seen = BTreeMap::new();
     let mut key = key.clone();
@@ -234,11 +234,11 @@ pub fn circle(
             seen.insert(owner, key);
             return is_circle.then_some(seen);
         }
-        let wanted = wanted_by(&owner)?;
+        let desired = desired_by(&owner)?;
         if seen.insert(owner, key).is_some() {
             return None;
         }
-        key = wanted;
+        key = desired;
     }
     None
 }
@@ -445,12 +445,12 @@ mod tests {
             let mut owners = owned.iter().filter(|(name, ..)| *name == key.name);
             owners.next().map(|(_, owner, _)| (*owner).to_owned())
         };
-        let wanted_by = |bundle: &str| {
+        let desired_by = |bundle: &str| {
             let mut wishes = owned.iter().filter(|(_, owner, _)| *owner == bundle);
             wishes.next().map(|(.., wish)| named(wish))
         };
-        let wanted = wanted_by(bundle).unwrap();
-        let found = circle(bundle, &wanted, owned_by, wanted_by);
+        let desired = desired_by(bundle).unwrap();
+        let found = circle(bundle, &desired, owned_by, desired_by);
         assert_eq!(found.is_some(), expected);
         let has = |(bundle, key): (&String, &ReleaseKey)| owned_by(key).as_ref() == Some(bundle);
         assert!(found.is_none_or(|found| found.iter().all(has)));

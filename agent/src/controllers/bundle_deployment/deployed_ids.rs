@@ -47,11 +47,11 @@ impl DeployedIds {
 
     /// Whether somebody asks for a deploy though nothing has changed, and it was not done yet.
     pub fn is_forced(&self, bundle: &BundleDeployment) -> bool {
-        let wanted = bundle.spec.options.force_sync_generation;
+        let desired = bundle.spec.options.force_sync_generation;
         let ids = self.0.lock();
         let last = ids.get(bundle.name());
-        wanted != bundle.status.sync_generation.unwrap_or_default()
-            && last.is_none_or(|last| last.sync != wanted)
+        desired != bundle.status.sync_generation.unwrap_or_default()
+            && last.is_none_or(|last| last.sync != desired)
     }
 
     /// The bundle is gone for good.

@@ -118,7 +118,7 @@ fn reason(cause: &DeployError) -> Reason {
 /// A change of a bundle for which the source of its chart is asked again: once, however often the deploy is tried.
 struct Asking {
     /// Deployment ID and forced generation.
-    wanted: (String, i64),
+    desired: (String, i64),
     since: Instant,
     /// The source did not answer, and what it gave before was deployed.
     is_owed: bool,
@@ -249,19 +249,19 @@ impl Deployer {
         if !is_change || applied.is_empty() && !is_forced(bundle) {
             return None;
         }
-        let wanted = (
+        let desired = (
             bundle.spec.deployment_id.clone(),
             bundle.spec.options.force_sync_generation,
         );
         let mut asked = self.asked.lock();
         if let Some(known) = asked.get(bundle.name())
-            && known.wanted == wanted
+            && known.desired == desired
         {
             return Some(known.since);
         }
         let since = Instant::now();
         let asking = Asking {
-            wanted,
+            desired,
             since,
             is_owed: false,
         };

@@ -155,12 +155,12 @@ fn desired(options: &BundleDeploymentOptions) -> Option<Desired> {
 impl Desired {
     /// Whether a namespace has all this, given by this field manager and nothing else by it, nor anything by the one that all bundles had.
     fn is_applied(&self, found: &Namespace, manager: &str) -> bool {
-        let is_same = |map: &str, wanted: &BTreeMap<String, String>, live| {
+        let is_same = |map: &str, desired: &BTreeMap<String, String>, live| {
             let live: &Option<BTreeMap<String, String>> = live;
             let has = |key, value| live.as_ref().and_then(|live| live.get(key)) == Some(value);
             owned(found, FIELD_MANAGER, map).is_empty()
-                && owned(found, manager, map).iter().eq(wanted.keys())
-                && wanted.iter().all(|(key, value)| has(key, value))
+                && owned(found, manager, map).iter().eq(desired.keys())
+                && desired.iter().all(|(key, value)| has(key, value))
         };
         let metadata = &found.metadata;
         is_same("f:labels", &self.labels, &metadata.labels)
@@ -300,8 +300,8 @@ impl Keys<'_> {
             Err(failed) if error::has_code(&failed, 403) => None,
             found => found?,
         };
-        let wanted = found.as_ref().map(|found| self.own(found));
-        let mut left = match (&found, wanted) {
+        let desired = found.as_ref().map(|found| self.own(found));
+        let mut left = match (&found, desired) {
             (Some(found), Some((own, left))) if own.rest.is_applied(found, &manager) => {
                 return Ok(left);
             }
@@ -431,8 +431,8 @@ impl Keys<'_> {
                 let current = live.pointer(&format!("/metadata/{map}"));
                 let current = current.and_then(|map| map.get(key)?.as_str());
                 let has_it = |other: &&ConflictingBundle<'_>| {
-                    let wanted = of(&other.desired).get(key);
-                    let wants_it = wanted
+                    let desired = of(&other.desired).get(key);
+                    let wants_it = desired
                         .is_some_and(|value| is_template(value) || Some(value.as_str()) == current);
                     let since = ownership::written_at(&live, map, key, |by| by == other.manager);
                     wants_it && since.is_some()

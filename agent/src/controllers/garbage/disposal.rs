@@ -201,7 +201,7 @@ impl Collector {
 
     /// A bundle asks for a release that another one has. That one gives it up where it only has it since facts may be missing, and has
     /// another one meanwhile.
-    pub fn is_wanted(&self, key: &ReleaseKey, owner: &str) {
+    pub fn is_desired(&self, key: &ReleaseKey, owner: &str) {
         let releases = self.ledger.of_bundle(owner);
         let is_left = |(one, entry): &(_, LedgerEntry)| one == key && entry.left_since.is_some();
         let is_had =

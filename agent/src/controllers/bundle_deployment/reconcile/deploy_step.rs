@@ -33,7 +33,7 @@ use crate::values;
 const OWED_RETRY: Duration = Duration::from_secs(60);
 
 /// What is deployed of the release that is wanted. A status may name another one, whoever wrote it: that one is not deployed.
-fn wanted<'r>(stored: Option<&'r Release>, bundle: &BundleDeployment) -> Option<&'r Release> {
+fn current<'r>(stored: Option<&'r Release>, bundle: &BundleDeployment) -> Option<&'r Release> {
     let key = claims::desired(bundle);
     stored.filter(|record| record.namespace == key.namespace && record.name == key.name)
 }
@@ -77,9 +77,9 @@ impl Reconciler {
         let stored = self.stored(state, impersonated).await;
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease, &state.facts))?;
         let overwritten = self.is_overwritten(state.bundle.name());
-        let wanted = wanted(stored.as_ref(), &state.bundle);
+        let current = current(stored.as_ref(), &state.bundle);
         let outdated = self.context.deployed_ids.contradict(&state.bundle);
-        let facts = state.deploy_facts(filled, wanted, false, overwritten, outdated);
+        let facts = state.deploy_facts(filled, current, false, overwritten, outdated);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             logging::info!(
                 bundle = state.bundle.name(),
@@ -111,11 +111,11 @@ impl Reconciler {
             Halt::at(cause, &state.facts)(failed)
         })?;
         let overwritten = self.is_overwritten(state.bundle.name());
-        let wanted = wanted(stored.as_ref(), &state.bundle);
+        let current = current(stored.as_ref(), &state.bundle);
         let outdated = self.context.deployed_ids.contradict(&state.bundle);
-        let facts = state.deploy_facts(filled, wanted, resources_changed, overwritten, outdated);
+        let facts = state.deploy_facts(filled, current, resources_changed, overwritten, outdated);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
-            None => self.changed_source(state, impersonated, wanted).await,
+            None => self.changed_source(state, impersonated, current).await,
             reason => reason,
         };
         let Some(reason) = reason else {
@@ -130,7 +130,7 @@ impl Reconciler {
             return Ok(Current::stored(stored));
         }
         logging::info!(bundle = state.bundle.name(), reason, "deploying");
-        let known = wanted;
+        let known = current;
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
             Ok(deployed) => {

@@ -3,7 +3,7 @@
 //! This file is the flow, from the BundleDeployment to its status. The steps are in `prerequisites.rs`, `deploy.rs` and `monitor.rs`;
 //! `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that means.
 
-mod deploy;
+mod deploy_step;
 mod monitor;
 mod postponed;
 mod prerequisites;

@@ -59,10 +59,10 @@ impl Reconciler {
         impersonated: Option<DeploymentClient>,
         current: Current,
     ) -> Result<(), Halt> {
-        let is_wanted = plan::should_monitor(&state.bundle, state.report.status());
+        let is_enabled = plan::should_monitor(&state.bundle, state.report.status());
         // While the site holds changes, what was deployed before them is what there is to report.
         let is_held = state.hold.is_some() && !state.report.status().release.is_empty();
-        if !is_wanted && !is_held {
+        if !is_enabled && !is_held {
             self.note_taken(state.bundle.name(), None);
             return Ok(());
         }
@@ -286,13 +286,13 @@ impl Reconciler {
         let taken = taken.map(|(key, ..)| key.clone()).collect();
         self.note_taken(bundle.name(), Some(taken));
         let others = self.context.store.all();
-        let wanted = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
-        if !wanted.is_empty() {
+        let conflicts = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
+        if !conflicts.is_empty() {
             // That the other one goes is no event of this one.
             state.report.wake_after(ReconcileKind::Drift, FOREIGN_LOOK);
         }
         state.report.ownership_conflicts(Part::Objects, lost);
-        state.report.ownership_conflicts(Part::Ours, wanted);
+        state.report.ownership_conflicts(Part::Ours, conflicts);
         state.report.observed(found, generation);
     }
 
@@ -363,11 +363,11 @@ impl Reconciler {
         let bundle = Arc::clone(&state.bundle);
         let name = bundle.name();
         let correction = bundle.spec.correct_drift();
-        let is_wanted = correction.enabled || bundle.is_agent_bundle();
-        if !is_wanted {
+        let is_enabled = correction.enabled || bundle.is_agent_bundle();
+        if !is_enabled {
             state.report.postponed_corrections(Vec::new());
         }
-        if !is_wanted || bundle.metadata.deletion_timestamp.is_some() {
+        if !is_enabled || bundle.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
         let key = ReleaseKey {

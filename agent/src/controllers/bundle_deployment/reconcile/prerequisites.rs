@@ -47,12 +47,12 @@ impl Reconciler {
             let owner = ledger.get(key).map(claims::Owner::of)?;
             owner.is_proven().then_some(owner.bundle)
         };
-        let wanted_by = |bundle: &str| {
+        let desired_by = |bundle: &str| {
             let bundle = store.get(bundle)?;
             let is_leaving = bundle.metadata.deletion_timestamp.is_some();
             store.desired(&bundle).filter(|_| !is_leaving)
         };
-        let circle = claims::circle(state.bundle.name(), key, owned_by, wanted_by)?;
+        let circle = claims::circle(state.bundle.name(), key, owned_by, desired_by)?;
         let grace_left = |(bundle, key): (&String, &ReleaseKey)| {
             let names = match bundle == state.bundle.name() {
                 true => state.names.clone(),
@@ -89,7 +89,7 @@ impl Reconciler {
             state.report.wake_after(ReconcileKind::Full, left);
         }
         let halt = self.refuse(state, key, other);
-        self.context.collector.is_wanted(key, other);
+        self.context.collector.is_desired(key, other);
         match self.has_lost(state, key, other) {
             true => Halt {
                 cause: Cause::ReleaseLost,
