@@ -12,7 +12,7 @@ use crate::controllers::bundle_deployment::halt::{Halt, Waiting};
 use crate::controllers::bundle_deployment::outcome::tried_again;
 use crate::controllers::bundle_deployment::plan::DeployReason;
 use crate::controllers::bundle_deployment::values::Filled;
-use crate::ledger::{Pauses, Postponed, Tried};
+use crate::ledger::{Pauses, Postponed, Tried, Wait};
 use crate::report::public::PublicText;
 
 fn is_atomic(bundle: &BundleDeployment) -> bool {
@@ -34,6 +34,20 @@ fn pauses(timing: &Timing, waiting: Waiting) -> Pauses {
         Waiting::Undone | Waiting::HookEnded | Waiting::Taking => timing.undo_retry_max,
     };
     Pauses { first, longest }
+}
+
+/// How long a deploy waits that is all of these attempts at once, and for which of them; none if it may be tried.
+fn longest_wait(
+    postponed: &Postponed,
+    tried: impl Iterator<Item = (Tried, Waiting)>,
+    now: i64,
+    timing: &Timing,
+) -> Option<(Wait, Waiting)> {
+    let waits = tried.filter_map(|(tried, kind)| {
+        let wait = postponed.wait(&tried, now, pauses(timing, kind))?;
+        Some((wait, kind))
+    });
+    waits.max_by_key(|(wait, _)| wait.until)
 }
 
 impl Reconciler {
@@ -87,11 +101,8 @@ impl Reconciler {
             .is_answer()
             .then(|| (Tried::answer(&state.bundle), Waiting::Answered));
         let all = tried.cloned().map(|tried| (tried, content));
-        let waits = all.into_iter().chain(answer).filter_map(|(tried, kind)| {
-            let wait = postponed.wait(&tried, now, self.pauses(kind))?;
-            Some((wait, kind))
-        });
-        let Some((wait, kind)) = waits.max_by_key(|(wait, _)| wait.until) else {
+        let tried = all.into_iter().chain(answer);
+        let Some((wait, kind)) = longest_wait(&postponed, tried, now, &self.timing) else {
             return false;
         };
         state.report.waits(kind, time(wait.until), wait.left);
@@ -170,6 +181,31 @@ mod tests {
             assert!(wait.left.as_secs() <= longest, "{wait:?}");
             now = wait.until;
         }
+    }
+
+    /// An undone deploy waits whatever asks for it; other content, and the same one after its time, does not.
+    #[test]
+    fn a_deploy_waits_for_the_longest_pause_of_what_it_tries() {
+        let timing = Timing::default();
+        let noted = |postponed: Postponed, tried: Tried, kind| {
+            postponed.after(tried, 0, pauses(&timing, kind), 0.0)
+        };
+        let answer = || Tried::answer(&BundleDeployment::default());
+        let postponed = noted(Postponed::default(), content(), Waiting::Undone);
+        let postponed = noted(postponed, answer(), Waiting::Answered);
+        let wait = |tried: Vec<(Tried, Waiting)>, now| {
+            longest_wait(&postponed, tried.into_iter(), now, &timing).map(|(_, kind)| kind)
+        };
+        let both = || vec![(answer(), Waiting::Answered), (content(), Waiting::Undone)];
+        let (undone, answered) = (timing.undo_retry, timing.overwrite_retry);
+        assert!(answered < undone, "or the other one is waited for");
+        assert_eq!(wait(both(), 0), Some(Waiting::Undone));
+        assert_eq!(wait(vec![both().remove(0)], 0), Some(Waiting::Answered));
+        let last = undone.as_secs().cast_signed() - 1;
+        assert_eq!(wait(both(), last), Some(Waiting::Undone));
+        assert_eq!(wait(both(), last + 1), None);
+        let other = Tried::content(&BundleDeployment::default(), Some("a fact"), None);
+        assert_eq!(wait(vec![(other, Waiting::Undone)], 0), None);
     }
 
     fn content() -> Tried {
