@@ -63,6 +63,7 @@ stories! {
     bundles_that_went_together_are_held_though_their_list_could_not_be_noted
     a_takeover_that_upstream_was_not_told_of_is_not_repeated
     a_helm_client_goes_on_above_a_forged_number
+    a_secret_that_is_taken_back_is_noted_first
 }
 
 #[test]

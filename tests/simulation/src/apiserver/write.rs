@@ -292,8 +292,11 @@ impl State {
         self.admit(request, route, &wanted)?;
         let mut managed = stored.managed.clone();
         let force = request.parameter("force") == "true";
-        let merged = apply::applied(&mut managed, &stored.value, &wanted, &writer, force)
+        let mut merged = apply::applied(&mut managed, &stored.value, &wanted, &writer, force)
             .map_err(|conflicts| conflict(&conflicts))?;
+        if route.kind.kind == "Secret" {
+            string_data(&mut merged);
+        }
         // Who owns the fields is told before the version is looked at.
         if let Some(named) = named.as_ref().and_then(Value::as_str)
             && stored.version.to_string() != named
