@@ -4,6 +4,7 @@
 //! disaster changes what upstream holds, not what is wanted), the account of each write, where secrets are, the history of
 //! each release, and which hook ran in which revision.
 
+mod attempts;
 mod leftovers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::apiserver::{Actor, Audit, Id, Write};
 use crate::desired::{ACCOUNTS, BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
+use attempts::Attempt;
 pub use leftovers::Rest;
 
 /// Something that must not be.
@@ -63,8 +65,12 @@ pub struct Checker {
     left: BTreeMap<(usize, ReleaseKey), Instant>,
     /// When what is wanted of a bundle changed last.
     changed: BTreeMap<usize, Instant>,
-    /// The newest record that the agent wrote of each release.
-    written: BTreeMap<ReleaseKey, Arc<Value>>,
+    /// The newest record that the agent wrote of each release, with its revision.
+    written: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
+    /// What the agent began with each release, until it succeeds.
+    attempts: BTreeMap<ReleaseKey, Attempt>,
+    /// The bundle that each release was last deployed for.
+    deployed_for: BTreeMap<ReleaseKey, usize>,
     /// Bundles that are wanted again after they were deleted, with the release that they had and since when.
     returned: BTreeMap<usize, (ReleaseKey, Instant)>,
     /// Objects that the agent once created for a release.
@@ -341,7 +347,7 @@ impl Checker {
             }
         });
         if let (true, Some(after)) = (by_agent, &write.after) {
-            self.written.insert(release.clone(), Arc::clone(after));
+            self.keep_written(&release, revision, after);
         }
         let records = self.records.entry(release.clone()).or_default();
         match status {
@@ -383,15 +389,20 @@ impl Checker {
                     .retain(|(_, of, known, _)| *of != release || *known != revision);
             }
         }
+        if by_agent {
+            self.keep_attempt(&release, write);
+        }
         let wanting = self.wanting(&release);
-        // What goes was another bundle's, which has the release no more: of this one there never was a good revision.
+        // What goes was another bundle's, which has the release no more: of this one there never was a good revision, or the other one had the
+        // release after it.
         let was_anothers = || {
             let before = write.before.as_deref();
             // A helm client names no bundle, and has not made it its own by that.
-            let written = self.written.get(&release);
             let named = before.and_then(named_bundle);
-            let named = named.or_else(|| written.and_then(|record| named_bundle(record)));
-            named.is_some_and(|named| !wanting.contains(&named))
+            let named = named.or_else(|| self.written_bundle(&release));
+            let last = self.deployed_for.get(&release).copied();
+            let has_another = |bundle: &usize| !wanting.contains(bundle);
+            named.as_ref().is_some_and(has_another) || last.as_ref().is_some_and(has_another)
         };
         if by_agent
             && !wanting.is_empty()
@@ -432,6 +443,16 @@ impl Checker {
                 let status = status.and_then(Value::as_str).unwrap_or_default();
                 let records = self.records.entry(release).or_default();
                 records.insert(revision, status.to_owned());
+            }
+        }
+        let releases: Vec<ReleaseKey> = self.records.keys().cloned().collect();
+        for release in releases {
+            let newest = self.records[&release].last_key_value();
+            if newest.is_some_and(|(_, status)| !Self::is_deployed(status)) {
+                // When it began is not known any more.
+                let is_first = !self.has_deployed(&release);
+                let attempt = Attempt { good: 0, is_first };
+                self.attempts.insert(release, attempt);
             }
         }
     }
@@ -549,7 +570,7 @@ impl Checker {
             return;
         }
         if let Some(owner) = &owner {
-            self.grace(write, owner);
+            self.grace(write, origin.as_ref(), owner);
         }
         let Some(owner) = owner else {
             if let Some(bundle) = self.wants_copy(&write.id, before) {
@@ -563,11 +584,7 @@ impl Checker {
             if !desired.ids().any(|id| id == write.id) {
                 continue;
             }
-            let born = origin.as_ref().map_or(0, |origin| origin.born);
-            // Undone is what was created since the last success: where that was asked for, and where an install, the first or one after all
-            // records are gone, meets what is another's.
-            let deployed = self.deployed.get(&owner).copied().unwrap_or(0);
-            let is_undo = born == deployed && (desired.atomic || !self.has_deployed(&owner));
+            let is_undo = self.is_undo(&owner, origin.as_ref(), desired.atomic);
             if is_undo || desired.force || self.is_late(bundle, &owner, &write.id) {
                 continue;
             }
@@ -587,8 +604,7 @@ impl Checker {
         if newest.is_none_or(|(_, status)| !status.starts_with("pending")) {
             return false;
         }
-        let written = self.written.get(release);
-        let Some(deployed) = written.and_then(|record| named_bundle(record)) else {
+        let Some(deployed) = self.written_bundle(release) else {
             return false;
         };
         let is_fresh = |at: Option<&Instant>| at.is_some_and(|at| at.elapsed() < LATEST_NEWS);
@@ -604,20 +620,28 @@ impl Checker {
     }
 
     /// A release stays for a while after its bundle is gone from upstream, which may be a mistake.
-    fn grace(&mut self, write: &Write, release: &ReleaseKey) {
+    fn grace(&mut self, write: &Write, origin: Option<&Origin>, release: &ReleaseKey) {
         let records = self.records.get(release);
         let newest = records.and_then(|records| records.last_key_value());
         let is_removal = newest.is_some_and(|(_, status)| status == "uninstalling");
         // That of another bundle, which wanted it and never had it, says nothing of the one that has.
-        let written = self.written.get(release);
-        let had = written.and_then(|record| named_bundle(record));
+        let had = self.written_bundle(release);
         let mut unwanted = self.unwanted.iter();
         let gone = unwanted.find(|(bundle, (unwanted, _))| {
             unwanted == release && is_removal && had.is_none_or(|had| had == **bundle)
         });
-        let Some((_, (_, gone))) = gone else {
+        let Some((bundle, (_, gone))) = gone else {
             return;
         };
+        // A deploy that began before its bundle went is ended, and undone where it fails.
+        let last = self
+            .desired_state
+            .ever
+            .get(bundle)
+            .and_then(|ever| ever.last());
+        if self.is_undo(release, origin, last.is_some_and(|desired| desired.atomic)) {
+            return;
+        }
         let after = gone.elapsed();
         if after < GRACE && self.deployed_by_agent(release) > 0 {
             let text = format!(
@@ -658,10 +682,12 @@ impl Checker {
             && !ever.any(|desired| desired.force && desired.ids().any(|wanted| wanted == *id))
     }
 
+    /// Whether the agent is at an upgrade of a release. What somebody else writes above its record in the meantime does not end it.
     fn is_upgrading(&self, release: &ReleaseKey) -> bool {
         let records = self.records.get(release);
-        let newest = records.and_then(|records| records.last_key_value());
-        newest.is_some_and(|(_, status)| status == "pending-upgrade")
+        let written = self.written.get(release);
+        let status = written.and_then(|(revision, _)| records?.get(revision));
+        status.is_some_and(|status| status == "pending-upgrade")
     }
 
     /// What is wanted of the bundles that want a release, with an object at this place.

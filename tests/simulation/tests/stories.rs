@@ -63,6 +63,10 @@ stories! {
     bundles_that_went_together_are_held_though_their_list_could_not_be_noted
     a_takeover_that_upstream_was_not_told_of_is_not_repeated
     a_helm_client_goes_on_above_a_forged_number
+    an_undo_goes_on_though_a_helm_client_deploys
+    an_upgrade_drops_what_a_helm_client_had_though_a_record_is_forged
+    an_install_that_fails_is_undone_though_its_bundle_is_deleted
+    a_release_that_was_taken_over_goes_with_its_history
     a_secret_that_is_taken_back_is_noted_first
 }
 

@@ -1,0 +1,85 @@
+//! What the agent has begun with each release, and which bundle it was for.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Checker, Origin, ReleaseKey, named_bundle};
+use crate::apiserver::Write;
+
+/// A deploy of the agent that has not succeeded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    /// The number of the release's good revisions when it began.
+    pub(super) good: u64,
+    /// Whether there was no good revision when it began.
+    pub(super) is_first: bool,
+}
+
+impl Checker {
+    /// Keeps the newest record that the agent wrote. One that only says that it was followed is none.
+    pub(super) fn keep_written(
+        &mut self,
+        release: &ReleaseKey,
+        revision: i64,
+        record: &Arc<Value>,
+    ) {
+        let records = self.records.get(release);
+        let is_older = self.written.get(release).is_some_and(|(newest, _)| {
+            revision < *newest && records.is_some_and(|records| records.contains_key(newest))
+        });
+        if !is_older {
+            let written = (revision, Arc::clone(record));
+            self.written.insert(release.clone(), written);
+        }
+    }
+
+    /// The bundle that the newest record of the agent names.
+    pub(super) fn written_bundle(&self, release: &ReleaseKey) -> Option<usize> {
+        let (_, record) = self.written.get(release)?;
+        named_bundle(record)
+    }
+
+    /// An attempt begins with a pending record and is over once it has succeeded.
+    pub(super) fn keep_attempt(&mut self, release: &ReleaseKey, write: &Write) {
+        let status = |object: &Option<Arc<Value>>| {
+            let status = object.as_deref()?.pointer("/metadata/labels/status")?;
+            status.as_str().map(str::to_owned)
+        };
+        let (before, after) = (status(&write.before), status(&write.after));
+        match after.as_deref() {
+            _ if before == after => {}
+            Some("pending-install" | "pending-upgrade") => {
+                let attempt = Attempt {
+                    good: self.deployed.get(release).copied().unwrap_or(0),
+                    is_first: !self.has_deployed(release),
+                };
+                self.attempts.insert(release.clone(), attempt);
+            }
+            Some("deployed") => {
+                self.attempts.remove(release);
+                let named = write.after.as_deref().and_then(named_bundle);
+                if let Some(bundle) = named {
+                    self.deployed_for.insert(release.clone(), bundle);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an object goes with the attempt that created it: where that was asked for, and where an install, the first or one after all
+    /// records are gone, meets what is another's. What others deploy in the meantime makes no success of it.
+    pub(super) fn is_undo(
+        &self,
+        release: &ReleaseKey,
+        object: Option<&Origin>,
+        is_atomic: bool,
+    ) -> bool {
+        let born = object.map_or(0, |origin| origin.born);
+        let attempt = self.attempts.get(release);
+        attempt.is_some_and(|attempt| {
+            let is_install = attempt.is_first || !self.has_deployed(release);
+            born >= attempt.good && (is_atomic || is_install)
+        })
+    }
+}
