@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use golib::yaml::node::{Kind, Node, ScalarStyle, tag};
 
 use crate::error::Result;
@@ -55,7 +53,7 @@ pub(crate) fn text_value(text: String) -> Node {
 /// In lines of 70 where it takes more than one.
 pub(crate) fn encode_base64(value: &[u8]) -> String {
     const LINE: usize = 70;
-    let text = STANDARD.encode(value);
+    let text = golib::base64::encode(value);
     if text.len() / LINE == 0 {
         return text;
     }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use release::kube::connection;
@@ -79,7 +77,7 @@ pub fn kubeconfig(
 ) -> Result<Vec<u8>, golib::yaml::Error> {
     let mut cluster = json!({"server": bootstrap.api_server_url});
     if let (Value::Object(cluster), false) = (&mut cluster, bootstrap.api_server_ca.is_empty()) {
-        let ca = STANDARD.encode(&bootstrap.api_server_ca);
+        let ca = golib::base64::encode(&bootstrap.api_server_ca);
         cluster.insert("certificate-authority-data".into(), ca.into());
     }
     let config = json!({

@@ -9,8 +9,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use chart::Chart;
 use objects::drift::MASK;
 use objects::manifest::split;
@@ -100,7 +98,7 @@ impl Secret {
                 }
             }
             Self::Text(text) => {
-                add(&STANDARD.encode(text));
+                add(&golib::base64::encode(text));
                 add(text);
                 for line in text.lines() {
                     let line = line.trim();
@@ -251,7 +249,9 @@ impl SensitiveData {
             self.add_value(fields);
             let encoded = fields.as_object().into_iter().flatten();
             for (_, value) in encoded {
-                let bytes = value.as_str().and_then(|text| STANDARD.decode(text).ok());
+                let bytes = value
+                    .as_str()
+                    .and_then(|text| golib::base64::decode(text).ok());
                 if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
                     self.add_text(&text);
                 }

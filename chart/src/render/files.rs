@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use golib::glob::Glob;
 use templating::Method;
 use templating::value::MapType;
@@ -90,7 +88,7 @@ fn as_config(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Oper
 }
 
 fn as_secrets(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
-    as_yaml(receiver(value)?, |content| BASE64_STANDARD.encode(content))
+    as_yaml(receiver(value)?, |content| golib::base64::encode(content))
 }
 
 /// YAML of base name to text. Of files with one base name the last by path is kept; Helm keeps any.

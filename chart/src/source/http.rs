@@ -144,12 +144,8 @@ impl AsRef<[u8]> for Reserved {
 
 /// The value of a basic `Authorization` header, marked as sensitive.
 pub(super) fn basic(credentials: &Credentials) -> HeaderValue {
-    use base64::Engine as _;
     let pair = format!("{}:{}", credentials.username(), credentials.password());
-    let text = format!(
-        "Basic {}",
-        base64::engine::general_purpose::STANDARD.encode(pair)
-    );
+    let text = format!("Basic {}", golib::base64::encode(pair));
     let mut value = HeaderValue::from_str(&text).expect("base64 is a valid header value");
     value.set_sensitive(true);
     value

@@ -41,14 +41,13 @@ fn covers_metadata(live: Option<&Value>, desired: Option<&Value>) -> bool {
 
 /// `stringData` is written through `data`; anything but an obvious match is left to the server.
 fn covers_string_data(data: Option<&Value>, desired: Option<&Value>) -> bool {
-    use base64::{Engine, prelude::BASE64_STANDARD};
     let Some(desired) = desired.and_then(Value::as_object) else {
         return true;
     };
     desired.iter().all(|(key, value)| {
         let live = data.and_then(|data| data.get(key)).and_then(Value::as_str);
         match (live, value.as_str()) {
-            (Some(live), Some(text)) => live == BASE64_STANDARD.encode(text),
+            (Some(live), Some(text)) => live == golib::base64::encode(text),
             _ => false,
         }
     })

@@ -8,8 +8,6 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use chart::source::{ProxyRules, SafeUrl, proxy_trust};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -198,7 +196,7 @@ fn through(config: &kube::Config, proxy: &Uri) -> Result<Through, ProxyError> {
             &decoded(url.password().unwrap_or_default()),
         ]
         .concat();
-        let value = format!("Basic {}", STANDARD.encode(pair));
+        let value = format!("Basic {}", golib::base64::encode(pair));
         tunnel = tunnel.with_auth(HeaderValue::from_str(&value).expect("base64 is a valid header"));
     }
     Ok(Through {

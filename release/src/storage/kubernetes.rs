@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -45,7 +43,7 @@ impl RecordKind {
             // The payload is base64 already; a Secret's data are base64 once more on the wire.
             Self::Secret => json!({
                 "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
-                "metadata": metadata, "data": {"release": STANDARD.encode(payload)},
+                "metadata": metadata, "data": {"release": golib::base64::encode(payload)},
             }),
             Self::ConfigMap => json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
@@ -60,7 +58,7 @@ impl RecordKind {
             .and_then(Value::as_str)
             .unwrap_or_default();
         match self {
-            Self::Secret => STANDARD.decode(data).unwrap_or_default(),
+            Self::Secret => golib::base64::decode(data).unwrap_or_default(),
             Self::ConfigMap => data.as_bytes().to_vec(),
         }
     }

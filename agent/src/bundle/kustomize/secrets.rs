@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use golib::regexp::Regexp;
 use golib::yaml::decode_all;
 use serde_json::Value;
@@ -129,7 +127,7 @@ impl<'a> Secrets<'a> {
 
     /// The forms that a value has in a generated Secret.
     fn generated(&mut self, value: &[u8]) {
-        let encoded = STANDARD.encode(value);
+        let encoded = golib::base64::encode(value);
         for line in encoded.as_bytes().chunks(BASE64_LINE) {
             self.add(line);
         }
