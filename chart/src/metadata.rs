@@ -363,6 +363,14 @@ pub enum ReadError {
 
 /// Reads `Chart.yaml` without checking it.
 ///
+/// ```
+/// use chart::metadata::{ReadError, read_chart_yaml};
+///
+/// assert!(read_chart_yaml(b"name: no version, which a check would refuse").is_ok());
+/// let error = read_chart_yaml(b"name: [web]").unwrap_err();
+/// assert!(matches!(error, ReadError::Type(_)));
+/// ```
+///
 /// # Errors
 /// It is no YAML, or a field has the wrong type.
 pub fn read_chart_yaml(data: &[u8]) -> Result<Draft, ReadError> {

@@ -200,6 +200,14 @@ pub fn check_type(chart: &Chart) -> Result<(), NotInstallable> {
 
 /// Checks that everything the chart lists is vendored, whatever its version.
 ///
+/// ```
+/// use chart::rendered::{NotInstallable, check_dependencies};
+///
+/// let mut chart = chart::Chart::default();
+/// chart.metadata.dependencies.push(chart::Dependency { name: "db".into(), ..Default::default() });
+/// assert!(matches!(check_dependencies(&chart), Err(NotInstallable::MissingDependencies(_))));
+/// ```
+///
 /// # Errors
 /// [`NotInstallable::MissingDependencies`].
 pub fn check_dependencies(chart: &Chart) -> Result<(), NotInstallable> {

@@ -27,6 +27,8 @@
 //! logging::warn!("cannot write {secret}");
 //! ```
 
+#![warn(missing_docs)]
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;

@@ -85,6 +85,14 @@ pub const UNINSTALL_ORDER: &[&str] = &[
 ];
 
 /// Sorts by kind; what has the same kind stays in its order.
+///
+/// ```
+/// use chart::manifest::{INSTALL_ORDER, sort_by_kind};
+///
+/// let mut kinds = ["Deployment", "Unheard", "Namespace"];
+/// sort_by_kind(&mut kinds, &INSTALL_ORDER, |kind| *kind);
+/// assert_eq!(kinds, ["Namespace", "Deployment", "Unheard"]);
+/// ```
 pub fn sort_by_kind<T>(items: &mut [T], order: &[&str], kind: impl Fn(&T) -> &str) {
     let rank = |kind: &str| {
         order

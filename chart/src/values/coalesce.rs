@@ -66,6 +66,15 @@ pub(crate) fn coalesce_within(
 
 /// Like [`coalesce_values`], keeping nulls.
 ///
+/// ```
+/// use chart::{Chart, Warnings, values::merge_values};
+/// use serde_json::json;
+///
+/// let user = json!({"probe": null});
+/// assert_eq!(merge_values(&Chart::default(), &user, &mut Warnings::default())?, user);
+/// # Ok::<(), chart::values::CoalesceError>(())
+/// ```
+///
 /// # Errors
 /// The value at a subchart's key is no table.
 pub fn merge_values(

@@ -20,6 +20,16 @@ pub enum PathError {
 
 /// The table at a dotted path.
 ///
+/// ```
+/// use chart::values::{PathError, table};
+/// use serde_json::json;
+///
+/// let values = json!({"db": {"auth": {"user": "web"}}});
+/// assert_eq!(table(&values, "db.auth")?["user"], "web");
+/// assert!(matches!(table(&values, "db.auth.user"), Err(PathError::NoTable(_))));
+/// # Ok::<(), PathError>(())
+/// ```
+///
 /// # Errors
 /// An element of the path is missing or no table.
 pub fn table<'v>(values: &'v Value, path: &str) -> Result<&'v Map<String, Value>, PathError> {

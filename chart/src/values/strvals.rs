@@ -104,6 +104,13 @@ pub fn parse_into(expression: &str, values: &mut Map<String, Value>) -> Result<(
 
 /// Sets text values (`--set-string`).
 ///
+/// ```
+/// let mut values = serde_json::Map::new();
+/// chart::values::strvals::parse_into_string("tag=1.10", &mut values)?;
+/// assert_eq!(values["tag"], "1.10");
+/// # Ok::<(), chart::values::strvals::StrvalsError>(())
+/// ```
+///
 /// # Errors
 /// As [`parse_into`].
 pub fn parse_into_string(
@@ -115,6 +122,13 @@ pub fn parse_into_string(
 
 /// Sets JSON values (`--set-json`); an empty one is null.
 ///
+/// ```
+/// let mut values = serde_json::Map::new();
+/// chart::values::strvals::parse_json(r#"hosts=["a", "b"]"#, &mut values)?;
+/// assert_eq!(values["hosts"], serde_json::json!(["a", "b"]));
+/// # Ok::<(), chart::values::strvals::StrvalsError>(())
+/// ```
+///
 /// # Errors
 /// As [`parse_into`], and when a value is no JSON.
 pub fn parse_json(expression: &str, values: &mut Map<String, Value>) -> Result<(), StrvalsError> {
@@ -122,6 +136,14 @@ pub fn parse_json(expression: &str, values: &mut Map<String, Value>) -> Result<(
 }
 
 /// Sets the contents of files (`--set-file`).
+///
+/// ```
+/// let mut values = serde_json::Map::new();
+/// let mut reader = |path: &str| Ok(format!("what is in {path}"));
+/// chart::values::strvals::parse_into_file("config=app.ini", &mut values, &mut reader)?;
+/// assert_eq!(values["config"], "what is in app.ini");
+/// # Ok::<(), chart::values::strvals::StrvalsError>(())
+/// ```
 ///
 /// # Errors
 /// As [`parse_into`], and when `reader` fails.
@@ -134,6 +156,13 @@ pub fn parse_into_file<'r>(
 }
 
 /// Sets one value to the rest of the expression, whatever it holds (`--set-literal`).
+///
+/// ```
+/// let mut values = serde_json::Map::new();
+/// chart::values::strvals::parse_literal_into("motto=a,b=c\\d", &mut values)?;
+/// assert_eq!(values["motto"], "a,b=c\\d");
+/// # Ok::<(), chart::values::strvals::StrvalsError>(())
+/// ```
 ///
 /// # Errors
 /// As [`parse_into`].

@@ -63,7 +63,13 @@ pub(in crate::source) fn versions(tags: &[String]) -> Vec<String> {
     versions.iter().map(ToString::to_string).collect()
 }
 
-/// Picks from `versions` (Helm's `GetTagMatchingVersionOrConstraint`).
+/// Picks from tags, newest first, as a registry's are sorted (Helm's `GetTagMatchingVersionOrConstraint`).
+///
+/// ```
+/// let tags = ["2.0.0", "1.4.2", "1.0.0"].map(str::to_owned);
+/// assert_eq!(chart::source::pick_tag(&tags, "^1")?, "1.4.2");
+/// # Ok::<(), chart::source::LookupError>(())
+/// ```
 ///
 /// # Errors
 /// When the constraint cannot be parsed, or nothing satisfies it.
