@@ -230,7 +230,7 @@ impl ChartFlags {
     }
 }
 
-/// Refuses addresses that are none of a chart.
+/// Refuses addresses that cannot be a chart's.
 fn check_address(reference: &str) -> Result<(), String> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
     let is_scheme =

@@ -40,7 +40,7 @@ go_structs! {
     }
 }
 
-/// Where a file of configurations has texts; what is embedded, such as a kind, is none on the way to JSON.
+/// The paths of texts in a file of configurations; an embedded struct, such as a kind, adds no level to a path.
 fn is_text(path: &[&str]) -> bool {
     let is = |path: &str, name: &str| path.eq_ignore_ascii_case(name);
     match path {

@@ -106,7 +106,7 @@ impl Discovery {
             .cloned()
     }
 
-    /// Whether the API server of a `group/version` has said what it serves just now, so that a kind which is missing from it is none of its.
+    /// Whether discovery of a `group/version` succeeded just now: a kind that it lacks is not served then.
     pub fn has_answered(&self, api_version: &str) -> bool {
         self.api_versions.contains(api_version) && !self.silent.contains(api_version)
     }

@@ -205,8 +205,8 @@ pub fn build_stored(
     build_served(documents(manifest)?, namespace, discovery)
 }
 
-/// [`build_stored`] without what nobody needs who only takes the objects away: of each there are its kind, its name and the annotations of
-/// helm alone, so that one document of a manifest that somebody else wrote may be as large as any, and many may be many.
+/// Like [`build_stored`], for a removal: of each object only its kind, its name and Helm's annotations are kept, so that a forged manifest,
+/// however large, takes little memory.
 ///
 /// # Errors
 /// The manifest is no YAML, one document of it is larger than any that is deployed, or what is left of all is more than 32 MiB.
@@ -511,7 +511,7 @@ mod tests {
         assert!(objects.iter().all(|one| one.body.get("x").is_none()));
     }
 
-    /// Whatever somebody forges in a place that is looked at, a removal keeps little of it.
+    /// A forged value in a field that a removal reads takes little memory.
     #[test]
     fn a_removal_keeps_only_the_fields_it_needs() {
         let list = "[{a: 1}]";

@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(entry.digest(200), Some("good"));
     }
 
-    /// Nothing was written: the number is whoever's writes it first.
+    /// Nothing was written: the number belongs to the client that writes it first.
     #[test]
     fn a_revision_number_another_client_wrote_first_is_released() {
         let owned = entry("a").noting(1, "one".into());
@@ -514,7 +514,7 @@ mod tests {
             [unknown.clone(), digest("two"), unknown.clone()]
         );
         assert_eq!(claimed.left_to("c"), None);
-        // What the former owner wrote between two attempts is none of theirs.
+        // A revision of the former owner between two attempts does not belong to the attempts.
         let between = claimed.clone().noting(3, "three".into());
         let between = between.noting_claim("b", "tenant", 4, "four".into());
         let left = between.left_to("b").unwrap();

@@ -17,7 +17,7 @@ pub const MAX_HISTORY: i64 = 62;
 enum Note {
     /// It was written for the bundle, or believed, with this digest.
     Ours(String),
-    /// It was, and its record is gone: what stands in its place is nobody's to believe.
+    /// It was, and its record is gone: a record in its place is not believed.
     Gone,
     /// It lay there when the bundle wrote a later one, and is somebody else's.
     Theirs,

@@ -83,7 +83,7 @@ pub(super) enum RecordOwner {
     Named,
     /// It names another bundle, of this agent or of another one.
     OtherBundle,
-    /// Somebody else's, or nobody's that can be told.
+    /// Another client's, or of an owner that cannot be told.
     Foreign,
     /// It cannot be read.
     Unreadable,

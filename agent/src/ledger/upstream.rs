@@ -63,7 +63,7 @@ impl UpstreamState {
     }
 
     /// Takes in when upstream itself says that it last took a report of this agent, in seconds since 1970, 0 for never. `sent` is what
-    /// [`Self::reported`] was before upstream was asked: a report that it took after its answer is none that it forgot.
+    /// [`Self::reported`] was before upstream was asked: a report that it took after its answer was not forgotten.
     pub fn remembers(&mut self, taken: i64, sent: Option<i64>) {
         if Some(taken) < sent {
             self.broken = Some(ContinuityBreak::Restored);

@@ -452,7 +452,7 @@ mod tests {
         assert!(dropped >= MAX_WAITING, "{dropped}");
     }
 
-    /// What there was no room for has been told to nobody.
+    /// An Event that was dropped was never emitted, so its next occurrence is.
     #[tokio::test(start_paused = true)]
     async fn a_dropped_event_is_emitted_at_its_next_occurrence() {
         let mut buffer = EventBuffer::default();

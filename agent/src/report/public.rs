@@ -1,7 +1,7 @@
 //! Texts that may leave the process: of conditions, Events and errors that end there.
 //!
 //! What is no [`PublicText`] is not told. Words of the program are one, names and numbers that stand among them
-//! ([`public!`](crate::public)), and what [`SensitiveData`](super::redact::SensitiveData) has gone through. A `String` or an error is none.
+//! ([`public!`](crate::public)), and what [`SensitiveData`](super::redact::SensitiveData) has gone through. A `String` or an error is not.
 
 use std::borrow::Cow;
 use std::error::Error;

@@ -140,7 +140,7 @@ fn ways_of_reading_agree(text: &[u8]) {
     }
 }
 
-/// Also a key whose values nobody wants is given once, where that counts.
+/// A repeated key is an error also where its value is skipped.
 #[test]
 fn a_repeated_key_is_refused_even_where_its_value_is_skipped() {
     for text in [

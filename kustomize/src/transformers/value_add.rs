@@ -40,7 +40,7 @@ pub(super) fn value_add(config: ValueAddConfig, loader: &Loader<'_>) -> Result<T
     Ok(Transformer::ValueAdd(value, targets))
 }
 
-/// Where a file of targets has texts; what is embedded, such as a selector's name, is none on the way to JSON.
+/// The paths of texts in a file of targets; an embedded struct, such as a selector's name, adds no level to a path.
 fn is_text(path: &[&str]) -> bool {
     let is = |path: &str, name: &str| path.eq_ignore_ascii_case(name);
     match path {

@@ -547,7 +547,7 @@ async fn make_room(
     Ok(last)
 }
 
-/// That nobody has gone on from an attempt: what it created he has by now.
+/// Whether no other client has deployed over an attempt: the objects that it created belong to that client then.
 ///
 /// # Errors
 /// Somebody has, or that cannot be told.

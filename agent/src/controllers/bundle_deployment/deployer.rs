@@ -465,7 +465,7 @@ impl Deployer {
                     }
                     halt(cause, &secrets)
                 };
-                // Who has much to say, and much that is secret, holds nobody up.
+                // A long message with many secrets takes long to redact: other bundles do not wait for it.
                 let told = impersonated.cluster().host().work(telling).await;
                 let mut halt = told.map_err(|aborted| {
                     let aborted = DeployError::RenderAborted(aborted);
@@ -636,7 +636,7 @@ impl Deployer {
             return Ok(chart_poll::Found::Same);
         }
         let upstream = UpstreamObjects(&self.upstream);
-        // What nobody vouches for is nothing to upgrade to.
+        // A chart without a valid signature is no upgrade.
         let policy = self.signatures.current().await.map_err(InputError::new)?;
         let fetching = self.fetching(bundle, Some(now), &policy).await?;
         let loaded = Box::pin(bundle::load(bundle, &upstream, &fetching)).await?;

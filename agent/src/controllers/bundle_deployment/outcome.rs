@@ -239,7 +239,7 @@ impl Report {
         self.deploys_anew(&record, "cannot be read");
     }
 
-    /// The revision was superseded by somebody else, or is none of this bundle's objects.
+    /// Another client superseded the revision, or it belongs to another bundle.
     pub fn revision_of_another(&mut self, release: &ReleaseId) {
         self.deploys_anew(
             &revision(release),

@@ -58,7 +58,7 @@ impl Claims {
         }
     }
 
-    /// Takes a bundle's claim away; `next` is the first one where it was that. Nobody needs the copy where there is none.
+    /// Takes a bundle's claim away; `next` becomes the first claim where it was the first. `None` where no claim is left.
     pub(super) fn without(mut self, bundle: &str, next: Option<&str>) -> Option<Self> {
         self.others.remove(bundle);
         if self.first == bundle {

@@ -138,7 +138,7 @@ impl Reconciler {
             .as_ref()
             .is_some_and(|owner| owner.is_proven_for(bundle.name()))
         {
-            // What their statuses name was looked at, and is none of theirs, or can be none.
+            // The releases that their statuses name were checked: they are not theirs, or cannot be.
             others.retain(|other| {
                 let revision = claims::revision(&other.bundle, key);
                 let may_be_its =
