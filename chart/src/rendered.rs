@@ -130,10 +130,10 @@ pub enum RenderedError {
     )]
     Schema(#[source] schema::SchemaErrors),
     /// The cluster's version does not fit the chart.
-    #[error("chart requires kubeVersion: {wanted} which is incompatible with Kubernetes {found}")]
+    #[error("chart requires kubeVersion: {expected} which is incompatible with Kubernetes {found}")]
     KubeVersion {
         /// The chart's constraint.
-        wanted: String,
+        expected: String,
         /// The cluster's version.
         found: String,
     },
@@ -389,13 +389,13 @@ pub fn render_and_warn(
 }
 
 fn check_kube_version(chart: &Chart, capabilities: &Capabilities) -> Result<(), RenderedError> {
-    let wanted = &chart.metadata.kube_version;
+    let expected = &chart.metadata.kube_version;
     let found = &capabilities.kube_version;
-    if wanted.is_empty() || dependency::is_compatible_range(wanted, found.for_constraints()) {
+    if expected.is_empty() || dependency::is_compatible_range(expected, found.for_constraints()) {
         return Ok(());
     }
     Err(RenderedError::KubeVersion {
-        wanted: wanted.clone(),
+        expected: expected.clone(),
         found: found.version.clone(),
     })
 }

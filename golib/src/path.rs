@@ -169,11 +169,11 @@ fn match_chunk<'n>(chunk: &[u8], name: &'n [u8]) -> Result<Option<&'n [u8]>, Bad
         failed = failed || name.is_empty();
         match byte {
             b'[' => {
-                let mut wanted = '\0';
+                let mut c = '\0';
                 if !failed {
-                    (wanted, name) = first_rune(name);
+                    (c, name) = first_rune(name);
                 }
-                let (within, rest) = match_class(&chunk[1..], wanted)?;
+                let (within, rest) = match_class(&chunk[1..], c)?;
                 chunk = rest;
                 failed = failed || !within;
             }
@@ -201,7 +201,7 @@ fn match_chunk<'n>(chunk: &[u8], name: &'n [u8]) -> Result<Option<&'n [u8]>, Bad
 }
 
 /// Whether a class (after its bracket) has the character, and the pattern after it.
-fn match_class(class: &[u8], wanted: char) -> Result<(bool, &[u8]), BadPattern> {
+fn match_class(class: &[u8], c: char) -> Result<(bool, &[u8]), BadPattern> {
     let (negated, mut rest) = match class.strip_prefix(b"^") {
         Some(rest) => (true, rest),
         None => (false, class),
@@ -218,7 +218,7 @@ fn match_class(class: &[u8], wanted: char) -> Result<(bool, &[u8]), BadPattern> 
             Some(after) => class_char(after)?,
             None => (low, after),
         };
-        within |= (low..=high).contains(&wanted);
+        within |= (low..=high).contains(&c);
         rest = after;
     }
 }

@@ -121,8 +121,8 @@ fn difference(want: &Answer, got: &Answer) -> String {
             "fails with"
         }
     };
-    let (Ok(wanted) | Err(wanted), Ok(found) | Err(found)) = (want, got);
-    let (mut wanted_lines, mut found_lines) = (wanted.lines(), found.lines());
+    let (Ok(expected) | Err(expected), Ok(found) | Err(found)) = (want, got);
+    let (mut wanted_lines, mut found_lines) = (expected.lines(), found.lines());
     loop {
         let pair = (wanted_lines.next(), found_lines.next());
         if pair.0 == pair.1 && pair.0.is_some() {

@@ -463,7 +463,7 @@ fn expect_definitions(definitions: &Value) -> Result<()> {
 
 fn expect_schema(schema: &Value) -> Result<()> {
     const SCHEMA: &str = "json: cannot unmarshal Go value of type spec.Schema";
-    let map = |value: &Value, wanted: &str| {
+    let map = |value: &Value, expected: &str| {
         let kind = match value {
             Value::Null | Value::Object(_) => return Ok(()),
             Value::Bool(_) => "boolean",
@@ -471,7 +471,7 @@ fn expect_schema(schema: &Value) -> Result<()> {
             Value::String(_) => "string",
             Value::Array(_) => "array",
         };
-        let text = format!("json: cannot unmarshal JSON {kind} into Go value of type {wanted}");
+        let text = format!("json: cannot unmarshal JSON {kind} into Go value of type {expected}");
         Err(Error::new(text).context(SCHEMA))
     };
     map(

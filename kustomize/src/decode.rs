@@ -142,7 +142,7 @@ impl Decoder {
         result
     }
 
-    fn text(&mut self, value: &Value, wanted: &str) -> String {
+    fn text(&mut self, value: &Value, expected: &str) -> String {
         match value {
             Value::String(text) => match self.make(text.len()) {
                 true => text.clone(),
@@ -155,7 +155,7 @@ impl Decoder {
             },
             Value::Bool(value) if self.converts => value.to_string(),
             other => {
-                self.wrong_type(other, wanted);
+                self.wrong_type(other, expected);
                 String::new()
             }
         }
@@ -188,9 +188,9 @@ impl Decoder {
         fits
     }
 
-    fn wrong_type(&mut self, value: &Value, wanted: &str) {
+    fn wrong_type(&mut self, value: &Value, expected: &str) {
         if !value.is_null() {
-            let mismatch = Mismatch::new(value, wanted.to_owned());
+            let mismatch = Mismatch::new(value, expected.to_owned());
             self.fail(mismatch.of(self.root, self.path.join(".")).to_string());
         }
     }

@@ -69,8 +69,8 @@ impl JsonPatch {
     }
 }
 
-fn wrong_type(value: &Value, wanted: &'static str) -> Error {
-    golib::json::Error::wrong_type(value, wanted).into()
+fn wrong_type(value: &Value, expected: &'static str) -> Error {
+    golib::json::Error::wrong_type(value, expected).into()
 }
 
 /// A text of an operation: `None` when it is missing, an error when it is no text.
@@ -201,10 +201,10 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
         }
         "test" => {
             let path = path("test operation failed to decode path")?;
-            let wanted = value();
+            let expected = value();
             let failed = || Error::new(format!("testing value {path} failed: test failed"));
             if path.is_empty() {
-                return match is_equal(document, &wanted) {
+                return match is_equal(document, &expected) {
                     true => Ok(()),
                     false => Err(failed()),
                 };
@@ -213,7 +213,7 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
                 find(document, &path).ok_or_else(|| missing("is missing path", &path))?;
             let found = get(container, &key)
                 .map_err(|error| error.context(format!("error in test for path: '{path}'")))?;
-            match is_equal(found.unwrap_or(&Value::Null), &wanted) {
+            match is_equal(found.unwrap_or(&Value::Null), &expected) {
                 true => Ok(()),
                 false => Err(failed()),
             }

@@ -372,10 +372,10 @@ impl Merger<'_> {
         let mut added: Vec<usize> = Vec::new();
         let mut valid_keys = keys.clone();
         for at in 0..values.len() {
-            let wanted;
-            (valid_keys, wanted) = valid(&values, &values[at], &keys);
+            let expected;
+            (valid_keys, expected) = valid(&values, &values[at], &keys);
             let (match_keys, match_values) =
-                valid(std::slice::from_ref(&wanted), &wanted, &valid_keys);
+                valid(std::slice::from_ref(&expected), &expected, &valid_keys);
             let find = |arena: &Arena, list: &[usize]| {
                 list.iter()
                     .copied()
@@ -409,11 +409,11 @@ impl Merger<'_> {
             let result = result.filter(|&index| !is_empty_map(&arena.nodes[index]));
             let Some(index) = result else {
                 for _ in &valid_keys {
-                    arena.set_element(&mut own, None, &valid_keys, &wanted)?;
+                    arena.set_element(&mut own, None, &valid_keys, &expected)?;
                 }
                 continue;
             };
-            for (key, value) in valid_keys.iter().zip(&wanted) {
+            for (key, value) in valid_keys.iter().zip(&expected) {
                 // A scalar has no fields, and its key is empty.
                 if arena.nodes[index].kind == Kind::Mapping
                     && field(&arena.nodes[index], key).is_none()
@@ -427,7 +427,7 @@ impl Merger<'_> {
                     fns::expect_kind(&arena.nodes[index], Kind::Mapping)?;
                 }
             }
-            arena.set_element(&mut added, Some(index), &valid_keys, &wanted)?;
+            arena.set_element(&mut added, Some(index), &valid_keys, &expected)?;
         }
         let merged = if values.is_empty() {
             own

@@ -81,7 +81,7 @@ impl Gvk {
 
     /// What is not given in the selector fits all.
     pub(crate) fn is_selected(&self, selector: &Self) -> bool {
-        let fits = |own: &str, wanted: &str| wanted.is_empty() || own == wanted;
+        let fits = |own: &str, expected: &str| expected.is_empty() || own == expected;
         fits(&self.group, &selector.group)
             && fits(&self.version, &selector.version)
             && fits(&self.kind, &selector.kind)

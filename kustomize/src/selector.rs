@@ -446,13 +446,13 @@ impl Selector {
                 Operator::GreaterThan | Operator::LessThan => {
                     let number = |text: &str| golib::strconv::parse_int(text, 10, 64).ok();
                     let own = value.and_then(|value| number(value));
-                    let wanted = requirement.values.first().and_then(|value| number(value));
-                    match (own, wanted) {
-                        (Some(own), Some(wanted)) => {
+                    let expected = requirement.values.first().and_then(|value| number(value));
+                    match (own, expected) {
+                        (Some(own), Some(expected)) => {
                             if requirement.operator == Operator::GreaterThan {
-                                own > wanted
+                                own > expected
                             } else {
-                                own < wanted
+                                own < expected
                             }
                         }
                         _ => false,

@@ -657,16 +657,16 @@ fn merge_vars(all: &mut Accumulator, vars: &[Var]) -> Result<()> {
         let mut var = var.clone();
         var.object.gvk = var.object.full_gvk();
         let gvk: Gvk = var.object.gvk.clone();
-        let wanted = ResId {
+        let expected = ResId {
             gvk,
             name: var.object.name.clone(),
             namespace: var.object.namespace.clone(),
         };
         let found = all.map.matching_any_id(|id| {
-            if wanted.namespace.is_empty() {
-                wanted.gvkn_equals(id)
+            if expected.namespace.is_empty() {
+                expected.gvkn_equals(id)
             } else {
-                wanted.equals(id)
+                expected.equals(id)
             }
         })?;
         match found.as_slice() {

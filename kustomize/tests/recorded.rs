@@ -62,11 +62,11 @@ struct Case {
     directory: String,
     is_sorted: bool,
     files: BTreeMap<String, Vec<u8>>,
-    wanted: Result<String, String>,
+    expected: Result<String, String>,
 }
 
 fn parse(text: &str) -> Case {
-    let (input, wanted) = match text.split_once("\n== output ==\n") {
+    let (input, expected) = match text.split_once("\n== output ==\n") {
         Some((input, output)) => (input, Ok(output.to_owned())),
         None => {
             let (input, error) = text.split_once("\n== error ==\n").expect("a recorded case");
@@ -80,7 +80,7 @@ fn parse(text: &str) -> Case {
         directory: ".".to_owned(),
         is_sorted: true,
         files: BTreeMap::new(),
-        wanted,
+        expected,
     };
     let mut name: Option<String> = None;
     let mut body = String::new();
@@ -181,7 +181,7 @@ fn recorded_cases_are_built_alike() {
         let case = parse(&text);
         if let Some((name, ours)) = DIFFERENT.iter().find(|(name, _)| path.ends_with(name)) {
             let found = build(&case);
-            assert_ne!(found, case.wanted, "{name} is built alike");
+            assert_ne!(found, case.expected, "{name} is built alike");
             let is_it = match (&found, ours) {
                 (Ok(found), Ok(end)) => found.ends_with(end),
                 (Err(found), Err(text)) => found == text,
@@ -192,38 +192,38 @@ fn recorded_cases_are_built_alike() {
         }
         // Where Go panics an error is enough.
         if case
-            .wanted
+            .expected
             .as_ref()
             .is_err_and(|error| error.starts_with("PANIC"))
         {
             assert!(build(&case).is_err(), "{} is built", path.display());
             continue;
         }
-        let wanted = match &case.wanted {
+        let expected = match &case.expected {
             Ok(text) => Ok(text.clone()),
             Err(text) => Err(without_pointers(text)),
         };
         let found = build(&case);
         // Go shows what a validator changed.
         let changed = "validator shouldn't modify the resource map: nodes unequal";
-        if let (Err(wanted), Err(found)) = (&wanted, &found)
-            && wanted.starts_with(changed)
+        if let (Err(expected), Err(found)) = (&expected, &found)
+            && expected.starts_with(changed)
             && found == changed
         {
             continue;
         }
         // Go shows all of an object that cannot be written, we its name.
-        if let (Err(wanted), Err(found)) = (&wanted, &found)
-            && wanted.starts_with("map[string]interface {}")
+        if let (Err(expected), Err(found)) = (&expected, &found)
+            && expected.starts_with("map[string]interface {}")
             && let Some((_, problem)) = found.split_once(": ")
-            && wanted.ends_with(problem)
+            && expected.ends_with(problem)
         {
             continue;
         }
-        if found != wanted {
+        if found != expected {
             let name = path.strip_prefix(&root).unwrap().display();
             failures.push(format!(
-                "==== {name}\n-- wanted\n{wanted:#?}\n-- found\n{found:#?}\n"
+                "==== {name}\n-- wanted\n{expected:#?}\n-- found\n{found:#?}\n"
             ));
         }
     }

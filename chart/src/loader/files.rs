@@ -262,14 +262,14 @@ fn in_generation_3(error: DecodeError) -> DecodeError {
     let DecodeError::Type(mut mismatch) = error else {
         return error;
     };
-    mismatch.wanted = match &*mismatch.wanted {
+    mismatch.expected = match &*mismatch.expected {
         "v2.Metadata" => "v3.Metadata".into(),
         "v2.Maintainer" => "v3.Maintainer".into(),
         "[]*v2.Maintainer" => "[]*v3.Maintainer".into(),
         "v2.Dependency" => "v3.Dependency".into(),
         "[]*v2.Dependency" => "[]*v3.Dependency".into(),
         "v2.Lock" => "v3.Lock".into(),
-        _ => mismatch.wanted,
+        _ => mismatch.expected,
     };
     mismatch.into()
 }

@@ -23,9 +23,9 @@ static VERSION_SET: ListType = ListType {
 };
 
 fn has(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
-    let wanted = args.first().and_then(|arg| arg.value.as_str());
+    let expected = args.first().and_then(|arg| arg.value.as_str());
     let versions = value.as_list().map_or(&[][..], List::as_slice);
-    let found = versions.iter().any(|version| version.as_str() == wanted);
+    let found = versions.iter().any(|version| version.as_str() == expected);
     Ok(Operand::exact(found.into()))
 }
 

@@ -46,17 +46,17 @@ impl Rendered {
         }
         let documents = split_manifests(&text);
         let mut shown = String::new();
-        for wanted in &options.show_only {
+        for expected in &options.show_only {
             let mut found = false;
             for document in &documents {
                 let name = source_path(document);
-                if name.is_some_and(|name| path::matches(wanted, name).unwrap_or(false)) {
+                if name.is_some_and(|name| path::matches(expected, name).unwrap_or(false)) {
                     let _ = write!(shown, "---\n{document}\n");
                     found = true;
                 }
             }
             if !found {
-                return Err(NotFound(wanted.clone()));
+                return Err(NotFound(expected.clone()));
             }
         }
         Ok(shown)

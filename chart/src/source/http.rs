@@ -264,8 +264,8 @@ impl Http {
         };
         let (mut response, is_elsewhere) = self.follow(request, url).await?;
         let status = response.status();
-        let wanted = status.is_success();
-        let limit_bytes = if wanted {
+        let is_success = status.is_success();
+        let limit_bytes = if is_success {
             request.limit_bytes
         } else {
             MAX_ERROR_BYTES
@@ -275,7 +275,7 @@ impl Http {
             limit_bytes,
         };
         let promised = response.content_length().unwrap_or(0);
-        if wanted && promised > limit_bytes {
+        if is_success && promised > limit_bytes {
             return Err(too_large());
         }
         let mut filter: Option<IndexFilter> = None;
@@ -296,17 +296,17 @@ impl Http {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break,
                 // What a failure adds to its status may be missing: servers hang up on whom they refuse.
-                Err(_) if !wanted => break,
+                Err(_) if !is_success => break,
                 Err(error) => return Err(failed(error)),
             };
             received += chunk.len() as u64;
             if received > limit_bytes {
-                if wanted {
+                if is_success {
                     return Err(too_large());
                 }
                 break;
             }
-            if let Some(charts) = request.only.as_ref().filter(|_| wanted)
+            if let Some(charts) = request.only.as_ref().filter(|_| is_success)
                 && received > LARGE_INDEX_BYTES
             {
                 match &mut filter {
@@ -338,14 +338,14 @@ impl Http {
             if length > held {
                 // What is promised and does not come takes no turns from others.
                 let doubled = length.saturating_mul(2);
-                let wanted = match promised >= length {
+                let needed = match promised >= length {
                     true => doubled.min(promised),
                     false => doubled.min(limit_bytes),
                 };
                 match &mut reservation {
-                    Some(reservation) => deadline.paused_while(reservation.resize(wanted)).await,
+                    Some(reservation) => deadline.paused_while(reservation.resize(needed)).await,
                     None => {
-                        let turn = self.settings.memory.reserve(wanted);
+                        let turn = self.settings.memory.reserve(needed);
                         reservation = Some(deadline.paused_while(turn).await);
                     }
                 }

@@ -19,7 +19,7 @@ pub(super) struct UnknownForm;
 
 /// Keeps the entries of some charts.
 pub(super) struct IndexFilter {
-    wanted: BTreeSet<String>,
+    requested: BTreeSet<String>,
     form: Form,
     /// What is kept.
     kept: Vec<u8>,
@@ -34,9 +34,9 @@ enum Form {
 
 impl IndexFilter {
     /// Keeps these charts, and what is not of any chart.
-    pub(super) fn new(wanted: BTreeSet<String>) -> Self {
+    pub(super) fn new(requested: BTreeSet<String>) -> Self {
         Self {
-            wanted,
+            requested,
             form: Form::Unknown,
             kept: Vec::new(),
         }
@@ -54,8 +54,8 @@ impl IndexFilter {
             };
         }
         match &mut self.form {
-            Form::Yaml(yaml) => yaml.push(chunk, &self.wanted, &mut self.kept)?,
-            Form::Json(json) => json.push(chunk, &self.wanted, &mut self.kept)?,
+            Form::Yaml(yaml) => yaml.push(chunk, &self.requested, &mut self.kept)?,
+            Form::Json(json) => json.push(chunk, &self.requested, &mut self.kept)?,
             Form::Unknown => {}
         }
         match self.kept.len() > MAX_KEPT_BYTES {
@@ -67,7 +67,7 @@ impl IndexFilter {
     /// What was kept: an index of these charts alone.
     pub(super) fn finish(mut self) -> Result<Vec<u8>, UnknownForm> {
         match &mut self.form {
-            Form::Yaml(yaml) => yaml.finish(&self.wanted, &mut self.kept)?,
+            Form::Yaml(yaml) => yaml.finish(&self.requested, &mut self.kept)?,
             Form::Json(json) => json.finish()?,
             Form::Unknown => {}
         }
@@ -94,14 +94,14 @@ enum Place {
     /// Below `entries`, before the first chart.
     Entries,
     /// In a chart; charts are indented by so many spaces.
-    Chart { indent: usize, is_wanted: bool },
+    Chart { indent: usize, is_requested: bool },
 }
 
 impl Yaml {
     fn push(
         &mut self,
         chunk: &[u8],
-        wanted: &BTreeSet<String>,
+        requested: &BTreeSet<String>,
         kept: &mut Vec<u8>,
     ) -> Result<(), UnknownForm> {
         let mut rest = chunk;
@@ -109,11 +109,11 @@ impl Yaml {
             let (line, after) = rest.split_at(end + 1);
             rest = after;
             if self.line.is_empty() {
-                self.line(line, wanted, kept)?;
+                self.line(line, requested, kept)?;
             } else {
                 let mut whole = std::mem::take(&mut self.line);
                 whole.extend_from_slice(line);
-                self.line(&whole, wanted, kept)?;
+                self.line(&whole, requested, kept)?;
             }
         }
         self.line.extend_from_slice(rest);
@@ -123,29 +123,34 @@ impl Yaml {
         }
     }
 
-    fn finish(&mut self, wanted: &BTreeSet<String>, kept: &mut Vec<u8>) -> Result<(), UnknownForm> {
+    fn finish(
+        &mut self,
+        requested: &BTreeSet<String>,
+        kept: &mut Vec<u8>,
+    ) -> Result<(), UnknownForm> {
         let last = std::mem::take(&mut self.line);
         match last.is_empty() {
             true => Ok(()),
-            false => self.line(&last, wanted, kept),
+            false => self.line(&last, requested, kept),
         }
     }
 
     fn line(
         &mut self,
         line: &[u8],
-        wanted: &BTreeSet<String>,
+        requested: &BTreeSet<String>,
         kept: &mut Vec<u8>,
     ) -> Result<(), UnknownForm> {
         let indent = line.iter().take_while(|byte| **byte == b' ').count();
         let text = line.get(indent..).unwrap_or_default().trim_ascii_end();
         let is_blank = text.is_empty() || text.starts_with(b"#");
         if !is_blank {
-            self.place = self.place_of(indent, text, wanted)?;
+            self.place = self.place_of(indent, text, requested)?;
         }
         match self.place {
             Place::Chart {
-                is_wanted: false, ..
+                is_requested: false,
+                ..
             } => return Ok(()),
             Place::Chart { .. } | Place::Entries => {}
             Place::Other => {
@@ -163,7 +168,7 @@ impl Yaml {
         &mut self,
         indent: usize,
         text: &[u8],
-        wanted: &BTreeSet<String>,
+        requested: &BTreeSet<String>,
     ) -> Result<Place, UnknownForm> {
         let has_begun = std::mem::replace(&mut self.has_begun, true);
         if indent == 0 {
@@ -199,7 +204,7 @@ impl Yaml {
                 }
                 Ok(Place::Chart {
                     indent: charts,
-                    is_wanted: wanted.contains(name),
+                    is_requested: requested.contains(name),
                 })
             }
         }
@@ -255,11 +260,11 @@ impl Json {
     fn push(
         &mut self,
         chunk: &[u8],
-        wanted: &BTreeSet<String>,
+        requested: &BTreeSet<String>,
         kept: &mut Vec<u8>,
     ) -> Result<(), UnknownForm> {
         for byte in chunk {
-            self.byte(*byte, wanted, kept)?;
+            self.byte(*byte, requested, kept)?;
         }
         Ok(())
     }
@@ -271,7 +276,7 @@ impl Json {
     fn byte(
         &mut self,
         byte: u8,
-        wanted: &BTreeSet<String>,
+        requested: &BTreeSet<String>,
         kept: &mut Vec<u8>,
     ) -> Result<(), UnknownForm> {
         if self.in_text {
@@ -325,7 +330,7 @@ impl Json {
             b':' if self.expects_name && self.depth <= 2 => {
                 self.expects_name = false;
                 self.has_name = false;
-                self.begin_field(wanted, kept)?;
+                self.begin_field(requested, kept)?;
             }
             b'{' | b'[' => {
                 self.depth += 1;
@@ -366,14 +371,14 @@ impl Json {
     /// Its name was read.
     fn begin_field(
         &mut self,
-        wanted: &BTreeSet<String>,
+        requested: &BTreeSet<String>,
         kept: &mut Vec<u8>,
     ) -> Result<(), UnknownForm> {
         let at = self.depth.checked_sub(1).ok_or(UnknownForm)?;
         self.names[at] = self.text.clone();
         let is_kept = match at {
             0 => true,
-            _ => std::str::from_utf8(&self.text).is_ok_and(|name| wanted.contains(name)),
+            _ => std::str::from_utf8(&self.text).is_ok_and(|name| requested.contains(name)),
         };
         self.keeps = is_kept && !(at == 0 && self.in_entries());
         if is_kept {
@@ -403,8 +408,8 @@ mod tests {
     use super::super::{Index, Strictness};
     use super::*;
 
-    fn filtered(text: &str, wanted: &[&str], piece: usize) -> Result<String, UnknownForm> {
-        let mut filter = IndexFilter::new(wanted.iter().map(ToString::to_string).collect());
+    fn filtered(text: &str, requested: &[&str], piece: usize) -> Result<String, UnknownForm> {
+        let mut filter = IndexFilter::new(requested.iter().map(ToString::to_string).collect());
         for chunk in text.as_bytes().chunks(piece) {
             filter.push(chunk)?;
         }
@@ -430,14 +435,14 @@ mod tests {
         })
     }
 
-    fn check(text: &str, wanted: &[&str]) {
+    fn check(text: &str, requested: &[&str]) {
         let load = |text: &str| Index::load(text.as_bytes(), Strictness::Fleet, "test").unwrap();
         let mut whole = load(text);
         whole
             .entries
-            .retain(|name, _| wanted.contains(&name.as_str()));
+            .retain(|name, _| requested.contains(&name.as_str()));
         for piece in [1, 7, 100_000] {
-            let kept = filtered(text, wanted, piece).unwrap();
+            let kept = filtered(text, requested, piece).unwrap();
             assert_eq!(load(&kept), whole, "{kept}");
         }
     }
@@ -447,11 +452,11 @@ mod tests {
     #[case(&["0", "empty"])]
     #[case(&["none"])]
     #[case(&["api", "web", "web2"])]
-    fn what_is_kept_is_what_the_whole_index_says(#[case] wanted: &[&str]) {
+    fn what_is_kept_is_what_the_whole_index_says(#[case] requested: &[&str]) {
         let index = index();
-        check(&golib::yaml::encode(&index).unwrap(), wanted);
-        check(&index.to_string(), wanted);
-        check(&serde_json::to_string_pretty(&index).unwrap(), wanted);
+        check(&golib::yaml::encode(&index).unwrap(), requested);
+        check(&index.to_string(), requested);
+        check(&serde_json::to_string_pretty(&index).unwrap(), requested);
     }
 
     #[test]

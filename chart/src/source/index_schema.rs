@@ -241,7 +241,7 @@ impl Walk {
     }
 
     fn mismatch(&self, value: &Value, kind: &Kind) -> String {
-        let wanted = match kind {
+        let expected = match kind {
             Kind::Text => "string",
             Kind::Bool => "bool",
             Kind::Time => "time.Time",
@@ -249,7 +249,7 @@ impl Walk {
             Kind::List(name, _) | Kind::Table(name, _) => name,
             Kind::Struct(shape) => shape.go_type,
         };
-        let mismatch = Mismatch::new(value, wanted);
+        let mismatch = Mismatch::new(value, expected);
         mismatch
             .of(self.inside.unwrap_or_default(), self.path.join("."))
             .to_string()

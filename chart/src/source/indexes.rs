@@ -28,7 +28,7 @@ const FORM_LASTS: Duration = Duration::from_secs(60 * 60);
 const TREE_FACTOR: u64 = 8;
 
 /// Of how many indexes what is wanted is noted.
-const MAX_WANTED: usize = 1_000;
+const MAX_REQUESTED: usize = 1_000;
 
 /// Of how many charts an index is kept that is too large to be kept for all.
 const MAX_CHARTS_OF_INDEX: usize = 200;
@@ -92,12 +92,12 @@ impl Shared {
 
     /// Notes what the next download of an index is to be about.
     fn want(&self, key: &IndexKey, chart: Option<&str>) {
-        let mut wanted = self.wanted.lock();
+        let mut requested = self.requested.lock();
         // Requests that were cancelled are forgotten; others see that the answer is not about their chart, and ask again.
-        if wanted.len() > MAX_WANTED {
-            wanted.clear();
+        if requested.len() > MAX_REQUESTED {
+            requested.clear();
         }
-        let about = wanted.entry(key.clone()).or_default();
+        let about = requested.entry(key.clone()).or_default();
         match chart {
             Some(chart) => drop(about.charts.insert(chart.to_owned())),
             None => about.whole = true,
@@ -113,11 +113,11 @@ impl Shared {
         cached: Option<Cached<Arc<Index>>>,
     ) -> Result<Cached<Arc<Index>>, FetchError> {
         let asked = Instant::now();
-        let mut wanted = self.wanted.lock().remove(&key).unwrap_or_default();
+        let mut requested = self.requested.lock().remove(&key).unwrap_or_default();
         // What is known is confirmed only to those who want nothing else.
-        let mut charts = wanted.charts.iter();
+        let mut charts = requested.charts.iter();
         let is_enough = |cached: &Cached<Arc<Index>>| {
-            !(wanted.whole && cached.value.only.is_some())
+            !(requested.whole && cached.value.only.is_some())
                 && charts.all(|chart| cached.value.is_about(Some(chart)))
         };
         let known = cached.filter(is_enough);
@@ -135,14 +135,14 @@ impl Shared {
             .as_ref()
             .and_then(|cached| cached.value.only.as_ref())
         {
-            let room = MAX_CHARTS_OF_INDEX.saturating_sub(wanted.charts.len());
-            wanted.charts.extend(only.iter().take(room).cloned());
+            let room = MAX_CHARTS_OF_INDEX.saturating_sub(requested.charts.len());
+            requested.charts.extend(only.iter().take(room).cloned());
         }
-        let is_filtered = !wanted.whole
+        let is_filtered = !requested.whole
             && self.settings.strictness == Strictness::Fleet
             && !self.is_read_as_a_whole(&key);
         let filtered = Request {
-            only: is_filtered.then(|| wanted.charts.clone()),
+            only: is_filtered.then(|| requested.charts.clone()),
             ..request()
         };
         let mut answer = self.http.send(filtered).await?;
@@ -172,7 +172,7 @@ impl Shared {
         }
         let mut index = index.map_err(|source| FetchError::Index { url, source })?;
         if answer.is_filtered() {
-            index.only = Some(wanted.charts);
+            index.only = Some(requested.charts);
         }
         for warning in &index.warnings {
             logging::warn!(

@@ -95,7 +95,7 @@ impl ProxyRules {
         if self.never || host == "localhost" || ip.is_some_and(|ip| ip.is_loopback()) {
             return true;
         }
-        let fits = |wanted: Option<u16>| wanted.is_none() || wanted == port;
+        let fits = |requested: Option<u16>| requested.is_none() || requested == port;
         self.exceptions.iter().any(|exception| match exception {
             Exception::Address { ip: known, port } => ip == Some(*known) && fits(*port),
             Exception::Network {

@@ -8,7 +8,7 @@ use super::archive;
 use super::cached::{Cached, FetchedAt, Key};
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
-use super::oci::{self, Reference, Registry, Wanted};
+use super::oci::{self, Reference, Registry, Requested};
 use super::safe_url::SafeUrl;
 use super::shared::Shared;
 
@@ -50,9 +50,9 @@ impl Shared {
         key: Key,
     ) -> Result<Cached<FetchedChart>, FetchError> {
         let asked = Instant::now();
-        let named = match oci::wanted(reference, version)? {
-            Wanted::Name(named) => named,
-            Wanted::Constraint(constraint) => {
+        let named = match oci::requested(reference, version)? {
+            Requested::Name(named) => named,
+            Requested::Constraint(constraint) => {
                 oci::resolve(registry, reference, &constraint).await?
             }
         };
@@ -191,8 +191,8 @@ fn is_pulled(
     chart: &FetchedChart,
     manifests: &[String],
 ) -> bool {
-    let named = match oci::wanted(reference, version) {
-        Ok(Wanted::Name(named)) => Ok(named),
+    let named = match oci::requested(reference, version) {
+        Ok(Requested::Name(named)) => Ok(named),
         _ => reference.with_tag(&chart.version),
     };
     let manifest = chart.manifest.as_deref().unwrap_or_default();

@@ -31,7 +31,7 @@ pub(super) struct Shared {
     pub(super) archives: Cache<Key, Cached<FetchedChart>>,
     pub(super) vouchers: Cache<Key, Vouchers>,
     /// What the next downloads of indexes are to be about.
-    pub(super) wanted: Mutex<HashMap<IndexKey, WantedCharts>>,
+    pub(super) requested: Mutex<HashMap<IndexKey, RequestedCharts>>,
     pub(super) index_flights: SingleFlight<IndexKey, Result<CachedIndex, FetchError>>,
     pub(super) chart_flights: SingleFlight<(ChartRef, Fingerprint), Result<FetchedAt, FetchError>>,
     pub(super) archive_flights: SingleFlight<Key, Result<Cached<FetchedChart>, FetchError>>,
@@ -39,7 +39,7 @@ pub(super) struct Shared {
 
 /// What an index is asked for.
 #[derive(Default)]
-pub(super) struct WantedCharts {
+pub(super) struct RequestedCharts {
     pub(super) charts: BTreeSet<String>,
     /// All there are.
     pub(super) whole: bool,
@@ -63,7 +63,7 @@ impl Shared {
         Self {
             http,
             disk,
-            wanted: Mutex::default(),
+            requested: Mutex::default(),
             indexes: Cache::new(settings.cache_bytes),
             read_as_a_whole: Cache::new(READ_AS_A_WHOLE_BYTES),
             archives: Cache::new(settings.cache_bytes),

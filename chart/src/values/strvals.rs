@@ -46,12 +46,12 @@ pub enum StrvalsError {
     #[error("unexpected data at end of array index: [{}]", runes(.0))]
     AfterIndex(String),
     /// The name meets a value of another shape.
-    #[error("unable to parse key: interface conversion: interface {{}} is {found}, not {wanted}")]
+    #[error("unable to parse key: interface conversion: interface {{}} is {found}, not {expected}")]
     Shape {
         /// Go type of what is there.
         found: &'static str,
         /// Go type the name needs.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// `{` without `}`.
     #[error("list must terminate with '}}'")]
@@ -512,10 +512,10 @@ fn number_end(bytes: &[u8], start: usize) -> usize {
     end
 }
 
-fn wrong_shape(found: &Value, wanted: &Value) -> StrvalsError {
+fn wrong_shape(found: &Value, expected: &Value) -> StrvalsError {
     StrvalsError::Shape {
         found: go_type(found),
-        wanted: go_type(wanted),
+        expected: go_type(expected),
     }
 }
 

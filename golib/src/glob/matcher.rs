@@ -165,8 +165,8 @@ impl Matcher {
     /// The first place where it matches.
     fn find(&self, s: &[u8], fuel: &mut Fuel) -> Result<Found, Failure> {
         fuel.burn(s.len() / 4)?;
-        let first_rune = |wanted: &dyn Fn(char) -> bool| {
-            let (at, c, _) = runes(s).find(|&(_, c, _)| wanted(c))?;
+        let first_rune = |expected: &dyn Fn(char) -> bool| {
+            let (at, c, _) = runes(s).find(|&(_, c, _)| expected(c))?;
             Some((at, vec![c.len_utf8()]))
         };
         Ok(match self {

@@ -242,7 +242,7 @@ impl Parser<'_> {
         }
         self.range_error.get_or_insert_with(|| Error::Type {
             found: format!("number {}", String::from_utf8_lossy(text)),
-            wanted: "float64",
+            expected: "float64",
         });
         Ok(Value::Null)
     }

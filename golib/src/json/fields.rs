@@ -19,7 +19,7 @@ use crate::time::{ParseError, Time};
 /// assert_eq!(error.to_string(), "json: cannot unmarshal array into Go struct field Metadata.name of type string");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("json: cannot unmarshal {found} into Go {} of type {wanted}", self.place())]
+#[error("json: cannot unmarshal {found} into Go {} of type {expected}", self.place())]
 pub struct Mismatch {
     /// JSON type of what was found; of a number that does not fit its type also the number.
     pub found: Cow<'static, str>,
@@ -28,15 +28,15 @@ pub struct Mismatch {
     /// Names of the fields that lead from the document's root to the value, with points between them; empty for a whole document.
     pub path: String,
     /// Go type that was wanted.
-    pub wanted: Cow<'static, str>,
+    pub expected: Cow<'static, str>,
 }
 
 impl Mismatch {
     /// Of a whole document. A number where another number is wanted (`int…`) is named.
-    pub fn new(value: &Value, wanted: impl Into<Cow<'static, str>>) -> Self {
-        let wanted = wanted.into();
+    pub fn new(value: &Value, expected: impl Into<Cow<'static, str>>) -> Self {
+        let expected = expected.into();
         let found = match value {
-            Value::Number(_) if matches!(&*wanted, "int" | "int64") => {
+            Value::Number(_) if matches!(&*expected, "int" | "int64") => {
                 format!("number {}", super::encode(value)).into()
             }
             other => type_name(other).into(),
@@ -45,7 +45,7 @@ impl Mismatch {
             found,
             owner: "",
             path: String::new(),
-            wanted,
+            expected,
         }
     }
 
@@ -166,9 +166,9 @@ impl<'a> At<'a> {
         }
     }
 
-    /// That `value` stands here in place of a `wanted`.
-    pub fn mismatch(&self, value: &Value, wanted: &'static str) -> FieldError {
-        Mismatch::new(value, wanted)
+    /// That `value` stands here in place of a `expected`.
+    pub fn mismatch(&self, value: &Value, expected: &'static str) -> FieldError {
+        Mismatch::new(value, expected)
             .of(self.owner, self.path.as_str())
             .into()
     }
@@ -270,19 +270,19 @@ impl<'a> At<'a> {
         Ok(())
     }
 
-    /// A list's elements, of the Go type `wanted`; `None` for `null`.
+    /// A list's elements, of the Go type `expected`; `None` for `null`.
     ///
     /// # Errors
     /// [`FieldError::Type`].
     pub fn list<'v>(
         &self,
         value: &'v Value,
-        wanted: &'static str,
+        expected: &'static str,
     ) -> Result<Option<&'v [Value]>, FieldError> {
         match value {
             Value::Null => Ok(None),
             Value::Array(items) => Ok(Some(items)),
-            other => Err(self.mismatch(other, wanted)),
+            other => Err(self.mismatch(other, expected)),
         }
     }
 
@@ -294,11 +294,11 @@ impl<'a> At<'a> {
         &self,
         most: usize,
         value: &'v Value,
-        wanted: &'static str,
+        expected: &'static str,
     ) -> Result<Option<&'v [Value]>, FieldError> {
-        match self.list(value, wanted)? {
+        match self.list(value, expected)? {
             Some(items) if items.len() > most => {
-                let place = Mismatch::new(value, wanted).of(self.owner, self.path.as_str());
+                let place = Mismatch::new(value, expected).of(self.owner, self.path.as_str());
                 let place = place.place().into_owned().into();
                 Err(FieldError::TooMany { place, most })
             }
@@ -306,17 +306,17 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A list of texts, of the Go type `wanted`; `null` empties it.
+    /// A list of texts, of the Go type `expected`; `null` empties it.
     ///
     /// # Errors
     /// [`FieldError::Type`].
     pub fn strings(
         &self,
         value: &Value,
-        wanted: &'static str,
+        expected: &'static str,
         out: &mut Vec<String>,
     ) -> Result<(), FieldError> {
-        let items = self.list(value, wanted)?.unwrap_or_default();
+        let items = self.list(value, expected)?.unwrap_or_default();
         let mut texts = vec![String::new(); items.len()];
         for (item, text) in items.iter().zip(&mut texts) {
             self.string(item, text)?;
@@ -431,10 +431,10 @@ mod tests {
         assert_eq!(read(json!({"VERSION": 7})), Ok(7));
         let misfit = |value| read(value).unwrap_err().to_string();
         let of = "into Go struct field Release.version of type int";
-        let wanted = format!("json: cannot unmarshal number 1.5 {of}");
-        assert_eq!(misfit(json!({"version": 1.5})), wanted);
-        let wanted = format!("json: cannot unmarshal string {of}");
-        assert_eq!(misfit(json!({"version": "1"})), wanted);
+        let expected = format!("json: cannot unmarshal number 1.5 {of}");
+        assert_eq!(misfit(json!({"version": 1.5})), expected);
+        let expected = format!("json: cannot unmarshal string {of}");
+        assert_eq!(misfit(json!({"version": "1"})), expected);
         let failed = read(json!([])).unwrap_err();
         assert!(matches!(failed, FieldError::Type(mismatch) if mismatch.path.is_empty()));
     }

@@ -33,12 +33,12 @@ pub enum Error {
         offset: usize,
     },
     /// JSON of another kind than asked for, or a number no float can hold.
-    #[error("json: cannot unmarshal {found} into Go value of type {wanted}")]
+    #[error("json: cannot unmarshal {found} into Go value of type {expected}")]
     Type {
         /// What was found: `array`, `object`, `string`, `bool`, `number`, or `number` and its text.
         found: String,
         /// The Go type that was to be filled.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// A text that would fill the memory.
     #[error(transparent)]
@@ -46,11 +46,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// That `value` cannot fill a variable of the Go type `wanted`.
-    pub fn wrong_type(value: &Value, wanted: &'static str) -> Self {
+    /// That `value` cannot fill a variable of the Go type `expected`.
+    pub fn wrong_type(value: &Value, expected: &'static str) -> Self {
         Self::Type {
             found: type_name(value).into(),
-            wanted,
+            expected,
         }
     }
 }

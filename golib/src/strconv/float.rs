@@ -126,10 +126,10 @@ pub fn format_float(value: f64, format: u8, precision: i32, bits: u32) -> String
             plain(&mut out, &decimal, (decimal.len() - decimal.point).max(0));
         }
         b'f' => {
-            let wanted = usize::try_from(precision).unwrap_or(0);
-            let exact = wanted.min(MAX_DIGITS);
+            let digits = usize::try_from(precision).unwrap_or(0);
+            let exact = digits.min(MAX_DIGITS);
             let _ = write!(out, "{:.exact$}", value.abs()); // writing to a String cannot fail
-            out.extend(std::iter::repeat_n('0', wanted - exact));
+            out.extend(std::iter::repeat_n('0', digits - exact));
         }
         b'g' | b'G' => {
             let precision = if precision == 0 { 1 } else { precision };

@@ -361,7 +361,7 @@ impl Fields {
             time.seconds -= offset;
             let name = zone.abbreviation_at(time.seconds);
             let is_here = zone.offset_at(time.seconds) == offset
-                && self.zone_name.as_ref().is_none_or(|wanted| *wanted == name);
+                && self.zone_name.as_ref().is_none_or(|zone| *zone == name);
             let name = self.zone_name.unwrap_or_default().into();
             let zone = if is_here {
                 zone.clone()
@@ -394,8 +394,8 @@ impl Fields {
 /// left of the value.
 fn skip<'v>(value: &'v [u8], prefix: &[u8]) -> Result<&'v [u8], &'v [u8]> {
     let (mut value, mut prefix) = (value, prefix);
-    while let Some(&wanted) = prefix.first() {
-        if wanted == b' ' {
+    while let Some(&expected) = prefix.first() {
+        if expected == b' ' {
             if value.first().is_some_and(|&b| b != b' ') {
                 return Err(value);
             }
@@ -404,7 +404,7 @@ fn skip<'v>(value: &'v [u8], prefix: &[u8]) -> Result<&'v [u8], &'v [u8]> {
             continue;
         }
         match value.split_first() {
-            Some((&byte, after)) if byte == wanted => value = after,
+            Some((&byte, after)) if byte == expected => value = after,
             _ => return Err(value),
         }
         prefix = &prefix[1..];

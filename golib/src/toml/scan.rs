@@ -69,9 +69,9 @@ impl<'a> Scanner<'a> {
         Ok(c)
     }
 
-    pub(super) fn accept(&mut self, wanted: char) -> Result<bool, Problem> {
+    pub(super) fn accept(&mut self, expected: char) -> Result<bool, Problem> {
         let c = self.next()?;
-        if c == Some(wanted) {
+        if c == Some(expected) {
             return Ok(true);
         }
         self.back(c);
@@ -300,8 +300,8 @@ impl<'a> Scanner<'a> {
                 return Err(self.problem(format!("expected a digit but got {c}")));
             }
         };
-        for wanted in rest {
-            if !self.accept(wanted)? {
+        for expected in rest {
+            if !self.accept(expected)? {
                 return Err(self.problem(format!("invalid float: '{}'", self.since(start))));
             }
         }
@@ -441,8 +441,8 @@ impl<'a> Scanner<'a> {
                 let misplaced = layout
                     .bytes()
                     .zip(text.bytes())
-                    .take_while(|(wanted, _)| !matches!(wanted, b'.' | b'Z'))
-                    .any(|(wanted, found)| !wanted.is_ascii_digit() && wanted != found);
+                    .take_while(|(expected, _)| !matches!(expected, b'.' | b'Z'))
+                    .any(|(expected, found)| !expected.is_ascii_digit() && expected != found);
                 if misplaced {
                     break;
                 }

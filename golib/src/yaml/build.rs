@@ -29,7 +29,7 @@ pub(super) type Keep<'k> = &'k dyn Fn(&[&str]) -> bool;
 /// Gets values that are wanted apart, with the path of keys to each.
 #[derive(Clone, Copy)]
 pub(super) struct Apart<'k> {
-    pub(super) wanted: Keep<'k>,
+    pub(super) selected: Keep<'k>,
     pub(super) take: &'k dyn Fn(&[&str], Value),
 }
 
@@ -203,7 +203,7 @@ impl<'a, 'b> Builder<'a, 'b> {
         let Some(apart) = self.apart else {
             return Ok(false);
         };
-        let Some(path) = path(frames).filter(|path| (apart.wanted)(path)) else {
+        let Some(path) = path(frames).filter(|path| (apart.selected)(path)) else {
             return Ok(false);
         };
         let before = self.budget.clone();

@@ -205,12 +205,12 @@ impl<'k> Decoder<'k> {
         }
     }
 
-    /// Hands values that are `wanted` to `take`, each as soon as it was read, and leaves null in their places: so they take
-    /// memory one at a time. `wanted` is asked as for [`Self::filter`]. A document that has anchors, tags or keys that are
+    /// Hands values that are `selected` to `take`, each as soon as it was read, and leaves null in their places: so they take
+    /// memory one at a time. `selected` is asked as for [`Self::filter`]. A document that has anchors, tags or keys that are
     /// no text, or turns out to be wrong, is decoded once more as a whole.
-    pub fn extract(self, wanted: Keep<'k>, take: &'k dyn Fn(&[&str], Value)) -> Self {
+    pub fn extract(self, selected: Keep<'k>, take: &'k dyn Fn(&[&str], Value)) -> Self {
         Self {
-            apart: Some(Apart { wanted, take }),
+            apart: Some(Apart { selected, take }),
             ..self
         }
     }
@@ -313,7 +313,7 @@ pub fn decode(text: &[u8]) -> Result<Value, Error> {
     Decoder::new().decode(text, &mut Budget::default())
 }
 
-/// As [`decode`], of a mapping with at least the entries whose keys are among `wanted`, whatever their case. The rest of the
+/// As [`decode`], of a mapping with at least the entries whose keys are among `selected`, whatever their case. The rest of the
 /// document is read and checked all the same, and may be missing from the result.
 ///
 /// ```
@@ -326,9 +326,9 @@ pub fn decode(text: &[u8]) -> Result<Value, Error> {
 ///
 /// # Errors
 /// As [`decode`].
-pub fn decode_entries(text: &[u8], wanted: &[&str]) -> Result<Value, Error> {
+pub fn decode_entries(text: &[u8], selected: &[&str]) -> Result<Value, Error> {
     let keep = |path: &[&str]| match path {
-        [key] => wanted.iter().any(|name| name.eq_ignore_ascii_case(key)),
+        [key] => selected.iter().any(|name| name.eq_ignore_ascii_case(key)),
         _ => true,
     };
     Decoder::new()
@@ -460,8 +460,8 @@ pub fn decode_all(text: &[u8]) -> Result<Vec<Value>, Error> {
     Ok(documents)
 }
 
-fn wrong_type(value: &Value, wanted: &'static str) -> Error {
-    Error::Json(json::Error::wrong_type(value, wanted).to_string())
+fn wrong_type(value: &Value, expected: &'static str) -> Error {
+    Error::Json(json::Error::wrong_type(value, expected).to_string())
 }
 
 /// The first document, by way of its nodes.

@@ -786,7 +786,7 @@ fn resolve(text: &str) -> (&'static str, Plain) {
 }
 
 /// `resolve.go`. Only a time depends on the tag that is asked for.
-fn resolve_as(text: &str, wanted: &str) -> (&'static str, Plain) {
+fn resolve_as(text: &str, expected: &str) -> (&'static str, Plain) {
     const STRING: (&str, Plain) = (tag::STR, Plain::Str);
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return (tag::NULL, Plain::Null),
@@ -805,7 +805,7 @@ fn resolve_as(text: &str, wanted: &str) -> (&'static str, Plain) {
             Err(_) => STRING,
         },
         Some(b'+' | b'-' | b'0'..=b'9') => {
-            if matches!(wanted, "" | tag::TIMESTAMP)
+            if matches!(expected, "" | tag::TIMESTAMP)
                 && let Some(time) = parse_timestamp(text)
             {
                 return (tag::TIMESTAMP, Plain::Time(time));

@@ -70,18 +70,18 @@ pub(super) fn scalar(tag: &str, value: &str, implicit: bool) -> Result<Raw, Erro
         utf8::push(&mut out, &data);
         return Ok(Raw::Scalar(Key::Str(out)));
     }
-    let Some(wanted) = Tag::parse(tag) else {
+    let Some(expected) = Tag::parse(tag) else {
         return Ok(text(value));
     };
-    match (wanted, plain(value, Some(wanted))) {
+    match (expected, plain(value, Some(expected))) {
         (Tag::Str, _) => Ok(text(value)),
-        (_, (found, resolved)) if found == wanted => Ok(resolved.into_raw(value)),
+        (_, (found, resolved)) if found == expected => Ok(resolved.into_raw(value)),
         #[expect(clippy::cast_precision_loss, reason = "the tag asks for a float")]
         (Tag::Float, (_, Plain::Int(integer))) => Ok(Raw::Scalar(Key::Float(integer as f64))),
         (_, (found, _)) => Err(Error::yaml(format!(
             "cannot decode {} `{value}` as a {}",
             found.short(),
-            wanted.short()
+            expected.short()
         ))),
     }
 }

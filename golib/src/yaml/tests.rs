@@ -103,11 +103,11 @@ fn nesting_is_bounded_and_needs_no_stack() {
 
 /// Reading only some entries, and by way of nodes, gives what reading everything gives, and fails where that fails.
 fn ways_of_reading_agree(text: &[u8]) {
-    let wanted = ["kind", "metadata"];
-    let is_wanted = |key: &str| wanted.iter().any(|name| name.eq_ignore_ascii_case(key));
+    let selected = ["kind", "metadata"];
+    let is_selected = |key: &str| selected.iter().any(|name| name.eq_ignore_ascii_case(key));
     let strip = |value: Value| match value {
         Value::Object(mut entries) => {
-            entries.retain(|key, _| is_wanted(key));
+            entries.retain(|key, _| is_selected(key));
             Value::Object(entries)
         }
         other => other,
@@ -120,7 +120,7 @@ fn ways_of_reading_agree(text: &[u8]) {
     let all = decode(text);
     assert_eq!(all, by_nodes(false), "{shown}");
     assert_eq!(decode_strict(text), by_nodes(true), "strictly: {shown}");
-    let keep = |path: &[&str]| path.len() > 1 || path.iter().any(|key| is_wanted(key));
+    let keep = |path: &[&str]| path.len() > 1 || path.iter().any(|key| is_selected(key));
     let mut budget = Budget::default();
     let some = Decoder::new()
         .strict()
@@ -132,7 +132,7 @@ fn ways_of_reading_agree(text: &[u8]) {
         all.clone().map(json::floats),
         "floats: {shown}"
     );
-    let some = decode_entries(text, &wanted);
+    let some = decode_entries(text, &selected);
     assert_eq!(some.map(strip), all.map(strip), "{shown}");
     if let Ok(documents) = decode_all(text) {
         let first = documents.into_iter().next().unwrap_or_default();
@@ -156,11 +156,11 @@ fn a_repeated_key_is_refused_even_where_its_value_is_skipped() {
 fn values_are_handed_out_one_at_a_time() {
     let handed = |text: &str, bytes| {
         let got = std::cell::RefCell::new(Vec::new());
-        let wanted = |path: &[&str]| matches!(path, ["a", _]);
+        let selected = |path: &[&str]| matches!(path, ["a", _]);
         let take = |path: &[&str], value| got.borrow_mut().push((path.join("."), value));
         let rest = Decoder::new()
             .strict()
-            .extract(&wanted, &take)
+            .extract(&selected, &take)
             .decode(text.as_bytes(), &mut Budget::new(bytes));
         (rest, got.take())
     };

@@ -153,10 +153,10 @@ impl<'a> Download<'a> {
         let version = chart.metadata.version.clone();
         let Dependency {
             name,
-            version: wanted,
+            version: expected,
             ..
         } = dependency;
-        if !fits(name, wanted, &version)? {
+        if !fits(name, expected, &version)? {
             return Err(format!("can't get a valid version for dependency {name}"));
         }
         if let Some(time) = self.epoch {
@@ -256,21 +256,21 @@ impl<'a> Download<'a> {
 }
 
 /// Whether the version of a chart on this machine satisfies what is wanted.
-fn fits(name: &str, wanted: &str, found: &str) -> Result<bool, String> {
-    let constraint = Constraint::parse(wanted).map_err(|error| {
+fn fits(name: &str, expected: &str, found: &str) -> Result<bool, String> {
+    let constraint = Constraint::parse(expected).map_err(|error| {
         format!("dependency {name} has an invalid version/constraint format: {error}")
     })?;
     let version = Version::parse(found)
-        .map_err(|error| format!("invalid version {wanted} for dependency {name}: {error}"))?;
+        .map_err(|error| format!("invalid version {expected} for dependency {name}: {error}"))?;
     Ok(constraint.check(&version))
 }
 
 /// The entry of a version; the first one that has an address where none is given.
 fn exact<'e>(entries: &'e [Entry], version: &str) -> Option<&'e Entry> {
-    let wanted = Version::parse(version);
-    let equals = |entry: &Entry| match &wanted {
+    let expected = Version::parse(version);
+    let equals = |entry: &Entry| match &expected {
         Err(_) => version.is_empty() || entry.version == version,
-        Ok(wanted) => Version::parse(&entry.version).is_ok_and(|found| found == *wanted),
+        Ok(expected) => Version::parse(&entry.version).is_ok_and(|found| found == *expected),
     };
     entries
         .iter()

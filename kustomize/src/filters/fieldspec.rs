@@ -66,7 +66,7 @@ pub(crate) fn apply_all(
 fn is_for(spec: &FieldSpec, object: &Node) -> bool {
     let text = |name| fns::field(object, name).map_or("", |value| &*value.value);
     let (group, version) = parse_group_version(text("apiVersion"));
-    let fits = |wanted: &str, own: &str| wanted.is_empty() || wanted == own;
+    let fits = |expected: &str, own: &str| expected.is_empty() || expected == own;
     fits(&spec.gvk.kind, text("kind"))
         && fits(&spec.gvk.group, group)
         && fits(&spec.gvk.version, version)

@@ -101,7 +101,7 @@ impl Filter<'_> {
     }
 
     fn set_subjects(&self, object: &mut Node, build: &Build<'_>) -> Result<()> {
-        let (field, wanted, what) = match self.subjects {
+        let (field, expected, what) = match self.subjects {
             Subjects::None => return Ok(()),
             Subjects::NamedDefault => ("name", "default", "looking up name"),
             Subjects::ServiceAccounts => ("kind", "ServiceAccount", "looking up kind"),
@@ -119,7 +119,7 @@ impl Filter<'_> {
                 return Ok(());
             };
             fns::expect_kind(found, Kind::Scalar).context(&what)?;
-            if found.value != wanted {
+            if found.value != expected {
                 return Ok(());
             }
             match fns::lookup_create(subject, &["namespace"], Kind::Scalar)

@@ -536,7 +536,7 @@ impl<'a> Matcher<'a> {
             return self.find(found, rest);
         };
         let Some(mut data) = parse(&found.value, self.build)? else {
-            let wanted = if next.is_empty() {
+            let expected = if next.is_empty() {
                 "ScalarNode"
             } else if fns::path_part_kind(next, Kind::Mapping) == Kind::Sequence || next == "*" {
                 "SequenceNode"
@@ -544,7 +544,7 @@ impl<'a> Matcher<'a> {
                 "MappingNode"
             };
             return Err(Error::new(format!(
-                "wrong node kind: expected {wanted} but got : node contents:\nnull\n"
+                "wrong node kind: expected {expected} but got : node contents:\nnull\n"
             )));
         };
         let inner = self.find(&mut data, rest)?;

@@ -48,7 +48,7 @@ struct Reader {
 
 impl Reader {
     /// `decoder.terror`.
-    fn wrong_type(&mut self, node: &Node, wanted: &str) {
+    fn wrong_type(&mut self, node: &Node, expected: &str) {
         let shown = match node.kind {
             Kind::Scalar if node.value.len() > 10 => {
                 let head = String::from_utf8_lossy(&node.value.as_bytes()[..7]);
@@ -58,7 +58,7 @@ impl Reader {
             Kind::Sequence | Kind::Mapping => String::new(),
         };
         self.problems.push(format!(
-            "line {}: cannot unmarshal {}{shown} into {wanted}",
+            "line {}: cannot unmarshal {}{shown} into {expected}",
             node.line,
             node.short_tag()
         ));

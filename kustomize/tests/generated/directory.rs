@@ -142,8 +142,8 @@ impl Directory<'_, '_> {
     }
 
     /// The place of one of the objects that are asked for.
-    pub(super) fn any_of(&mut self, wanted: impl Fn(&Object) -> bool) -> Option<usize> {
-        let places = (0..self.objects.len()).filter(|&at| wanted(&self.objects[at]));
+    pub(super) fn any_of(&mut self, expected: impl Fn(&Object) -> bool) -> Option<usize> {
+        let places = (0..self.objects.len()).filter(|&at| expected(&self.objects[at]));
         let places: Vec<usize> = places.collect();
         (!places.is_empty()).then(|| places[self.maker.below(places.len())])
     }

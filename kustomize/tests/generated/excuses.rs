@@ -33,7 +33,7 @@ pub(super) fn is_meant(want: &Answer, got: &Answer) -> bool {
     let before =
         |text: &str, mark: &str| text.split_once(mark).map(|(before, _)| before.to_owned());
     let is_cut =
-        |mark: &str| before(want, mark).is_some_and(|wanted| before(got, mark) == Some(wanted));
+        |mark: &str| before(want, mark).is_some_and(|expected| before(got, mark) == Some(expected));
     let starts = [
         "map[string]interface {}",
         "error marshaling",

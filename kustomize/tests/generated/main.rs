@@ -185,8 +185,8 @@ fn brief(number: u64, (want, got): &(Answer, Answer)) -> String {
         text.lines().map(str::to_owned).collect()
     };
     let kind = |answer: &Answer| if answer.is_ok() { "output" } else { "error" };
-    let (wanted, found) = (lines(want), lines(got));
-    let at = wanted
+    let (expected, found) = (lines(want), lines(got));
+    let at = expected
         .iter()
         .zip(&found)
         .take_while(|(one, other)| one == other)
@@ -199,7 +199,7 @@ fn brief(number: u64, (want, got): &(Answer, Answer)) -> String {
     format!(
         "case {number}: want {} {:?}, got {} {:?}\n",
         kind(want),
-        line(&wanted),
+        line(&expected),
         kind(got),
         line(&found)
     )

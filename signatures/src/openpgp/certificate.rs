@@ -443,10 +443,10 @@ fn claims(body: &[u8], kind: u8) -> bool {
 
 fn latest<'a, 's: 'a>(
     signatures: impl Iterator<Item = &'a Signature<'s>>,
-    is_wanted: impl Fn(&Signature<'s>) -> bool,
+    is_expected: impl Fn(&Signature<'s>) -> bool,
 ) -> Option<Signature<'s>> {
     signatures
-        .filter(|one| is_wanted(one))
+        .filter(|one| is_expected(one))
         .max_by_key(|one| one.created)
         .cloned()
 }

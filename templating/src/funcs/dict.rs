@@ -102,12 +102,12 @@ fn plain_map(value: &Value) -> Result<Map, Error> {
     }
 }
 
-fn conversion(value: &Value, wanted: &str) -> Error {
+fn conversion(value: &Value, expected: &str) -> Error {
     let found = match value {
         Value::Nil => "nil",
         other => other.type_name(),
     };
     Error::message(format!(
-        "interface conversion: interface {{}} is {found}, not {wanted}"
+        "interface conversion: interface {{}} is {found}, not {expected}"
     ))
 }

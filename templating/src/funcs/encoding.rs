@@ -190,8 +190,8 @@ fn from_items(items: Vec<serde_json::Value>) -> List {
 }
 
 /// That a number stands where a collection should.
-fn no_collection(wanted: &'static str) -> json::Error {
-    json::Error::wrong_type(&0.into(), wanted)
+fn no_collection(expected: &'static str) -> json::Error {
+    json::Error::wrong_type(&0.into(), expected)
 }
 
 /// What Helm's `from…` functions return for a text they cannot read.

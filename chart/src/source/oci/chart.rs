@@ -20,7 +20,7 @@ const MAX_INDEX_MANIFESTS: usize = 64;
 
 /// What a version says about a repository.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::source) enum Wanted {
+pub(in crate::source) enum Requested {
     /// Exactly this.
     Name(Reference),
     /// The best tag for a constraint (empty: the newest release).
@@ -30,10 +30,10 @@ pub(in crate::source) enum Wanted {
 /// Decides without asking the registry (Helm's `ValidateReference`).
 ///
 /// A version that parses, however leniently, is the tag itself: `1.2` asks for the tag `1.2`.
-pub(in crate::source) fn wanted(
+pub(in crate::source) fn requested(
     reference: &Reference,
     version: &str,
-) -> Result<Wanted, FetchError> {
+) -> Result<Requested, FetchError> {
     if let Some(tag) = &reference.tag
         && !version.is_empty()
         && tag != version
@@ -44,15 +44,15 @@ pub(in crate::source) fn wanted(
         });
     }
     if reference.digest.is_some() {
-        return Ok(Wanted::Name(reference.clone()));
+        return Ok(Requested::Name(reference.clone()));
     }
     let version = match (&reference.tag, version) {
         (Some(tag), "") => tag,
         (_, version) => version,
     };
     match Version::parse(version) {
-        Ok(_) => reference.with_tag(version).map(Wanted::Name),
-        Err(_) => Ok(Wanted::Constraint(version.to_owned())),
+        Ok(_) => reference.with_tag(version).map(Requested::Name),
+        Err(_) => Ok(Requested::Constraint(version.to_owned())),
     }
 }
 

@@ -10,7 +10,7 @@ mod reference;
 mod registry;
 
 pub use chart::pick;
-pub(super) use chart::{Found, Wanted, layer, proves, resolve, versions, wanted};
+pub(super) use chart::{Found, Requested, layer, proves, requested, resolve, versions};
 pub use reference::Reference;
 pub(super) use reference::is_digest;
 pub(super) use registry::{Descriptor, Registry, is_of};
