@@ -65,7 +65,7 @@ mod tests {
     #[case::no_digests(Origin::Untracked, Some("Helm"), true)]
     #[case::of_the_former_agent(Origin::Agent, Some("fleetagent"), false)]
     #[case::somebody_elses(Origin::Foreign, None, false)]
-    fn what_is_known_to_be_somebody_elses_is_not_deleted(
+    fn foreign_records_are_not_deletable(
         #[case] origin: Origin,
         #[case] writer: Option<&str>,
         #[case] expected: bool,

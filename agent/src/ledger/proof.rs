@@ -264,7 +264,7 @@ mod tests {
     #[case::uninstalled_by_helm(false, &[Ended, DEPLOYED], OwnedRecords::Whole)]
     #[case::uninstalled_and_installed_anew_by_helm(false, &[Foreign, Ended, DEPLOYED], OwnedRecords::Nothing)]
     #[case::nothing_else_is_left_of_it(false, &[Foreign, Ended], OwnedRecords::Nothing)]
-    fn what_of_a_release_is_a_bundles(
+    fn a_proof_covers_the_bundles_own_part_of_a_release(
         #[case] is_attempt: bool,
         #[case] records: &[RecordOwner],
         #[case] expected: OwnedRecords,

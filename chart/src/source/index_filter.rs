@@ -452,7 +452,7 @@ mod tests {
     #[case(&["0", "empty"])]
     #[case(&["none"])]
     #[case(&["api", "web", "web2"])]
-    fn what_is_kept_is_what_the_whole_index_says(#[case] requested: &[&str]) {
+    fn filtered_entries_equal_those_of_the_whole_index(#[case] requested: &[&str]) {
         let index = index();
         check(&golib::yaml::encode(&index).unwrap(), requested);
         check(&index.to_string(), requested);

@@ -35,7 +35,11 @@ use crate::{
     workflow("https://git\\.test\\.invalid/charts/.*@refs/heads/main"),
     "refs/heads/main, as a bundle"
 )]
-fn what_cosign_signs_counts(#[case] case: &str, #[case] signer: Value, #[case] told: &str) {
+fn charts_signed_by_cosign_are_accepted(
+    #[case] case: &str,
+    #[case] signer: Value,
+    #[case] told: &str,
+) {
     let case = json_of(&format!("{case}.json"));
     let subject = pulled(case["repository"].as_str().unwrap());
     let verified = checked(&policy(json!([signer])), &subject, &found(&case)).unwrap();
@@ -151,7 +155,7 @@ fn what_cosign_signs_counts(#[case] case: &str, #[case] signer: Value, #[case] t
     identity("root.json"),
     "does not count"
 )]
-fn what_nobody_signed_is_refused(
+fn unsigned_charts_are_refused(
     #[case] case: &str,
     #[case] tamper: fn(&mut Evidence),
     #[case] signer: Value,

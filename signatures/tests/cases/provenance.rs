@@ -36,7 +36,7 @@ fn keyring(name: &str) -> Value {
 #[case::before_its_key_was_revoked("revoked", "revoked-before")]
 #[case::by_p256_with_sha512("p256", "p256-maintainer")]
 #[case::by_p384_with_sha512("p384", "p384-maintainer")]
-fn what_helm_and_gpg_sign_counts(#[case] case: &str, #[case] keys: &str) {
+fn charts_signed_by_helm_and_gpg_are_accepted(#[case] case: &str, #[case] keys: &str) {
     let archive = match case {
         "rsa" | "ed25519" => case,
         _ => "rsa",

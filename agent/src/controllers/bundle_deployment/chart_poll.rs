@@ -183,7 +183,7 @@ mod tests {
     #[case::a_tag_that_is_no_version("1.0.0", Some("a"), "latest", "b", "other")]
     #[case::by_another_agent("1.0.0", None, "1.0.0", "b", "same")]
     #[case::newer_than_by_another_agent("1.0.0", None, "1.0.1", "b", "other")]
-    fn what_is_found(
+    fn a_fetched_chart_is_compared_with_the_deployed_one(
         #[case] version: &str,
         #[case] digest: Option<&str>,
         #[case] new_version: &str,

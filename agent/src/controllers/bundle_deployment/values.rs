@@ -387,7 +387,7 @@ mod tests {
         "db://**REDACTED**@db"
     )]
     #[case::of_the_spec(None, json!([]), "db://hunter2-then@db")]
-    fn what_was_secret_when_it_was_deployed_is(
+    fn values_that_were_secret_at_the_deploy_stay_secret(
         #[case] from: Option<&str>,
         #[case] named: Value,
         #[case] url: &str,

@@ -540,7 +540,7 @@ mod tests {
     #[case::not_filled_in_and_elsewhere("other-${ .ClusterName }", None, false)]
     #[case::filled_in("${ .ClusterName }", Some("ns"), true)]
     #[case::filled_in_and_elsewhere("${ .ClusterName }", Some("other"), false)]
-    fn who_needs_a_copy_is_in_its_namespace(
+    fn a_copys_claimants_are_in_its_namespace(
         #[case] namespace: &str,
         #[case] filled: Option<&str>,
         #[case] expected: bool,
