@@ -6,7 +6,7 @@
 //!
 //! Mirrors `pkg/action/hooks.go`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::error::HookError;
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    ApplyOptions, Cluster, Owner, Removal, apply_all, delete_hook, is_name_taken, unnote,
+    Cluster, HookClaim, HookPlace, Owner, Removal, apply_hook, delete_hook, is_name_taken, unnote,
     wait_for_hooks, wait_until_gone,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
@@ -151,7 +151,8 @@ impl HookRun<'_> {
             let is_started = progress == Progress::Started;
             is_any_new = true;
             if let Err(error) = self.one(release, index, event, is_started).await {
-                self.clean_up_after_failure(release, &order[..position], index, event)
+                let failed = (!error.is_name_taken()).then_some(index);
+                self.clean_up_after_failure(release, &order[..position], failed, event)
                     .await;
                 return Err(error);
             }
@@ -213,14 +214,21 @@ impl HookRun<'_> {
     ) -> Result<(), HookError> {
         let objects = self.objects(release, index, event).await?;
         let owner = owner(release);
+        let mut expects = HookPlace::Started;
         let hook = &mut release.hooks[index];
         let path = hook.path.clone();
         hook.delete_policies = hook.effective_delete_policies();
         // It is recorded as started once its predecessor is gone: what is there now is this run's.
         if !is_started {
             let foreign = match hook.is_deleted(HookDeletePolicy::BeforeHookCreation) {
-                true => self.delete_objects(&owner, &objects).await?,
-                false => self.foreign(&owner, &objects).await?,
+                true => {
+                    expects = HookPlace::Former;
+                    self.delete_objects(&owner, &objects).await?
+                }
+                false => {
+                    expects = HookPlace::Own;
+                    self.foreign(&owner, &objects).await?
+                }
             };
             if let Some(object) = foreign {
                 return Err(HookError::Foreign {
@@ -239,7 +247,11 @@ impl HookRun<'_> {
                 .await
                 .map_err(HookError::Storage)?;
         }
-        let finished = self.create_and_wait(&objects, event, path).await;
+        let claim = HookClaim {
+            owner: &owner,
+            expects,
+        };
+        let finished = self.create_and_wait(&objects, claim, event, path).await;
         let last_run = &mut release.hooks[index].last_run;
         last_run.completed_at = Time::utc(self.cluster.host().now());
         last_run.phase = match finished {
@@ -252,26 +264,17 @@ impl HookRun<'_> {
     async fn create_and_wait(
         &self,
         objects: &[Object],
+        claim: HookClaim<'_>,
         event: HookEvent,
         path: String,
     ) -> Result<(), HookError> {
-        let applied = apply_all(
-            self.cluster,
-            // How its end is waited for is told by what a hook says.
-            &mut objects.to_vec(),
-            &BTreeMap::new(),
-            ApplyOptions {
-                keeps_answers: true,
-                ..ApplyOptions::default()
-            },
-            None,
-        )
-        .await
-        .map_err(|source| HookError::Create {
-            event: event.as_str(),
-            path,
-            source,
-        })?;
+        let applied = apply_hook(self.cluster, &mut objects.to_vec(), claim)
+            .await
+            .map_err(|source| HookError::Create {
+                event: event.as_str(),
+                path,
+                source,
+            })?;
         if let Some(on_started) = self.on_started {
             on_started();
         }
@@ -374,13 +377,14 @@ impl HookRun<'_> {
         &mut self,
         release: &Release,
         earlier: &[usize],
-        failed: usize,
+        failed: Option<usize>,
         event: HookEvent,
     ) {
-        let mut results = vec![
-            self.delete(release, failed, HookDeletePolicy::Failed, event)
-                .await,
-        ];
+        let mut results = Vec::new();
+        if let Some(failed) = failed {
+            let policy = HookDeletePolicy::Failed;
+            results.push(self.delete(release, failed, policy, event).await);
+        }
         for &index in earlier.iter().rev() {
             results.push(
                 self.delete(release, index, HookDeletePolicy::Succeeded, event)

@@ -20,7 +20,9 @@ use super::error::ApiError;
 use super::ownership::{Created, Owner, OwnershipError};
 use super::transport::{PARALLEL, forget_managers};
 use super::wait::{forget_body, is_established, wait_until_ready};
-use super::write::{ApplyOptions, Claim, ObjectFailure, ObjectWriter, Written, WrittenObject};
+use super::write::{
+    ApplyOptions, Claim, HookClaim, ObjectFailure, ObjectWriter, Written, WrittenObject,
+};
 use crate::state::ownership::{Operation, Verdict};
 
 /// How long a definition may take to be served.
@@ -127,9 +129,44 @@ pub(crate) async fn apply_all(
         previous,
         options,
         claim,
+        hooks: None,
         own_kinds: used_definitions(objects),
         found: AtomicBool::new(false),
     };
+    write_manifest(writer, objects).await
+}
+
+/// Writes the objects of one hook, each only where nothing has its name or where it is the hook's own. Gives the answers.
+///
+/// # Errors
+/// See [`apply_all`]; something else that has the name of one is [`ObjectFailure::NoHookOfOurs`].
+///
+/// # Cancellation
+/// See [`apply_all`].
+pub(crate) async fn apply_hook(
+    cluster: &Cluster,
+    objects: &mut [Object],
+    claim: HookClaim<'_>,
+) -> Result<Applied, ApplyError> {
+    let previous = BTreeMap::new();
+    let writer = ObjectWriter {
+        // How its end is waited for is told by what a hook says.
+        options: ApplyOptions {
+            keeps_answers: true,
+            ..ApplyOptions::default()
+        },
+        hooks: Some(claim),
+        own_kinds: used_definitions(objects),
+        ..ObjectWriter::again(cluster, &previous)
+    };
+    write_manifest(writer, objects).await
+}
+
+async fn write_manifest(
+    writer: ObjectWriter<'_>,
+    objects: &mut [Object],
+) -> Result<Applied, ApplyError> {
+    let cluster = writer.cluster;
     let (mut definitions, mut others): (Vec<_>, Vec<_>) =
         objects.iter_mut().partition(|object| object.is_crd());
     let mut done = Progress::default();

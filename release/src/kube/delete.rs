@@ -314,6 +314,12 @@ pub(crate) async fn is_name_taken(
     Ok(live.is_some_and(|live| !is_ours(&live)))
 }
 
+/// Whether a hook of before is written over in place of being made anew: it asks to be kept, or holds more than itself. Of what runs nothing is
+/// kept.
+pub(super) fn stays_for_next_run(object: &Object, live: &Value) -> bool {
+    (is_kept(live) && !runs(object)) || holds_more(object)
+}
+
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
 /// does not, and what another release marked, is left alone, as is what holds more than itself and what asks to be kept. Of what runs
 /// nothing is kept: it would not run again, and its template cannot be changed. Helm deletes whatever has the name.
@@ -334,7 +340,7 @@ pub(crate) async fn delete_hook(
         let Some(proof) = owner.hook(&live) else {
             return Ok(Removal::NotOwned);
         };
-        if (is_kept(&live) && !runs(object)) || holds_more(object) {
+        if stays_for_next_run(object, &live) {
             return Ok(Removal::Kept);
         }
         match cluster.delete(object, &proof).await {

@@ -13,10 +13,11 @@ use tokio::time::sleep;
 
 use super::check::{CreateError, Creation, create_new};
 use super::client::Cluster;
+use super::delete::stays_for_next_run;
 use super::error::ApiError;
 use super::migrate;
 use super::ownership::{
-    ADOPTED_ANNOTATION, Created, Owner, OwnershipError, adoption, stored_policy,
+    ADOPTED_ANNOTATION, Created, Owner, OwnershipError, adoption, is_written_by_us, stored_policy,
 };
 use super::wait::{WaitError, wait_until_gone};
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
@@ -59,6 +60,37 @@ pub(crate) struct Claim<'a> {
     pub(crate) open: &'a HashMap<ObjectKey, Option<Value>>,
     /// Objects that a stored revision has.
     pub(crate) recorded: &'a HashSet<ObjectKey>,
+}
+
+/// In whose name hooks are written. They carry no marks of a release, so that what has the name of one is told by who wrote it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HookClaim<'a> {
+    /// The release.
+    pub(crate) owner: &'a Owner,
+    /// What may have the name of a hook by then.
+    pub(crate) expects: HookPlace,
+}
+
+/// What may have the name of a hook when it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HookPlace {
+    /// What was written here, in a run that was cut off.
+    Own,
+    /// That too, and the hook of before, where it stays though hooks make way for the next run.
+    Former,
+    /// The run that was started before, by whichever client.
+    Started,
+}
+
+impl HookClaim<'_> {
+    fn may_write_over(&self, object: &Object, live: &Value) -> bool {
+        let is_expected = match self.expects {
+            HookPlace::Own => false,
+            HookPlace::Former => stays_for_next_run(object, live),
+            HookPlace::Started => true,
+        };
+        self.owner.hook(live).is_some() && (is_expected || is_written_by_us(live))
+    }
 }
 
 impl Claim<'_> {
@@ -144,6 +176,12 @@ pub enum ObjectFailure {
     /// It is somebody else's.
     #[error(transparent)]
     NotOurs(OwnershipError),
+    /// It has the name of a hook, and is something else.
+    #[error("{object} exists and is not a hook of this release")]
+    NoHookOfOurs {
+        /// Kind, name and namespace.
+        object: String,
+    },
     /// It defines kinds, and is not served.
     #[error("the kinds of {object} are not served")]
     NotEstablished {
@@ -165,7 +203,7 @@ impl ObjectFailure {
             | Self::Recreate { source, .. } => source.reason(),
             Self::Terminating { .. } => "Terminating",
             Self::Irreplaceable { .. } => "Irreplaceable",
-            Self::NotOurs(_) => "NotOwned",
+            Self::NotOurs(_) | Self::NoHookOfOurs { .. } => "NotOwned",
             Self::NotEstablished { .. } => "NotEstablished",
         }
     }
@@ -180,7 +218,8 @@ impl ObjectFailure {
 
     /// Whether nothing more is to be written.
     pub(super) fn ends_all(&self) -> bool {
-        matches!(self, Self::NotOurs(_)) || self.reason() == "Unreachable"
+        let is_anothers = matches!(self, Self::NotOurs(_) | Self::NoHookOfOurs { .. });
+        is_anothers || self.reason() == "Unreachable"
     }
 }
 
@@ -216,8 +255,10 @@ pub(super) struct ObjectWriter<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) previous: &'a BTreeMap<ObjectKey, Object>,
     pub(super) options: ApplyOptions,
-    /// None for hooks, which are looked at before.
+    /// None for hooks.
     pub(super) claim: Option<Claim<'a>>,
+    /// None for objects.
+    pub(super) hooks: Option<HookClaim<'a>>,
     /// Group and kind of what the same manifest defines and uses.
     pub(super) own_kinds: HashSet<(String, String)>,
     /// Whether something was there that may be somebody else's.
@@ -232,6 +273,7 @@ impl<'a> ObjectWriter<'a> {
             previous,
             options: ApplyOptions::default(),
             claim: None,
+            hooks: None,
             own_kinds: HashSet::new(),
             found: AtomicBool::new(false),
         }
@@ -254,7 +296,7 @@ impl<'a> ObjectWriter<'a> {
                 new_or_left => return Ok(new_or_left),
             },
             None if self.options.migrate => self.migrate(object, None).await?,
-            None => self.write_settled(object, None).await?,
+            None => self.write_unjudged(object).await?,
         };
         if wrote.live.pointer("/metadata/deletionTimestamp").is_some() {
             // It was accepted and will vanish all the same: written again once it is gone, unless somebody else is faster.
@@ -262,7 +304,7 @@ impl<'a> ObjectWriter<'a> {
             let conflicts = std::mem::take(&mut wrote.conflicts);
             let again = match self.claim {
                 Some(claim) => self.write_judged(claim, object, None).await?,
-                None => Some(self.write_settled(object, None).await?),
+                None => Some(self.write_unjudged(object).await?),
             };
             let Some(again) = again else { return Ok(None) };
             wrote = again;
@@ -366,6 +408,36 @@ impl<'a> ObjectWriter<'a> {
                     found = self.read_metadata(object).await?;
                 }
                 written => return written.map(Some),
+            }
+        }
+    }
+
+    async fn write_unjudged(&self, object: &Object) -> Sent {
+        match self.hooks {
+            // Deleting a definition deletes everything of its kind, so that it is never made anew.
+            Some(claim) if !object.is_crd() => self.write_hook(claim, object).await,
+            _ => self.write_settled(object, None).await,
+        }
+    }
+
+    /// Creates a hook. What has its name by now, and is not what may have it, was made since that was looked at: it is left.
+    async fn write_hook(&self, claim: HookClaim<'_>, object: &Object) -> Sent {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let live = match self.create(object).await? {
+                Ok(created) => return Ok(created),
+                Err(live) => live,
+            };
+            if !claim.may_write_over(object, &live) {
+                let object = object.describe_for_people();
+                return Err(ObjectFailure::NoHookOfOurs { object });
+            }
+            let version = claim.owner.observe(&live).version().to_owned();
+            match self.write_settled(object, Some(&version)).await {
+                // A Job tells its status all the time.
+                Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => {}
+                written => return written,
             }
         }
     }

@@ -68,6 +68,7 @@ stories! {
     an_install_that_fails_is_undone_though_its_bundle_is_deleted
     a_release_that_was_taken_over_goes_with_its_history
     a_secret_that_is_taken_back_is_noted_first
+    a_job_that_comes_before_the_hook_of_its_name_stays
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What must not be deleted: somebody else's object with a hook's name, a definition that is a hook, an object that was recreated a
 //! moment ago, another release's object, the record of the revision an upgrade builds on.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
@@ -17,6 +18,7 @@ use testbed::proxy::{self, Answer};
 
 use crate::definitions::{car, definition, group};
 use crate::doomed::Doomed;
+use crate::owners::interrupted;
 use crate::world::{Template, World, config_map};
 
 impl World {
@@ -96,6 +98,38 @@ async fn a_hook_is_not_written_over_what_a_person_made_as_one() -> Result<()> {
         template.hooks[0].manifest = template.hooks[0].manifest.replace("taken", "again");
         world.deploy_with(&template, options()).await?;
         assert_eq!(world.value("theirs").await?, "again");
+    }
+    Ok(())
+}
+
+/// Between our look and the creation somebody makes an object of the hook's name, which may say that it is a hook.
+#[tokio::test]
+async fn a_hook_is_not_written_over_what_came_after_the_look() -> Result<()> {
+    for policies in [
+        "before-hook-creation,hook-failed",
+        "hook-succeeded,hook-failed",
+    ] {
+        for marks in [None, Some("helm.sh/hook=pre-install")] {
+            let mut world = World::new().await?;
+            world.kubectl(&["create", "namespace", &world.namespace])?;
+            let mut acts = vec!["create configmap theirs --from-literal=value=kept".to_owned()];
+            acts.extend(marks.map(|mark| format!("annotate configmap/theirs {mark}")));
+            let acts = acts
+                .iter()
+                .map(|act| act.split(' ').map(str::to_owned).collect());
+            let writes = interrupted(&mut world, Method::PATCH, "theirs", acts.collect()).await?;
+            let mut template = Template::new(&config_map("a", "1")).hook(
+                "theirs",
+                "pre-install",
+                &config_map("theirs", "taken"),
+            );
+            template.hooks[0].delete_policies = policies.split(',').map(str::to_owned).collect();
+            let told = world.deploy_with(&template, DeployOptions::default()).await;
+            let told = release::error_chain(&told.unwrap_err());
+            assert!(told.contains("is not a hook of this release"), "{told}");
+            assert_eq!(world.value("theirs").await?, "kept", "{policies} {marks:?}");
+            assert_eq!(writes.load(Ordering::SeqCst), 1);
+        }
     }
     Ok(())
 }

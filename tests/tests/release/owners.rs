@@ -589,26 +589,29 @@ async fn force_recreates_no_custom_resource_and_nothing_whose_claims_go_with_it(
     Ok(())
 }
 
-/// A proxy that does something of somebody else's before the first deletion of a ConfigMap reaches the server.
-async fn interrupted(
+/// A proxy that does something of somebody else's before the first request of a method for a ConfigMap reaches the server. Gives how many there
+/// were.
+pub(crate) async fn interrupted(
     world: &mut World,
+    method: Method,
     name: &'static str,
     act: Vec<Vec<String>>,
 ) -> Result<Arc<AtomicUsize>> {
     let kubeconfig = world.plane.kubeconfig(ADMIN)?;
     let namespace = world.namespace.clone();
     let act = Arc::new(Mutex::new(act));
-    let deletions = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&deletions);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
     let url = proxy::listen(
         world.plane.kubeconfig_value(ADMIN, "default"),
         move |client, request: Request<Incoming>| {
             let (kubeconfig, namespace) = (kubeconfig.clone(), namespace.clone());
             let (act, counted) = (Arc::clone(&act), Arc::clone(&counted));
+            let method = method.clone();
             async move {
                 let path = request.uri().path();
                 let is_it = path.ends_with(&format!("/configmaps/{name}"));
-                if request.method() == Method::DELETE && is_it {
+                if *request.method() == method && is_it {
                     counted.fetch_add(1, Ordering::SeqCst);
                     let due = std::mem::take(&mut *act.lock().expect("nobody panics"));
                     for arguments in due {
@@ -630,7 +633,7 @@ async fn interrupted(
     let config = kube::Config::new(url.parse().context("the proxy's address")?);
     world.cluster = Cluster::new(kube::Client::try_from(config)?);
     world.storage = Storage::secrets(&world.cluster, &world.namespace);
-    Ok(deletions)
+    Ok(requests)
 }
 
 async fn pass(client: &kube::Client, request: Request<Incoming>) -> Answer {
@@ -655,7 +658,7 @@ async fn an_object_adopted_between_look_and_deletion_stays() -> Result<()> {
         world
             .deploy(&(config_map("a", "1") + &config_map("old", "1")))
             .await?;
-        let deletions = interrupted(&mut world, "old", vec![words(act)]).await?;
+        let deletions = interrupted(&mut world, Method::DELETE, "old", vec![words(act)]).await?;
         let done = world.deploy(&config_map("a", "2")).await?;
         assert_eq!(world.value("old").await?, left, "{act}");
         assert_eq!(done.retained.len(), usize::from(left == "1"), "{act}");
