@@ -188,7 +188,14 @@ impl Checker {
 
     /// Upstream wants this of a bundle.
     pub fn want(&mut self, bundle: usize, desired: &Desired) {
-        if let Some((release, _)) = self.unwanted.remove(&bundle) {
+        let unwanted = self.unwanted.remove(&bundle).map(|(release, _)| release);
+        // One that was deleted after it had vanished by mistake was not there to be deleted.
+        let former = || {
+            let was_there = self.desired_state.ever.get(&bundle)?.last()?;
+            let is_there = self.desired_state.now.contains_key(&bundle);
+            (!is_there).then(|| release_of(was_there))
+        };
+        if let Some(release) = unwanted.or_else(former) {
             self.returned.insert(bundle, (release, Instant::now()));
         }
         self.change(bundle, desired);

@@ -69,6 +69,8 @@ stories! {
     a_release_that_was_taken_over_goes_with_its_history
     a_secret_that_is_taken_back_is_noted_first
     a_job_that_comes_before_the_hook_of_its_name_stays
+    what_is_held_goes_by_permission_though_it_was_back_unseen
+    a_removal_that_began_ends_though_its_bundle_comes_back
 }
 
 #[test]

@@ -47,6 +47,9 @@ pub struct World {
     clock: Clock,
     backup: Option<(Backup, BTreeMap<usize, Desired>)>,
     local_backup: Option<Backup>,
+    /// Bundles that were missing upstream when the agent last ceased to reach the local cluster: until it does again they are held there,
+    /// though they may be back.
+    held: BTreeSet<usize>,
     /// When upstream last lost all bundles.
     emptied: Option<Instant>,
     /// Bundles that are to be upstream, and with which generation of copies.
@@ -85,6 +88,7 @@ impl World {
             clock,
             backup: None,
             local_backup: None,
+            held: BTreeSet::new(),
             emptied: None,
             generations: BTreeMap::new(),
             specs: BTreeMap::new(),
@@ -237,9 +241,17 @@ impl World {
             Action::ReturnContents => self.return_contents(),
             Action::ChangeSource(number) => self.change_source(*number),
             Action::Down(server) => {
+                if *server == "local" {
+                    let lost = self.checker().lost.clone();
+                    self.held = lost;
+                }
                 self.network.lock().down.insert(server);
             }
-            Action::Cut => self.cut(),
+            Action::Cut => {
+                let lost = self.checker().lost.clone();
+                self.held = lost;
+                self.cut();
+            }
             Action::Out(outage) => {
                 self.network.lock().outages.insert(*outage);
             }
@@ -247,6 +259,8 @@ impl World {
                 self.network.lock().outages.clear();
                 self.network.lock().down.clear();
                 self.network.lock().cut.clear();
+                self.held.clear();
+                self.note_lost();
                 self.renew_token();
             }
             Action::ExpireToken => {

@@ -104,7 +104,8 @@ impl World {
             .collect();
         let mut checker = self.checker();
         let allowed = std::mem::take(&mut checker.allowed);
-        let (allowed, back) = allowed.into_iter().partition(|one| lost.contains(one));
+        let is_held = |one: &usize| lost.contains(one) || self.held.contains(one);
+        let (allowed, back) = allowed.into_iter().partition(is_held);
         checker.allowed = allowed;
         checker.come_back(back);
         // Without a bundle of the agent's own, one or two of which the others are back before anybody looks are deletions like any other.
