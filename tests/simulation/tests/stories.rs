@@ -71,6 +71,7 @@ stories! {
     a_job_that_comes_before_the_hook_of_its_name_stays
     what_is_held_goes_by_permission_though_it_was_back_unseen
     a_removal_that_began_ends_though_its_bundle_comes_back
+    the_go_agent_drops_what_a_bundle_had_that_lost_its_release
 }
 
 #[test]

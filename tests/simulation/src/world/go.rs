@@ -126,9 +126,11 @@ impl World {
                 return None;
             }
         }
-        for (id, live) in self.of_release(desired.namespace, desired.release) {
-            let is_set = live["metadata"]["labels"][LABEL_OBJECT_SET_HASH] == set.hash();
-            if is_set && !objects.iter().any(|(wanted, _)| *wanted == id) {
+        // What the deployed revision had and this one has not, whichever bundle's it was and whoever has it by now.
+        let former = self.deployed(desired.namespace, desired.release);
+        let former = former.map_or(String::new(), |former| former.manifest);
+        for id in self.of_manifest(desired.namespace, &former) {
+            if !objects.iter().any(|(wanted, _)| *wanted == id) {
                 self.local.act(Actor::Go, "DELETE", &path(&id), Value::Null);
             }
         }

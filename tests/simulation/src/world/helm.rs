@@ -38,10 +38,29 @@ impl World {
     pub(super) fn newest(&self, namespace: usize, name: u8) -> Option<(i64, Release)> {
         let records = self.records(namespace, name).into_iter();
         let newest = records.max_by_key(|(id, _)| revision_of(&id.name))?;
-        let data = newest.1.pointer("/data/release")?.as_str()?.to_owned();
-        let data = STANDARD.decode(data).ok()?;
-        let release = storage::decode(&data).ok()?;
-        Some((revision_of(&newest.0.name), release))
+        Some((revision_of(&newest.0.name), decode(&newest.1)?))
+    }
+
+    /// What helm upgrades from: the revision that is deployed, else the newest.
+    pub(super) fn deployed(&self, namespace: usize, name: u8) -> Option<Release> {
+        let mut records = self.records(namespace, name);
+        records.sort_by_key(|(id, _)| revision_of(&id.name));
+        let records: Vec<_> = records.iter().filter_map(|(_, one)| decode(one)).collect();
+        let deployed = |one: &&Release| one.status() == Status::Deployed;
+        records
+            .iter()
+            .rev()
+            .find(deployed)
+            .or(records.last())
+            .cloned()
+    }
+
+    /// The objects that a manifest has and that are there.
+    pub(super) fn of_manifest(&self, namespace: usize, manifest: &str) -> Vec<Id> {
+        let documents = manifest.split("---\n");
+        let documents = documents.filter_map(|one| golib::yaml::decode(one.as_bytes()).ok());
+        let found = documents.filter_map(|one| self.find(NAMESPACES[namespace], &one));
+        found.collect()
     }
 
     pub(super) fn write_record(&self, actor: Actor, release: &Release, before: Option<i64>) {
@@ -88,7 +107,16 @@ impl World {
         if manifest.kind.is_hook() {
             return;
         }
-        let before = self.newest(namespace, name).map(|(revision, _)| revision);
+        let newest = self.newest(namespace, name);
+        if newest
+            .as_ref()
+            .is_some_and(|(_, one)| one.status().is_pending())
+        {
+            return; // Another operation is in progress.
+        }
+        let former = self.deployed(namespace, name).map(|one| one.manifest);
+        let former = self.of_manifest(namespace, &former.unwrap_or_default());
+        let before = newest.map(|(revision, _)| revision);
         let release = self.helm_release(namespace, name, before.unwrap_or(0) + 1, manifest);
         let mut object = manifest.object();
         object["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
@@ -109,14 +137,20 @@ impl World {
             None => {
                 let collection = path(&Id {
                     name: String::new(),
-                    ..id
+                    ..id.clone()
                 });
                 self.local.act(Actor::Helm, "POST", &collection, object)
             }
         };
-        if answer.is_ok() {
-            self.write_record(Actor::Helm, &release, before);
+        if !answer.is_ok() {
+            return;
         }
+        // What the revision has that it upgrades from, and this one has not.
+        for dropped in former.into_iter().filter(|dropped| *dropped != id) {
+            self.local
+                .act(Actor::Helm, "DELETE", &path(&dropped), Value::Null);
+        }
+        self.write_record(Actor::Helm, &release, before);
     }
 
     pub(super) fn helm_rollback(&self, namespace: usize, name: u8) {
@@ -238,6 +272,12 @@ impl World {
 fn documents(manifest: &str) -> impl Iterator<Item = Value> {
     let documents = manifest.split("---\n");
     documents.filter_map(|document| golib::yaml::decode(document.as_bytes()).ok())
+}
+
+/// The release in a record.
+fn decode(record: &Value) -> Option<Release> {
+    let data = record.pointer("/data/release")?.as_str()?;
+    storage::decode(&STANDARD.decode(data).ok()?).ok()
 }
 
 /// A release as Helm stores it.
