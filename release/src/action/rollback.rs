@@ -147,12 +147,14 @@ pub(super) async fn rollback_locked(
         .create(&release)
         .await
         .map_err(DeployError::Storage)?;
-    // The new record has its content; but the last good one stays until there is another.
+    // The new record has its content; but the last good one stays until there is another. That is what an undo goes back to, whatever is labelled
+    // as deployed above it: that was passed over since it is not what was written.
     let former = outdated
         .iter()
         .find(|one| one.revision() == desired_revision);
     if let Some(former) = former
         && desired_revision != newest
+        && !is_undo
         && deployed(&history).is_some()
     {
         pruning.prune(former).await?;

@@ -72,6 +72,7 @@ stories! {
     what_is_held_goes_by_permission_though_it_was_back_unseen
     a_removal_that_began_ends_though_its_bundle_comes_back
     the_go_agent_drops_what_a_bundle_had_that_lost_its_release
+    an_undo_keeps_the_last_good_revision_below_a_forged_one
 }
 
 #[test]
