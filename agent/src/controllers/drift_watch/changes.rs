@@ -35,7 +35,7 @@ struct WatchedBundle {
     foreign: BTreeSet<ObjectKey>,
     is_ready: bool,
     /// While a reconcile is under way: the last event of each object, to be judged by what the monitor reads.
-    held_events: Option<BTreeMap<ObjectKey, Option<String>>>,
+    held_events: Option<BTreeMap<ObjectKey, Told>>,
     /// What changed since the objects were compared.
     changes: BTreeSet<ObjectKey>,
     /// When that was; never for a bundle that is new.
@@ -183,7 +183,7 @@ impl WatchedBundles {
             let missing: Vec<_> = watched.seen.keys().filter(is_missing).cloned().collect();
             let mut is_change = false;
             for object in &missing {
-                is_change |= watched.receive(object, None);
+                is_change |= watched.receive(object, Told::Gone);
             }
             let is_gone = |object: &&ObjectKey| {
                 (&*object.group, &*object.kind) == (group, kind)
@@ -206,29 +206,45 @@ impl WatchedBundles {
         version: Option<&str>,
     ) -> Vec<String> {
         let owner = self.by_hash.get(hash);
-        let is_known = owner
-            .and_then(|owner| self.by_name.get(owner))
-            .is_some_and(|watched| watched.seen.contains_key(object));
         let mut woken = Vec::new();
         for (name, watched) in &mut self.by_name {
-            let version = match owner == Some(name) {
-                true => version,
-                // New to its owner: another bundle that had it has lost it. One that is being reconciled may have written it before that.
-                false if version.is_some() && (!is_known || watched.held_events.is_some()) => None,
+            let is_owner = owner == Some(name);
+            let is_change = match version.map(str::to_owned) {
+                Some(version) if is_owner => watched.receive(object, Told::There(version)),
+                // Whoever had it has lost it, also where its new owner has read it before this was told.
+                Some(version) => watched.receive(object, Told::Anothers(version)),
+                None if is_owner => watched.receive(object, Told::Gone),
                 // Another one had it, and nobody has it now.
-                false if version.is_none() => {
-                    if watched.freed(object) {
-                        woken.push(name.clone());
-                    }
-                    continue;
-                }
-                false => continue,
+                None => watched.freed(object),
             };
-            if watched.receive(object, version) {
+            if is_change {
                 woken.push(name.clone());
             }
         }
         woken
+    }
+}
+
+/// What an event tells of an object.
+#[derive(Clone, Debug)]
+enum Told {
+    /// The bundle has it, in this version.
+    There(String),
+    /// Another one has it, in this version.
+    Anothers(String),
+    /// It was deleted.
+    Gone,
+}
+
+impl Told {
+    /// Whether it is more than the monitor read.
+    fn is_change(&self, seen: Option<&str>) -> bool {
+        match (self, seen) {
+            (Self::There(_), None) => true,
+            (Self::Anothers(_) | Self::Gone, None) => false,
+            (Self::There(version) | Self::Anothers(version), Some(seen)) => is_newer(seen, version),
+            (Self::Gone, Some(_)) => true,
+        }
     }
 }
 
@@ -237,9 +253,9 @@ impl WatchedBundle {
     fn judge_held_events(&mut self) -> bool {
         let seen = &self.seen;
         let events = self.held_events.take().unwrap_or_default();
-        let changes = events.into_iter().filter(|(object, version)| {
-            is_newer(seen.get(object).map(String::as_str), version.as_deref())
-        });
+        let changes = events
+            .into_iter()
+            .filter(|(object, told)| told.is_change(seen.get(object).map(String::as_str)));
         let before = self.changes.len();
         self.changes.extend(changes.map(|(object, _)| object));
         self.changes.len() > before
@@ -255,29 +271,28 @@ impl WatchedBundle {
     }
 
     /// Whether an event is a change; during a reconcile that is decided later.
-    fn receive(&mut self, object: &ObjectKey, version: Option<&str>) -> bool {
+    fn receive(&mut self, object: &ObjectKey, told: Told) -> bool {
         if let Some(held) = &mut self.held_events {
-            held.insert(object.clone(), version.map(str::to_owned));
+            held.insert(object.clone(), told);
             return false;
         }
-        let is_change = is_newer(self.seen.get(object).map(String::as_str), version);
+        let is_change = told.is_change(self.seen.get(object).map(String::as_str));
         if is_change {
             self.changes.insert(object.clone());
+        }
+        if is_change && matches!(told, Told::Anothers(_)) {
+            // It is known to be lost: what its new owner makes of it is no news.
+            self.seen.remove(object);
         }
         is_change
     }
 }
 
-/// Whether an event tells more than the monitor read. Versions of one kind are numbers that
-/// grow; where they are not, a different one is a change.
-fn is_newer(seen: Option<&str>, version: Option<&str>) -> bool {
-    match (seen, version) {
-        (None, None) => false,
-        (None, Some(_)) | (Some(_), None) => true,
-        (Some(seen), Some(version)) => match (seen.parse::<u64>(), version.parse::<u64>()) {
-            (Ok(seen), Ok(version)) => version > seen,
-            _ => version != seen,
-        },
+/// Versions of one kind are numbers that grow; where they are not, a different one is newer.
+fn is_newer(seen: &str, version: &str) -> bool {
+    match (seen.parse::<u64>(), version.parse::<u64>()) {
+        (Ok(seen), Ok(version)) => version > seen,
+        _ => version != seen,
     }
 }
 
@@ -287,19 +302,22 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::echo_of_what_was_seen(Some("7"), Some("7"), false)]
-    #[case::older_than_seen(Some("10"), Some("9"), false)]
-    #[case::newer(Some("9"), Some("10"), true)]
-    #[case::deleted(Some("9"), None, true)]
-    #[case::deleted_and_known_missing(None, None, false)]
-    #[case::appeared(None, Some("3"), true)]
-    #[case::opaque(Some("a"), Some("b"), true)]
+    #[case::echo_of_what_was_seen(Some("7"), Told::There("7".into()), false)]
+    #[case::older_than_seen(Some("10"), Told::There("9".into()), false)]
+    #[case::newer(Some("9"), Told::There("10".into()), true)]
+    #[case::appeared(None, Told::There("3".into()), true)]
+    #[case::opaque(Some("a"), Told::There("b".into()), true)]
+    #[case::deleted(Some("9"), Told::Gone, true)]
+    #[case::deleted_and_known_missing(None, Told::Gone, false)]
+    #[case::taken(Some("9"), Told::Anothers("10".into()), true)]
+    #[case::taken_back_since(Some("10"), Told::Anothers("9".into()), false)]
+    #[case::anothers_and_always_was(None, Told::Anothers("9".into()), false)]
     fn only_a_newer_version_is_a_change(
         #[case] seen: Option<&str>,
-        #[case] observed: Option<&str>,
+        #[case] told: Told,
         #[case] expected: bool,
     ) {
-        assert_eq!(is_newer(seen, observed), expected);
+        assert_eq!(told.is_change(seen), expected);
     }
 
     fn deployment() -> ObjectKey {
@@ -391,6 +409,24 @@ mod tests {
         // Taken by somebody unknown, for instance the agent of another scope.
         let lost = bundles.changed("x", &deployment(), Some("9"));
         assert_eq!(lost, ["taker"]);
+    }
+
+    #[test]
+    fn an_object_that_its_new_owner_read_before_it_was_told_of_wakes_who_had_it() {
+        let mut bundles = WatchedBundles::default();
+        bundles.monitored_all("former", "f", seen("7"), true);
+        bundles.monitored_all("taker", "t", seen("8"), true);
+        assert_eq!(bundles.changed("t", &deployment(), Some("8")), ["former"]);
+        assert_eq!(bundles.changed("t", &deployment(), Some("9")), ["taker"]);
+        assert_eq!(bundles.changes("former"), Some(vec![deployment()]));
+        let both = bundles.changed("f", &deployment(), Some("10"));
+        assert_eq!(both, ["former", "taker"]);
+        bundles.monitored_all("taker", "t", seen("8"), true);
+        // Told of late: who took it back has read it since.
+        bundles.monitored_all("former", "f", seen("9"), true);
+        assert!(bundles.changed("t", &deployment(), Some("8")).is_empty());
+        bundles.monitored_all("former", "f", Seen::new(), false);
+        assert_eq!(bundles.changed("t", &deployment(), Some("10")), ["taker"]);
     }
 
     #[test]
