@@ -100,8 +100,8 @@ pub(super) struct Attempt<'a> {
     pub(super) on_written: Option<&'a (dyn Fn() + Send + Sync)>,
     /// Called once a hook is there.
     pub(super) on_hooks: Option<&'a (dyn Fn() + Send + Sync)>,
-    /// When the attempt began that was interrupted and is resumed by this one.
-    pub(super) resumed: Option<Time>,
+    /// Whether it goes on with one that was interrupted.
+    pub(super) is_resumed: bool,
 }
 
 /// What an attempt did.
@@ -245,11 +245,13 @@ impl Attempt<'_> {
         if self.options.disable_hooks {
             return Ok(());
         }
+        let info = self.release.info.as_ref();
         let mut run = HookRun {
             cluster: self.cluster,
             storage: self.storage,
             timeout: self.options.limit(),
-            resumed: self.resumed,
+            began: info.map_or(Time::ZERO, |info| info.last_deployed),
+            is_resumed: self.is_resumed,
             on_started: self.on_hooks,
             objects: &mut self.hooks,
         };

@@ -310,14 +310,14 @@ async fn prepare<'a>(
         cluster.host().now(),
     );
     let outdated = prunable(history, spec.options.max_history);
-    let mut resumed = None;
+    let mut is_resumed = false;
     if let (true, State::Interrupted, Some(unfinished)) = (is_finish, plan.state, &unfinished) {
         // Its hooks know which of them have run since it began.
         let began = unfinished.info.as_ref().map(|info| info.last_deployed);
         if let (Some(info), Some(began)) = (&mut release.info, began) {
             info.last_deployed = began;
         }
-        resumed = began;
+        is_resumed = began.is_some();
         release.hooks.clone_from(&unfinished.hooks);
         hooks = HookObjects::default();
         if let (Some(info), Some(said)) = (&mut release.info, carried_on(unfinished)) {
@@ -391,7 +391,7 @@ async fn prepare<'a>(
         hooks,
         previous,
         apply,
-        resumed,
+        is_resumed,
     };
     Ok((plan, attempt))
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chart::Time;
+use jiff::Timestamp;
 use objects::manifest::{build, documents, read_documents};
 use objects::{BuildError, Object};
 use serde_json::Value;
@@ -30,8 +31,10 @@ pub(super) struct HookRun<'a> {
     pub(super) storage: &'a Storage,
     /// How long each hook may take.
     pub(super) timeout: Duration,
-    /// When the operation began that was cut off and goes on now; none for one that begins.
-    pub(super) resumed: Option<Time>,
+    /// When the operation began: no hook of it starts before, whatever the clock says by then.
+    pub(super) began: Time,
+    /// Whether it was cut off and goes on now.
+    pub(super) is_resumed: bool,
     /// Called once a hook is there.
     pub(super) on_started: Option<&'a (dyn Fn() + Send + Sync)>,
     pub(super) objects: &'a mut HookObjects,
@@ -88,6 +91,23 @@ fn progress(hook: &Hook, event: HookEvent, began: Time, is_first_over: bool) -> 
     }
 }
 
+/// When a hook starts, or ends. The clock may have been set back since its operation, or the hook, began, or be that of another node.
+fn not_before(began: Time, now: Timestamp) -> Time {
+    match now < began.instant() {
+        true => began,
+        false => Time::utc(now),
+    }
+}
+
+/// Takes from the hooks what cannot be told from a run in the operation that begins now: the clock was set back since.
+pub(super) fn forget_later_runs(hooks: &mut [Hook], began: Time) {
+    for hook in hooks {
+        if hook.last_run.started_at.instant() >= began.instant() {
+            hook.last_run = HookExecution::default();
+        }
+    }
+}
+
 /// Whether a hook runs at the other event of the operation too.
 fn is_of_both(hook: &Hook, event: HookEvent) -> bool {
     let operation = OPERATIONS.iter().find(|events| events.contains(&event));
@@ -135,15 +155,15 @@ impl HookRun<'_> {
         let order = order(&release.hooks, event);
         let is_first_over = is_over(release, event);
         let is_first = OPERATIONS.iter().any(|[first, _]| *first == event);
-        if is_first && is_first_over && self.resumed.is_some() {
+        if is_first && is_first_over && self.is_resumed {
             return self.finish_first(release, &order, event).await;
         }
         let mut is_any_new = false;
         for (position, &index) in order.iter().enumerate() {
             let hook = &release.hooks[index];
-            let progress = match self.resumed {
-                Some(began) => progress(hook, event, began, is_first_over),
-                None => Progress::Due,
+            let progress = match self.is_resumed {
+                true => progress(hook, event, self.began, is_first_over),
+                false => Progress::Due,
             };
             if progress == Progress::Done {
                 continue;
@@ -237,15 +257,17 @@ impl HookRun<'_> {
                     name: object.name.clone(),
                 });
             }
-            hook.last_run = HookExecution {
-                started_at: Time::utc(self.cluster.host().now()),
+            let running = HookExecution {
+                started_at: not_before(self.began, self.cluster.host().now()),
                 completed_at: Time::ZERO,
                 phase: HookExecution::RUNNING.to_owned(),
             };
-            self.storage
-                .update(release)
-                .await
-                .map_err(HookError::Storage)?;
+            let former = std::mem::replace(&mut hook.last_run, running);
+            if let Err(unstored) = self.storage.update(release).await {
+                // It was not created, and no later record is to say that it runs.
+                release.hooks[index].last_run = former;
+                return Err(HookError::Storage(unstored));
+            }
         }
         let claim = HookClaim {
             owner: &owner,
@@ -253,7 +275,7 @@ impl HookRun<'_> {
         };
         let finished = self.create_and_wait(&objects, claim, event, path).await;
         let last_run = &mut release.hooks[index].last_run;
-        last_run.completed_at = Time::utc(self.cluster.host().now());
+        last_run.completed_at = not_before(last_run.started_at, self.cluster.host().now());
         last_run.phase = match finished {
             Ok(()) => HookExecution::SUCCEEDED.to_owned(),
             Err(_) => HookExecution::FAILED.to_owned(),
@@ -416,6 +438,7 @@ fn order(hooks: &[Hook], event: HookEvent) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use rstest::rstest;
 
     use super::*;
@@ -496,6 +519,31 @@ mod tests {
             ..Hook::default()
         };
         assert_eq!(progress(&hook, event, began, is_first_over), expected);
+    }
+
+    /// The clock that an operation began by may have been ahead: of the same node before it was set, or of another one.
+    #[test]
+    fn a_hook_that_starts_while_the_clock_is_behind_is_of_its_operation() {
+        let began = Time::from_unix_seconds(1_800_000_000);
+        let mut hook = Hook {
+            events: vec![HookEvent::PreUpgrade.as_str().to_owned()],
+            last_run: HookExecution {
+                started_at: not_before(began, began.instant() - SignedDuration::from_hours(1)),
+                phase: HookExecution::RUNNING.to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        };
+        let found = progress(&hook, HookEvent::PreUpgrade, began, false);
+        assert_eq!(found, Progress::Started);
+        let later = began.instant() + SignedDuration::from_secs(5);
+        assert_eq!(not_before(began, later).instant(), later);
+        // Of an earlier operation, by a clock that was ahead then.
+        hook.last_run.phase = HookExecution::SUCCEEDED.to_owned();
+        let mut hooks = [hook];
+        forget_later_runs(&mut hooks, began);
+        let found = progress(&hooks[0], HookEvent::PreUpgrade, began, false);
+        assert_eq!(found, Progress::Due);
     }
 
     #[test]

@@ -199,7 +199,7 @@ pub(super) async fn rollback_locked(
         is_carried_out: false,
         found: false,
         previous,
-        resumed: None,
+        is_resumed: false,
     };
     let done = attempt.run().await?;
     let release = attempt.release;

@@ -12,7 +12,7 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::UninstallError;
-use super::hooks::{HookObjects, HookRun, carried_on};
+use super::hooks::{HookObjects, HookRun, carried_on, forget_later_runs};
 use super::records::is_agents;
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
@@ -142,6 +142,9 @@ pub(super) async fn uninstall_locked(
         }
         info.deleted = began;
     }
+    if !was_cut_off {
+        forget_later_runs(&mut release.hooks, began);
+    }
     storage
         .update(&release)
         .await
@@ -153,7 +156,8 @@ pub(super) async fn uninstall_locked(
             .timeout
             .filter(|limit| !limit.is_zero())
             .unwrap_or(DEFAULT_TIMEOUT),
-        resumed: was_cut_off.then_some(began),
+        began,
+        is_resumed: was_cut_off,
         on_started: None,
         objects: &mut HookObjects::default(),
     };
