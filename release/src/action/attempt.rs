@@ -96,6 +96,8 @@ pub(super) struct Attempt<'a> {
     pub(super) is_carried_out: bool,
     pub(super) previous: PreviousObjects,
     pub(super) apply: ApplyOptions,
+    /// Called once the attempt begins.
+    pub(super) on_begun: Option<&'a (dyn Fn() + Send + Sync)>,
     /// Called once the objects are written.
     pub(super) on_written: Option<&'a (dyn Fn() + Send + Sync)>,
     /// Called once a hook is there.
@@ -123,6 +125,9 @@ impl Attempt<'_> {
     /// The record stays pending; the next deployment goes on from there.
     pub(super) async fn run(&mut self) -> Result<Done, DeployError> {
         let described = self.release.description().to_owned();
+        if let Some(on_begun) = self.on_begun {
+            on_begun();
+        }
         let result = self.act().await;
         match &result {
             Ok(_) => {

@@ -367,6 +367,7 @@ async fn prepare<'a>(
     }
     let read = from.into_iter().chain(unfinished);
     let attempt = Attempt {
+        on_begun: spec.on_begun.as_deref(),
         on_written: spec.on_written.as_deref(),
         on_hooks: spec.on_hooks.as_deref(),
         cluster,

@@ -178,6 +178,7 @@ pub(super) async fn rollback_locked(
         .chain(objects.iter().map(Object::key))
         .collect();
     let mut attempt = Attempt {
+        on_begun: None,
         on_written: None,
         on_hooks: None,
         cluster,

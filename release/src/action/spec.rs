@@ -33,6 +33,8 @@ pub struct DeploySpec {
     pub options: DeployOptions,
     /// A deployed revision as the caller has just read it, which then is not read again.
     pub known: Option<Release>,
+    /// Called once the record of an attempt is stored: from then on the attempt is the newest revision, however little else it writes.
+    pub on_begun: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Called once the objects are written and what they say is not kept any more; hooks and waits may follow, for as long as they take.
     pub on_written: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Called once a hook is there: whoever tries again after a failure runs it again.

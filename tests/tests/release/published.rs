@@ -107,6 +107,7 @@ impl Journey {
             }),
             options: Self::options(),
             known: None,
+            on_begun: None,
             on_written: None,
             on_hooks: None,
         }

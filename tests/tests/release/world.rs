@@ -113,6 +113,7 @@ impl World {
             }),
             options,
             known: None,
+            on_begun: None,
             on_written: None,
             on_hooks: None,
         }

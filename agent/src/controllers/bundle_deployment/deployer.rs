@@ -158,8 +158,8 @@ pub struct Base<'a> {
     pub is_first: bool,
     /// Somebody asks for it though nothing has changed.
     pub is_forced: bool,
-    /// Set once objects were written, or it was tried.
-    pub written: Arc<AtomicBool>,
+    /// Set once the record of an attempt is stored.
+    pub begun: Arc<AtomicBool>,
 }
 
 /// Deploys bundles; shared by all reconciles.
@@ -329,7 +329,7 @@ impl Deployer {
             neighbours,
             is_first,
             is_forced,
-            written,
+            begun,
         } = base;
         let bundle = &filled.bundle;
         let superseded = match self.supersessions.has_room(bundle.name()) {
@@ -425,12 +425,10 @@ impl Deployer {
                 ..DeployOptions::default()
             },
             known: known.cloned(),
+            on_begun: Some(Arc::new(move || begun.store(true, Ordering::Relaxed))),
             on_written: Some({
                 let turn = turn.clone();
-                Arc::new(move || {
-                    written.store(true, Ordering::Relaxed);
-                    turn.written();
-                })
+                Arc::new(move || turn.written())
             }),
             on_hooks: Some({
                 let has_run_hooks = Arc::clone(&has_run_hooks);

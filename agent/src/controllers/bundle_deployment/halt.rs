@@ -103,7 +103,9 @@ impl Cause {
     #[must_use]
     pub fn of_a_take(self) -> Self {
         match self {
-            Self::Deploy(reason) | Self::AfterHooks(reason) => Self::Take(reason),
+            Self::Deploy(reason) | Self::AfterHooks(reason) | Self::HookEnded(reason) => {
+                Self::Take(reason)
+            }
             other => other,
         }
     }

@@ -281,19 +281,19 @@ impl Reconciler {
     }
 
     /// Whether an attempt of the bundle's got as far as to write over another one's release: a revision of its own, or one that failed before once
-    /// more, of which nothing changes but that its objects were `written`.
+    /// more, of which nothing is noted anew: that it has `begun` is what counts, as its record is the newest one from then on.
     fn has_claimed(
         &self,
         bundle: &str,
         key: &ReleaseKey,
         before: Option<&LedgerEntry>,
-        written: bool,
+        begun: bool,
     ) -> bool {
         let claim = |entry: &LedgerEntry| entry.claims.get(bundle).cloned();
         let now = self.context.ledger.get(key);
         let now = now.filter(|entry| entry.bundle != bundle);
         let now = now.as_ref().and_then(claim);
-        now.is_some() && (written || now != before.and_then(claim))
+        now.is_some() && (begun || now != before.and_then(claim))
     }
 
     /// Reports what came of removing releases under former names.
@@ -361,7 +361,7 @@ impl Reconciler {
         let records = self.records(&bundle, impersonated, &key.namespace);
         let deployer = &self.context.deployer;
         let neighbourhood = self.context.collector.neighbourhood();
-        let written = Arc::new(AtomicBool::new(false));
+        let begun = Arc::new(AtomicBool::new(false));
         let contested = self.taken(bundle.name()).map(|mut contested| {
             // What changed since somebody looked may be another one's by now.
             contested.extend(
@@ -384,7 +384,7 @@ impl Reconciler {
                     neighbours: neighbourhood.of_deploy(&key, bundle.name()),
                     is_first: before.is_none(),
                     is_forced: self.context.deployed_ids.is_forced(&bundle),
-                    written: Arc::clone(&written),
+                    begun: Arc::clone(&begun),
                 },
                 &mut state.report,
             )
@@ -397,8 +397,8 @@ impl Reconciler {
             Err(mut halt) => {
                 let noted = self.note_failed(state, impersonated, &key).await;
                 self.note(state, noted);
-                let written = written.load(Ordering::Relaxed);
-                if self.has_claimed(bundle.name(), &key, before.as_ref(), written) {
+                let begun = begun.load(Ordering::Relaxed);
+                if self.has_claimed(bundle.name(), &key, before.as_ref(), begun) {
                     halt.cause = halt.cause.of_a_take();
                 }
                 if halt.cause == Cause::Deploy(Reason::KindMissing) {

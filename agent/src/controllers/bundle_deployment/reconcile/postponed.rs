@@ -208,6 +208,14 @@ mod tests {
         assert_eq!(wait(vec![(other, Waiting::Undone)], 0), None);
     }
 
+    #[rstest]
+    #[case::refused(Cause::Deploy(Reason::ApplyFailed))]
+    #[case::refused_after_hooks(Cause::Deploy(Reason::ApplyFailed).after_hooks(false))]
+    #[case::stopped_by_a_hook(Cause::Deploy(Reason::HookFailed).after_hooks(true))]
+    fn a_takeover_that_fails_waits_as_long_whatever_failed(#[case] cause: Cause) {
+        assert_eq!(cause.of_a_take().waiting(), Some(Waiting::Taking));
+    }
+
     fn content() -> Tried {
         Tried::content(&BundleDeployment::default(), None, None)
     }
