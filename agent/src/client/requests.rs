@@ -18,7 +18,6 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use kube::Client;
-use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -27,8 +26,12 @@ use prometheus_client::metrics::family::Family;
 use release::kube::{AnswerLimit, AnswerTooLarge, connection};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, Sleep};
+use tower::retry::backoff::{
+    Backoff as _, ExponentialBackoff, ExponentialBackoffMaker, MakeBackoff as _,
+};
 use tower::retry::{Policy, RetryLayer};
 use tower::util::BoxCloneSyncService;
+use tower::util::rng::Rng;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
@@ -212,14 +215,42 @@ pub fn shown(address: &http::Uri) -> String {
     format!("{scheme}://{}{}", host(address), address.path())
 }
 
+/// How often a request is sent again, and after what pause: the figures of kube's `RetryPolicy::server_retry`.
+const MAX_RETRIES: u32 = 15;
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+/// Up to so many times as much is added to a pause.
+const RETRY_JITTER: f64 = 2.0;
+
 /// Which requests are sent again. One that changes something, only where the server says when, as client-go does: an answer with 503 or 504
 /// may hide that it was carried out, and what is then found would count as having been there before.
+///
+/// In place of kube's `RetryPolicy`, which draws once for all requests of a client: those that fail together would all come back together.
 #[derive(Clone)]
-struct Retries(RetryPolicy);
+struct Retries {
+    backoff: ExponentialBackoff<Drawn>,
+    left: u32,
+}
+
+/// Random numbers, drawn anew for each pause.
+#[derive(Clone)]
+struct Drawn;
+
+impl Rng for Drawn {
+    fn next_u64(&mut self) -> u64 {
+        rand::random()
+    }
+}
 
 impl Default for Retries {
     fn default() -> Self {
-        Self(RetryPolicy::server_retry())
+        let pauses = ExponentialBackoffMaker::new(FIRST_RETRY, LONGEST_RETRY, RETRY_JITTER, Drawn);
+        Self {
+            backoff: pauses
+                .expect("the first pause is shorter than the longest")
+                .make_backoff(),
+            left: MAX_RETRIES,
+        }
     }
 }
 
@@ -232,19 +263,39 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
         result: &mut Result<Response<B>, BoxError>,
     ) -> Option<Sleep> {
         let answer = result.as_ref().ok()?;
-        let was_refused = match answer.status() {
+        let is_read = request.method() == Method::GET;
+        let told = answer.headers().get(header::RETRY_AFTER);
+        let is_sent_again = match answer.status() {
             StatusCode::TOO_MANY_REQUESTS => true,
-            StatusCode::GATEWAY_TIMEOUT => false,
-            _ => answer.headers().contains_key(header::RETRY_AFTER),
+            StatusCode::SERVICE_UNAVAILABLE => is_read || told.is_some(),
+            StatusCode::GATEWAY_TIMEOUT => is_read,
+            _ => false,
         };
-        match was_refused || request.method() == Method::GET {
-            true => self.0.retry(request, result),
-            false => None,
+        if !is_sent_again {
+            return None;
         }
+        self.left = self.left.checked_sub(1)?;
+        let pause = self.backoff.next_backoff();
+        let told = told.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        let told = told.map(Duration::from_secs);
+        let is_longer = |told: &Duration| {
+            let after = Instant::now().checked_add(*told);
+            after.is_some_and(|after| pause.deadline() <= after)
+        };
+        Some(match told.filter(is_longer) {
+            Some(told) => tokio::time::sleep(told),
+            None => pause,
+        })
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        Policy::<_, Response<B>, _>::clone_request(&mut self.0, request)
+        let mut copy = Request::new(request.body().try_clone()?);
+        request.method().clone_into(copy.method_mut());
+        request.uri().clone_into(copy.uri_mut());
+        *copy.version_mut() = request.version();
+        request.headers().clone_into(copy.headers_mut());
+        request.extensions().clone_into(copy.extensions_mut());
+        Some(copy)
     }
 }
 
@@ -628,6 +679,28 @@ mod tests {
         let request = request.body(Vec::new()).unwrap();
         client.request_text(request).await.unwrap_err();
         assert_eq!(count.load(Ordering::Relaxed) > 1, is_repeated);
+    }
+
+    /// What fails together does not come back together.
+    #[tokio::test(start_paused = true)]
+    async fn each_request_waits_a_time_of_its_own() {
+        let pauses = |retries: &Retries| {
+            let mut retries = retries.clone();
+            let mut request = Request::new(Body::empty());
+            let refused = Response::builder().status(429).body(()).unwrap();
+            let mut answer: Result<Response<()>, BoxError> = Ok(refused);
+            let mut pauses = Vec::new();
+            while let Some(pause) = retries.retry(&mut request, &mut answer) {
+                pauses.push(pause.deadline() - Instant::now());
+            }
+            pauses
+        };
+        let retries = Retries::default();
+        let (one, other) = (pauses(&retries), pauses(&retries));
+        assert_eq!((one.len(), other.len()), (15, 15));
+        assert_ne!(one, other);
+        assert!(one[0] >= FIRST_RETRY && one[0] <= FIRST_RETRY * 3);
+        assert!(one[14] > Duration::from_secs(80));
     }
 
     /// `.cargo/config.toml` leaves AWS-LC's own entropy source out: it takes a tenth of a second of every start.
