@@ -1,7 +1,8 @@
 //! One history: what is planned takes place, and everything is put to rest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::hash::RandomState;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -69,28 +70,29 @@ impl Outcome {
     }
 }
 
-/// Histories that have taken place when the first one is told of: what a process makes once is made by then, and shifts no hash map of
-/// a later history.
-const FIRST: std::ops::Range<u64> = 900_000_000..900_000_004;
-
 /// Lets a plan take place, in a thread whose name makes all its randomness.
 pub fn run(plan: &Plan, keeps_log: bool) -> Outcome {
-    static WARM: Once = Once::new();
-    WARM.call_once(|| {
-        for seed in FIRST {
-            begin(&Plan::of(seed), false);
-        }
-    });
-    begin(plan, keeps_log)
+    begin(plan, keeps_log, 0)
 }
 
-fn begin(plan: &Plan, keeps_log: bool) -> Outcome {
+/// Lets it take place again, with all hash maps in another order: which order they have depends on how many a thread has made, and what a
+/// process makes once, or a thread finds made by another one, is made by one history and not by the next.
+pub fn again(plan: &Plan, keeps_log: bool) -> Outcome {
+    begin(plan, keeps_log, 1)
+}
+
+fn begin(plan: &Plan, keeps_log: bool, hash_maps: usize) -> Outcome {
     let plan = plan.clone();
     let (seed, plan_steps) = (plan.seed, plan.steps.len());
     let thread = std::thread::Builder::new()
         .name(format!("{seed:x}"))
         .stack_size(8 << 20);
-    let running = thread.spawn(move || alone(&plan, keeps_log));
+    let running = thread.spawn(move || {
+        let others: Vec<RandomState> = (0..hash_maps).map(|_| RandomState::new()).collect();
+        let outcome = alone(&plan, keeps_log);
+        drop(others);
+        outcome
+    });
     let ended = running.expect("a thread can be started").join();
     ended.unwrap_or_else(|panic| {
         let text = panic

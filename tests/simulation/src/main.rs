@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use simulation::history::run;
+use simulation::history::{again, run};
 use simulation::plan::Plan;
 use simulation::script::{parse, script};
 use simulation::shrink::shrink;
@@ -79,7 +79,7 @@ fn one(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode> 
         plan = plan.only(&args.steps);
     }
     let outcome = run(&plan, args.verbose);
-    let again = run(&plan, args.verbose);
+    let again = again(&plan, args.verbose);
     let plan = plan.until(outcome.taken);
     for line in &outcome.lines {
         writeln!(out, "{line}")?;
@@ -143,7 +143,7 @@ fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode>
                         );
                         drop(said);
                     }
-                    if args.twice && run(&Plan::of(seed), false).digest != outcome.digest {
+                    if args.twice && again(&Plan::of(seed), false).digest != outcome.digest {
                         differing.fetch_add(1, Ordering::Relaxed);
                     }
                     histories.fetch_add(1, Ordering::Relaxed);
