@@ -14,6 +14,7 @@ use std::time::Duration;
 use agent::api::{ANNOTATION_BUNDLE_ID, LABEL_BUNDLE_DEPLOYMENT};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use release::model::Release;
 use release::storage;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -55,8 +56,8 @@ pub struct Checker {
     pub lost: BTreeSet<usize>,
     /// Lost bundles whose removal a person allowed.
     pub allowed: BTreeSet<usize>,
-    /// When the source of a bundle's copies last changed.
-    pub sources_changed: BTreeMap<usize, Instant>,
+    /// When a copy that a bundle needs was last written over with other content.
+    copies_changed: BTreeMap<(usize, Id), Instant>,
     /// When the agent last deployed a release.
     last_deployed: BTreeMap<ReleaseKey, Instant>,
     /// When upstream deleted the bundle of a release; not if it is there again, for then the release may have moved.
@@ -132,10 +133,15 @@ fn is_replaced_hook(object: &Value) -> bool {
     is_job && is_named
 }
 
+/// The release of a record.
+fn decoded(record: &Value) -> Option<Release> {
+    let data = record.pointer("/data/release")?.as_str()?;
+    storage::decode(&STANDARD.decode(data).ok()?).ok()
+}
+
 /// The bundle that a record names as its own, as those of this agent and of the Go agent do.
 fn named_bundle(record: &Value) -> Option<usize> {
-    let data = record.pointer("/data/release")?.as_str()?;
-    let release = storage::decode(&STANDARD.decode(data).ok()?).ok()?;
+    let release = decoded(record)?;
     let annotations = release.chart.as_ref()?.metadata.annotations.as_ref()?;
     let name = annotations.get(ANNOTATION_BUNDLE_ID)?;
     (0..BUNDLES).find(|bundle| bundle_name(*bundle) == *name)
@@ -145,6 +151,11 @@ fn named_bundle(record: &Value) -> Option<usize> {
 fn adoption(object: &Value) -> Option<&str> {
     const NOTE: &str = "/metadata/annotations/fleetagent.cattle.io~1adopted";
     object.pointer(NOTE)?.as_str()
+}
+
+/// Where a copy is.
+fn copy_at(number: u8, namespace: &str) -> Id {
+    Id::new("", "secrets", namespace, &format!("pull{number}"))
 }
 
 /// Whether a copy says that a bundle needs it.
@@ -223,12 +234,26 @@ impl Checker {
         }
     }
 
-    /// Whether a bundle's release is older than the change of a copy that it needs.
+    /// Whether a bundle's release is older than the change of a copy that it needs. One that came into being changed nothing that ran.
     pub fn misses_a_copy(&self, bundle: usize, desired: &Desired) -> bool {
-        let changed = self.sources_changed.get(&bundle);
         let deployed = self.last_deployed.get(&release_of(desired));
-        !desired.copies.is_empty()
-            && changed.is_some_and(|changed| deployed.is_none_or(|at| at < changed))
+        desired.copies.iter().any(|number| {
+            let place = copy_at(*number, desired.release_namespace());
+            let changed = self.copies_changed.get(&(bundle, place));
+            changed.is_some_and(|changed| deployed.is_none_or(|at| at < changed))
+        })
+    }
+
+    /// Whether several bundles that are not deployed take an object from each other with every try, as they were told to.
+    pub fn is_contested(&self, id: &Id, is_ready: impl Fn(usize) -> bool) -> bool {
+        let mut now = self.desired_state.now.iter();
+        let takes = |bundle: usize, desired: &Desired| {
+            desired.take_ownership && !is_ready(bundle) && desired.ids().any(|wanted| wanted == *id)
+        };
+        now.by_ref()
+            .filter(|(bundle, desired)| takes(**bundle, desired))
+            .count()
+            > 1
     }
 
     /// Reads a text that leaves the agent.
@@ -823,6 +848,10 @@ impl Checker {
         let object = write.after.as_ref().or(write.before.as_ref());
         let Some(object) = object else { return };
         let Some((release, revision)) = self.running(&write.id) else {
+            if write.after.is_none() {
+                // Several releases have a hook of this name. It makes way for one of them, which is nothing that the others' records can tell.
+                self.hooks.retain(|(id, ..)| *id != write.id);
+            }
             return;
         };
         // A job of the same name that somebody else created is no run of the hook.
@@ -851,7 +880,7 @@ impl Checker {
         }
     }
 
-    /// The release with this hook that is being written in its namespace, and the revision.
+    /// The release with this hook that is being written in its namespace, and the revision; none where several are.
     fn running(&self, id: &Id) -> Option<(ReleaseKey, i64)> {
         let releases = self
             .records
@@ -859,18 +888,18 @@ impl Checker {
             .filter(|((namespace, _), _)| *namespace == id.namespace);
         let mut pending = releases.filter_map(|(key, records)| {
             let (revision, status) = records.last_key_value()?;
-            let wants = self.wanting(key);
-            let has = wants.iter().any(|bundle| {
-                let manifests = &self.desired_state.now[bundle].manifests;
-                manifests
-                    .iter()
-                    .any(|manifest| manifest.kind.is_hook() && manifest.object_name() == id.name)
-            });
-            (status.starts_with("pending") && has).then(|| (key.clone(), *revision))
+            let (of, record) = self.written.get(key)?;
+            let has = || decoded(record).is_some_and(|release| has_hook(&release, &id.name));
+            (status.starts_with("pending") && of == revision && has())
+                .then(|| (key.clone(), *revision))
         });
         let first = pending.next()?;
         pending.next().is_none().then_some(first)
     }
+}
+
+fn has_hook(release: &Release, name: &str) -> bool {
+    release.hooks.iter().any(|hook| hook.name == name)
 }
 
 impl Audit for Checker {
@@ -926,8 +955,16 @@ impl Audit for Checker {
             }
             if write.id.name.starts_with("pull") {
                 let claiming = (0..BUNDLES).filter(|bundle| claims(after, &bundle_name(*bundle)));
-                let claimed = claiming.map(|bundle| (Self::uid(after), bundle));
+                let claiming: Vec<usize> = claiming.collect();
+                let claimed = claiming.iter().map(|bundle| (Self::uid(after), *bundle));
                 self.claimed.extend(claimed);
+                let before = write.before.as_ref();
+                if before.is_some_and(|before| before["data"] != after["data"]) {
+                    let changed = claiming
+                        .into_iter()
+                        .map(|bundle| ((bundle, write.id.clone()), Instant::now()));
+                    self.copies_changed.extend(changed);
+                }
             }
             if let (None, Some(owner)) = (&write.before, Self::owner(after)) {
                 self.made.insert((write.id.clone(), owner));

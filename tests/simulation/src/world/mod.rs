@@ -179,7 +179,6 @@ impl World {
             Action::Restore(goes_back) => {
                 if let Some((backup, _)) = self.backup.clone() {
                     self.upstream.restore(&backup, *goes_back);
-                    self.checker().sources_changed.clear();
                     // What was deleted since is there again, and somebody wants it until it is deleted again.
                     self.rediscover();
                     self.note_lost();

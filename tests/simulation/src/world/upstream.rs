@@ -151,9 +151,6 @@ impl World {
         let desired_state = self.checker().desired_state.now.clone();
         for (bundle, desired) in desired_state {
             if desired.copies.contains(&number) && self.present(bundle) {
-                self.checker()
-                    .sources_changed
-                    .insert(bundle, tokio::time::Instant::now());
                 *self.generations.entry(bundle).or_default() += 1;
                 self.put(bundle, &desired);
             }
