@@ -77,7 +77,7 @@ pub struct Checker {
     /// Objects that the agent once created for a release.
     made: BTreeSet<(Id, ReleaseKey)>,
     origins: BTreeMap<String, Origin>,
-    /// Objects that the agent has given a release's marks, until it takes them off.
+    /// Objects that the agent has given a release's marks, until it takes them off, or the Go agent has.
     marked: BTreeSet<(String, ReleaseKey)>,
     /// Bundles that a copy ever said to be needed by.
     claimed: BTreeSet<(String, usize)>,
@@ -941,6 +941,12 @@ impl Audit for Checker {
             && write.who.actor.deploys_bundles()
         {
             *self.deployed_by_agent.entry(release).or_default() += 1;
+        }
+        if let (Actor::Go, Some(after)) = (write.who.actor, &write.after) {
+            // What the Go agent deployed is the release's too, whatever a person strips of it.
+            let owner = Self::owner(after);
+            self.marked
+                .extend(owner.map(|owner| (Self::uid(after), owner)));
         }
         if !by_agent || write.id.namespace == SYSTEM {
             return;
