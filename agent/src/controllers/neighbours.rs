@@ -39,7 +39,7 @@ impl Neighbourhood {
         let (all, key, bundle) = (self.clone(), key.clone(), bundle.to_owned());
         Neighbours::new(move |namespace| {
             let is_other = |(other, _): &(ReleaseKey, LedgerEntry)| {
-                *other != key && other.namespace == namespace
+                *other != key && !other.is_claims() && other.namespace == namespace
             };
             let is_inhabited = all.ledger.all().iter().any(is_other)
                 || is_wanted(namespace, &bundle, &all.store.claimants());
@@ -65,8 +65,9 @@ impl Neighbourhood {
     ) -> Occupancy {
         let claimants = self.store.claimants();
         let releases = self.ledger.all();
-        let is_beside =
-            |(other, _): &&(ReleaseKey, LedgerEntry)| other != key && other.namespace == namespace;
+        let is_beside = |(other, _): &&(ReleaseKey, LedgerEntry)| {
+            other != key && !other.is_claims() && other.namespace == namespace
+        };
         let mut leaving = Vec::new();
         for (other, known) in releases.iter().filter(is_beside) {
             let goes_along = with_bundle && known.bundle == bundle;

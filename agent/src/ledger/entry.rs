@@ -9,7 +9,10 @@ use super::notes::Notes;
 use super::upstream::ContinuityBreak;
 use crate::report::public::Public;
 
-/// A release by its namespace and name; a name is unique in its namespace.
+/// What the names of [`ReleaseKey::claims_of`] begin with; those of releases have no capitals.
+const CLAIMS: &str = "Claims.";
+
+/// A release by its namespace and name; a name is unique in its namespace. Or what stands in its place for [`Self::claims_of`] a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReleaseKey {
     pub namespace: String,
@@ -17,6 +20,25 @@ pub struct ReleaseKey {
 }
 
 impl ReleaseKey {
+    /// Under which the ledger has what a bundle made in a namespace beside releases of its own: copies of upstream resources, and attempts at
+    /// releases of other bundles. No release has this name, and none is entered under it.
+    pub(super) fn claims_of(bundle: &str, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: format!("{CLAIMS}{bundle}"),
+        }
+    }
+
+    /// Whether it is no release, but the claims of a bundle.
+    pub fn is_claims(&self) -> bool {
+        self.name.starts_with(CLAIMS)
+    }
+
+    /// Whether its name can be the value of a label, as a release's is.
+    pub(super) fn is_label(&self) -> bool {
+        self.name.len() <= 63 && self.is_storable()
+    }
+
     /// Neither part can hold an underscore, so one tells them apart in a ConfigMap's key.
     pub(super) fn data_key(&self) -> String {
         format!("{}_{}", self.namespace, self.name)
@@ -153,6 +175,41 @@ impl LedgerEntry {
             .filter(|(name, _)| *name != bundle);
         let firsts = others.filter_map(|(_, notes)| notes?.first_above(revision));
         firsts.min()
+    }
+
+    /// The digests of all that others than `bundle` wrote of the release. `None` where not everything that lies there is known to be written
+    /// for a bundle.
+    pub fn written_by_others(&self, bundle: &str) -> Option<Vec<(i64, String)>> {
+        if self.bundle == bundle {
+            // By now it is its own: what a former owner wrote may be noted as the bundle's.
+            return None;
+        }
+        let owner = (self.bundle.as_str(), self.revisions.as_ref()?);
+        let claims = self.claims.iter();
+        let claims = claims.map(|(name, claim)| (name.as_str(), &claim.revisions));
+        let all = std::iter::once(owner).chain(claims);
+        let mut theirs = all.clone().flat_map(|(_, notes)| notes.theirs());
+        if theirs.next().is_some() {
+            return None;
+        }
+        let others = all.filter(|(name, _)| *name != bundle);
+        let digests = others.flat_map(|(_, notes)| notes.digests());
+        let digests = digests.map(|(revision, digest)| (revision, digest.to_owned()));
+        Some(digests.collect())
+    }
+
+    /// The entry for the bundle's claims in a namespace, where this one says how it stands with the bundle: its account, and whether it is lost,
+    /// held or being removed.
+    #[must_use]
+    pub(super) fn for_claims(&self) -> Self {
+        Self {
+            names: None,
+            is_attempt: true,
+            left_since: None,
+            revisions: Some(Notes::default()),
+            claims: BTreeMap::new(),
+            ..self.clone()
+        }
     }
 
     /// Whether a revision was ever written here, or believed; nothing is known of that for a release whose records are older than digests.
@@ -397,6 +454,51 @@ mod tests {
             name: name.into(),
         };
         assert_eq!(key.is_storable(), expected);
+    }
+
+    #[test]
+    fn digests_of_others_are_known_unless_a_record_is_foreign() {
+        let claimed = entry("a").noting(1, "one".into());
+        let claimed = claimed.noting_claim("b", "", 2, "two".into());
+        let claimed = claimed.noting_claim("c", "", 3, "three".into());
+        let others = |entry: &LedgerEntry| {
+            let others = entry.written_by_others("b")?;
+            let mut revisions: Vec<_> = others.into_iter().map(|(revision, _)| revision).collect();
+            revisions.sort_unstable();
+            Some(revisions)
+        };
+        assert_eq!(others(&claimed), Some(vec![1, 3]));
+        // Its former owner's, once it is another's; what is pruned is not there.
+        assert_eq!(others(&claimed.clone().taken_by("c")), Some(vec![1, 3]));
+        assert_eq!(others(&claimed.clone().without(1)), Some(vec![3]));
+        assert_eq!(others(&claimed.clone().handed_to("b")), None);
+        assert_eq!(others(&claimed.noting_theirs(&[4])), None);
+        // Of before digests were kept.
+        assert_eq!(others(&entry("a")), None);
+    }
+
+    #[test]
+    fn no_release_has_the_key_of_claims() {
+        let key = ReleaseKey::claims_of("b", "apps");
+        assert!(key.is_claims() && key.is_label());
+        let long = ReleaseKey::claims_of(&"b".repeat(57), "apps");
+        assert!(!long.is_label());
+        assert_eq!(
+            ReleaseKey::from_data_key(&key.data_key()),
+            Some(key.clone())
+        );
+        assert!(release::action::check_name(&key.name).is_err());
+        let known = LedgerEntry {
+            lost: Some(ContinuityBreak::Restored),
+            keep_resources: true,
+            ..entry("b")
+                .noting(1, "one".into())
+                .noting_claim("c", "", 2, "two".into())
+        };
+        let entry = known.for_claims();
+        assert!(entry.is_attempt && !entry.has_revisions() && entry.claims.is_empty());
+        assert!(entry.keep_resources && !entry.is_void());
+        assert_eq!((entry.bundle.as_str(), entry.lost), ("b", known.lost));
     }
 
     #[test]

@@ -140,7 +140,10 @@ impl Ledger {
             is_attempt: false,
             ..entry
         };
-        self.set(key, owned).await
+        if self.ask_owned(&key, owned)? {
+            self.flush(Some(&key)).await?;
+        }
+        Ok(())
     }
 
     async fn set(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
@@ -150,18 +153,69 @@ impl Ledger {
         Ok(())
     }
 
-    /// Asks for an entry to be written, if it can be. Whether anything is to be written.
-    fn ask(&self, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
-        if !key.is_storable() {
-            let problem = format!("{key} cannot be a release");
-            return Err(kube::Error::Service(problem.into()));
+    /// Records a revision that a bundle is about to write over a release that is another's. `claimant` says how it stands with the bundle.
+    async fn claim(
+        &self,
+        key: ReleaseKey,
+        entry: LedgerEntry,
+        claimant: &LedgerEntry,
+    ) -> kube::Result<()> {
+        let claims = self.ask_claims(&key.namespace, claimant)?;
+        let asked = self.ask(&key, entry)?.then_some(key);
+        match asked.or(claims) {
+            Some(key) => self.flush(Some(&key)).await,
+            None => Ok(()),
         }
+    }
+
+    /// Records that a bundle is about to make something in a namespace beside releases of its own, which is to go with it: copies of upstream
+    /// resources. `claimant` says how it stands with the bundle.
+    ///
+    /// # Errors
+    /// It has no room or cannot be written: what depends on it should not be made then.
+    pub async fn note_claims(&self, namespace: &str, claimant: &LedgerEntry) -> kube::Result<()> {
+        match self.ask_claims(namespace, claimant)? {
+            Some(key) => self.flush(Some(&key)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The key that is to be written, if it is.
+    fn ask_claims(
+        &self,
+        namespace: &str,
+        claimant: &LedgerEntry,
+    ) -> kube::Result<Option<ReleaseKey>> {
+        set_claims(&mut self.state.lock(), namespace, claimant)
+    }
+
+    /// Asks for a release that is proven to be a bundle's. One that had it before may have left something. Whether anything is to be written.
+    fn ask_owned(&self, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
         let mut state = self.state.lock();
-        if !state.has_room(key, &entry) {
-            let problem = format!("the ledger has no room for {key}: keep fewer revisions");
-            return Err(kube::Error::Service(problem.into()));
+        let former = state.get(key).filter(|known| known.bundle != entry.bundle);
+        let former = former.cloned();
+        let asked = set_release(&mut state, key, entry)?;
+        let Some(mut former) = former else {
+            return Ok(asked);
+        };
+        let claims = state.get(&ReleaseKey::claims_of(&former.bundle, &key.namespace));
+        former.keep_resources |= claims.is_some_and(|claims| claims.keep_resources);
+        if let Err(failed) = set_claims(&mut state, &key.namespace, &former) {
+            // Whose the release is now does not depend on it.
+            let (bundle, error) = (&former.bundle, PublicText::nothing_secret_in(&failed));
+            logging::warn!(bundle, error, "what it left is not remembered");
         }
-        Ok(state.set(key, entry))
+        Ok(asked)
+    }
+
+    /// The releases of others in a namespace over which a bundle wrote, with the account that it wrote with, by key.
+    pub fn claimed_by(&self, bundle: &str, namespace: &str) -> Vec<(ReleaseKey, String)> {
+        self.state.lock().claimed_by(bundle, namespace)
+    }
+
+    /// Asks for the entry of a release to be written, if it can be. Whether anything is to be written.
+    fn ask(&self, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
+        set_release(&mut self.state.lock(), key, entry)
     }
 
     /// Believes a revision that somebody else wrote, and with it that the release is the bundle's; written with the next write, or by
@@ -174,7 +228,7 @@ impl Ledger {
             is_attempt: false,
             ..entry
         };
-        self.ask(&key, owned).map(drop)
+        self.ask_owned(&key, owned).map(drop)
     }
 
     /// Records what is there of a bundle beside a release that is not proven to be its own.
@@ -277,6 +331,31 @@ impl Ledger {
         {
             let mut state = self.state.lock();
             if state.get(key).is_none() {
+                return Ok(());
+            }
+            state.pending.insert(key.clone(), None);
+        }
+        self.flush(Some(key)).await
+    }
+
+    /// Forgets the claims of a bundle, of which those at these releases were `withdrawn`, unless there are more by now, or the bundle has no
+    /// longer the release `current` that it had instead.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn forget_claims(
+        &self,
+        key: &ReleaseKey,
+        bundle: &str,
+        withdrawn: &[ReleaseKey],
+        current: Option<&ReleaseKey>,
+    ) -> kube::Result<()> {
+        {
+            let mut state = self.state.lock();
+            let claimed = state.claimed_by(bundle, &key.namespace);
+            let is_all = claimed.iter().all(|(one, _)| withdrawn.contains(one));
+            let has = |key: &ReleaseKey| state.get(key).is_some_and(|one| one.bundle == bundle);
+            if !is_all || !current.is_none_or(has) || state.get(key).is_none() {
                 return Ok(());
             }
             state.pending.insert(key.clone(), None);
@@ -570,8 +649,18 @@ impl Ledger {
     /// How many releases there are of this kind.
     pub fn count(&self, is_counted: impl Fn(&LedgerEntry) -> bool) -> usize {
         let state = self.state.lock();
-        let counted = state.iter().filter(|(_, entry)| is_counted(entry));
+        let counted = state
+            .iter()
+            .filter(|(key, entry)| !key.is_claims() && is_counted(entry));
         counted.count()
+    }
+
+    /// Whether anything is known of a bundle: a release, or what it made beside those.
+    pub fn knows(&self, bundle: &str) -> bool {
+        self.state
+            .lock()
+            .iter()
+            .any(|(_, entry)| entry.bundle == bundle)
     }
 
     /// The bundles that have releases of this kind.
@@ -602,11 +691,61 @@ impl Ledger {
     pub fn entries(&self) -> Entries {
         let state = self.state.lock();
         vec![
-            ("releases", state.iter().count()),
+            (
+                "releases",
+                state.iter().filter(|(key, _)| !key.is_claims()).count(),
+            ),
             ("unwritten_releases", state.pending.len()),
             ("postponed_attempts", state.postponed.len()),
         ]
     }
+}
+
+/// Asks for the entry of a release to be written. Whether anything is to be written.
+fn set_release(
+    state: &mut LedgerState,
+    key: &ReleaseKey,
+    entry: LedgerEntry,
+) -> kube::Result<bool> {
+    if !key.is_storable() || key.is_claims() {
+        let problem = format!("{key} cannot be a release");
+        return Err(kube::Error::Service(problem.into()));
+    }
+    set_entry(state, key, entry)
+}
+
+/// Asks for the entry of a bundle's claims to be written. Its key, where anything is to be written.
+fn set_claims(
+    state: &mut LedgerState,
+    namespace: &str,
+    claimant: &LedgerEntry,
+) -> kube::Result<Option<ReleaseKey>> {
+    let key = ReleaseKey::claims_of(&claimant.bundle, namespace);
+    if !key.is_label() {
+        // An agent that knows nothing of claims could not look for such a release. What it makes there stays.
+        return Ok(None);
+    }
+    let known = state.get(&key);
+    let entry = match known.filter(|known| known.bundle == claimant.bundle) {
+        Some(known) => LedgerEntry {
+            account: claimant.account.clone(),
+            // What the spec last seen says: of claims none is deployed.
+            keep_resources: claimant.keep_resources,
+            lost: known.lost.or(claimant.lost),
+            hold: known.hold.or(claimant.hold),
+            ..known.clone()
+        },
+        None => claimant.for_claims(),
+    };
+    Ok(set_entry(state, &key, entry)?.then_some(key))
+}
+
+fn set_entry(state: &mut LedgerState, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
+    if !state.has_room(key, &entry) {
+        let problem = format!("the ledger has no room for {key}: keep fewer revisions");
+        return Err(kube::Error::Service(problem.into()));
+    }
+    Ok(state.set(key, entry))
 }
 
 /// Whether somebody let through what is held.
@@ -627,7 +766,7 @@ mod tests {
     use kube::client::Body;
     use serde_json::{Map, Value, json};
 
-    use super::fixtures::key;
+    use super::fixtures::{entry, key};
     use super::*;
     use crate::client::scripted;
     use crate::error;
@@ -666,6 +805,35 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(writes.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn what_a_bundle_left_is_known_from_when_another_takes_its_release() {
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let web = key("web");
+        let of = |bundle: &str| entry(bundle).noting(1, "one".into());
+        let records = crate::ledger::OwnedRecords::Whole;
+        let proof = Proof::of_records(&records).unwrap();
+        ledger.own(web.clone(), of("a"), &proof).await.unwrap();
+        let claims = ReleaseKey::claims_of("a", "apps");
+        assert!(ledger.get(&claims).is_none());
+        let taken = of("a").noting_claim("b", "", 2, "two".into()).taken_by("b");
+        ledger.own(web.clone(), taken, &proof).await.unwrap();
+        assert!(ledger.get(&claims).unwrap().is_attempt && ledger.knows("a"));
+        // It is no release, and none is entered under its name.
+        assert_eq!(ledger.count(|_| true), 1);
+        assert!(ledger.attempt(claims.clone(), of("c")).await.is_err());
+        // It is forgotten once all of it was withdrawn, while the bundle has what it has instead.
+        let forget = async |withdrawn: &[ReleaseKey], current| {
+            let forgotten = ledger.forget_claims(&claims, "a", withdrawn, current);
+            forgotten.await.unwrap();
+            ledger.get(&claims).is_none()
+        };
+        assert!(!forget(&[], None).await);
+        assert!(!forget(std::slice::from_ref(&web), Some(&web)).await);
+        assert!(forget(std::slice::from_ref(&web), None).await);
     }
 
     /// An account without the right to watch ConfigMaps would ask every ten seconds, for as long as anything is held.

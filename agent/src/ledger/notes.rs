@@ -71,6 +71,12 @@ impl Notes {
         self.0.values().any(|note| matches!(note, Note::Ours(_)))
     }
 
+    /// The digests of the bundle's own revisions, as far as their records are not gone.
+    pub(super) fn digests(&self) -> impl Iterator<Item = (i64, &str)> {
+        let digests = self.0.keys();
+        digests.filter_map(|revision| Some((*revision, self.digest(*revision)?)))
+    }
+
     /// The revisions that were seen to be somebody else's, as far as their records were not deleted here.
     pub(super) fn theirs(&self) -> impl Iterator<Item = i64> {
         let theirs = self.0.iter().filter(|(_, note)| **note == Note::Theirs);

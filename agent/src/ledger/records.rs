@@ -148,6 +148,11 @@ impl DigestStore for LedgerDigests {
         known.is_some_and(|entry| entry.bundle == self.bundle.name && !entry.is_attempt)
     }
 
+    fn written_by_others(&self, release: &str) -> Option<Vec<(i64, String)>> {
+        let entry = self.ledger.get(&self.key(release))?;
+        entry.written_by_others(&self.bundle.name)
+    }
+
     fn found(&self, release: &str, theirs: Vec<i64>) {
         self.theirs.lock().insert(release.to_owned(), theirs);
     }
@@ -173,7 +178,13 @@ impl DigestStore for LedgerDigests {
                 Some(known) if known.bundle != *name => {
                     let known = known.noting_theirs(&theirs);
                     let claimed = known.noting_claim(name, account, revision, digest);
-                    return Ok(self.ledger.set(key, claimed).await?);
+                    let claimant = LedgerEntry {
+                        bundle: name.clone(),
+                        account: account.clone(),
+                        keep_resources: self.bundle.keep_resources,
+                        ..LedgerEntry::default()
+                    };
+                    return Ok(self.ledger.claim(key, claimed, &claimant).await?);
                 }
                 Some(known) => LedgerEntry {
                     account: self.bundle.account.clone(),

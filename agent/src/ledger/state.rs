@@ -74,6 +74,18 @@ impl LedgerState {
             || self.iter().any(|(_, entry)| is_own(entry))
     }
 
+    /// The releases of others in a namespace over which a bundle wrote, with the account that it wrote with, by key.
+    pub(super) fn claimed_by(&self, bundle: &str, namespace: &str) -> Vec<(ReleaseKey, String)> {
+        let here = self.iter().filter(|(key, _)| key.namespace == namespace);
+        let claimed = here.filter_map(|(key, entry)| {
+            let claim = entry.claims.get(bundle)?;
+            Some((key.clone(), claim.account.clone()))
+        });
+        let mut claimed: Vec<_> = claimed.collect();
+        claimed.sort_unstable();
+        claimed
+    }
+
     /// Asks for what differs from an entry as written. Whether anything is to be written.
     pub(super) fn set(&mut self, key: &ReleaseKey, entry: LedgerEntry) -> bool {
         if self.entries.get(key) == Some(&entry) && !self.pending.contains_key(key) {

@@ -18,6 +18,7 @@ mod rollback;
 mod spec;
 mod uninstall;
 mod unquoted;
+mod withdraw;
 mod written_here;
 
 pub use capabilities::capabilities;
@@ -31,6 +32,7 @@ pub use spec::{
 };
 pub use uninstall::uninstall;
 pub use unquoted::{Unquoted, error_unquoted};
+pub use withdraw::withdraw;
 
 use crate::model::Release;
 use crate::storage::{Storage, StorageError};

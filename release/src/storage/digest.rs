@@ -39,6 +39,9 @@ pub trait DigestStore: Debug + Send + Sync {
     fn knows(&self, release: &str) -> bool;
     /// Whether a deploy of the release has succeeded for whoever asks, so that it is theirs.
     fn was_deployed(&self, release: &str) -> bool;
+    /// The digests of all that others of those that share the digests wrote of a release, by revision. `None` where not everything that lies
+    /// there is known to be written by one of them.
+    fn written_by_others(&self, release: &str) -> Option<Vec<(i64, String)>>;
     /// The history of a release shows these revisions, which are [`KnownDigest::Unknown`]: they were there before whatever is stored
     /// from now on, and stay so.
     fn found(&self, release: &str, theirs: Vec<i64>);

@@ -270,6 +270,12 @@ impl Storage {
         digests.is_some_and(|digests| digests.was_deployed(release))
     }
 
+    /// The digests of all that others of those that share the digests wrote of a release, by revision. `None` where not everything that lies
+    /// there is known to be written by one of them.
+    pub(crate) fn written_by_others(&self, release: &str) -> Option<Vec<(i64, String)>> {
+        self.digests.as_ref()?.written_by_others(release)
+    }
+
     /// Whether `release` is known to be what was written under this name and revision, so that its
     /// objects may be applied and its hooks be run.
     pub fn proves(&self, name: &str, revision: i64, release: &Release) -> bool {
@@ -307,7 +313,8 @@ impl Storage {
             })
     }
 
-    fn known_digest(&self, release: &str, revision: i64) -> KnownDigest {
+    /// What is known of a revision, as far as whoever keeps the digests tells.
+    pub(crate) fn known_digest(&self, release: &str, revision: i64) -> KnownDigest {
         match &self.digests {
             Some(digests) => digests.known(release, revision),
             None => KnownDigest::Untracked,

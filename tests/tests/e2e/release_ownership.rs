@@ -257,6 +257,7 @@ async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
         "hook.yaml".to_owned(),
         (map("claimants-hook") + hook).into(),
     ));
+    files.push(("own.yaml".to_owned(), map("claimants").into()));
     let claimant = BundleDeployment::content("alpha", files)
         .release("shared", &target(&agent))
         .helm("takeOwnership", json!(true));
@@ -272,9 +273,20 @@ async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
     ensure!(owner["bundle"] == "zeta", "{owner}");
     let owned = owner["revisions"].as_object().context("revisions")?;
     ensure!(owned.len() == 1, "{owner}");
+    ensure!(uid(&agent, "claimants").await?.is_some());
     agent.delete("alpha").await?;
+    // What only it brought goes with it, and its record.
+    gone(&agent, &["claimants".to_owned()], PATIENCE).await?;
     let_removals_pass(&agent, "next").await?;
     ensure!(uid(&agent, "common").await? == before && uid(&agent, "zeta").await?.is_some());
+    let (namespace, name) = (target(&agent), "sh.helm.release.v1.shared.v2");
+    let record = agent.object("v1", "Secret", &namespace, name).await?;
+    ensure!(record.is_none(), "{record:?}");
+    let owner = entry(&agent, "shared").await?.context("an entry")?;
+    ensure!(
+        owner["bundle"] == "zeta" && owner["claims"].is_null(),
+        "{owner}"
+    );
     agent.delete("zeta").await?;
     gone(&agent, &["zeta".to_owned(), "common".to_owned()], PATIENCE).await?;
     let_removals_pass(&agent, "last").await?;

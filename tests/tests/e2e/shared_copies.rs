@@ -116,6 +116,35 @@ async fn an_administrators_secret_is_neither_overwritten_nor_deleted() -> Result
 }
 
 #[tokio::test]
+async fn a_copy_goes_with_a_bundle_whose_release_another_one_took() -> Result<()> {
+    let agent = with_own_bundle().await?;
+    agent
+        .upstream_secret("pull", json!({ "key": "value" }))
+        .await?;
+    let former = needing(&agent, "former", "pull", 1).helm("releaseName", json!("shared"));
+    agent.apply(&former).await?;
+    agent.wait_ready("former").await?;
+    let taker = app(&agent, "taker")
+        .helm("releaseName", json!("shared"))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&taker).await?;
+    agent.wait_ready("taker").await?;
+    // As long as it waits for its release, it may need it.
+    deploy(&agent, "bystander", 1).await?;
+    ensure!(label(&found(&agent, "pull").await?, LABEL) == Some("former"));
+    agent.delete("former").await?;
+    wait_until("the copy to go", PATIENCE, async || {
+        match copy(&agent, "pull").await {
+            Ok(None) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    agent.wait_ready("taker").await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_copy_that_two_bundles_need_goes_with_the_last_one() -> Result<()> {
     let mut agent = with_own_bundle().await?;
     agent

@@ -120,6 +120,10 @@ impl DigestStore for Digests {
             .is_some_and(|entry| entry.bundle == bundle && !entry.is_attempt)
     }
 
+    fn written_by_others(&self, _: &str) -> Option<Vec<(i64, String)>> {
+        self.entry().as_ref()?.written_by_others(&self.bundle())
+    }
+
     fn found(&self, _: &str, theirs: Vec<i64>) {
         *self.theirs.lock().unwrap_or_else(PoisonError::into_inner) = theirs;
     }

@@ -26,7 +26,9 @@ impl Collector {
         current: &ReleaseKey,
         is_new: bool,
     ) -> Result<Option<Duration>, RemovalError> {
-        let releases = self.ledger.of_bundle(bundle);
+        let mut releases = self.ledger.of_bundle(bundle);
+        // What a former release runs may need the copies until it is gone.
+        releases.sort_by_key(|(key, _)| key.is_claims());
         let is_current =
             |(key, entry): &&(ReleaseKey, LedgerEntry)| key == current && !entry.is_attempt;
         let Some((_, entry)) = releases.iter().find(is_current) else {
@@ -74,10 +76,16 @@ impl Collector {
         &self,
         mut releases: Vec<(ReleaseKey, LedgerEntry)>,
     ) -> Result<bool, RemovalError> {
+        // What runs may need the copies until it is gone.
+        releases.sort_by_key(|(key, _)| key.is_claims());
         loop {
             let before = releases.len();
             let mut waiting = Vec::new();
             for (key, entry) in releases {
+                if key.is_claims() && !waiting.is_empty() {
+                    waiting.push((key, entry));
+                    continue;
+                }
                 match self.dispose(&key, &entry, Removal::OfBundle).await {
                     Err(RemovalError::Awaits(awaited)) => {
                         self.tell_awaited(&entry.bundle, &awaited);
@@ -115,6 +123,13 @@ impl Collector {
         entry: &LedgerEntry,
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
+        if key.is_claims() {
+            let left = self.uninstaller.withdraw_claims(key, entry, removal);
+            for release in left.await? {
+                self.tell_left(&entry.bundle, &release);
+            }
+            return Ok(());
+        }
         let release = match self.uninstaller.find(key, entry).await? {
             Found::Owned(release) => release,
             Found::Gone => {
@@ -216,7 +231,8 @@ impl Collector {
         if !self.store.filled(bundle, desired) {
             return;
         }
-        for (key, entry) in self.ledger.all() {
+        let releases = self.ledger.all().into_iter();
+        for (key, entry) in releases.filter(|(key, _)| !key.is_claims()) {
             let owner = self.store.get(&entry.bundle);
             let desired = owner.and_then(|owner| self.store.desired(&owner));
             if entry.bundle != bundle && desired.as_ref() != Some(&key) {
@@ -252,7 +268,21 @@ impl Collector {
             .saturating_sub(Duration::from_secs(passed))
     }
 
+    /// Tells of what a bundle's attempts brought into a release of another's, and that it stays.
+    fn tell_left(&self, bundle: &str, release: &ReleaseKey) {
+        let text = public!(
+            "what this bundle's attempts brought into release {} is left as it is: not all records of the release are those that were \
+             written",
+            *release
+        );
+        logging::warn!(bundle, "{}", text);
+        self.events.emit(Reason::ReleaseNotProven, bundle, text);
+    }
+
     pub(super) fn next_owner(&self, owner: &str, key: &ReleaseKey) -> NextOwner {
+        if key.is_claims() {
+            return NextOwner::Nobody;
+        }
         claims::next_owner(owner, key, &self.store.claimants())
     }
 

@@ -33,7 +33,8 @@ pub enum RemovalError {
     DownstreamResources(#[source] Redacted),
 }
 
-/// A release whose removal waits for that of others, which are in namespaces that it has.
+/// A release whose removal waits for that of others, which are in namespaces that it has; or one of another bundle that is being deployed, where
+/// what was tried at it is to be withdrawn.
 #[derive(Debug)]
 pub struct Awaited {
     pub(super) release: ReleaseKey,

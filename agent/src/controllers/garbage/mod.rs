@@ -222,9 +222,9 @@ impl Collector {
         ]
     }
 
-    /// Whether any release of this bundle is known.
+    /// Whether any release of this bundle is known, or what it made beside those.
     pub fn has_releases(&self, bundle: &str) -> bool {
-        self.ledger.count(|entry| entry.bundle == bundle) > 0
+        self.ledger.knows(bundle)
     }
 
     /// The bundle is there: nothing of it is held back, and whether its objects are to be kept is known should it go. Where that cannot

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use objects::ObjectKey;
-use release::action::{UninstallError, UninstallSpec, Writer, uninstall};
+use release::action::{UninstallError, UninstallSpec, Writer, uninstall, withdraw};
 use release::storage::{Storage, StorageError};
 
 use super::error::{Awaited, RemovalError};
@@ -232,14 +232,7 @@ impl Uninstaller {
                 }));
             }
             Err(_) if self.is_gone(namespace).await => return Ok(false),
-            Err(failed) => {
-                let name = name.clone();
-                let source = match SensitiveData::of_records(&release.storage, &name).await {
-                    Ok(secrets) => secrets.redacted(&failed),
-                    Err(unreadable) => Redacted::withheld(&unreadable),
-                };
-                return Err(RemovalError::Uninstall { name, source });
-            }
+            Err(failed) => return Err(uninstall_error(&release.storage, name, &failed).await),
         };
         if !done.not_owned.is_empty() {
             let (release, kept) = (name, &done.not_owned);
@@ -328,6 +321,75 @@ impl Uninstaller {
         given_up.map_err(RemovalError::Ledger)
     }
 
+    /// Takes back what a bundle made in a namespace beside releases of its own, and forgets it: what its attempts brought into releases of others,
+    /// as far as all records of such a release are known, and its copies, where it has no release there. Nothing where its objects are to stay. Gives
+    /// the releases whose records are not known, where everything stays.
+    ///
+    /// # Errors
+    /// A release of others is being deployed; something of it cannot be read or deleted, once all else is done; or the ledger cannot be written.
+    pub(super) async fn withdraw_claims(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+    ) -> Result<Vec<ReleaseKey>, RemovalError> {
+        let (bundle, namespace) = (&entry.bundle, &key.namespace);
+        let (mut left, mut failed) = (Vec::new(), None);
+        let claimed = self.ledger.claimed_by(bundle, namespace);
+        let withdrawn: Vec<_> = claimed.iter().map(|(release, _)| release.clone()).collect();
+        if !self.neighbourhood.keeps(entry) {
+            for (release, account) in claimed {
+                match self.withdraw(&release, bundle, account).await {
+                    Ok(true) => {}
+                    Ok(false) => left.push(release),
+                    Err(_) if self.is_gone(namespace).await => {}
+                    Err(problem) => failed = failed.or(Some(problem)),
+                }
+            }
+            let releases = self.ledger.of_bundle(bundle);
+            let mut releases = releases.iter().filter(|(one, _)| !one.is_claims());
+            if !releases.any(|(one, _)| one.namespace == *namespace) {
+                let impersonated = self.identities.account(&entry.account)?;
+                let copies = self.remove_copies(key, entry, &impersonated, removal);
+                copies.await?;
+            }
+        }
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        let (ledger, current) = (&self.ledger, removal.current());
+        let forgotten = ledger.forget_claims(key, bundle, &withdrawn, current);
+        forgotten.await.map_err(RemovalError::Ledger)?;
+        Ok(left)
+    }
+
+    /// Takes back what a bundle's attempts brought into a release of another's, with the account that they were made with. Whether it may.
+    async fn withdraw(
+        &self,
+        key: &ReleaseKey,
+        bundle: &str,
+        account: String,
+    ) -> Result<bool, RemovalError> {
+        let impersonated = self.identities.account(&account)?;
+        let claimant = records::Bundle {
+            name: bundle.to_owned(),
+            account,
+            keep_resources: false,
+        };
+        let ReleaseKey { namespace, name } = key;
+        let storage = records::records(&self.ledger, &impersonated, namespace, claimant);
+        match withdraw(impersonated.cluster(), &storage, namespace, name).await {
+            Ok(is_proven) => Ok(is_proven),
+            // Whoever has it may be at it for long.
+            Err(UninstallError::Locked) => Err(RemovalError::Awaits(Awaited {
+                release: key.clone(),
+                namespaces: Vec::new(),
+                is_again: false,
+            })),
+            Err(failed) => Err(uninstall_error(&storage, name, &failed).await),
+        }
+    }
+
     /// Forgets a release that is gone.
     ///
     /// # Errors
@@ -339,5 +401,17 @@ impl Uninstaller {
     async fn is_gone(&self, namespace: &str) -> bool {
         let namespaces = Api::<Namespace>::all(self.identities.agent().client());
         matches!(namespaces.get_metadata_opt(namespace).await, Ok(None))
+    }
+}
+
+/// What failed, without what the release's records hold.
+async fn uninstall_error(storage: &Storage, name: &str, failed: &UninstallError) -> RemovalError {
+    let source = match SensitiveData::of_records(storage, name).await {
+        Ok(secrets) => secrets.redacted(failed),
+        Err(unreadable) => Redacted::withheld(&unreadable),
+    };
+    RemovalError::Uninstall {
+        name: name.to_owned(),
+        source,
     }
 }

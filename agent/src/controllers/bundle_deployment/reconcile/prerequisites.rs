@@ -182,10 +182,24 @@ impl Reconciler {
     ) -> Result<ChangedCopies, Halt> {
         let (upstream, bundle) = (&self.upstream.client, &state.bundle);
         let (ledger, key) = (&self.context.ledger, claims::desired(bundle));
-        if !bundle.spec.options.downstream_resources.is_empty() && ledger.get(&key).is_none() {
+        if !bundle.spec.options.downstream_resources.is_empty() {
             // Whatever comes of the deploy, copies go with the bundle.
-            let entry = self.entry(bundle, impersonated, &key, false);
-            let noted = ledger.attempt(key, entry).await;
+            let noted = match ledger.get(&key) {
+                None => {
+                    let entry = self.entry(bundle, impersonated, &key, false);
+                    ledger.attempt(key, entry).await
+                }
+                Some(known) if known.bundle != bundle.name() => {
+                    let claimant = LedgerEntry {
+                        bundle: bundle.name().to_owned(),
+                        account: impersonated.account().to_owned(),
+                        keep_resources: bundle.spec.options.keep_resources,
+                        ..LedgerEntry::default()
+                    };
+                    ledger.note_claims(&key.namespace, &claimant).await
+                }
+                Some(_) => Ok(()),
+            };
             noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
         }
         let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
