@@ -164,7 +164,19 @@ impl Journey {
         if index == 1 {
             arguments.push("--force-conflicts");
         }
-        self.helm(index, &arguments).await.map(drop)
+        // Helm asks for all kinds at once, which lists one that was defined just now later than its group does: a chart that looks for it is
+        // not rendered until then, and nothing is written.
+        wait_until(
+            "helm to be told of all kinds",
+            PATIENCE,
+            async || match self.helm(index, &arguments).await {
+                Err(failed) if failed.to_string().contains("CRDs are missing") => {
+                    Err(failed.to_string())
+                }
+                done => Ok(done.map(drop)),
+            },
+        )
+        .await?
     }
 
     /// The objects of a manifest that are there.
