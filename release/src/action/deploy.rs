@@ -344,7 +344,7 @@ async fn prepare<'a>(
             desired: &objects,
         };
         let mut before = outdated.before;
-        before.retain(|record| Some(record.revision()) != previous.hidden_in());
+        before.retain(|record| !previous.is_hidden(record.revision()));
         let last = make_room(&pruning, history, plan, before).await?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
         let (record, is_new) = created;

@@ -16,7 +16,7 @@ use crate::model::{Release, Status};
 use crate::neighbours::Neighbours;
 use crate::state::Action;
 use crate::state::ownership::Operation;
-use crate::storage::{Deletable, Storage, StorageError, StoredRevision};
+use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRevision};
 
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
@@ -27,6 +27,9 @@ pub(super) struct PreviousObjects {
     order: Vec<ObjectKey>,
     /// Those of later revisions that failed, with the revision and without their bodies, for deletion only.
     others: Vec<(i64, Object)>,
+    /// Where somebody else wrote the last good revision: those of attempts of ours below it, since the last good one of ours. Nobody knows what
+    /// they created of that, so it goes once the next revision has all of its own, as what the former ones had does, and not before.
+    below: Vec<(i64, Object)>,
     /// Where somebody else wrote the last good revision: the last one before it that was written here, and what it has, without bodies.
     /// What he says that the release has hides none of it.
     hidden: Option<(i64, Vec<Object>)>,
@@ -82,9 +85,11 @@ impl PreviousObjects {
         self.is_proven && self.is_deployed && self.good.contains_key(&object.key())
     }
 
-    /// The revision of ours that somebody else's hides.
-    pub(super) fn hidden_in(&self) -> Option<i64> {
-        self.hidden.as_ref().map(|(revision, _)| *revision)
+    /// Whether it is one of our revisions that somebody else's hides, which stays until the next one is deployed.
+    pub(super) fn is_hidden(&self, revision: i64) -> bool {
+        let hidden = self.hidden.iter().map(|(revision, _)| *revision);
+        let below = self.below.iter().map(|(revision, _)| *revision);
+        hidden.chain(below).any(|hidden| hidden == revision)
     }
 
     fn hidden(&self) -> impl Iterator<Item = &Object> {
@@ -101,10 +106,8 @@ impl PreviousObjects {
     /// Objects of earlier revisions that are not desired any more, each once: to be deleted, and as what.
     pub(super) fn obsolete(&self, desired: &[Object]) -> Vec<(Object, Operation)> {
         let mut seen: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
-        let others = self
-            .others
-            .iter()
-            .map(|(_, object)| (object, Operation::Undo));
+        let others = self.others.iter().chain(&self.below);
+        let others = others.map(|(_, object)| (object, Operation::Undo));
         let drop = self.drop.unwrap_or(Operation::Drop);
         let good = self.order.iter().filter_map(|key| self.good.get(key));
         good.chain(self.hidden())
@@ -162,7 +165,8 @@ impl Pruning<'_> {
 }
 
 /// The objects that may be in the cluster: those of `from`, the last good revision, and those that later
-/// revisions may have created, which failed. What was `read` before is not read again.
+/// revisions may have created, which failed. Where somebody else wrote `from`, those of ours below it too. What was `read` before is not read
+/// again.
 pub(super) async fn previous_objects(
     cluster: &Cluster,
     storage: &Storage,
@@ -173,6 +177,7 @@ pub(super) async fn previous_objects(
     read: Option<&Release>,
 ) -> Result<PreviousObjects, DeployError> {
     let good = action.from().unwrap_or_default();
+    let is_proven = from.is_some_and(|from| storage.proves(name, from.revision, from));
     let later: Vec<&StoredRevision> = history
         .iter()
         .filter(|head| head.revision > good && head.revision != action.revision())
@@ -181,7 +186,6 @@ pub(super) async fn previous_objects(
         return Ok(PreviousObjects::default());
     }
     let others = unfinished_objects(cluster, storage, name, &later, read).await?;
-    let is_proven = from.is_some_and(|from| storage.proves(name, from.revision, from));
     let former = match from {
         Some(from) => stored_objects(cluster, from).await?,
         None => Vec::new(),
@@ -191,16 +195,17 @@ pub(super) async fn previous_objects(
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
     previous.is_deployed =
         from.is_some_and(is_deployed) && head.is_some_and(|head| head.status == Status::Deployed);
-    if from.is_some()
-        && !is_proven
-        && let Some(hidden) = last_good(storage, history, name, good).await?
-    {
-        let objects = stored_objects(cluster, &hidden).await?.into_iter();
-        let names = objects.map(|object| Object {
-            body: Value::Null,
-            ..object
-        });
-        previous.hidden = Some((hidden.revision, names.collect()));
+    if from.is_some() && !is_proven {
+        let hidden = last_good(storage, history, name, good).await?;
+        let since = hidden.as_ref().map_or(0, |hidden| hidden.revision);
+        let below = history
+            .iter()
+            .filter(|head| head.revision > since && head.revision < good);
+        previous.below = objects_below(cluster, storage, name, below).await?;
+        if let Some(hidden) = hidden {
+            let names = bodiless(stored_objects(cluster, &hidden).await?);
+            previous.hidden = Some((hidden.revision, names.collect()));
+        }
     }
     Ok(previous)
 }
@@ -222,7 +227,7 @@ pub(super) async fn unfinished_objects(
         revision, status, ..
     } in revisions
     {
-        if matches!(status, Status::Superseded | Status::Uninstalled) {
+        if is_over(status) {
             continue;
         }
         let release = match read.filter(|read| read.revision == *revision) {
@@ -237,12 +242,48 @@ pub(super) async fn unfinished_objects(
             Some(release) => stored_objects(cluster, &release).await?,
             None => Vec::new(),
         };
-        for object in objects {
-            let body = Value::Null;
-            unfinished.push((*revision, Object { body, ..object }));
-        }
+        let names = bodiless(objects);
+        unfinished.extend(names.map(|object| (*revision, object)));
     }
     Ok(unfinished)
+}
+
+/// The objects, without their bodies, of attempts of ours among `revisions`, which lie below one that somebody else wrote. How they ended their
+/// records say: he may have written their labels.
+async fn objects_below<'h>(
+    cluster: &Cluster,
+    storage: &Storage,
+    name: &str,
+    revisions: impl Iterator<Item = &'h StoredRevision>,
+) -> Result<Vec<(i64, Object)>, DeployError> {
+    let mut below = Vec::new();
+    for head in revisions.filter(|head| head.origin == Origin::Noted) {
+        let revision = head.revision;
+        let record = read_if_possible(storage, name, revision).await?;
+        let record = record.filter(|record| {
+            storage.recognises(name, revision, record) && !is_over(&record.status())
+        });
+        let objects = match record {
+            Some(record) => stored_objects(cluster, &record).await?,
+            None => Vec::new(),
+        };
+        below.extend(bodiless(objects).map(|object| (revision, object)));
+    }
+    Ok(below)
+}
+
+/// Whether what a revision had is gone, or a later one's.
+fn is_over(status: &Status) -> bool {
+    matches!(status, Status::Superseded | Status::Uninstalled)
+}
+
+/// Objects without their bodies.
+fn bodiless(objects: Vec<Object>) -> impl Iterator<Item = Object> {
+    let objects = objects.into_iter();
+    objects.map(|object| Object {
+        body: Value::Null,
+        ..object
+    })
 }
 
 /// Closes every other record: a deployed one is superseded now, one that was cut off has failed, and

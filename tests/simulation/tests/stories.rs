@@ -83,6 +83,9 @@ stories! {
     the_go_agent_drops_what_a_bundle_had_that_lost_its_release
     an_undo_keeps_the_last_good_revision_below_a_forged_one
     what_a_failed_takeover_made_goes_once_its_bundle_has_another_release
+    what_an_attempt_left_goes_though_a_record_above_it_is_forged
+    an_undo_takes_nothing_of_a_helm_client_though_a_record_is_labelled
+    what_an_attempt_left_goes_with_the_next_owner_though_a_record_is_forged
 }
 
 #[test]
