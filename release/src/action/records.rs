@@ -104,7 +104,7 @@ pub(super) async fn last_good(
 }
 
 /// Whether a revision was deployed once, and superseded or removed since.
-fn was_good(release: &Release) -> bool {
+pub(super) fn was_good(release: &Release) -> bool {
     let before = match release.status() {
         Status::Uninstalling => release.status_before_removal(),
         status => Some(status),

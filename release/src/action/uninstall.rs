@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::error::UninstallError;
 use super::hooks::{HookObjects, HookRun, carried_on, forget_later_runs};
-use super::records::is_agents;
+use super::records::{is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
@@ -225,17 +225,25 @@ impl Records {
         let mut subject: Option<(&StoredRevision, Release, bool)> = None;
         let mut others = Vec::new();
         let mut unreadable = None;
-        let gone = [Status::Superseded, Status::Uninstalled];
+        // What somebody else deployed above the last good one of ours dropped what that has, and a correction may have brought it back.
+        let mut is_good_found = false;
         for head in self.history.iter().rev() {
             let is_found = subject.as_ref().is_some_and(|(.., is_proven)| *is_proven);
-            if is_found && gone.contains(&head.status) {
+            let is_gone = match head.status {
+                Status::Superseded => is_good_found,
+                Status::Uninstalled => true,
+                _ => false,
+            };
+            if is_found && is_gone {
                 continue;
             }
             let revision = head.revision;
             match storage.get_unverified(&self.name, revision).await {
                 Ok(release) => {
                     let is_proven = storage.proves(&self.name, revision, &release);
+                    is_good_found |= is_proven && was_good(&release);
                     match &subject {
+                        Some(_) if is_found && head.status == Status::Superseded && !is_proven => {}
                         Some((former, ..)) if is_proven && !is_found => {
                             others.push(*former);
                             subject = Some((head, release, is_proven));

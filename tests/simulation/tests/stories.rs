@@ -86,6 +86,7 @@ stories! {
     what_an_attempt_left_goes_though_a_record_above_it_is_forged
     an_undo_takes_nothing_of_a_helm_client_though_a_record_is_labelled
     what_an_attempt_left_goes_with_the_next_owner_though_a_record_is_forged
+    what_a_correction_brought_back_goes_with_its_bundle_though_helm_upgraded
 }
 
 #[test]
