@@ -229,6 +229,12 @@ impl LedgerEntry {
         self.revisions.as_ref().and_then(Notes::newest)
     }
 
+    /// Whether a revision above another one was written for the bundle, and its record is not known to be gone.
+    pub fn has_written_above(&self, revision: i64) -> bool {
+        let mut digests = self.revisions.iter().flat_map(Notes::digests);
+        digests.any(|(written, _)| written > revision)
+    }
+
     /// The newest revision that ever had a digest here, whoever wrote it.
     fn newest(&self) -> Option<i64> {
         let claims = self.claims.values().map(|claim| &claim.revisions);

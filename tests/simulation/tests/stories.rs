@@ -87,6 +87,8 @@ stories! {
     an_undo_takes_nothing_of_a_helm_client_though_a_record_is_labelled
     what_an_attempt_left_goes_with_the_next_owner_though_a_record_is_forged
     what_a_correction_brought_back_goes_with_its_bundle_though_helm_upgraded
+    what_an_attempt_left_goes_though_a_restore_forgot_of_it
+    what_a_restore_forgot_of_is_dropped_by_an_agent_that_starts_anew
 }
 
 #[test]

@@ -158,8 +158,8 @@ pub struct Base<'a> {
     pub is_first: bool,
     /// Somebody asks for it though nothing has changed.
     pub is_forced: bool,
-    /// Set once the record of an attempt is stored.
-    pub begun: Arc<AtomicBool>,
+    /// Called once the record of an attempt is stored.
+    pub on_begun: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Deploys bundles; shared by all reconciles.
@@ -329,7 +329,7 @@ impl Deployer {
             neighbours,
             is_first,
             is_forced,
-            begun,
+            on_begun,
         } = base;
         let bundle = &filled.bundle;
         let superseded = match self.supersessions.has_room(bundle.name()) {
@@ -425,7 +425,7 @@ impl Deployer {
                 ..DeployOptions::default()
             },
             known: known.cloned(),
-            on_begun: Some(Arc::new(move || begun.store(true, Ordering::Relaxed))),
+            on_begun: Some(on_begun),
             on_written: Some({
                 let turn = turn.clone();
                 Arc::new(move || turn.written())

@@ -86,7 +86,7 @@ pub struct DeployFacts {
     pub overwritten: bool,
     /// The release was filled in with other facts than there are now.
     pub facts_changed: bool,
-    /// Another deployment ID was deployed since the status was written: upstream was restored from a backup.
+    /// Another deployment ID was tried since the status was written: upstream was restored from a backup.
     pub status_is_outdated: bool,
 }
 

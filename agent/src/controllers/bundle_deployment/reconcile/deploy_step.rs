@@ -78,7 +78,7 @@ impl Reconciler {
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease, &state.facts))?;
         let overwritten = self.is_overwritten(state.bundle.name());
         let current = current(stored.as_ref(), &state.bundle);
-        let outdated = self.context.deployed_ids.contradict(&state.bundle);
+        let outdated = self.is_outdated(state);
         let facts = state.deploy_facts(filled, current, false, overwritten, outdated);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             logging::info!(
@@ -112,7 +112,7 @@ impl Reconciler {
         })?;
         let overwritten = self.is_overwritten(state.bundle.name());
         let current = current(stored.as_ref(), &state.bundle);
-        let outdated = self.context.deployed_ids.contradict(&state.bundle);
+        let outdated = self.is_outdated(state);
         let facts = state.deploy_facts(filled, current, resources_changed, overwritten, outdated);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
             None => self.changed_source(state, impersonated, current).await,
@@ -158,6 +158,19 @@ impl Reconciler {
                 Ok(Current::stored(stored))
             }
         }
+    }
+
+    /// Whether anything was tried since upstream's status was written, as where that comes from a backup: what this agent tried, or, where it has tried
+    /// nothing yet, wrote for the bundle above the revision that the status names.
+    fn is_outdated(&self, state: &ReconcileState) -> bool {
+        let bundle = &state.bundle;
+        let is_below = || {
+            let id = ReleaseId::parse(&bundle.status.release)?;
+            let entry = self.context.ledger.get(&id.key())?;
+            Some(entry.bundle == bundle.name() && entry.has_written_above(id.revision))
+        };
+        let contradicted = self.context.deployed_ids.contradict(bundle);
+        contradicted.unwrap_or_else(|| is_below().unwrap_or(false))
     }
 
     /// Nothing of the bundle itself has changed. Whether what it only names has: the values it reads on this cluster, its chart's source.
@@ -362,6 +375,15 @@ impl Reconciler {
         let deployer = &self.context.deployer;
         let neighbourhood = self.context.collector.neighbourhood();
         let begun = Arc::new(AtomicBool::new(false));
+        let on_begun = {
+            let (begun, bundle) = (Arc::clone(&begun), Arc::clone(&bundle));
+            let deployed_ids = Arc::clone(&self.context.deployed_ids);
+            move || {
+                begun.store(true, Ordering::Relaxed);
+                // At once: the reconcile may be cut off.
+                deployed_ids.note_tried(&bundle);
+            }
+        };
         let contested = self.taken(bundle.name()).map(|mut contested| {
             // What changed since somebody looked may be another one's by now.
             contested.extend(
@@ -384,7 +406,7 @@ impl Reconciler {
                     neighbours: neighbourhood.of_deploy(&key, bundle.name()),
                     is_first: before.is_none(),
                     is_forced: self.context.deployed_ids.is_forced(&bundle),
-                    begun: Arc::clone(&begun),
+                    on_begun: Arc::new(on_begun),
                 },
                 &mut state.report,
             )
