@@ -226,9 +226,11 @@ async fn rest(world: &mut World) {
 
 /// Nothing is there any more that nobody wants.
 fn left(world: &World) {
+    let held = world.held();
     let rest = Rest {
         live: &|id| world.local.get(id),
         is_ready: &|bundle| is_ready(world, bundle),
+        is_held: &|bundle| held.contains(&bundle),
         remembered: &world.remembered(),
     };
     let found = world.checker().leftover(&rest);

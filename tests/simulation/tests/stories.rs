@@ -89,6 +89,8 @@ stories! {
     what_a_correction_brought_back_goes_with_its_bundle_though_helm_upgraded
     what_an_attempt_left_goes_though_a_restore_forgot_of_it
     what_a_restore_forgot_of_is_dropped_by_an_agent_that_starts_anew
+    what_a_bundle_left_is_noted_while_it_has_no_other_release
+    a_copy_stays_with_a_bundle_whose_removal_is_held
 }
 
 #[test]

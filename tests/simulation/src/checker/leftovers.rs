@@ -15,7 +15,9 @@ pub struct Rest<'w> {
     pub live: &'w dyn Fn(&Id) -> Option<Arc<Value>>,
     /// Whether upstream is told that a bundle is ready.
     pub is_ready: &'w dyn Fn(usize) -> bool,
-    /// Releases that the agent remembers.
+    /// Whether the removal of a bundle that upstream has not is held or under way.
+    pub is_held: &'w dyn Fn(usize) -> bool,
+    /// Releases that the agent remembers, and in their places what bundles left beside those of others.
     pub remembered: &'w BTreeSet<ReleaseKey>,
 }
 
@@ -54,6 +56,16 @@ impl Checker {
         if ever.any(|desired| desired.keep_resources) {
             return None;
         }
+        // What a bundle left at a release of others goes with it, or once it has another one.
+        let had = |bundle: &&usize| {
+            let desired = self.desired_state.ever[bundle].iter();
+            let mut desired = desired.filter(|desired| is_its(desired));
+            desired.any(|desired| desired.ids().any(|wanted| wanted == *id))
+        };
+        let mut having = bundles.iter().filter(had);
+        if having.any(|bundle| self.is_noted(*bundle, &release.0, rest)) {
+            return None;
+        }
         let mut wanting = self.desired_state.now.iter();
         let wanting = wanting.by_ref().filter(|(_, desired)| is_its(desired));
         match wanting.collect::<Vec<_>>().as_slice() {
@@ -69,6 +81,17 @@ impl Checker {
             }
             _ => None,
         }
+    }
+
+    /// Whether the agent remembers that a bundle left something in a namespace beside releases of its own, and it is not to go yet: the bundle has
+    /// no release, or stays for now.
+    fn is_noted(&self, bundle: usize, namespace: &str, rest: &Rest<'_>) -> bool {
+        let name = format!("Claims.{}", bundle_name(bundle));
+        let stays = match self.desired_state.now.contains_key(&bundle) {
+            true => !(rest.is_ready)(bundle),
+            false => (rest.is_held)(bundle),
+        };
+        stays && rest.remembered.contains(&(namespace.to_owned(), name))
     }
 
     /// A copy in a namespace where no bundle needed one that is still wanted: what a bundle needs no more goes with it.
@@ -89,7 +112,8 @@ impl Checker {
             // Kept on purpose, or with a release whose removal is not over.
             let stays = |(bundle, desired): (&usize, &Vec<Desired>)| {
                 let mut releases = desired.iter().map(release_of);
-                self.desired_state.now.contains_key(bundle)
+                self.is_noted(*bundle, namespace, rest)
+                    || self.desired_state.now.contains_key(bundle)
                     || desired.iter().any(|desired| desired.keep_resources)
                     || releases.any(|release| {
                         rest.remembered.contains(&release) || self.forgotten.contains(&release)
