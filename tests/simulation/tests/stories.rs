@@ -91,6 +91,7 @@ stories! {
     what_a_restore_forgot_of_is_dropped_by_an_agent_that_starts_anew
     what_a_bundle_left_is_noted_while_it_has_no_other_release
     a_copy_stays_with_a_bundle_whose_removal_is_held
+    the_go_agent_sees_no_record_without_labels
 }
 
 #[test]

@@ -102,7 +102,9 @@ impl World {
             None => Status::PendingInstall,
         };
         release.set_status(pending, "Preparing upgrade");
-        self.write_record(Actor::Go, &release, None);
+        if !self.write_record(Actor::Go, &release, None) {
+            return None;
+        }
         if dies {
             return Some(release.revision);
         }
@@ -203,7 +205,7 @@ impl World {
                     self.local.act(Actor::Go, "DELETE", &path(&id), Value::Null);
                 }
             }
-            for (id, _) in self.records(namespace, name) {
+            for (id, _) in self.listed_records(namespace, name) {
                 self.local.act(Actor::Go, "DELETE", &path(&id), Value::Null);
             }
         }

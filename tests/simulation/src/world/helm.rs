@@ -23,6 +23,23 @@ impl World {
         })
     }
 
+    /// Those that helm lists.
+    pub(super) fn listed_records(&self, namespace: usize, name: u8) -> Vec<(Id, Arc<Value>)> {
+        let mut records = self.records(namespace, name);
+        records.retain(|(_, record)| {
+            let label = record.pointer("/metadata/labels/owner");
+            label == Some(&Value::from("helm"))
+        });
+        records
+    }
+
+    /// Whether the name of a record is taken, so that helm cannot begin with it.
+    fn has_record(&self, release: &Release) -> bool {
+        let name = storage::key(&release.name, release.revision);
+        let id = Id::new("", "secrets", &release.namespace, &name);
+        self.local.get(&id).is_some()
+    }
+
     pub(super) fn of_release(&self, namespace: usize, name: u8) -> Vec<(Id, Arc<Value>)> {
         let place = NAMESPACES[namespace];
         let mut all = self.local.all(|id| id.namespace == place);
@@ -36,14 +53,14 @@ impl World {
     }
 
     pub(super) fn newest(&self, namespace: usize, name: u8) -> Option<(i64, Release)> {
-        let records = self.records(namespace, name).into_iter();
+        let records = self.listed_records(namespace, name).into_iter();
         let newest = records.max_by_key(|(id, _)| revision_of(&id.name))?;
         Some((revision_of(&newest.0.name), decode(&newest.1)?))
     }
 
     /// What helm upgrades from: the revision that is deployed, else the newest.
     pub(super) fn deployed(&self, namespace: usize, name: u8) -> Option<Release> {
-        let mut records = self.records(namespace, name);
+        let mut records = self.listed_records(namespace, name);
         records.sort_by_key(|(id, _)| revision_of(&id.name));
         let records: Vec<_> = records.iter().filter_map(|(_, one)| decode(one)).collect();
         let deployed = |one: &&Release| one.status() == Status::Deployed;
@@ -63,18 +80,25 @@ impl World {
         found.collect()
     }
 
-    pub(super) fn write_record(&self, actor: Actor, release: &Release, before: Option<i64>) {
+    /// Whether it is written.
+    pub(super) fn write_record(
+        &self,
+        actor: Actor,
+        release: &Release,
+        before: Option<i64>,
+    ) -> bool {
         let Some(body) = record(release) else {
-            return;
+            return false;
         };
         let namespace = &release.namespace;
         let path = format!("/api/v1/namespaces/{namespace}/secrets");
-        self.local.act(actor, "POST", &path, body);
+        let is_written = self.local.act(actor, "POST", &path, body).is_ok();
         if let Some(before) = before {
             let old = format!("{path}/{}", storage::key(&release.name, before));
             let body = json!({"metadata": {"labels": {"status": "superseded"}}});
             self.local.act(actor, "PATCH", &old, body);
         }
+        is_written
     }
 
     pub(super) fn helm_release(
@@ -118,6 +142,9 @@ impl World {
         let former = self.of_manifest(namespace, &former.unwrap_or_default());
         let before = newest.map(|(revision, _)| revision);
         let release = self.helm_release(namespace, name, before.unwrap_or(0) + 1, manifest);
+        if self.has_record(&release) {
+            return; // It exists already.
+        }
         let mut object = manifest.object();
         object["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
         object["metadata"]["annotations"] = json!({
@@ -157,7 +184,7 @@ impl World {
         let Some((newest, current)) = self.newest(namespace, name) else {
             return;
         };
-        let records = self.records(namespace, name);
+        let records = self.listed_records(namespace, name);
         let older = records.iter().filter(|(id, object)| {
             let status = object.pointer("/metadata/labels/status");
             revision_of(&id.name) < newest && status == Some(&Value::from("superseded"))
@@ -175,6 +202,9 @@ impl World {
         target.revision = newest + 1;
         target.namespace.clone_from(&current.namespace);
         target.set_status(Status::Deployed, "Rollback to an older revision");
+        if self.has_record(&target) {
+            return;
+        }
         // Helm writes its objects as the old manifest has them, without Fleet's labels, and deletes what it has not.
         let mut written = Vec::new();
         for mut wanted in documents(&target.manifest) {
@@ -231,8 +261,12 @@ impl World {
         }
         let actor = Actor::Tenant;
         match forgery {
-            Forgery::Next | Forgery::Highest => self.write_record(actor, &release, Some(newest)),
-            Forgery::Removal | Forgery::Former => self.write_record(actor, &release, None),
+            Forgery::Next | Forgery::Highest => {
+                self.write_record(actor, &release, Some(newest));
+            }
+            Forgery::Removal | Forgery::Former => {
+                self.write_record(actor, &release, None);
+            }
             Forgery::AtWork | Forgery::Bare => {
                 let Some(mut body) = record(&release) else {
                     return;

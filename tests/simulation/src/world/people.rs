@@ -102,7 +102,7 @@ impl World {
                 for (id, _) in self.of_release(*namespace, *name) {
                     local.act(Actor::Helm, "DELETE", &path(&id), Value::Null);
                 }
-                for (id, _) in self.records(*namespace, *name) {
+                for (id, _) in self.listed_records(*namespace, *name) {
                     local.act(Actor::Helm, "DELETE", &path(&id), Value::Null);
                 }
             }
