@@ -229,10 +229,10 @@ impl LedgerEntry {
         self.revisions.as_ref().and_then(Notes::newest)
     }
 
-    /// Whether a revision above another one was written for the bundle, and its record is not known to be gone.
-    pub fn has_written_above(&self, revision: i64) -> bool {
-        let mut digests = self.revisions.iter().flat_map(Notes::digests);
-        digests.any(|(written, _)| written > revision)
+    /// Whether a deploy of the bundle's wrote a revision above another one, and its record is not known to be gone.
+    pub fn has_tried_above(&self, revision: i64) -> bool {
+        let mut tried = self.revisions.iter().flat_map(Notes::tried);
+        tried.any(|tried| tried > revision)
     }
 
     /// The newest revision that ever had a digest here, whoever wrote it.
@@ -294,6 +294,14 @@ impl LedgerEntry {
     pub fn noting(mut self, revision: i64, digest: String) -> Self {
         let revisions = self.revisions.get_or_insert_default();
         revisions.note(revision, digest);
+        self
+    }
+
+    /// This entry with the digest of one more revision, which is the trace of a correction that failed.
+    #[must_use]
+    pub fn noting_trace(mut self, revision: i64, digest: String) -> Self {
+        let revisions = self.revisions.get_or_insert_default();
+        revisions.note_trace(revision, digest);
         self
     }
 
@@ -640,5 +648,21 @@ mod tests {
         let restored = claimed.restoring("b", 2, None);
         assert_eq!(restored.digest(2), Some("two"));
         assert!(!restored.is_claim(2, "other"));
+    }
+
+    /// `keepFailHistory` leaves a failed revision above the one that the status names, with the same content; so does a deploy that is tried again and fails.
+    #[test]
+    fn a_correction_that_failed_was_no_deploy() {
+        let traced = entry("a").noting(3, "same".into());
+        let traced = traced.noting_trace(4, "same".into());
+        let text = serde_json::to_string(&traced).unwrap();
+        let read: LedgerEntry = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, traced);
+        assert!(!traced.has_tried_above(3) && traced.has_tried_above(2));
+        let same = KnownDigest::Digest("same".into());
+        assert_eq!(traced.known_digest("a", 4), same);
+        assert!(!traced.may_believe(4));
+        assert!(traced.clone().noting(5, "same".into()).has_tried_above(3));
+        assert!(traced.noting(4, "same".into()).has_tried_above(3));
     }
 }

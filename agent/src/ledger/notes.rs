@@ -17,6 +17,8 @@ pub const MAX_HISTORY: i64 = 62;
 enum Note {
     /// It was written for the bundle, or believed, with this digest.
     Ours(String),
+    /// It was written for the bundle with this digest, and says that a correction failed: nothing was applied from it.
+    Trace(String),
     /// It was, and its record is gone: a record in its place is not believed.
     Gone,
     /// It lay there when the bundle wrote a later one, and is somebody else's.
@@ -26,12 +28,18 @@ enum Note {
 /// How [`Note::Theirs`] is written; no digest is so short.
 const THEIRS: &str = "theirs";
 
+/// What [`Note::Trace`] begins with; digests hold no blanks.
+const TRACE: &str = "trace ";
+
 impl From<String> for Note {
     fn from(text: String) -> Self {
         match text.as_str() {
             "" => Self::Gone,
             THEIRS => Self::Theirs,
-            _ => Self::Ours(text),
+            text => match text.strip_prefix(TRACE) {
+                Some(digest) => Self::Trace(digest.to_owned()),
+                None => Self::Ours(text.to_owned()),
+            },
         }
     }
 }
@@ -40,6 +48,7 @@ impl From<Note> for String {
     fn from(note: Note) -> Self {
         match note {
             Note::Ours(digest) => digest,
+            Note::Trace(digest) => format!("{TRACE}{digest}"),
             Note::Gone => Self::new(),
             Note::Theirs => THEIRS.to_owned(),
         }
@@ -61,20 +70,27 @@ impl Notes {
     /// The digest of a revision of the bundle's own, unless its record is gone.
     pub(super) fn digest(&self, revision: i64) -> Option<&str> {
         match self.0.get(&revision)? {
-            Note::Ours(digest) => Some(digest),
+            Note::Ours(digest) | Note::Trace(digest) => Some(digest),
             Note::Gone | Note::Theirs => None,
         }
     }
 
     /// Whether there is any digest.
     pub(super) fn has_digests(&self) -> bool {
-        self.0.values().any(|note| matches!(note, Note::Ours(_)))
+        self.digests().next().is_some()
     }
 
     /// The digests of the bundle's own revisions, as far as their records are not gone.
     pub(super) fn digests(&self) -> impl Iterator<Item = (i64, &str)> {
         let digests = self.0.keys();
         digests.filter_map(|revision| Some((*revision, self.digest(*revision)?)))
+    }
+
+    /// The revisions of the bundle's own that its deploys wrote, as far as their records are not gone.
+    pub(super) fn tried(&self) -> impl Iterator<Item = i64> {
+        let tried = self.0.iter();
+        let tried = tried.filter(|(_, note)| matches!(note, Note::Ours(_)));
+        tried.map(|(revision, _)| *revision)
     }
 
     /// The revisions that were seen to be somebody else's, as far as their records were not deleted here.
@@ -110,7 +126,16 @@ impl Notes {
 
     /// One more revision of the bundle's own; beyond [`MAX_REVISIONS`] those after the first go.
     pub(super) fn note(&mut self, revision: i64, digest: String) {
-        self.0.insert(revision, Note::Ours(digest));
+        self.note_own(revision, Note::Ours(digest));
+    }
+
+    /// One more revision of the bundle's own, which is the trace of a correction that failed.
+    pub(super) fn note_trace(&mut self, revision: i64, digest: String) {
+        self.note_own(revision, Note::Trace(digest));
+    }
+
+    fn note_own(&mut self, revision: i64, note: Note) {
+        self.0.insert(revision, note);
         while self.own().count() > MAX_REVISIONS {
             let surplus = self.own().skip(1).find(|known| *known != revision);
             surplus.and_then(|surplus| self.0.remove(&surplus));

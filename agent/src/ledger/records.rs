@@ -27,6 +27,15 @@ pub struct Bundle {
     pub keep_resources: bool,
 }
 
+/// What is written of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writes {
+    /// Revisions of deploys.
+    Deploys,
+    /// Traces of corrections that failed: none of them tells of a deploy.
+    Traces,
+}
+
 /// The records of a bundle's releases in a namespace. Before a new one is written the ledger knows
 /// whose it is and its digest.
 pub fn records(
@@ -35,12 +44,33 @@ pub fn records(
     namespace: &str,
     bundle: Bundle,
 ) -> Storage {
+    written(ledger, impersonated, namespace, bundle, Writes::Deploys)
+}
+
+/// The same, to leave traces of corrections that failed there.
+pub fn traces(
+    ledger: &Arc<Ledger>,
+    impersonated: &DeploymentClient,
+    namespace: &str,
+    bundle: Bundle,
+) -> Storage {
+    written(ledger, impersonated, namespace, bundle, Writes::Traces)
+}
+
+fn written(
+    ledger: &Arc<Ledger>,
+    impersonated: &DeploymentClient,
+    namespace: &str,
+    bundle: Bundle,
+    writes: Writes,
+) -> Storage {
     impersonated
         .records(namespace)
         .with_digests(Arc::new(LedgerDigests {
             ledger: Arc::clone(ledger),
             namespace: namespace.to_owned(),
             bundle,
+            writes,
             replaced: Mutex::default(),
             theirs: Mutex::default(),
         }))
@@ -106,6 +136,7 @@ struct LedgerDigests {
     ledger: Arc<Ledger>,
     namespace: String,
     bundle: Bundle,
+    writes: Writes,
     /// Digests that gave way to those of records which are not written yet, by release and revision.
     replaced: Mutex<HashMap<(String, i64), Option<String>>>,
     /// Revisions that somebody else wrote, by release, as the history showed them last.
@@ -201,7 +232,11 @@ impl DigestStore for LedgerDigests {
                     ..LedgerEntry::default()
                 },
             };
-            let entry = entry.noting_theirs(&theirs).noting(revision, digest);
+            let entry = entry.noting_theirs(&theirs);
+            let entry = match self.writes {
+                Writes::Deploys => entry.noting(revision, digest),
+                Writes::Traces => entry.noting_trace(revision, digest),
+            };
             Ok(self.ledger.set(key, entry).await?)
         }
         .boxed()

@@ -167,7 +167,7 @@ impl Reconciler {
         let is_below = || {
             let id = ReleaseId::parse(&bundle.status.release)?;
             let entry = self.context.ledger.get(&id.key())?;
-            Some(entry.bundle == bundle.name() && entry.has_written_above(id.revision))
+            Some(entry.bundle == bundle.name() && entry.has_tried_above(id.revision))
         };
         let contradicted = self.context.deployed_ids.contradict(bundle);
         contradicted.unwrap_or_else(|| is_below().unwrap_or(false))

@@ -414,9 +414,9 @@ impl Reconciler {
                 self.attempts(name, status, now, |attempts| attempts.failed(&halt.message));
                 if correction.keep_fail_history {
                     let kept = deployer::max_history(&bundle.spec.options);
-                    let records = self.records(&bundle, impersonated, &release.namespace);
+                    let traces = self.traces(&bundle, impersonated, &release.namespace);
                     let now = state.report.now();
-                    correct::record_failure(&records, release, &halt.message, kept, now).await;
+                    correct::record_failure(&traces, release, &halt.message, kept, now).await;
                 }
                 Err(halt)
             }

@@ -191,12 +191,19 @@ impl Reconciler {
         impersonated: &DeploymentClient,
         namespace: &str,
     ) -> Storage {
-        let bundle = records::Bundle {
-            name: bundle.name().to_owned(),
-            account: impersonated.account().to_owned(),
-            keep_resources: bundle.spec.options.keep_resources,
-        };
-        records::records(&self.context.ledger, impersonated, namespace, bundle)
+        let of = records_of(bundle, impersonated);
+        records::records(&self.context.ledger, impersonated, namespace, of)
+    }
+
+    /// The same, to leave traces of corrections that failed there.
+    pub(super) fn traces(
+        &self,
+        bundle: &BundleDeployment,
+        impersonated: &DeploymentClient,
+        namespace: &str,
+    ) -> Storage {
+        let of = records_of(bundle, impersonated);
+        records::traces(&self.context.ledger, impersonated, namespace, of)
     }
 
     /// Writes into the ledger that the release is the bundle's, whose spec is deployed.
@@ -264,6 +271,15 @@ impl Reconciler {
             left_since: None,
             ..known.taken_by(bundle.name())
         }
+    }
+}
+
+/// Whose records it reads and writes for a bundle.
+fn records_of(bundle: &BundleDeployment, impersonated: &DeploymentClient) -> records::Bundle {
+    records::Bundle {
+        name: bundle.name().to_owned(),
+        account: impersonated.account().to_owned(),
+        keep_resources: bundle.spec.options.keep_resources,
     }
 }
 
