@@ -89,6 +89,8 @@ stories! {
     what_a_correction_brought_back_goes_with_its_bundle_though_helm_upgraded
     what_an_attempt_left_goes_though_a_restore_forgot_of_it
     what_a_restore_forgot_of_is_dropped_by_an_agent_that_starts_anew
+    a_try_that_fails_after_a_restore_is_tried_again
+    what_a_reverted_attempt_left_goes_though_the_next_try_fails
     what_a_bundle_left_is_noted_while_it_has_no_other_release
     a_copy_stays_with_a_bundle_whose_removal_is_held
     the_go_agent_sees_no_record_without_labels

@@ -1,8 +1,8 @@
-//! Which deployment ID of each bundle was tried and deployed last, and for which forced sync, whatever upstream's status says.
+//! Which deployment ID of each bundle was deployed last, and for which forced sync, and whether any was tried since, whatever upstream's status says.
 //!
-//! A status comes back as it was when upstream is restored. Where it names the ID that is wanted, and another one was tried since, it
-//! tells of an earlier deployment, and the bundle is deployed again: what failed since may have left something. And a status may be late: what
-//! it does not say yet is not done twice.
+//! A status comes back as it was when upstream is restored, or a commit is reverted that failed. Where it names the ID that is wanted, and any was
+//! tried since, it tells of an earlier deployment, and the bundle is deployed again until that succeeds: what failed since may have left something. And
+//! a status may be late: what it does not say yet is not done twice.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use crate::api::BundleDeployment;
 #[derive(Debug, Default)]
 pub struct DeployedIds(Mutex<HashMap<String, Last>>);
 
-/// What of a bundle's spec was tried last, and deployed.
+/// What of a bundle's spec was deployed last, and whether any was tried since.
 #[derive(Debug, Default)]
 struct Last {
-    tried: String,
     deployed: Option<Deployed>,
+    is_unsettled: bool,
 }
 
 /// What of a bundle's spec was deployed.
@@ -27,34 +27,53 @@ struct Last {
 struct Deployed {
     id: String,
     sync: i64,
+    /// As its status names it.
+    release: String,
+    /// The newest revision that was written for the bundle by then.
+    newest: i64,
 }
 
 impl DeployedIds {
-    /// The deploy of the ID of its spec has begun.
-    pub fn note_tried(&self, bundle: &BundleDeployment) {
+    /// A deploy of the bundle has begun. What came before tells nothing any more, and only one that succeeds does again.
+    pub fn note_tried(&self, bundle: &str) {
         let mut ids = self.0.lock();
-        let last = ids.entry(bundle.name().to_owned()).or_default();
-        last.tried.clone_from(&bundle.spec.deployment_id);
+        ids.entry(bundle.to_owned()).or_default().is_unsettled = true;
     }
 
-    /// The ID of its spec is deployed by now.
-    pub fn note(&self, bundle: &BundleDeployment) {
-        let id = bundle.spec.deployment_id.clone();
+    /// The ID of its spec is deployed by now, as this release; `newest` is the newest revision of that which was ever written for the bundle.
+    pub fn note(&self, bundle: &BundleDeployment, release: String, newest: i64) {
+        let deployed = Deployed {
+            id: bundle.spec.deployment_id.clone(),
+            sync: bundle.spec.options.force_sync_generation,
+            release,
+            newest,
+        };
         let last = Last {
-            tried: id.clone(),
-            deployed: Some(Deployed {
-                id,
-                sync: bundle.spec.options.force_sync_generation,
-            }),
+            deployed: Some(deployed),
+            is_unsettled: false,
         };
         self.0.lock().insert(bundle.name().to_owned(), last);
     }
 
-    /// Whether another ID was tried than the one that a bundle's status names. `None` where none was.
-    pub fn contradict(&self, bundle: &BundleDeployment) -> Option<bool> {
+    /// Whether anything was tried or deployed since a bundle's status was as it is.
+    pub fn contradict(&self, bundle: &BundleDeployment) -> bool {
         let ids = self.0.lock();
-        let last = ids.get(bundle.name())?;
-        Some(last.tried != bundle.status.applied_deployment_id)
+        let Some(last) = ids.get(bundle.name()) else {
+            return false;
+        };
+        let applied = &bundle.status.applied_deployment_id;
+        last.is_unsettled
+            || last
+                .deployed
+                .as_ref()
+                .is_some_and(|last| last.id != *applied)
+    }
+
+    /// Up to which revision all that was written is over, of the release that a bundle's status names, where that is what was deployed last.
+    pub fn settled(&self, bundle: &BundleDeployment) -> Option<i64> {
+        let ids = self.0.lock();
+        let deployed = ids.get(bundle.name())?.deployed.as_ref()?;
+        (deployed.release == bundle.status.release).then_some(deployed.newest)
     }
 
     /// Whether what a bundle's spec says was deployed last, though its status may not say so yet.
@@ -108,13 +127,17 @@ mod tests {
         bundle
     }
 
+    fn note(ids: &DeployedIds, bundle: &BundleDeployment) {
+        ids.note(bundle, "shop/web:1".to_owned(), 2);
+    }
+
     /// Upstream's status says nothing of either yet.
     #[test]
     fn a_deployed_id_is_neither_outstanding_nor_forced_again() {
         let ids = DeployedIds::default();
         let first = bundle("s-1:a", 1);
         assert!(!ids.has_latest(&first) && ids.is_forced(&first));
-        ids.note(&first);
+        note(&ids, &first);
         assert!(ids.has_latest(&first) && !ids.is_forced(&first));
         assert!(!ids.has_latest(&bundle("s-2:a", 1)));
         assert!(ids.is_forced(&bundle("s-1:a", 2)));
@@ -124,18 +147,36 @@ mod tests {
 
     /// Of a restored upstream, which has the one before.
     #[test]
-    fn a_status_of_before_an_attempt_is_contradicted() {
+    fn a_status_of_before_an_attempt_is_contradicted_until_one_succeeds() {
         let ids = DeployedIds::default();
         let mut first = bundle("s-1:a", 1);
         first.status.applied_deployment_id = "s-1:a".to_owned();
-        assert_eq!(ids.contradict(&first), None);
-        ids.note(&first);
-        assert_eq!(ids.contradict(&first), Some(false));
-        ids.note_tried(&bundle("s-2:a", 1));
-        assert_eq!(ids.contradict(&first), Some(true));
+        assert!(!ids.contradict(&first));
+        note(&ids, &first);
+        assert!(!ids.contradict(&first));
+        ids.note_tried("web");
+        assert!(ids.contradict(&first));
         // What was deployed is what it was.
         assert!(ids.has_latest(&first) && !ids.is_forced(&first));
-        ids.note(&first);
-        assert_eq!(ids.contradict(&first), Some(false));
+        // It begins anew, and fails or is cut off.
+        ids.note_tried("web");
+        assert!(ids.contradict(&first));
+        note(&ids, &first);
+        assert!(!ids.contradict(&first));
+        note(&ids, &bundle("s-2:a", 1));
+        assert!(ids.contradict(&first));
+    }
+
+    /// Of a revision that was announced and never written the ledger remembers the number.
+    #[test]
+    fn what_was_written_before_the_last_deploy_is_over() {
+        let ids = DeployedIds::default();
+        let mut first = bundle("s-1:a", 1);
+        first.status.release = "shop/web:1".to_owned();
+        assert_eq!(ids.settled(&first), None);
+        note(&ids, &first);
+        assert_eq!(ids.settled(&first), Some(2));
+        first.status.release = "shop/web:0".to_owned();
+        assert_eq!(ids.settled(&first), None, "the status is of before");
     }
 }

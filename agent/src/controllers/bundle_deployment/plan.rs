@@ -86,7 +86,8 @@ pub struct DeployFacts {
     pub overwritten: bool,
     /// The release was filled in with other facts than there are now.
     pub facts_changed: bool,
-    /// Another deployment ID was tried since the status was written: upstream was restored from a backup.
+    /// A deploy was tried since the status was written, and none has succeeded, or another one has: upstream was restored from a backup, or a commit that
+    /// failed was reverted.
     pub status_is_outdated: bool,
 }
 
@@ -120,7 +121,7 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
         None
     } else if facts.downstream_resources_changed {
         Some(DeployReason::DownstreamResourcesChanged)
-    } else if spec.deployment_id != status.applied_deployment_id || facts.status_is_outdated {
+    } else if spec.deployment_id != status.applied_deployment_id {
         Some(DeployReason::Changed)
     } else if status.condition(INSTALLED) == "False" || status.release.is_empty() {
         Some(DeployReason::Unfinished)
@@ -128,6 +129,9 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
         Some(DeployReason::ReleaseGone)
     } else if facts.overwritten {
         Some(DeployReason::Overwritten)
+    } else if facts.status_is_outdated {
+        // After what is an answer: one that failed stays one.
+        Some(DeployReason::Changed)
     } else if facts.facts_changed {
         Some(DeployReason::FactsChanged)
     } else {
@@ -231,9 +235,10 @@ mod tests {
             status_is_outdated: true,
             ..facts
         };
+        let of_before = reason.or(Some(DeployReason::Changed));
         assert_eq!(
             deploy_reason(&bundle, outdated),
-            Some(DeployReason::Changed),
+            of_before,
             "the status is of before a restore"
         );
         let facts_changed = DeployFacts {

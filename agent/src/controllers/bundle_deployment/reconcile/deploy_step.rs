@@ -160,17 +160,26 @@ impl Reconciler {
         }
     }
 
-    /// Whether anything was tried since upstream's status was written, as where that comes from a backup: what this agent tried, or, where it has tried
-    /// nothing yet, wrote for the bundle above the revision that the status names.
+    /// Whether anything was tried since upstream's status was written, as where that comes from a backup: as this agent remembers, or as it or another one
+    /// wrote for the bundle above the revision that the status names.
     fn is_outdated(&self, state: &ReconcileState) -> bool {
-        let bundle = &state.bundle;
+        let (bundle, ids) = (&state.bundle, &self.context.deployed_ids);
         let is_below = || {
             let id = ReleaseId::parse(&bundle.status.release)?;
             let entry = self.context.ledger.get(&id.key())?;
-            Some(entry.bundle == bundle.name() && entry.has_tried_above(id.revision))
+            let settled = ids.settled(bundle).unwrap_or(id.revision);
+            Some(entry.bundle == bundle.name() && entry.has_tried_above(settled))
         };
-        let contradicted = self.context.deployed_ids.contradict(bundle);
-        contradicted.unwrap_or_else(|| is_below().unwrap_or(false))
+        ids.contradict(bundle) || is_below().unwrap_or(false)
+    }
+
+    /// Remembers that what a bundle's spec says is deployed, as the release that its status names from now on.
+    pub(super) fn note_deployed(&self, bundle: &BundleDeployment, release: String) {
+        let id = ReleaseId::parse(&release);
+        let entry = id.and_then(|id| self.context.ledger.get(&id.key()));
+        let newest = entry.and_then(|entry| entry.newest_written());
+        let ids = &self.context.deployed_ids;
+        ids.note(bundle, release, newest.unwrap_or_default());
     }
 
     /// Nothing of the bundle itself has changed. Whether what it only names has: the values it reads on this cluster, its chart's source.
@@ -381,7 +390,7 @@ impl Reconciler {
             move || {
                 begun.store(true, Ordering::Relaxed);
                 // At once: the reconcile may be cut off.
-                deployed_ids.note_tried(&bundle);
+                deployed_ids.note_tried(bundle.name());
             }
         };
         let contested = self.taken(bundle.name()).map(|mut contested| {
@@ -431,10 +440,10 @@ impl Reconciler {
         };
         self.forget(bundle.name());
         // At once: the reconcile may be cut off.
-        self.context.deployed_ids.note(&bundle);
+        let id = ReleaseId::new(&key, deployed.release.revision);
+        self.note_deployed(&bundle, id.to_string());
         self.deploy_succeeded(state, reason).await;
         self.note_overwritten(bundle.name(), false);
-        let id = ReleaseId::new(&key, deployed.release.revision);
         let chart = chart_poll::told(&deployed.release);
         state.report.deployed(&id, deployed.changed, &chart);
         if deployed.changed {

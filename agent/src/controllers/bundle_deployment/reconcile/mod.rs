@@ -217,7 +217,7 @@ impl Reconciler {
         };
         self.note(&mut state, outcome);
         if state.report.counts_as_deployed() {
-            self.context.deployed_ids.note(&state.bundle);
+            self.note_deployed(&state.bundle, state.report.status().release.clone());
         }
         self.context.drift.end(name);
         if state.report.is_coming_up(&state.bundle) {
