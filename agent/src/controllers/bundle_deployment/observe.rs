@@ -425,10 +425,14 @@ impl Live {
                     None if self.in_sync.contains_key(&key) => {
                         found.resources.extend(self.in_sync.get(&key).cloned());
                     }
-                    None if view.rules.ignores_missing(&entry.api_version, &key) => {}
+                    None if view.rules.ignores_missing(&entry.api_version, &key) => {
+                        let is_absent = !self.foreign.contains_key(&key);
+                        found.absent.extend(is_absent.then(|| key.clone()));
+                    }
                     None => {
                         let holder = self.foreign.get(&key);
                         let exist = holder.is_some();
+                        found.absent.extend((!exist).then(|| key.clone()));
                         let taken = holder.cloned().flatten();
                         let taken = taken.map(|(owner, since)| (key.clone(), owner, since));
                         found.taken.extend(taken);
@@ -670,6 +674,8 @@ mod tests {
         );
         let (owner, since) = holder;
         assert_eq!(observed.taken, [(manifest[4].key(), owner, since)]);
+        let absent = [manifest[1].key(), manifest[3].key()];
+        assert_eq!(observed.absent, absent);
         assert_eq!(found.seen().len(), 4);
         assert!(
             found

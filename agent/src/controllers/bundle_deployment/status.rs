@@ -53,6 +53,8 @@ pub struct Observation {
     pub modified: Vec<ModifiedStatus>,
     /// Of those that exist but are not ours, which release has them, and since when.
     pub taken: Vec<(ObjectKey, Owner, String)>,
+    /// Wanted objects that nobody has.
+    pub absent: Vec<ObjectKey>,
 }
 
 impl BundleDeploymentStatus {
@@ -141,6 +143,7 @@ impl BundleDeploymentStatus {
             mut non_ready,
             mut modified,
             taken: _,
+            absent: _,
         } = found;
         non_ready.sort_by(|a, b| a.uid.cmp(&b.uid));
         modified.sort_by_cached_key(|entry| {

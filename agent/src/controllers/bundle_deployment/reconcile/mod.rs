@@ -81,7 +81,8 @@ pub struct Reconciler {
     corrections: Mutex<HashMap<String, Attempts>>,
     /// The releases that upstream's statuses name and the ledger does not know, once they were looked at, by bundle.
     looked_at: Mutex<HashMap<String, String>>,
-    /// Objects of bundles that another release has, all of them, as the last look found them. Nothing of a bundle that is not looked at.
+    /// Objects of bundles that another release has or nobody, all of them, as the last look found them: the next deploy looks at them before it writes
+    /// them. Nothing of a bundle that is not looked at.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
     overwritten: Mutex<BTreeSet<String>>,

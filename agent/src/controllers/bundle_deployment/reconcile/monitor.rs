@@ -283,7 +283,9 @@ impl Reconciler {
             .taken
             .iter()
             .filter(|(_, other, _)| *other != owner && self.holder(other, bundle.name()).is_some());
-        let taken = taken.map(|(key, ..)| key.clone()).collect();
+        let taken = taken.map(|(key, ..)| key.clone());
+        // What nobody has anybody may make.
+        let taken = taken.chain(found.absent.iter().cloned()).collect();
         self.note_taken(bundle.name(), Some(taken));
         let others = self.context.store.all();
         let conflicts = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
