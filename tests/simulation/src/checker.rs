@@ -77,7 +77,7 @@ pub struct Checker {
     /// Objects that the agent once created for a release.
     made: BTreeSet<(Id, ReleaseKey)>,
     origins: BTreeMap<String, Origin>,
-    /// Objects that the agent has given a release's marks, until it takes them off, or the Go agent has.
+    /// Objects that the agent has written with a release's marks, whoever gave them, until it takes them off, or that the Go agent has.
     marked: BTreeSet<(String, ReleaseKey)>,
     /// Bundles that a copy ever said to be needed by.
     claimed: BTreeSet<(String, usize)>,
@@ -692,10 +692,13 @@ impl Checker {
         owner: Option<&ReleaseKey>,
     ) -> bool {
         let Some(owner) = owner else { return false };
-        let mut wanting = self.wanting_at(&write.id, owner).peekable();
+        let wanting = self.wanting_at(&write.id, owner);
+        // A deploy that began while it was not wanted drops it all the same.
+        let is_late = |bundle: usize| self.is_late(bundle, owner, &write.id);
+        let mut wanting = wanting.filter(|(bundle, _)| !is_late(*bundle)).peekable();
         if wanting.peek().is_some() {
             // With force it is made anew.
-            return wanting.any(|desired| desired.force);
+            return wanting.any(|(_, desired)| desired.force);
         }
         let is_taken = origin.is_some_and(|origin| origin.taken);
         is_taken || self.is_upgrading(owner) || self.deployed_by_agent(owner) > 0
@@ -722,12 +725,12 @@ impl Checker {
         status.is_some_and(|status| status == "pending-upgrade")
     }
 
-    /// What is wanted of the bundles that want a release, with an object at this place.
-    fn wanting_at(&self, id: &Id, owner: &ReleaseKey) -> impl Iterator<Item = &Desired> {
+    /// The bundles that want a release with an object at this place, and what is wanted of them.
+    fn wanting_at(&self, id: &Id, owner: &ReleaseKey) -> impl Iterator<Item = (usize, &Desired)> {
         let wanting = self.wanting(owner).into_iter();
         wanting
-            .map(|bundle| &self.desired_state.now[&bundle])
-            .filter(move |desired| desired.ids().any(|wanted| wanted == *id))
+            .map(|bundle| (bundle, &self.desired_state.now[&bundle]))
+            .filter(move |(_, desired)| desired.ids().any(|wanted| wanted == *id))
     }
 
     /// A bundle that needs a copy at this place. One that upstream has lost is known by its claim alone, if it ever came to one.
@@ -789,12 +792,13 @@ impl Checker {
                 self.violate("takes what another release has", text);
             }
         }
-        if old != new {
-            let keys = [&old, &new].map(|owner| owner.clone().map(|owner| (uid.clone(), owner)));
-            let [old, new] = keys;
-            old.map(|old| self.marked.remove(&old));
-            self.marked.extend(new);
+        let keys = [&old, &new].map(|owner| owner.clone().map(|owner| (uid.clone(), owner)));
+        let [lost, given] = keys;
+        if lost != given {
+            lost.map(|lost| self.marked.remove(&lost));
         }
+        // Also where a helm client gave it the marks: whoever goes on with its release has it by them.
+        self.marked.extend(given);
         let is_foreign = origin.is_some_and(|origin| !origin.actor.deploys_bundles());
         if is_foreign
             && write.id.plural == "secrets"

@@ -91,7 +91,9 @@ stories! {
     what_a_restore_forgot_of_is_dropped_by_an_agent_that_starts_anew
     a_try_that_fails_after_a_restore_is_tried_again
     what_a_reverted_attempt_left_goes_though_the_next_try_fails
+    what_a_person_strips_of_a_helm_release_that_was_taken_over_is_its_own
     what_another_bundle_made_of_a_missing_object_stays_its_own
+    a_version_that_drops_what_it_took_is_late_for_the_next_one
     what_a_bundle_left_is_noted_while_it_has_no_other_release
     a_copy_stays_with_a_bundle_whose_removal_is_held
     the_go_agent_sees_no_record_without_labels
