@@ -83,6 +83,8 @@ pub struct Checker {
     claimed: BTreeSet<(String, usize)>,
     /// Status of each record by release and revision.
     records: BTreeMap<ReleaseKey, BTreeMap<i64, String>>,
+    /// Records that were good before a tenant labelled them otherwise.
+    were_good: BTreeSet<(ReleaseKey, i64)>,
     /// Good revisions that a release ever had.
     deployed: BTreeMap<ReleaseKey, u64>,
     /// Those of them that the agent deployed, or the Go agent.
@@ -367,17 +369,29 @@ impl Checker {
         let by_agent = write.who.agent().is_some();
         let known = self.records.get(&release);
         let known = known.and_then(|records| records.get(&revision)).cloned();
+        let known_before = known.clone();
         let status = write.after.as_ref().map(|after| {
             let status = after.pointer("/metadata/labels/status");
             let status = status.and_then(Value::as_str).unwrap_or_default();
             match write.who.actor {
-                // That a revision was good is not so because a tenant says it.
-                Actor::Tenant if Self::is_deployed(status) => {
-                    known.unwrap_or_else(|| "forged".to_owned())
-                }
+                // That a revision was good is not so because a tenant says it, but one that was is again.
+                Actor::Tenant if Self::is_deployed(status) => match known {
+                    Some(_) if self.were_good.contains(&(release.clone(), revision)) => {
+                        status.to_owned()
+                    }
+                    known => known.unwrap_or_else(|| "forged".to_owned()),
+                },
                 _ => status.to_owned(),
             }
         });
+        let was_good = known_before.is_some_and(|known| Self::is_deployed(&known));
+        match (write.who.actor, &write.after) {
+            (Actor::Tenant, Some(_)) if was_good => {
+                self.were_good.insert((release.clone(), revision));
+            }
+            (Actor::Tenant, Some(_)) => {}
+            _ => drop(self.were_good.remove(&(release.clone(), revision))),
+        }
         if let (true, Some(after)) = (by_agent, &write.after) {
             self.keep_written(&release, revision, after);
         }
@@ -468,6 +482,7 @@ impl Checker {
     /// The local cluster is what it was: so are its records, and what ran since did not.
     pub fn restored(&mut self, there: &[(Id, Arc<Value>)]) {
         self.records.clear();
+        self.were_good.clear();
         self.hooks.clear();
         for (id, object) in there {
             if let Some((release, revision)) = Self::record(id) {
