@@ -248,8 +248,8 @@ pub(super) async fn unfinished_objects(
     Ok(unfinished)
 }
 
-/// The objects, without their bodies, of attempts of ours among `revisions`, which lie below one that somebody else wrote. How they ended their
-/// records say: he may have written their labels.
+/// The objects, without their bodies, of attempts among `revisions` that were written here, by whichever of those that share the digests,
+/// and lie below one that somebody else wrote. How they ended their records say: he may have written their labels.
 async fn objects_below<'h>(
     cluster: &Cluster,
     storage: &Storage,
@@ -257,7 +257,8 @@ async fn objects_below<'h>(
     revisions: impl Iterator<Item = &'h StoredRevision>,
 ) -> Result<Vec<(i64, Object)>, DeployError> {
     let mut below = Vec::new();
-    for head in revisions.filter(|head| head.origin == Origin::Noted) {
+    let are_noted = |head: &&StoredRevision| matches!(head.origin, Origin::Noted | Origin::Spent);
+    for head in revisions.filter(are_noted) {
         let revision = head.revision;
         let record = read_if_possible(storage, name, revision).await?;
         let record = record.filter(|record| {

@@ -98,6 +98,7 @@ stories! {
     what_a_bundle_left_is_noted_while_it_has_no_other_release
     a_copy_stays_with_a_bundle_whose_removal_is_held
     the_go_agent_sees_no_record_without_labels
+    what_another_claimant_left_goes_though_helm_upgraded
 }
 
 #[test]
