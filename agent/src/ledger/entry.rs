@@ -177,6 +177,16 @@ impl LedgerEntry {
         firsts.min()
     }
 
+    /// The revisions that `bundle` wrote, as far as their records are not known to be gone.
+    pub fn written_by(&self, bundle: &str) -> Vec<i64> {
+        let notes = match bundle == self.bundle {
+            true => self.revisions.as_ref(),
+            false => self.claims.get(bundle).map(|claim| &claim.revisions),
+        };
+        let digests = notes.into_iter().flat_map(Notes::digests);
+        digests.map(|(revision, _)| revision).collect()
+    }
+
     /// The digests of all that others than `bundle` wrote of the release. `None` where not everything that lies there is known to be written
     /// for a bundle.
     pub fn written_by_others(&self, bundle: &str) -> Option<Vec<(i64, String)>> {

@@ -179,6 +179,11 @@ impl DigestStore for LedgerDigests {
         known.is_some_and(|entry| entry.bundle == self.bundle.name && !entry.is_attempt)
     }
 
+    fn written(&self, release: &str) -> Vec<i64> {
+        let known = self.ledger.get(&self.key(release));
+        known.map_or_else(Vec::new, |entry| entry.written_by(&self.bundle.name))
+    }
+
     fn written_by_others(&self, release: &str) -> Option<Vec<(i64, String)>> {
         let entry = self.ledger.get(&self.key(release))?;
         entry.written_by_others(&self.bundle.name)

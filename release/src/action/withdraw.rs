@@ -16,16 +16,21 @@ use crate::kube::{Cluster, Owner, delete_all, stored_policy};
 use crate::model::Status;
 use crate::neighbours::Neighbours;
 use crate::state::ownership::Operation;
-use crate::storage::{Deletable, KnownDigest, Storage, StorageError, StoredRevision, digest};
+use crate::storage::{
+    Deletable, KnownDigest, Storage, StorageError, StoredRevision, deployed, digest,
+};
 
 /// Takes back what the attempts of the one who shares `storage`'s digests brought into somebody else's release, and deletes their records.
 /// `false` if all is left: the release has records that nobody vouches for, or lacks some.
 ///
+/// While anything goes, the newest record is one of these attempts that says it is pending, where there is one: a helm client begins nothing
+/// then.
+///
 /// Objects are deleted in the background and not waited for, as those of an attempt that is undone: what was there before stays.
 ///
 /// # Errors
-/// [`UninstallError::Locked`] while the release is acted on here, which may take as long as a hook does; else as [`super::uninstall`]. Calling
-/// again goes on.
+/// [`UninstallError::Locked`] while the release is acted on, here or by a helm client, which may take as long as a hook does; else as
+/// [`super::uninstall`]. Calling again goes on.
 ///
 /// # Cancellation
 /// A record goes after what only it has; calling again goes on.
@@ -47,12 +52,16 @@ pub async fn withdraw(
         KnownDigest::Digest(digest) => Some(digest),
         _ => None,
     };
-    let Withdrawal { attempts, others } = match plan(&history, own, storage.written_by_others(name))
-    {
-        Plan::Nothing => return Ok(true),
+    let planned = |history: &[StoredRevision]| plan(history, own, storage.written_by_others(name));
+    let found = planned(&history);
+    let missing = storage.forget_missing(name, &history);
+    let withdrawal = match found {
+        // What such an attempt brought, its record alone would say.
+        Plan::Nothing => return Ok(missing.is_empty()),
         Plan::Leave => return Ok(false),
         Plan::Withdraw(withdrawal) => withdrawal,
     };
+    let Withdrawal { attempts, others } = &withdrawal;
     let discovery = cluster.fresh_discovery().await;
     let discovery = discovery.map_err(UninstallError::Discovery)?;
     // One record at a time: anybody may have put another in its place. `None` where that is so, or what it has cannot be told.
@@ -69,14 +78,14 @@ pub async fn withdraw(
         left.map(Some).map_err(UninstallError::Discovery)
     };
     let mut known: HashSet<ObjectKey> = HashSet::new();
-    for record in &others {
+    for record in others {
         let Some(objects) = objects(record).await? else {
             return Ok(false);
         };
         known.extend(objects.iter().map(Object::key));
     }
     let mut obsolete = Vec::new();
-    for record in &attempts {
+    for record in attempts {
         let Some(objects) = objects(record).await? else {
             return Ok(false);
         };
@@ -90,19 +99,58 @@ pub async fn withdraw(
     sort_by_kind(&mut obsolete, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });
+    let newest = attempts.last();
+    let newest = newest.filter(|(newest, _)| history.iter().all(|head| head.revision <= *newest));
+    let says = async |status: Status| match newest {
+        Some(newest) => set_status(storage, name, newest, status).await,
+        None => Ok(()),
+    };
+    if !obsolete.is_empty() {
+        says(Status::PendingRollback).await?;
+        // What came since the records were read may have what they have not.
+        let again = storage.history(name).await.map_err(load)?;
+        if planned(&again) != Plan::Withdraw(withdrawal.clone()) {
+            says(Status::Failed).await?;
+            return Err(UninstallError::Locked);
+        }
+    }
     // No undo takes a namespace.
     let (owner, nobody) = (Owner::new(name, namespace), Neighbours::default());
-    let deleted = delete_all(cluster, &owner, &nobody, obsolete).await;
-    deleted.map_err(|failures| UninstallError::Delete {
-        name: name.to_owned(),
-        failures,
-    })?;
+    if let Err(failures) = delete_all(cluster, &owner, &nobody, obsolete).await {
+        // It may fail for long, and is nothing that a helm client has to wait for.
+        says(Status::Failed).await?;
+        let name = name.to_owned();
+        return Err(UninstallError::Delete { name, failures });
+    }
+    // The newest one last.
     for (revision, _) in attempts {
-        let record = Deletable::recognised(revision);
+        let record = Deletable::recognised(*revision);
         let deleted = storage.delete(name, &record).await;
         deleted.map_err(UninstallError::Purge)?;
     }
     Ok(true)
+}
+
+/// Writes down how it stands with an attempt, if its record is still what was written.
+async fn set_status(
+    storage: &Storage,
+    name: &str,
+    (revision, written): &Digest,
+    status: Status,
+) -> Result<(), UninstallError> {
+    let record = storage.get_unverified(name, *revision).await;
+    let mut record = record.map_err(|source| UninstallError::Load {
+        name: name.to_owned(),
+        source,
+    })?;
+    if digest(&record) != *written {
+        return Err(UninstallError::Locked);
+    }
+    if let Some(info) = &mut record.info {
+        info.status = status;
+    }
+    let updated = storage.update(&record).await;
+    updated.map_err(UninstallError::Purge)
 }
 
 /// A revision, and the digest that its record was written with.
@@ -119,7 +167,7 @@ enum Plan {
 }
 
 /// The records of a release, as they were written.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Withdrawal {
     /// Those of the claimant's attempts.
     attempts: Vec<Digest>,
@@ -128,32 +176,43 @@ struct Withdrawal {
 }
 
 /// Which records are attempts of the claimant, whose digests `own` has. All others must be known to be written by somebody: `vouched` has
-/// them, each of which must be there.
+/// them, each of which must be there. Those below one of them that is deployed need not: what they had is that one's, or it dropped it.
 fn plan(
     history: &[StoredRevision],
     own: impl Fn(i64) -> Option<String>,
     vouched: Option<Vec<Digest>>,
 ) -> Plan {
-    let is_there = |revision: i64| history.iter().any(|head| head.revision == revision);
+    // A record that is the claimant's is nobody else's: who noted its number before did not come to write it.
+    let vouched = vouched.map(|mut vouched| {
+        vouched.retain(|(revision, _)| own(*revision).is_none());
+        vouched
+    });
+    let is_vouched = |revision: i64| {
+        let mut vouched = vouched.iter().flatten();
+        vouched.any(|(vouched, _)| *vouched == revision)
+    };
     let (mut attempts, mut finished) = (Vec::new(), Vec::new());
     let mut is_all_known = true;
     for StoredRevision {
         revision, status, ..
     } in history
     {
-        let is_vouched = |all: &Vec<Digest>| all.iter().any(|(vouched, _)| vouched == revision);
         match own(*revision) {
             Some(digest) if is_unfinished(status) => attempts.push((*revision, digest)),
             Some(digest) => finished.push((*revision, digest)),
-            None => is_all_known &= vouched.as_ref().is_some_and(is_vouched),
+            None => is_all_known &= is_vouched(*revision),
         }
     }
+    let deployed = deployed(history).map(|head| head.revision);
+    let deployed = deployed.filter(|deployed| is_vouched(*deployed));
     let Some(mut others) = vouched else {
         return match attempts.is_empty() {
             true => Plan::Nothing,
             false => Plan::Leave,
         };
     };
+    let is_there = |revision: i64| history.iter().any(|head| head.revision == revision);
+    others.retain(|(revision, _)| Some(*revision) >= deployed || is_there(*revision));
     is_all_known &= others.iter().all(|(revision, _)| is_there(*revision));
     others.extend(finished);
     match (attempts.is_empty(), is_all_known) {
@@ -194,19 +253,20 @@ mod tests {
     #[case::under_another_number(&[2], &[1], false)]
     #[case::deleted(&[], &[1], false)]
     #[case::one_of_them_deleted(&[1], &[1, 2], false)]
+    #[case::pruned_below_what_is_deployed(&[2], &[1, 2], true)]
+    #[case::announced_under_the_number_of_the_attempt(&[1], &[1, ATTEMPT], true)]
     fn an_attempt_is_withdrawn_where_all_other_records_are_known(
         #[case] there: &[i64],
         #[case] vouched: &[i64],
         #[case] expected: bool,
     ) {
-        let there = there.iter();
         let head = |revision: &i64| StoredRevision::new(*revision, Status::Deployed);
         let attempt = StoredRevision::new(ATTEMPT, Status::Failed);
-        let history: Vec<_> = there.map(head).chain([attempt]).collect();
+        let history: Vec<_> = there.iter().map(head).chain([attempt]).collect();
         let vouched = written(vouched);
         let withdrawal = Plan::Withdraw(Withdrawal {
             attempts: vec![(ATTEMPT, "attempt".to_owned())],
-            others: vouched.clone(),
+            others: written(there),
         });
         let expected = match expected {
             true => withdrawal,

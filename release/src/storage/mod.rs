@@ -270,6 +270,21 @@ impl Storage {
         digests.is_some_and(|digests| digests.was_deployed(release))
     }
 
+    /// Forgets the digests of what whoever asks wrote of a release and a `history` of it does not have: a record that was deleted while that
+    /// could not be noted. The revisions.
+    pub(crate) fn forget_missing(&self, release: &str, history: &[StoredRevision]) -> Vec<i64> {
+        let written = self
+            .digests
+            .iter()
+            .flat_map(|digests| digests.written(release));
+        let is_there = |revision: i64| history.iter().any(|head| head.revision == revision);
+        let missing: Vec<i64> = written.filter(|revision| !is_there(*revision)).collect();
+        for revision in &missing {
+            self.forget_digest(release, *revision);
+        }
+        missing
+    }
+
     /// The digests of all that others of those that share the digests wrote of a release, by revision. `None` where not everything that lies
     /// there is known to be written by one of them.
     pub(crate) fn written_by_others(&self, release: &str) -> Option<Vec<(i64, String)>> {

@@ -68,6 +68,8 @@ pub struct Checker {
     changed: BTreeMap<usize, Instant>,
     /// The newest record that the agent wrote of each release, with its revision.
     written: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
+    /// The newest record of each release that a helm client wrote as deployed, with its revision.
+    helms: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
     /// What the agent began with each release, until it succeeds.
     attempts: BTreeMap<ReleaseKey, Attempt>,
     /// The bundle that each release was last deployed for.
@@ -395,6 +397,12 @@ impl Checker {
         if let (true, Some(after)) = (by_agent, &write.after) {
             self.keep_written(&release, revision, after);
         }
+        if let (Actor::Helm, Some("deployed"), Some(after)) =
+            (write.who.actor, status.as_deref(), &write.after)
+        {
+            let written = (revision, Arc::clone(after));
+            self.helms.insert(release.clone(), written);
+        }
         let records = self.records.entry(release.clone()).or_default();
         match status {
             Some(status) => {
@@ -590,6 +598,27 @@ impl Checker {
         records.is_some_and(|records| records.values().any(|status| Self::is_deployed(status)))
     }
 
+    /// Whether a helm client's revision is the newest of a release, deployed, and has an object. Helm begins nothing over a revision that is
+    /// pending, so whoever is about to delete has one there first. A removal of the release as a whole is not meant: what a helm client wrote to a
+    /// bundle's release goes with it.
+    fn is_helms(&self, release: &ReleaseKey, id: &Id) -> bool {
+        let records = self.records.get(release);
+        let newest = records.and_then(BTreeMap::last_key_value);
+        let (Some((newest, status)), Some((written, record))) = (newest, self.helms.get(release))
+        else {
+            return false;
+        };
+        let mut statuses = records.into_iter().flat_map(BTreeMap::values);
+        let is_removed = statuses.any(|status| status == "uninstalling");
+        let name = format!("name: {}", id.name);
+        let has = |release: Release| release.manifest.lines().any(|line| line.trim() == name);
+        newest == written
+            && status == "deployed"
+            && !is_removed
+            && release.0 == id.namespace
+            && decoded(record).is_some_and(has)
+    }
+
     fn deleted(&mut self, write: &Write, before: &Value) {
         let uid = Self::uid(before);
         let origin = self.origins.get(&uid).cloned();
@@ -615,6 +644,13 @@ impl Checker {
         }
         if Self::is_hook(before) {
             return;
+        }
+        if let Some(owner) = &owner
+            && write.who.agent().is_some()
+            && self.is_helms(owner, &write.id)
+        {
+            let text = format!("{} of {owner:?}, which helm has deployed last", write.id);
+            self.violate("deletes what helm has", text);
         }
         if let Some(owner) = &owner {
             self.grace(write, origin.as_ref(), owner);

@@ -98,7 +98,10 @@ stories! {
     what_a_bundle_left_is_noted_while_it_has_no_other_release
     a_copy_stays_with_a_bundle_whose_removal_is_held
     the_go_agent_sees_no_record_without_labels
+    an_attempt_is_not_withdrawn_from_what_helm_deploys_at_that_moment
     what_another_claimant_left_goes_though_helm_upgraded
+    an_attempt_is_withdrawn_after_a_withdrawal_that_was_cut_off
+    an_attempt_is_withdrawn_after_a_pruning_that_was_cut_off
 }
 
 #[test]

@@ -120,6 +120,11 @@ impl DigestStore for Digests {
             .is_some_and(|entry| entry.bundle == bundle && !entry.is_attempt)
     }
 
+    fn written(&self, _: &str) -> Vec<i64> {
+        let entry = self.entry().clone();
+        entry.map_or_else(Vec::new, |entry| entry.written_by(&self.bundle()))
+    }
+
     fn written_by_others(&self, _: &str) -> Option<Vec<(i64, String)>> {
         self.entry().as_ref()?.written_by_others(&self.bundle())
     }
