@@ -179,6 +179,11 @@ impl DigestStore for LedgerDigests {
         known.is_some_and(|entry| entry.bundle == self.bundle.name && !entry.is_attempt)
     }
 
+    fn has(&self, release: &str) -> bool {
+        let known = self.ledger.get(&self.key(release));
+        known.is_some_and(|entry| entry.bundle == self.bundle.name)
+    }
+
     fn written(&self, release: &str) -> Vec<i64> {
         let known = self.ledger.get(&self.key(release));
         known.map_or_else(Vec::new, |entry| entry.written_by(&self.bundle.name))

@@ -241,6 +241,9 @@ pub enum UninstallError {
     /// A helm client is at work on it: what it is about to write would have no record.
     #[error("another operation (install/upgrade/rollback) is in progress")]
     Locked,
+    /// While its lock was waited for, another one of those that share its digests has taken it.
+    #[error("release {0} is another's by now")]
+    Taken(String),
     /// Nothing is left of it but these namespaces, in which other releases are that are about to go.
     #[error("namespaces {} are deleted once the releases in them are removed", .0.join(", "))]
     Awaits(Vec<String>),

@@ -40,6 +40,9 @@ pub async fn uninstall(
     spec: &UninstallSpec,
 ) -> Result<Uninstalled, UninstallError> {
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
+    if !storage.has(&spec.name) {
+        return Err(UninstallError::Taken(spec.name.clone()));
+    }
     uninstall_locked(cluster, storage, spec, Extent::All).await
 }
 

@@ -39,6 +39,8 @@ pub trait DigestStore: Debug + Send + Sync {
     fn knows(&self, release: &str) -> bool;
     /// Whether a deploy of the release has succeeded for whoever asks, so that it is theirs.
     fn was_deployed(&self, release: &str) -> bool;
+    /// Whether the release is theirs who asks by now, with or without a success.
+    fn has(&self, release: &str) -> bool;
     /// The revisions of a release that whoever asks wrote, and whose records are not known to be gone.
     fn written(&self, release: &str) -> Vec<i64>;
     /// The digests of all that others of those that share the digests wrote of a release, by revision. `None` where not everything that lies

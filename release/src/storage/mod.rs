@@ -270,6 +270,13 @@ impl Storage {
         digests.is_some_and(|digests| digests.was_deployed(release))
     }
 
+    /// Whether the release is still theirs who asks, as far as whoever keeps the digests tells: while they waited, another one of those
+    /// that share them may have taken it.
+    pub(crate) fn has(&self, release: &str) -> bool {
+        let digests = self.digests.as_ref();
+        digests.is_none_or(|digests| digests.has(release))
+    }
+
     /// Forgets the digests of what whoever asks wrote of a release and a `history` of it does not have: a record that was deleted while that
     /// could not be noted. The revisions.
     pub(crate) fn forget_missing(&self, release: &str, history: &[StoredRevision]) -> Vec<i64> {

@@ -120,6 +120,12 @@ impl DigestStore for Digests {
             .is_some_and(|entry| entry.bundle == bundle && !entry.is_attempt)
     }
 
+    fn has(&self, _: &str) -> bool {
+        let bundle = self.bundle().clone();
+        let entry = self.entry();
+        entry.as_ref().is_none_or(|entry| entry.bundle == bundle)
+    }
+
     fn written(&self, _: &str) -> Vec<i64> {
         let entry = self.entry().clone();
         entry.map_or_else(Vec::new, |entry| entry.written_by(&self.bundle()))

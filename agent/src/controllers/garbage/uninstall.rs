@@ -156,7 +156,9 @@ impl Uninstaller {
         if self.delete(key, entry, release, removal, None).await? {
             self.leave_copies(key, entry, release, removal).await?;
         }
-        self.forget(key).await
+        // Somebody else's deploy may have begun meanwhile.
+        let given_up = self.ledger.give_up(key, &entry.bundle, None);
+        given_up.await.map_err(RemovalError::Ledger)
     }
 
     /// Forgets a release whose objects stay, so that its next owner installs: an upgrade would drop what that one has not. A deploy of the
@@ -229,6 +231,14 @@ impl Uninstaller {
                     release: key.clone(),
                     namespaces,
                     is_again,
+                }));
+            }
+            // Whose it is, is asked anew.
+            Err(UninstallError::Taken(_)) => {
+                return Err(RemovalError::Awaits(Awaited {
+                    release: key.clone(),
+                    namespaces: Vec::new(),
+                    is_again: false,
                 }));
             }
             Err(_) if self.is_gone(namespace).await => return Ok(false),
