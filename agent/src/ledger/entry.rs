@@ -400,6 +400,16 @@ impl LedgerEntry {
         self.handed_to(bundle)
     }
 
+    /// This entry as that of a bundle which wants a release of somebody else's, as the one before did: attempts of others are claims.
+    #[must_use]
+    pub(super) fn tried_by(self, bundle: &str) -> Self {
+        Self {
+            is_attempt: true,
+            keep_resources: false,
+            ..self.taken_by(bundle)
+        }
+    }
+
     /// What is left for a bundle that claims a release, once the one that had it is known not to: attempts.
     #[must_use]
     pub fn left_to(&self, bundle: &str) -> Option<Self> {
@@ -523,6 +533,30 @@ mod tests {
         assert!(entry.is_attempt && !entry.has_revisions() && entry.claims.is_empty());
         assert!(entry.keep_resources && !entry.is_void());
         assert_eq!((entry.bundle.as_str(), entry.lost), ("b", known.lost));
+    }
+
+    /// A helm release, and an attempt at it of a bundle that is gone.
+    #[test]
+    fn attempts_that_are_left_to_another_bundle_are_taken_back_and_not_believed() {
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            keep_resources: true,
+            ..entry("a").noting(3, "three".into())
+        };
+        let left = attempt.tried_by("b");
+        assert!(left.is_attempt && !left.keep_resources && left.bundle == "b");
+        let claim = KnownDigest::Claim("three".into());
+        assert_eq!(left.known_digest("b", 3), claim);
+        assert_eq!(left.known_digest("b", 2), KnownDigest::Unknown);
+        assert!(!left.may_believe(3) && left.written_by("b").is_empty());
+        assert_eq!(left.written_by("a"), [3]);
+        let tried = left.noting_theirs(&[2]).noting(4, "four".into());
+        assert_eq!(tried.written_by("b"), [4]);
+        let deployed = LedgerEntry {
+            is_attempt: false,
+            ..tried
+        };
+        assert_eq!(deployed.known_digest("b", 2), KnownDigest::Unknown);
     }
 
     #[test]

@@ -311,6 +311,23 @@ impl Ledger {
         self.flush(Some(key)).await
     }
 
+    /// Forgets a release that is not the bundle's of `from`, and remembers its attempts there for a bundle that wants the release next, which has
+    /// nothing of it either.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn leave_attempts(&self, key: &ReleaseKey, from: &str, to: &str) -> kube::Result<()> {
+        {
+            let mut state = self.state.lock();
+            state.note(key, |entry| match entry.bundle.as_str() == from {
+                true => entry.tried_by(to),
+                false => entry,
+            });
+            state.postpones_no_more(to);
+        }
+        self.settle(key).await
+    }
+
     /// Writes what is pending of a release.
     ///
     /// # Errors

@@ -102,6 +102,7 @@ stories! {
     what_another_claimant_left_goes_though_helm_upgraded
     an_attempt_is_withdrawn_after_a_withdrawal_that_was_cut_off
     an_attempt_is_withdrawn_after_a_pruning_that_was_cut_off
+    what_attempts_over_a_helm_release_left_goes_with_the_next_version_there
 }
 
 #[test]

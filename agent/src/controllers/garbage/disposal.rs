@@ -147,7 +147,17 @@ impl Collector {
                 );
                 return self.give_up(key, entry, removal, text).await;
             }
-            Found::Returned => {
+            Found::Parts(attempts) => {
+                let next_owner = self.next_owner(&entry.bundle, key);
+                if let (NextOwner::Bundle(next_owner), false) = (next_owner, attempts.keeps) {
+                    let uninstaller = &self.uninstaller;
+                    let left = uninstaller.leave_attempts(key, entry, removal, &next_owner);
+                    left.await?;
+                    self.queue.wake(&next_owner, ReconcileKind::Full);
+                    return Ok(());
+                }
+                let returned = self.uninstaller.return_release(key, &attempts);
+                returned.await?;
                 let text = public!(
                     "release {} was never this bundle's: left as it is, without the revisions that failed",
                     *key

@@ -60,12 +60,20 @@ pub(super) struct Uninstaller {
 pub(super) enum Found {
     /// It is the bundle's.
     Owned(Box<OwnedRelease>),
-    /// It was somebody else's before, and after the bundle's deploys failed. The records of those are gone now.
-    Returned,
+    /// It was somebody else's before, and after the bundle's deploys failed: what those wrote is the bundle's, and nothing else.
+    Parts(Box<Attempts>),
     /// It is not the bundle's, whatever the ledger has.
     Foreign,
     /// Its namespace is gone with it.
     Gone,
+}
+
+/// What a bundle's failed deploys wrote of a release of somebody else's. Only [`Uninstaller::find`] makes one.
+pub(super) struct Attempts {
+    storage: Storage,
+    revisions: Vec<i64>,
+    /// What they brought outlives its bundle.
+    pub(super) keeps: bool,
 }
 
 /// A release that is a bundle's. Only [`Uninstaller::find`] makes one.
@@ -127,19 +135,40 @@ impl Uninstaller {
         let OwnedRecords::Parts(revisions) = owned else {
             return Ok(Found::Foreign);
         };
-        for revision in revisions {
-            let record = match storage.get_unverified(&key.name, revision).await {
+        Ok(Found::Parts(Box::new(Attempts {
+            storage,
+            revisions,
+            keeps,
+        })))
+    }
+
+    /// Deletes the records of attempts at a release of somebody else's, and nothing that they brought.
+    ///
+    /// # Errors
+    /// They cannot be read or deleted.
+    pub(super) async fn return_release(
+        &self,
+        key: &ReleaseKey,
+        attempts: &Attempts,
+    ) -> Result<(), RemovalError> {
+        let failed = |source| RemovalError::Records {
+            release: key.to_string(),
+            source,
+        };
+        let storage = &attempts.storage;
+        for revision in &attempts.revisions {
+            let record = match storage.get_unverified(&key.name, *revision).await {
                 Ok(record) => record,
                 Err(StorageError::NotFound) => continue,
                 Err(source) => return Err(failed(source)),
             };
             // It was a moment ago.
-            if let Some(record) = storage.deletable(&key.name, revision, &record) {
+            if let Some(record) = storage.deletable(&key.name, *revision, &record) {
                 let deleted = storage.delete(&key.name, &record).await;
                 deleted.map_err(failed)?;
             }
         }
-        Ok(Found::Returned)
+        Ok(())
     }
 
     /// Uninstalls a release and forgets it. Its objects stay where the bundle wished so, and always those of the agent itself.
@@ -329,6 +358,25 @@ impl Uninstaller {
         }
         let given_up = self.ledger.give_up(key, &entry.bundle, left_to).await;
         given_up.map_err(RemovalError::Ledger)
+    }
+
+    /// Leaves what a bundle's attempts brought into a release of somebody else's to the bundle that wants the release next: its first version that
+    /// succeeds drops it. Copies that were made for the bundle beside it go.
+    ///
+    /// # Errors
+    /// They cannot be deleted, or the ledger not be written.
+    pub(super) async fn leave_attempts(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+        next_owner: &str,
+    ) -> Result<(), RemovalError> {
+        let impersonated = self.identities.account(&entry.account)?;
+        self.remove_copies(key, entry, &impersonated, removal)
+            .await?;
+        let left = self.ledger.leave_attempts(key, &entry.bundle, next_owner);
+        left.await.map_err(RemovalError::Ledger)
     }
 
     /// Takes back what a bundle made in a namespace beside releases of its own, and forgets it: what its attempts brought into releases of others,
