@@ -4,48 +4,51 @@
 //! what shows that the record may go can make.
 
 use crate::model::{Release, Status};
+use crate::stored_release::{RecordId, RecordUid, StoredRelease};
 use crate::stored_revision::StoredRevision;
 
-/// A record that may be deleted.
+/// A record that may be deleted: the object that was seen, and no other that has its name by now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletable {
-    revision: i64,
+    id: RecordId,
 }
 
 impl Deletable {
     /// The record that was just created as this one.
-    pub(crate) fn created(record: &Release) -> Self {
-        let revision = record.revision;
-        Self { revision }
+    pub(crate) fn created(record: &StoredRelease) -> Self {
+        Self { id: record.id() }
     }
 
     /// One that was read, and is what was written here.
-    pub(crate) fn recognised(revision: i64) -> Self {
-        Self { revision }
+    pub(crate) fn recognised(record: RecordId) -> Self {
+        Self { id: record }
     }
 
     /// One that was written here, as far as its metadata tells: whoever wrote it is not known to be another, and nobody else's digest or none
     /// stands for it. Of a release of which no digests are kept, each is.
     pub fn own(head: &StoredRevision) -> Option<Self> {
-        let revision = head.revision;
-        head.is_own().then_some(Self { revision })
+        head.is_own().then(|| Self { id: head.id() })
     }
 
     /// One below a revision that is deployed by now, which makes the release its writer's.
-    pub fn outdated(revision: i64, by: &Release) -> Option<Self> {
-        let is_outdated = by.status() == Status::Deployed && revision < by.revision;
-        is_outdated.then_some(Self { revision })
+    pub fn outdated(head: &StoredRevision, by: &Release) -> Option<Self> {
+        let is_outdated = by.status() == Status::Deployed && head.revision < by.revision;
+        is_outdated.then(|| Self { id: head.id() })
     }
 
     /// Any of a release that is removed as a whole: whose it is, whoever removes it has proven.
     pub(crate) fn removed(head: &StoredRevision) -> Self {
-        let revision = head.revision;
-        Self { revision }
+        Self { id: head.id() }
     }
 
     /// The record's revision.
     pub fn revision(&self) -> i64 {
-        self.revision
+        self.id.revision
+    }
+
+    /// The object that it is.
+    pub fn uid(&self) -> &RecordUid {
+        &self.id.uid
     }
 }
 
@@ -84,10 +87,12 @@ mod tests {
             revision: 3,
             ..Release::default()
         };
+        let below = StoredRevision::new(2, Status::Superseded);
         by.set_status(Status::Failed, "");
-        assert!(Deletable::outdated(2, &by).is_none());
+        assert!(Deletable::outdated(&below, &by).is_none());
         by.set_status(Status::Deployed, "");
-        assert!(Deletable::outdated(2, &by).is_some());
-        assert!(Deletable::outdated(4, &by).is_none());
+        assert!(Deletable::outdated(&below, &by).is_some());
+        let above = StoredRevision::new(4, Status::Superseded);
+        assert!(Deletable::outdated(&above, &by).is_none());
     }
 }

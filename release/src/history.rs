@@ -2,11 +2,20 @@
 
 use crate::deletable::Deletable;
 use crate::model::Status;
+use crate::stored_release::RecordId;
 use crate::stored_revision::{Origin, StoredRevision};
 
 /// The newest revision.
 pub fn last(history: &[StoredRevision]) -> Option<&StoredRevision> {
     history.iter().max_by_key(|head| head.revision)
+}
+
+/// Whether somebody has written a later revision than an attempt's, or another record in its place: what that brought is none of the attempt's.
+pub(crate) fn is_gone_on_from(history: &[StoredRevision], attempt: &RecordId) -> bool {
+    last(history).is_some_and(|newest| {
+        newest.revision > attempt.revision
+            || newest.revision == attempt.revision && newest.uid != attempt.uid
+    })
 }
 
 /// The newest deployed revision. Two concurrent writers may have left several.
@@ -30,7 +39,7 @@ pub struct Prunable {
     /// Those that give way to a new one.
     pub before: Vec<Deletable>,
     /// Somebody else's. They give way once the new one is deployed, which makes the release the writer's ([`Deletable::outdated`]).
-    pub once_deployed: Vec<i64>,
+    pub once_deployed: Vec<StoredRevision>,
 }
 
 /// The revisions to delete so that, with one more, at most `max_history` remain: never the newest deployed one, nor
@@ -57,8 +66,8 @@ pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
     let (own, others): (Vec<_>, Vec<_>) = heads.into_iter().partition(|head| head.is_own());
     let own = own.into_iter().filter_map(Deletable::own);
     let before: Vec<_> = own.take(excess).collect();
-    let others = others.into_iter().map(|head| head.revision);
-    let once_deployed = others.take(excess - before.len()).collect();
+    let others = others.into_iter().take(excess - before.len());
+    let once_deployed = others.cloned().collect();
     Prunable {
         before,
         once_deployed,
@@ -68,10 +77,28 @@ pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stored_release::RecordUid;
 
     fn before(history: &[StoredRevision], max_history: i64) -> Vec<i64> {
         let before = prunable(history, max_history).before;
         before.iter().map(Deletable::revision).collect()
+    }
+
+    #[test]
+    fn what_lies_in_the_place_of_an_attempt_is_another_ones() {
+        let head = |revision, uid: &str| StoredRevision {
+            uid: RecordUid::new(uid),
+            ..StoredRevision::new(revision, Status::PendingUpgrade)
+        };
+        let (before, attempt) = (head(1, "before"), head(2, "attempt"));
+        let is_gone_on = |later: &[StoredRevision]| {
+            let history = [std::slice::from_ref(&before), later].concat();
+            is_gone_on_from(&history, &attempt.id())
+        };
+        assert!(!is_gone_on(&[]), "it was deleted");
+        assert!(!is_gone_on(&[attempt.clone()]));
+        assert!(is_gone_on(&[head(2, "another")]));
+        assert!(is_gone_on(&[attempt.clone(), head(3, "later")]));
     }
 
     #[test]
@@ -95,11 +122,12 @@ mod tests {
         let mut history = vec![head(1, Origin::Noted)];
         history[0].status = Status::Superseded;
         history.extend((2..6).map(|revision| head(revision, Origin::Foreign)));
-        let spared = |once_deployed: Vec<i64>| Prunable {
-            once_deployed,
-            before: Vec::new(),
+        let once_deployed = |history: &[StoredRevision]| -> Vec<i64> {
+            let spared = prunable(history, 2).once_deployed;
+            spared.iter().map(|head| head.revision).collect()
         };
-        assert_eq!(prunable(&history, 2), spared(vec![2, 3, 4]));
+        assert_eq!(once_deployed(&history), [2, 3, 4]);
+        assert!(before(&history, 2).is_empty());
         // A release of helm's, and two attempts at it that failed.
         let failed = |revision| StoredRevision {
             status: Status::Failed,
@@ -110,13 +138,13 @@ mod tests {
             .collect();
         history.extend([failed(4), failed(5)]);
         assert_eq!(before(&history, 2), [4, 5]);
-        assert_eq!(prunable(&history, 2).once_deployed, [1, 2]);
+        assert_eq!(once_deployed(&history), [1, 2]);
         // Its first record has the number of one of ours that is gone.
         history[0].origin = Origin::Spent;
         history[0].written_by = Some("Helm".to_owned());
         history[1].origin = Origin::Noted;
         history[1].written_by = Some("Helm".to_owned());
         assert_eq!(before(&history, 2), [4, 5]);
-        assert_eq!(prunable(&history, 2).once_deployed, [1]);
+        assert_eq!(once_deployed(&history), [1]);
     }
 }

@@ -21,6 +21,7 @@ pub mod model;
 mod neighbours;
 pub mod state;
 pub mod storage;
+mod stored_release;
 mod stored_revision;
 
 pub use action::{

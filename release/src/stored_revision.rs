@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use objects::managed_fields::FIELD_MANAGER;
 
 use crate::model::Status;
+use crate::stored_release::{RecordId, RecordUid};
 
 /// The highest number that counts of what was not written here, but for what follows what counts. Beyond it, it was invented, so that there
 /// would be none left to count on to.
@@ -16,6 +17,8 @@ const MAX_OF_OTHERS: i64 = i64::MAX / 2;
 pub struct StoredRevision {
     /// Revision, from the label `version`.
     pub revision: i64,
+    /// The object that it is.
+    pub uid: RecordUid,
     /// Status, from the label `status`.
     pub status: Status,
     /// The status; once its removal has begun the one it had before, if that was written down.
@@ -48,10 +51,11 @@ pub enum Origin {
 }
 
 impl StoredRevision {
-    /// A revision with a status; who wrote it and when is unknown.
+    /// A revision with a status; who wrote it and when, and which object it is, is unknown.
     pub fn new(revision: i64, status: Status) -> Self {
         Self {
             revision,
+            uid: RecordUid::default(),
             before_removal: status.before_removal(&BTreeMap::new()),
             status,
             created_at: None,
@@ -76,6 +80,14 @@ impl StoredRevision {
 }
 
 impl StoredRevision {
+    /// Which record it is.
+    pub fn id(&self) -> RecordId {
+        RecordId {
+            revision: self.revision,
+            uid: self.uid.clone(),
+        }
+    }
+
     /// What is believed of it: nothing that stands in the place of what was written here, but that another client is at work on it, which
     /// is a claim to be waited for and to nothing else.
     #[must_use]

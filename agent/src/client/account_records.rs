@@ -18,7 +18,9 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use release::Release;
 use release::kube::Cluster;
-use release::storage::{Driver, KubernetesDriver, StorageError, StoredRevision};
+use release::storage::{
+    Driver, Found, KubernetesDriver, RecordUid, StorageError, StoredRelease, StoredRevision,
+};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -151,19 +153,26 @@ impl Driver for AccountRecords {
         self.read(move |driver| driver.history(release)).boxed()
     }
 
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>> {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Found, StorageError>> {
         self.read(move |driver| driver.get(key)).boxed()
     }
 
-    fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn create<'a>(
+        &'a self,
+        release: &'a Release,
+    ) -> BoxFuture<'a, Result<RecordUid, StorageError>> {
         self.own.create(release)
     }
 
-    fn update<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.own.update(release)
+    fn update<'a>(&'a self, stored: &'a StoredRelease) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.own.update(stored)
     }
 
-    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.own.delete(key)
+    fn delete<'a>(
+        &'a self,
+        key: &'a str,
+        uid: &'a RecordUid,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.own.delete(key, uid)
     }
 }

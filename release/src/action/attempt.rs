@@ -26,7 +26,7 @@ use crate::kube::{
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership;
-use crate::storage::{Deletable, Storage, StoredRevision};
+use crate::storage::{Deletable, Storage, StoredRelease, StoredRevision};
 
 /// What is attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +75,9 @@ pub(super) struct Attempt<'a> {
     pub(super) operation: Operation,
     pub(super) owner: Owner,
     /// The pending revision.
-    pub(super) release: Release,
+    pub(super) release: StoredRelease,
     /// Other revisions that were read, by revision.
-    pub(super) read: BTreeMap<i64, Release>,
+    pub(super) read: BTreeMap<i64, StoredRelease>,
     /// The desired objects, with their owner's marks.
     pub(super) objects: Vec<Object>,
     pub(super) hooks: HookObjects,
@@ -86,9 +86,10 @@ pub(super) struct Attempt<'a> {
     /// Those that a stored revision has.
     pub(super) recorded: HashSet<ObjectKey>,
     /// Somebody else's records that are too many once the attempt has succeeded.
-    pub(super) outdated: Vec<i64>,
-    /// Its record, where nothing was looked at, so that meeting somebody else's takes the attempt back as if it had been.
-    pub(super) unchecked: Option<Deletable>,
+    pub(super) outdated: Vec<StoredRevision>,
+    /// Whether its record was written just now and nothing was looked at, so that meeting somebody else's takes the attempt back as if it
+    /// had been.
+    pub(super) is_unchecked: bool,
     /// What it created, and whether it met something that was there before.
     pub(super) created: Vec<(Object, Created)>,
     pub(super) found: bool,
@@ -119,7 +120,7 @@ impl Attempt<'_> {
     /// # Errors
     /// What failed first. The record says `failed`, except after [`DeployError::Ownership`]: that is
     /// found before anything runs, and the attempt is undone with its record. Nor does it where all was carried out and only that cannot
-    /// be recorded, or nobody knows whether it was: the next deployment finishes it.
+    /// be recorded, or nobody knows whether it was: the next deployment finishes it. Nor where the record is somebody else's by now.
     ///
     /// # Cancellation
     /// The record stays pending; the next deployment goes on from there.
@@ -135,6 +136,7 @@ impl Attempt<'_> {
                 self.record_success(described).await?;
             }
             Err(DeployError::Ownership { .. }) => {}
+            Err(error) if error.is_replaced() => {}
             Err(error) => {
                 record_failure(self.storage, self.operation, &mut self.release, error).await;
             }
@@ -175,8 +177,8 @@ impl Attempt<'_> {
             Ok(applied) => applied,
             Err(mut error) => {
                 self.found |= error.applied.found;
-                if let Some(record) = self.unchecked.take() {
-                    return Err(self.withdraw_if_foreign(&record, error).await);
+                if self.is_unchecked {
+                    return Err(self.withdraw_if_foreign(error).await);
                 }
                 self.created = std::mem::take(&mut error.applied.created);
                 return Err(DeployError::Apply(error));
@@ -209,7 +211,7 @@ impl Attempt<'_> {
 
     /// An object that is somebody else's undoes the whole attempt: what was created goes, and the
     /// record with it, as if everything had been looked at first.
-    async fn withdraw_if_foreign(&mut self, record: &Deletable, error: ApplyError) -> DeployError {
+    async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
         let (source, created) = match error.not_ours() {
             Ok(foreign) => foreign,
             Err(mut error) => {
@@ -233,7 +235,8 @@ impl Attempt<'_> {
             self.release.set_status(Status::Failed, description);
             self.storage.update(&self.release).await
         } else {
-            self.storage.delete(name, record).await
+            let record = Deletable::created(&self.release);
+            self.storage.delete(name, &record).await
         };
         if let Err(error) = forgotten {
             let error = error_unquoted(&error);
@@ -383,7 +386,7 @@ pub(super) fn apply_options(
 pub(super) async fn record_failure(
     storage: &Storage,
     operation: Operation,
-    release: &mut Release,
+    release: &mut StoredRelease,
     error: &DeployError,
 ) {
     let description = operation.failed(&release.name, &crate::error::error_chain(error));

@@ -45,7 +45,10 @@ use crate::kube::{
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, decide, good_below};
-use crate::storage::{Deletable, Storage, StorageError, StoredRevision, last, prunable};
+use crate::storage::{
+    Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, is_gone_on_from,
+    last, prunable,
+};
 
 /// Brings a release to what is desired.
 ///
@@ -118,12 +121,14 @@ pub async fn deploy(
         }),
         // It was found before anything had started, and is undone already.
         Err(error @ DeployError::Ownership { .. }) => Err(error),
+        // What has its record's place by now is somebody else's, who has the release.
+        Err(error) if error.is_replaced() => Err(error),
         // As helm has it: a release that is there and cannot be recorded is not undone.
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {
             // What may be there unseen is found by its record.
             let is_in_doubt = error.is_in_doubt();
             let made = Made {
-                revision: attempt.release.revision,
+                record: attempt.release.id(),
                 is_all: !was_known && !attempt.found && !is_in_doubt,
                 created: std::mem::take(&mut attempt.created),
             };
@@ -179,8 +184,8 @@ async fn compared_record(
     storage: &Storage,
     spec: &DeploySpec,
     action: Action,
-) -> Result<Option<Release>, StorageError> {
-    let is_known = |known: &&Release| {
+) -> Result<Option<StoredRelease>, StorageError> {
+    let is_known = |known: &&StoredRelease| {
         let is_deployed = matches!(action, Action::Upgrade { from, .. } if from == known.revision);
         is_deployed && (&known.name, &known.namespace) == (&spec.name, &spec.namespace)
     };
@@ -222,7 +227,7 @@ async fn prepare<'a>(
     history: &'a [StoredRevision],
     mut plan: Plan,
     mut rendered: Rendered,
-    compared: Option<Release>,
+    compared: Option<StoredRelease>,
 ) -> Result<(Plan, Attempt<'a>), DeployError> {
     let is_install = plan.action.is_install();
     let owner = Owner::new(&spec.name, &spec.namespace);
@@ -251,13 +256,13 @@ async fn prepare<'a>(
         history,
         &spec.name,
         plan.action,
-        from.as_ref(),
-        unfinished.as_ref(),
+        from.as_deref(),
+        unfinished.as_deref(),
     );
     let previous = previous.await?;
     // The first takeover goes by the record that is there.
     let is_believed = previous.is_proven() || !storage.was_deployed(&spec.name);
-    let apply = apply_options(&spec.options, history, from.as_ref(), is_believed);
+    let apply = apply_options(&spec.options, history, from.as_deref(), is_believed);
 
     let is_unchecked = creates_unchecked(spec, history, &rendered);
     let unchecked = match is_unchecked {
@@ -269,7 +274,7 @@ async fn prepare<'a>(
     // What nobody here wrote proves nothing of an object: what it brought is noted as having been there.
     let mut recorded = previous.recorded();
     let is_own = |one: &&Release| storage.recognises(&spec.name, one.revision, one);
-    if let Some(unfinished) = unfinished.as_ref().filter(is_own) {
+    if let Some(unfinished) = unfinished.as_deref().filter(is_own) {
         let objects = stored_objects(cluster, unfinished).await?;
         recorded.extend(objects.iter().map(Object::key));
     }
@@ -305,8 +310,8 @@ async fn prepare<'a>(
         spec,
         plan,
         rendered,
-        from.as_ref(),
-        unfinished.as_ref(),
+        from.as_deref(),
+        unfinished.as_deref(),
         cluster.host().now(),
     );
     let outdated = prunable(history, spec.options.max_history);
@@ -324,15 +329,24 @@ async fn prepare<'a>(
             info.description = said;
         }
     }
-    let mut written = None;
-    if is_finish {
+    let unfinished_head = history
+        .iter()
+        .find(|head| head.revision == release.revision);
+    let (release, is_created) = if let Some(head) = unfinished_head.filter(|_| is_finish) {
         // Rendering takes its time, and nothing but the creation of a record is a lock.
         let now = storage.history(&spec.name).await?;
-        if last(&now).is_some_and(|head| head.revision > release.revision) {
+        if is_gone_on_from(&now, &head.id()) {
             return Err(DeployError::Locked);
         }
         storage.store_digest(&release).await?;
-        storage.update(&release).await?;
+        let release = StoredRelease::over(head, release);
+        if let Err(failed) = storage.update(&release).await {
+            if matches!(failed, StorageError::Replaced { .. }) {
+                storage.withdraw_digest(&release);
+            }
+            return Err(failed.into());
+        }
+        (release, false)
     } else {
         let pruning = Pruning {
             cluster,
@@ -348,6 +362,7 @@ async fn prepare<'a>(
         let last = make_room(&pruning, history, plan, before).await?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
         let (record, is_new) = created;
+        let release = StoredRelease::new(release, record);
         if let Some(former) = last {
             storage.delete(&spec.name, &former).await?;
         }
@@ -359,12 +374,13 @@ async fn prepare<'a>(
             };
             doubtful.retain(|object| !is_new || !is_here(object));
             if let Err(foreign) = check.run(&doubtful, &mut open).await {
+                let record = Deletable::created(&release);
                 storage.delete(&spec.name, &record).await?;
                 return Err(refused(foreign));
             }
         }
-        written = Some(record);
-    }
+        (release, true)
+    };
     let read = from.into_iter().chain(unfinished);
     let attempt = Attempt {
         on_begun: spec.on_begun.as_deref(),
@@ -385,7 +401,7 @@ async fn prepare<'a>(
         open,
         recorded,
         outdated: outdated.once_deployed,
-        unchecked: written.filter(|_| is_unchecked),
+        is_unchecked: is_unchecked && is_created,
         created: Vec::new(),
         is_carried_out: false,
         objects,
@@ -552,9 +568,13 @@ async fn make_room(
 ///
 /// # Errors
 /// Somebody has, or that cannot be told.
-async fn is_newest(storage: &Storage, spec: &DeploySpec, attempt: i64) -> Result<(), DeployError> {
+async fn is_newest(
+    storage: &Storage,
+    spec: &DeploySpec,
+    attempt: &RecordId,
+) -> Result<(), DeployError> {
     let history = storage.history(&spec.name).await?;
-    match last(&history).is_some_and(|head| head.revision > attempt) {
+    match is_gone_on_from(&history, attempt) {
         true => Err(DeployError::Locked),
         false => Ok(()),
     }
@@ -562,7 +582,7 @@ async fn is_newest(storage: &Storage, spec: &DeploySpec, attempt: i64) -> Result
 
 /// What an attempt brought into the cluster.
 struct Made {
-    revision: i64,
+    record: RecordId,
     /// Whether there was nothing of the release before.
     is_all: bool,
     created: Vec<(Object, Created)>,
@@ -609,17 +629,17 @@ async fn go_back(
     let owner = Owner::new(&spec.name, &spec.namespace);
     match undo {
         Undo::Uninstall => {
-            is_newest(storage, spec, made.revision).await?;
+            is_newest(storage, spec, &made.record).await?;
             let uninstall_spec = UninstallSpec {
                 disable_hooks: spec.options.disable_hooks,
                 timeout: spec.options.timeout,
                 ..UninstallSpec::new(&spec.name, &spec.namespace)
             };
-            let extent = Extent::Created(&made.created, made.revision);
+            let extent = Extent::Created(&made.created, &made.record);
             uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await?;
         }
         Undo::TakeBack => {
-            is_newest(storage, spec, made.revision).await?;
+            is_newest(storage, spec, &made.record).await?;
             let back = take_back(cluster, &owner, made.created.iter().rev()).await;
             back.map_err(DeployError::Delete)?;
         }
@@ -634,7 +654,7 @@ async fn go_back(
                 options,
             };
             let back =
-                rollback::rollback_locked(cluster, storage, &rollback_spec, Some(made.revision));
+                rollback::rollback_locked(cluster, storage, &rollback_spec, Some(&made.record));
             Box::pin(back).await?;
         }
     }

@@ -125,6 +125,19 @@ impl DeployError {
         }
     }
 
+    /// Whether the attempt's record is somebody else's by now, who goes on from there.
+    pub(crate) fn is_replaced(&self) -> bool {
+        let (Self::Storage(failed)
+        | Self::Hook {
+            source: HookError::Storage(failed),
+            ..
+        }) = self
+        else {
+            return false;
+        };
+        matches!(failed, StorageError::Replaced { .. })
+    }
+
     /// Whether a hook ran and did not end well, rather than could not be run.
     pub fn is_failed_hook(&self) -> bool {
         let ended = |hook: &HookError| matches!(hook, HookError::Wait(WaitError::NotReady { .. }));

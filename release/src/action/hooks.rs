@@ -23,7 +23,7 @@ use crate::kube::{
     wait_for_hooks, wait_until_gone,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
-use crate::storage::Storage;
+use crate::storage::{Storage, StoredRelease};
 
 /// How the hooks of a release are run.
 pub(super) struct HookRun<'a> {
@@ -149,7 +149,7 @@ impl HookRun<'_> {
     /// starting another one.
     pub(super) async fn event(
         &mut self,
-        release: &mut Release,
+        release: &mut StoredRelease,
         event: HookEvent,
     ) -> Result<(), HookError> {
         let order = order(&release.hooks, event);
@@ -227,7 +227,7 @@ impl HookRun<'_> {
 
     async fn one(
         &mut self,
-        release: &mut Release,
+        release: &mut StoredRelease,
         index: usize,
         event: HookEvent,
         is_started: bool,

@@ -10,7 +10,7 @@ use super::error::{CrdError, DeployError};
 use super::spec::DeploySpec;
 use crate::kube::{Cluster, Owner, unnote, wait_until_ready};
 use crate::model::Release;
-use crate::storage::{Deletable, Storage, StorageError};
+use crate::storage::{RecordUid, Storage, StorageError};
 use objects::readiness::wait::Mode;
 
 /// How long the definitions of `crds/` may take to be served.
@@ -60,7 +60,7 @@ pub(super) fn crd_kinds(chart: &Chart) -> Vec<Resource> {
     crds.iter().filter_map(defined).flatten().collect()
 }
 
-/// Stores a new record, creating the namespace if it is missing and that was asked for. Gives what it takes to delete it again, and says
+/// Stores a new record, creating the namespace if it is missing and that was asked for. Gives the object that it is, and says
 /// whether the namespace is new. One that is among `objects` is the release's own from the first moment on, so
 /// that whoever goes on after a crash may write it.
 pub(super) async fn create_record(
@@ -69,7 +69,7 @@ pub(super) async fn create_record(
     spec: &DeploySpec,
     release: &Release,
     objects: &[Object],
-) -> Result<(Deletable, bool), DeployError> {
+) -> Result<(RecordUid, bool), DeployError> {
     let mut is_new = false;
     let owner = Owner::new(&spec.name, &spec.namespace);
     let is_own = |object: &Object| object.is_namespace() && object.name == spec.namespace;

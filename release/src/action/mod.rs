@@ -34,8 +34,7 @@ pub use uninstall::uninstall;
 pub use unquoted::{Unquoted, error_unquoted};
 pub use withdraw::withdraw;
 
-use crate::model::Release;
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Storage, StorageError, StoredRelease};
 
 /// Reads one revision of a release; `None` reads the newest.
 ///
@@ -45,7 +44,7 @@ pub async fn get(
     storage: &Storage,
     name: &str,
     revision: Option<i64>,
-) -> Result<Release, StorageError> {
+) -> Result<StoredRelease, StorageError> {
     let revision = match revision {
         Some(revision) => revision,
         None => {

@@ -16,7 +16,7 @@ use crate::model::{Release, Status};
 use crate::neighbours::Neighbours;
 use crate::state::Action;
 use crate::state::ownership::Operation;
-use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRevision};
+use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRelease, StoredRevision};
 
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
@@ -234,7 +234,7 @@ pub(super) async fn unfinished_objects(
             Some(read) => Some(Cow::Borrowed(read)),
             None => read_if_possible(storage, name, *revision)
                 .await?
-                .map(Cow::Owned),
+                .map(|stored| Cow::Owned(stored.into_release())),
         };
         // What somebody else's attempt brought, or a forged one names, nobody here may take back.
         let release = release.filter(|release| storage.recognises(name, *revision, release));
@@ -294,15 +294,16 @@ pub(super) async fn supersede(
     storage: &Storage,
     history: &[StoredRevision],
     newest: &Release,
-    mut read: BTreeMap<i64, Release>,
+    mut read: BTreeMap<i64, StoredRelease>,
 ) {
     let others = history
         .iter()
         .filter(|head| head.revision != newest.revision);
     for (head, closed) in others.filter_map(|head| Some((head, closed(&head.status)?))) {
-        let old = match read.remove(&head.revision) {
+        let is_it = |old: &StoredRelease| *old.uid() == head.uid;
+        let old = match read.remove(&head.revision).filter(is_it) {
             Some(old) => Ok(old),
-            None => storage.get_unverified(&newest.name, head.revision).await,
+            None => storage.get_listed(&newest.name, head).await,
         };
         let result = match old {
             Ok(mut old) => {
@@ -330,10 +331,14 @@ pub(super) async fn supersede(
 }
 
 /// Deletes records of somebody else's that are too many now that `deployed` is. A failure is only logged: the next deployment comes here again.
-pub(super) async fn prune_outdated(storage: &Storage, deployed: &Release, outdated: &[i64]) {
+pub(super) async fn prune_outdated(
+    storage: &Storage,
+    deployed: &Release,
+    outdated: &[StoredRevision],
+) {
     let name = &deployed.name;
     let outdated = outdated.iter();
-    for record in outdated.filter_map(|revision| Deletable::outdated(*revision, deployed)) {
+    for record in outdated.filter_map(|head| Deletable::outdated(head, deployed)) {
         if let Err(failed) = storage.delete(name, &record).await {
             let error = error_unquoted(&failed);
             let revision = record.revision();

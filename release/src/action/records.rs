@@ -8,14 +8,14 @@ use super::spec::Writer;
 use super::unquoted::error_unquoted;
 use crate::kube::Cluster;
 use crate::model::{Release, Status};
-use crate::storage::{Origin, Storage, StorageError, StoredRevision};
+use crate::storage::{Origin, Storage, StorageError, StoredRelease, StoredRevision};
 
 /// Reads one revision; none if it is gone, cannot be decoded, or is not what was written.
 pub(super) async fn read_if_possible(
     storage: &Storage,
     name: &str,
     revision: i64,
-) -> Result<Option<Release>, StorageError> {
+) -> Result<Option<StoredRelease>, StorageError> {
     match storage.get(name, revision).await {
         Ok(release) => Ok(Some(release)),
         Err(StorageError::NotFound) => Ok(None),
@@ -87,7 +87,7 @@ pub(super) async fn last_good(
     history: &[StoredRevision],
     name: &str,
     below: i64,
-) -> Result<Option<Release>, StorageError> {
+) -> Result<Option<StoredRelease>, StorageError> {
     let own = history
         .iter()
         .filter(|head| head.origin == Origin::Noted && head.revision < below);
@@ -96,7 +96,7 @@ pub(super) async fn last_good(
     for revision in own.into_iter().rev() {
         let release = read_if_possible(storage, name, revision).await?;
         let release = release.filter(|release| storage.proves(name, revision, release));
-        if release.as_ref().is_some_and(was_good) {
+        if release.as_deref().is_some_and(was_good) {
             return Ok(release);
         }
     }

@@ -22,7 +22,8 @@ use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Relea
 use crate::state::ownership::{self, ObjectState};
 use crate::state::{Action, Plan, State};
 use crate::storage::{
-    Deletable, Storage, StorageError, StoredRevision, deployed, key, last, prunable,
+    Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, deployed,
+    is_gone_on_from, key, last, prunable,
 };
 
 /// Makes an earlier revision the deployed one again, as a new revision.
@@ -41,12 +42,12 @@ pub async fn rollback(
     rollback_locked(cluster, storage, spec, None).await
 }
 
-/// [`rollback`], for a caller that holds the release lock; `undone` is the newest revision, if it is undone as it failed.
+/// [`rollback`], for a caller that holds the release lock; `undone` is the newest record, if it is undone as it failed.
 pub(super) async fn rollback_locked(
     cluster: &Cluster,
     storage: &Storage,
     spec: &RollbackSpec,
-    undone: Option<i64>,
+    undone: Option<&RecordId>,
 ) -> Result<Deployed, RollbackError> {
     let is_undo = undone.is_some();
     let history = storage
@@ -54,8 +55,7 @@ pub(super) async fn rollback_locked(
         .await
         .map_err(DeployError::Storage)?;
     let newest = last(&history).map_or(0, |head| head.revision);
-    if undone.is_some_and(|undone| undone < newest) {
-        // Somebody has gone on from there: what he brought is none of the attempt's.
+    if undone.is_some_and(|undone| is_gone_on_from(&history, undone)) {
         return Err(DeployError::Locked.into());
     }
     let desired_revision = if spec.revision == 0 {
@@ -99,15 +99,15 @@ pub(super) async fn rollback_locked(
         true => previous.undone(),
         false => {
             let is_proven = |current: &Release| storage.proves(&spec.name, newest, current);
-            previous.proven(current.as_ref().is_some_and(is_proven))
+            previous.proven(current.as_deref().is_some_and(is_proven))
         }
     };
     let is_trusted = |current: &Release| storage.proves(&spec.name, newest, current);
-    let is_believed = current.as_ref().is_some_and(is_trusted);
+    let is_believed = current.as_deref().is_some_and(is_trusted);
     let is_believed = is_believed || !storage.was_deployed(&spec.name);
-    let apply = apply_options(&spec.options, &history, current.as_ref(), is_believed);
+    let apply = apply_options(&spec.options, &history, current.as_deref(), is_believed);
     let now = cluster.host().now();
-    let mut release = pending(spec, &target, current.as_ref(), newest + 1, now);
+    let release = pending(spec, &target, current.as_deref(), newest + 1, now);
     let owner = Owner::new(&spec.name, &spec.namespace);
     let built = documents(&release.manifest)
         .and_then(|documents| build(documents, &spec.namespace, &discovery, &[]));
@@ -143,10 +143,9 @@ pub(super) async fn rollback_locked(
         .into_iter()
         .map(|(object, found)| (object.key(), found));
     let open: HashMap<ObjectKey, Option<Value>> = open.collect();
-    storage
-        .create(&release)
-        .await
-        .map_err(DeployError::Storage)?;
+    let created = storage.create(&release).await;
+    let created = created.map_err(DeployError::Storage)?;
+    let mut release = StoredRelease::new(release, created);
     // The new record has its content; but the last good one stays until there is another. That is what an undo goes back to, whatever is labelled
     // as deployed above it: that was passed over since it is not what was written.
     let former = outdated
@@ -195,7 +194,7 @@ pub(super) async fn rollback_locked(
         open,
         recorded,
         outdated: Vec::new(),
-        unchecked: None,
+        is_unchecked: false,
         created: Vec::new(),
         is_carried_out: false,
         found: false,

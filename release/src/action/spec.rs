@@ -14,6 +14,7 @@ use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
 use crate::neighbours::Neighbours;
 use crate::state::Plan;
+use crate::storage::StoredRelease;
 
 /// How long hooks are waited for when no time-out is set.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,7 +33,7 @@ pub struct DeploySpec {
     /// How to go about it.
     pub options: DeployOptions,
     /// A deployed revision as the caller has just read it, which then is not read again.
-    pub known: Option<Release>,
+    pub known: Option<StoredRelease>,
     /// Called once the record of an attempt is stored: from then on the attempt is the newest revision, however little else it writes.
     pub on_begun: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Called once the objects are written and what they say is not kept any more; hooks and waits may follow, for as long as they take.
@@ -213,7 +214,7 @@ impl DeployOptions {
 #[derive(Debug)]
 pub struct Deployed {
     /// The deployed revision's record.
-    pub release: Release,
+    pub release: StoredRelease,
     /// Whether anything was written.
     pub changed: bool,
     /// What the release was found as, and what was done.

@@ -22,7 +22,9 @@ use crate::kube::{
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
-use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRevision, last};
+use crate::storage::{
+    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
+};
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -52,7 +54,7 @@ pub(super) enum Extent<'a> {
     /// All that are its own.
     All,
     /// Those that its only attempt created, and the record of that.
-    Created(&'a [(Object, Created)], i64),
+    Created(&'a [(Object, Created)], &'a RecordId),
 }
 
 /// [`uninstall`], for a caller that holds the release lock.
@@ -69,7 +71,7 @@ pub(super) async fn uninstall_locked(
     let mut history = storage.history(&spec.name).await.map_err(load)?;
     history.retain(|head| spec.up_to.is_none_or(|newest| head.revision <= newest));
     if let Extent::Created(_, attempt) = extent {
-        history.retain(|head| head.revision == attempt);
+        history.retain(|head| head.id() == *attempt);
     }
     let mut done = Uninstalled {
         existed: !history.is_empty(),
@@ -213,19 +215,19 @@ struct Loaded<'a> {
     /// The newest record that was written here; without any, the newest that can be read.
     head: &'a StoredRevision,
     /// What it says.
-    release: Release,
+    release: StoredRelease,
     /// What taking its objects away is.
     operation: Operation,
     is_proven: bool,
     /// Other revisions whose objects may be in the cluster, and what taking those away is: of another claimant's
     /// attempt only what it created goes. They are read one by one, as anybody may have written them.
-    others: Vec<(i64, Operation)>,
+    others: Vec<(&'a StoredRevision, Operation)>,
 }
 
 impl Records {
     /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is told.
     async fn load(&self, storage: &Storage) -> Result<Loaded<'_>, StorageError> {
-        let mut subject: Option<(&StoredRevision, Release, bool)> = None;
+        let mut subject: Option<(&StoredRevision, StoredRelease, bool)> = None;
         let mut others = Vec::new();
         let mut unreadable = None;
         // What somebody else deployed above the last good one of ours dropped what that has, and a correction may have brought it back.
@@ -241,7 +243,7 @@ impl Records {
                 continue;
             }
             let revision = head.revision;
-            match storage.get_unverified(&self.name, revision).await {
+            match storage.get_listed(&self.name, head).await {
                 Ok(release) => {
                     let is_proven = storage.proves(&self.name, revision, &release);
                     is_good_found |= is_proven && was_good(&release);
@@ -273,7 +275,7 @@ impl Records {
         };
         let others = others
             .into_iter()
-            .map(|other| (other.revision, self.operation(other)));
+            .map(|other| (other, self.operation(other)));
         Ok(Loaded {
             head,
             release,
@@ -324,7 +326,7 @@ async fn stored_objects(
     storage: &Storage,
     spec: &UninstallSpec,
     (release, operation): (&Release, Operation),
-    others: &[(i64, Operation)],
+    others: &[(&StoredRevision, Operation)],
 ) -> Result<StoredObjects, UninstallError> {
     let discovery = cluster
         .fresh_discovery()
@@ -364,8 +366,8 @@ async fn stored_objects(
     let built = built.map_err(UninstallError::Corrupted)?;
     let left = cluster.all_that_is_left(built).await;
     take(left.map_err(UninstallError::Discovery)?, operation);
-    for (revision, operation) in others {
-        let other = match storage.get_unverified(&spec.name, *revision).await {
+    for (head, operation) in others {
+        let other = match storage.get_listed(&spec.name, head).await {
             Ok(other) => other,
             // It was there a moment ago.
             Err(StorageError::NotFound | StorageError::Decode { .. }) => continue,

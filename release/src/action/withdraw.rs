@@ -65,7 +65,7 @@ pub async fn withdraw(
     let discovery = cluster.fresh_discovery().await;
     let discovery = discovery.map_err(UninstallError::Discovery)?;
     // One record at a time: anybody may have put another in its place. `None` where that is so, or what it has cannot be told.
-    let objects = async |(revision, written): &Digest| {
+    let read = async |(revision, written): &Digest| {
         let record = match storage.get_unverified(name, *revision).await {
             Ok(record) if digest(&record) == *written => record,
             Ok(_) | Err(StorageError::NotFound | StorageError::Decode { .. }) => return Ok(None),
@@ -75,20 +75,22 @@ pub async fn withdraw(
             return Ok(None);
         };
         let left = cluster.all_that_is_left(built).await;
-        left.map(Some).map_err(UninstallError::Discovery)
+        let left = left.map_err(UninstallError::Discovery)?;
+        Ok(Some((record.id(), left)))
     };
     let mut known: HashSet<ObjectKey> = HashSet::new();
     for record in others {
-        let Some(objects) = objects(record).await? else {
+        let Some((_, objects)) = read(record).await? else {
             return Ok(false);
         };
         known.extend(objects.iter().map(Object::key));
     }
-    let mut obsolete = Vec::new();
+    let (mut obsolete, mut withdrawn) = (Vec::new(), Vec::new());
     for record in attempts {
-        let Some(objects) = objects(record).await? else {
+        let Some((record, objects)) = read(record).await? else {
             return Ok(false);
         };
+        withdrawn.push(record);
         for mut object in objects {
             if stored_policy(&object.body).is_none() && known.insert(object.key()) {
                 object.body = Value::Null;
@@ -123,8 +125,8 @@ pub async fn withdraw(
         return Err(UninstallError::Delete { name, failures });
     }
     // The newest one last.
-    for (revision, _) in attempts {
-        let record = Deletable::recognised(*revision);
+    for record in withdrawn {
+        let record = Deletable::recognised(record);
         let deleted = storage.delete(name, &record).await;
         deleted.map_err(UninstallError::Purge)?;
     }

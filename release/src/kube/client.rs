@@ -584,11 +584,14 @@ impl Cluster {
                 self.send(Verb::record("PUT"), path, Some(encode(body)))
                     .await
             }
-            RecordRequest::Delete(name) => {
+            RecordRequest::Delete(name, uid) => {
+                let options = json!({
+                    "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid},
+                });
                 self.send(
                     Verb::record("DELETE"),
                     format!("{root}/{}", escape(name)),
-                    None,
+                    Some(encode(&options)),
                 )
                 .await
             }
@@ -602,5 +605,5 @@ pub(crate) enum RecordRequest<'a> {
     Get(&'a str),
     Create(&'a Value),
     Replace(&'a str, &'a Value),
-    Delete(&'a str),
+    Delete(&'a str, &'a str),
 }

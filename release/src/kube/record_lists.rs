@@ -105,6 +105,7 @@ impl Queue {}
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordMetadata {
     pub(crate) name: String,
+    pub(crate) uid: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) created_at: Option<Timestamp>,
     /// The latest entry of `managedFields`.
@@ -140,6 +141,7 @@ impl RecordMetadata {
         let (written_at, written_by) = latest.unzip();
         Self {
             name: text("/metadata/name").unwrap_or_default().to_owned(),
+            uid: text("/metadata/uid").unwrap_or_default().to_owned(),
             labels,
             created_at: text("/metadata/creationTimestamp").and_then(|at| at.parse().ok()),
             written_at,

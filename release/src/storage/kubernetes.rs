@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{
-    Driver, MAX_PAYLOAD_BYTES, RecordError, Stamp, StorageError, StoredRevision, decode,
-    encode_within, key, record_labels, user_labels,
+    Driver, Found, MAX_PAYLOAD_BYTES, RecordError, RecordUid, Stamp, StorageError, StoredRelease,
+    StoredRevision, decode, encode_within, key, record_labels, user_labels,
 };
 use crate::kube::{ApiError, Cluster, RecordRequest};
 use crate::model::Release;
@@ -142,6 +142,21 @@ impl KubernetesDriver {
         }
         Ok(self.kind.object(release, &self.namespace, payload, stamp))
     }
+
+    fn unpack(&self, key: &str, object: &Value) -> Result<Release, RecordError> {
+        let mut release = decode(&self.kind.payload(object))?;
+        let labels = object
+            .pointer("/metadata/labels")
+            .and_then(Value::as_object);
+        let labels: BTreeMap<String, String> = labels
+            .into_iter()
+            .flatten()
+            .filter_map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())))
+            .collect();
+        check_place(&release, &labels, &self.namespace, key)?;
+        release.labels = user_labels(&labels);
+        Ok(release)
+    }
 }
 
 /// Makes sure that a record is of the release and revision that its object is named and labelled for: what is done
@@ -187,6 +202,7 @@ impl Driver for KubernetesDriver {
                 if record.name != key(release, head.revision) {
                     return None;
                 }
+                head.uid = RecordUid::new(record.uid);
                 head.created_at = record.created_at;
                 head.written_at = record.written_at;
                 head.written_by = record.written_by;
@@ -197,48 +213,39 @@ impl Driver for KubernetesDriver {
         .boxed()
     }
 
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>> {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Found, StorageError>> {
         async move {
             let object = self.send("get", RecordRequest::Get(key)).await?;
-            let mut release =
-                decode(&self.kind.payload(&object)).map_err(|source| StorageError::Decode {
-                    key: key.to_owned(),
-                    source,
-                })?;
-            let labels = object
-                .pointer("/metadata/labels")
-                .and_then(Value::as_object);
-            let labels: BTreeMap<String, String> = labels
-                .into_iter()
-                .flatten()
-                .filter_map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())))
-                .collect();
-            check_place(&release, &labels, &self.namespace, key).map_err(|source| {
-                StorageError::Decode {
-                    key: key.to_owned(),
-                    source,
-                }
-            })?;
-            release.labels = user_labels(&labels);
-            Ok(release)
+            Ok(Found {
+                uid: uid(&object),
+                release: self.unpack(key, &object),
+            })
         }
         .boxed()
     }
 
-    fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn create<'a>(
+        &'a self,
+        release: &'a Release,
+    ) -> BoxFuture<'a, Result<RecordUid, StorageError>> {
         async move {
             let object = self.pack(release, Stamp::Created(self.cluster.host().now()))?;
-            self.send("create", RecordRequest::Create(&object))
-                .await
-                .map(drop)
+            let created = self.send("create", RecordRequest::Create(&object)).await?;
+            Ok(uid(&created))
         }
         .boxed()
     }
 
-    fn update<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn update<'a>(&'a self, stored: &'a StoredRelease) -> BoxFuture<'a, Result<(), StorageError>> {
         async move {
-            let object = self.pack(release, Stamp::Modified(self.cluster.host().now()))?;
-            let key = key(&release.name, release.revision);
+            let mut object = self.pack(stored, Stamp::Modified(self.cluster.host().now()))?;
+            let key = key(&stored.name, stored.revision);
+            // An update that says which object it means is refused where there is another one; that says nothing, is not.
+            let uid = stored.uid().as_str();
+            if uid.is_empty() {
+                return Err(StorageError::Replaced { key });
+            }
+            object["metadata"]["uid"] = uid.into();
             self.send("update", RecordRequest::Replace(&key, &object))
                 .await
                 .map(drop)
@@ -246,12 +253,110 @@ impl Driver for KubernetesDriver {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn delete<'a>(
+        &'a self,
+        key: &'a str,
+        uid: &'a RecordUid,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
         async move {
-            self.send("delete", RecordRequest::Delete(key))
+            self.send("delete", RecordRequest::Delete(key, uid.as_str()))
                 .await
                 .map(drop)
         }
         .boxed()
+    }
+}
+
+fn uid(object: &Value) -> RecordUid {
+    let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+    RecordUid::new(uid.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use rstest::rstest;
+    use tower::BoxError;
+
+    use super::*;
+    use crate::deletable::Deletable;
+    use crate::storage::Storage;
+
+    const OURS: &str = "ours";
+
+    /// An API server that has an object in the place of each record, or none, and answers as those do that say of a missing one that it is
+    /// another. What it was asked for.
+    fn server(there: Option<&'static str>) -> (Storage, Arc<Mutex<Vec<Value>>>) {
+        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let log = Arc::clone(&asked);
+        let refusal = |code: u16, reason: &str| {
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                "reason": reason, "message": "refused", "details": {"kind": "secrets", "name": "r"}})
+        };
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let wanted = match parts.method {
+                    Method::PUT => body.pointer("/metadata/uid").cloned(),
+                    Method::DELETE => body.pointer("/preconditions/uid").cloned(),
+                    _ => None,
+                };
+                let wanted = wanted.unwrap_or_default();
+                let (code, answered) = match there {
+                    None if parts.method == Method::GET => (404, refusal(404, "NotFound")),
+                    Some(uid) if parts.method == Method::GET || wanted == uid => {
+                        (200, json!({"metadata": {"uid": uid}}))
+                    }
+                    _ => (409, refusal(409, "Conflict")),
+                };
+                log.lock().push(wanted);
+                let answer = Response::builder().status(code);
+                Ok::<_, BoxError>(answer.body(Body::from(answered.to_string().into_bytes()))?)
+            }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        (Storage::secrets(&cluster, "n"), asked)
+    }
+
+    /// Somebody deleted the record that is meant, and somebody has made another one.
+    #[rstest]
+    #[case::it_is_there(Some(OURS), "")]
+    #[case::gone(None, "release: not found")]
+    #[case::replaced(
+        Some("theirs"),
+        "release: already exists: somebody has replaced the record \"sh.helm.release.v1.web.v2\""
+    )]
+    #[tokio::test]
+    async fn a_record_in_the_place_of_another_is_left(
+        #[case] there: Option<&'static str>,
+        #[case] expected: &str,
+    ) {
+        let (storage, asked) = server(there);
+        let release = Release {
+            name: "web".to_owned(),
+            namespace: "n".to_owned(),
+            revision: 2,
+            ..Release::default()
+        };
+        let record = StoredRelease::new(release, RecordUid::new(OURS));
+        let told = |done: Result<(), StorageError>| match done {
+            Ok(()) => String::new(),
+            Err(failed) => failed.to_string(),
+        };
+        assert_eq!(told(storage.update(&record).await), expected);
+        assert_eq!(asked.lock()[0], OURS);
+        if there.is_some() {
+            asked.lock().clear();
+            let record = Deletable::created(&record);
+            assert_eq!(told(storage.delete("web", &record).await), expected);
+            assert_eq!(*asked.lock(), [OURS]);
+        }
     }
 }

@@ -19,7 +19,9 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 pub use crate::deletable::Deletable;
+pub(crate) use crate::history::is_gone_on_from;
 pub use crate::history::{Prunable, deployed, last, prunable};
+pub use crate::stored_release::{RecordId, RecordUid, StoredRelease};
 pub use crate::stored_revision::{Origin, StoredRevision};
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
@@ -49,6 +51,12 @@ pub enum StorageError {
     /// Somebody else wrote this revision first.
     #[error("release: already exists")]
     Exists,
+    /// The record is another object than the one that was to be changed or deleted: that is gone, and somebody has made this one.
+    #[error("release: already exists: somebody has replaced the record {key:?}")]
+    Replaced {
+        /// Name of the storage object.
+        key: String,
+    },
     /// The record's payload cannot be read.
     #[error("get: failed to decode data {key:?}")]
     Decode {
@@ -112,6 +120,7 @@ impl StorageError {
                 source.code().is_some_and(|code| (400..500).contains(&code))
             }
             Self::NotFound
+            | Self::Replaced { .. }
             | Self::Decode { .. }
             | Self::Unproven { .. }
             | Self::DigestNotStored { .. }
@@ -119,11 +128,23 @@ impl StorageError {
         }
     }
 
+    /// Whether an object is not the one that was meant.
+    fn is_conflict(&self) -> bool {
+        match self {
+            Self::Replaced { .. } => true,
+            Self::Api { source, .. } => source.is_conflict(),
+            _ => false,
+        }
+    }
+
     /// Whether trying again can help without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Api { source, .. } => source.is_retryable(),
-            Self::Exists | Self::NoNamespace { .. } | Self::DigestNotStored { .. } => true,
+            Self::Exists
+            | Self::Replaced { .. }
+            | Self::NoNamespace { .. }
+            | Self::DigestNotStored { .. } => true,
             Self::NotFound
             | Self::Decode { .. }
             | Self::Unproven { .. }
@@ -142,6 +163,15 @@ pub enum Stamp {
     Modified(Timestamp),
 }
 
+/// What was found under a name.
+#[derive(Debug)]
+pub struct Found {
+    /// The object.
+    pub uid: RecordUid,
+    /// What it says, without its system labels.
+    pub release: Result<Release, RecordError>,
+}
+
 /// Stores records of one namespace.
 ///
 /// Every future may be dropped at any point: a write happened completely or not at all.
@@ -151,14 +181,19 @@ pub trait Driver: Send + Sync + std::fmt::Debug {
         &'a self,
         release: &'a str,
     ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>>;
-    /// Reads one record, without its system labels.
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>>;
+    /// Reads one record.
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Found, StorageError>>;
     /// Writes a new record; [`StorageError::Exists`] is the lock between two writers.
-    fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>>;
-    /// Overwrites a record.
-    fn update<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>>;
-    /// Deletes a record; [`StorageError::NotFound`] if it is gone already.
-    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StorageError>>;
+    fn create<'a>(&'a self, release: &'a Release)
+    -> BoxFuture<'a, Result<RecordUid, StorageError>>;
+    /// Overwrites a record; a conflict if another object has its name by now, or if it is gone ([`StorageError::NotFound`] is better).
+    fn update<'a>(&'a self, stored: &'a StoredRelease) -> BoxFuture<'a, Result<(), StorageError>>;
+    /// Deletes a record; [`StorageError::NotFound`] if it is gone already, and a conflict if another object has its name by now.
+    fn delete<'a>(
+        &'a self,
+        key: &'a str,
+        uid: &'a RecordUid,
+    ) -> BoxFuture<'a, Result<(), StorageError>>;
 }
 
 /// The records of one namespace.
@@ -230,18 +265,22 @@ impl Storage {
     ///
     /// # Errors
     /// It does not exist, it cannot be decoded, it is not what was written, or the API server refused.
-    pub async fn get(&self, release: &str, revision: i64) -> Result<Release, StorageError> {
+    pub async fn get(&self, release: &str, revision: i64) -> Result<StoredRelease, StorageError> {
         let found = self.get_unverified(release, revision).await?;
-        let is_another = match self.known_digest(release, revision) {
-            KnownDigest::Digest(known) | KnownDigest::Claim(known) => known != digest(&found),
-            KnownDigest::Gone => true,
-            KnownDigest::Unknown | KnownDigest::Untracked => false,
-        };
-        match is_another {
+        match self.is_another(release, revision, &found) {
             true => Err(StorageError::Unproven {
                 key: key(release, revision),
             }),
             false => Ok(found),
+        }
+    }
+
+    /// Whether `found` is known not to be what was written under this name and revision.
+    fn is_another(&self, release: &str, revision: i64, found: &Release) -> bool {
+        match self.known_digest(release, revision) {
+            KnownDigest::Digest(known) | KnownDigest::Claim(known) => known != digest(found),
+            KnownDigest::Gone => true,
+            KnownDigest::Unknown | KnownDigest::Untracked => false,
         }
     }
 
@@ -253,8 +292,31 @@ impl Storage {
         &self,
         release: &str,
         revision: i64,
-    ) -> Result<Release, StorageError> {
-        self.driver.get(&key(release, revision)).await
+    ) -> Result<StoredRelease, StorageError> {
+        let key = key(release, revision);
+        let Found { uid, release } = self.driver.get(&key).await?;
+        match release {
+            Ok(release) => Ok(StoredRelease::new(release, uid)),
+            Err(source) => Err(StorageError::Decode { key, source }),
+        }
+    }
+
+    /// Reads the record that a history shows, whoever wrote it.
+    ///
+    /// # Errors
+    /// It does not exist any more, another object is in its place, it cannot be decoded, or the API server refused.
+    pub(crate) async fn get_listed(
+        &self,
+        release: &str,
+        head: &StoredRevision,
+    ) -> Result<StoredRelease, StorageError> {
+        let found = self.get_unverified(release, head.revision).await?;
+        match *found.uid() == head.uid {
+            true => Ok(found),
+            false => Err(StorageError::Replaced {
+                key: key(release, head.revision),
+            }),
+        }
     }
 
     /// Whether anything was ever written here under this name, as far as whoever keeps the digests tells.
@@ -349,11 +411,11 @@ impl Storage {
         }
     }
 
-    /// Writes a new revision, and gives what it takes to delete it again.
+    /// Writes a new revision. The object that it gives is what it takes to write it again, or to delete it.
     ///
     /// # Errors
     /// It exists already, it is too large, or the API server refused.
-    pub async fn create(&self, release: &Release) -> Result<Deletable, StorageError> {
+    pub async fn create(&self, release: &Release) -> Result<RecordUid, StorageError> {
         if let Err(unstored) = self.store_digest(release).await {
             // It may be written with another entry yet.
             self.withdraw_digest(release);
@@ -363,7 +425,7 @@ impl Storage {
         if created.as_ref().is_err_and(StorageError::is_refusal) {
             self.withdraw_digest(release);
         }
-        created.map(|()| Deletable::created(release))
+        created
     }
 
     /// Takes back the digest of a revision that is not written after all: its number is whoever's writes it first.
@@ -379,52 +441,78 @@ impl Storage {
     /// # Errors
     /// [`StorageError::Exists`] if there is one by now that is not to be overwritten; the history
     /// shows it. Else as [`Self::create`].
-    pub async fn repair(&self, release: &Release) -> Result<Deletable, StorageError> {
+    pub async fn repair(&self, release: &Release) -> Result<RecordUid, StorageError> {
         let is_shown = |head: &StoredRevision| head.revision == release.revision;
         if self.history(&release.name).await?.iter().any(is_shown) {
             return Err(StorageError::Exists);
         }
-        match self.get(&release.name, release.revision).await {
-            Ok(found) => {
-                self.update(&found).await?;
+        let (name, revision) = (&release.name, release.revision);
+        let found = match self.driver.get(&key(name, revision)).await {
+            Err(StorageError::NotFound) => return Err(StorageError::Exists),
+            other => other?,
+        };
+        match found.release {
+            Ok(readable) if !self.is_another(name, revision, &readable) => {
+                let readable = StoredRelease::new(readable, found.uid);
+                self.update(&readable).await?;
                 Err(StorageError::Exists)
             }
-            Err(StorageError::Decode { .. } | StorageError::Unproven { .. }) => {
-                self.delete_revision(&release.name, release.revision)
-                    .await?;
+            _ => {
+                self.delete_object(name, revision, &found.uid).await?;
                 self.create(release).await
             }
-            Err(StorageError::NotFound) => Err(StorageError::Exists),
-            Err(error) => Err(error),
         }
     }
 
-    /// Overwrites a revision. Of a record with other contents than were written, [`Self::store_digest`] first.
+    /// Overwrites a revision, in the object that holds it. Of a record with other contents than were written, [`Self::store_digest`] first.
     ///
     /// # Errors
-    /// It does not exist, it is too large, or the API server refused.
-    pub async fn update(&self, release: &Release) -> Result<(), StorageError> {
-        self.driver.update(release).await
+    /// It does not exist, another object is in its place, it is too large, or the API server refused.
+    pub async fn update(&self, stored: &StoredRelease) -> Result<(), StorageError> {
+        let refused = match self.driver.update(stored).await {
+            Err(refused) if refused.is_conflict() => refused,
+            other => return other,
+        };
+        let key = key(&stored.name, stored.revision);
+        match self.driver.get(&key).await {
+            // Until Kubernetes 1.34 an API server says so of one that is gone, too.
+            Err(StorageError::NotFound) => Err(StorageError::NotFound),
+            Ok(found) if found.uid == *stored.uid() => Err(refused),
+            _ => Err(StorageError::Replaced { key }),
+        }
     }
 
     /// What it takes to delete a record that was read, if it is known to be what was written here, by whichever of those that share the
     /// digests.
-    pub fn deletable(&self, name: &str, revision: i64, release: &Release) -> Option<Deletable> {
+    pub fn deletable(
+        &self,
+        name: &str,
+        revision: i64,
+        release: &StoredRelease,
+    ) -> Option<Deletable> {
         let is_known = self.recognises(name, revision, release);
-        is_known.then(|| Deletable::recognised(revision))
+        is_known.then(|| Deletable::recognised(release.id()))
     }
 
     /// Deletes a revision; one that is gone already is fine.
     ///
     /// # Errors
-    /// The API server refused.
+    /// Another object is in its place, or the API server refused.
     pub async fn delete(&self, release: &str, record: &Deletable) -> Result<(), StorageError> {
-        self.delete_revision(release, record.revision()).await
+        self.delete_object(release, record.revision(), record.uid())
+            .await
     }
 
-    async fn delete_revision(&self, release: &str, revision: i64) -> Result<(), StorageError> {
-        let gone = match self.driver.delete(&key(release, revision)).await {
+    async fn delete_object(
+        &self,
+        release: &str,
+        revision: i64,
+        uid: &RecordUid,
+    ) -> Result<(), StorageError> {
+        let key = key(release, revision);
+        let gone = match self.driver.delete(&key, uid).await {
             Err(StorageError::NotFound) => Ok(()),
+            Err(refused) if refused.is_conflict() => Err(StorageError::Replaced { key }),
             other => other,
         };
         if gone.is_ok() {

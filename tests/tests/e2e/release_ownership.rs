@@ -4,7 +4,6 @@ use agent::ledger::LEDGER_NAME;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use release::storage::{Deletable, StoredRevision};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
@@ -14,7 +13,7 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::release_scene::{
-    claim, entry, gone_entry, helm, let_removals_pass, map, records, uid, wait_entry,
+    claim, delete_record, entry, gone_entry, helm, let_removals_pass, map, records, uid, wait_entry,
 };
 use crate::scene::{
     HASTE, app, conditions, deploy, deploy_own, gone, in_haste, present, start, target, wait_event,
@@ -207,11 +206,7 @@ async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
         .await?;
     // What is forged does not make it go; who may write records may delete it as well.
     records.get("kept", 1).await?;
-    let record = |revision| {
-        let head = StoredRevision::new(revision, release::Status::Failed);
-        Deletable::own(&head).context("a record")
-    };
-    records.delete("kept", &record(1)?).await?;
+    delete_record(&records, "kept", 1).await?;
     let mut forged = genuine;
     forged.hooks.push(release::Hook {
         name: "forged".to_owned(),
@@ -230,7 +225,7 @@ async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
     let known = entry(&agent, "kept").await?.context("an entry")?;
     ensure!(!known.to_string().contains(&digest), "{known}");
     for revision in [3, 2] {
-        records.delete("kept", &record(revision)?).await?;
+        delete_record(&records, "kept", revision).await?;
     }
     agent.delete("kept").await?;
     gone(&agent, &["kept".to_owned()], PATIENCE).await?;
@@ -790,9 +785,7 @@ async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Re
     let mut forged = storage.get("web", 2).await?;
     forged.set_status(release::Status::Deployed, "forged");
     storage.update(&forged).await?;
-    let theirs = StoredRevision::new(1, release::Status::Deployed);
-    let theirs = Deletable::own(&theirs).context("a record")?;
-    storage.delete("web", &theirs).await?;
+    delete_record(&storage, "web", 1).await?;
     agent.process()?.restart()?;
     agent.delete("failing").await?;
     gone_entry(&agent, "web").await?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use kube::ResourceExt;
-use release::storage::{KubernetesDriver, RecordKind};
+use release::storage::{Deletable, KubernetesDriver, RecordKind};
 use release::{Cluster, Storage};
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
@@ -36,6 +36,14 @@ pub(crate) async fn records(agent: &TestAgent<'_>) -> Result<Storage> {
     let cluster = Cluster::new(agent.bed.downstream.client(ADMIN).await?);
     let objects = KubernetesDriver::new(cluster, target(agent), RecordKind::Secret);
     Ok(Storage::new(objects))
+}
+
+/// Deletes a record as a person would.
+pub(crate) async fn delete_record(records: &Storage, name: &str, revision: i64) -> Result<()> {
+    let history = records.history(name).await?;
+    let record = history.iter().find(|head| head.revision == revision);
+    let record = record.and_then(Deletable::own).context("a record")?;
+    Ok(records.delete(name, &record).await?)
 }
 
 /// What the ledger says of a release, if anything.

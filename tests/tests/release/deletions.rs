@@ -9,7 +9,7 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use release::model::Status;
-use release::storage::Storage;
+use release::storage::{Storage, StoredRelease};
 use release::{
     Cluster, DeployOptions, Neighbours, Occupancy, RollbackSpec, UninstallError, UninstallSpec,
 };
@@ -435,7 +435,8 @@ async fn a_release_that_helm_is_at_work_on_is_removed_after_that() -> Result<()>
     let mut pending = world.storage.get("web", 1).await?;
     pending.revision = 2;
     pending.set_status(Status::PendingUpgrade, "Preparing upgrade");
-    world.storage.create(&pending).await?;
+    let uid = world.storage.create(&pending).await?;
+    let mut pending = StoredRelease::new(pending.into_release(), uid);
     let name = release::storage::key("web", 2);
     let by_helm =
         r#"[{"op": "replace", "path": "/metadata/managedFields/0/manager", "value": "Helm"}]"#;

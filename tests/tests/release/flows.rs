@@ -95,7 +95,8 @@ fn step(given: &Value, history: &[Release]) -> Step {
 async fn history(world: &World) -> Result<Vec<Release>> {
     let mut all = Vec::new();
     for head in world.storage.history(&world.name).await? {
-        all.push(world.storage.get(&world.name, head.revision).await?);
+        let record = world.storage.get(&world.name, head.revision).await?;
+        all.push(record.into_release());
     }
     Ok(all)
 }

@@ -9,8 +9,8 @@ use futures_util::future::try_join_all;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use release::storage::{Deletable, Storage, StoredRevision};
-use release::{Cluster, DeployOptions, Status, UninstallSpec};
+use release::storage::{Deletable, Storage};
+use release::{Cluster, DeployOptions, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
@@ -294,7 +294,8 @@ async fn killed_removals(beside: Beside) -> Result<()> {
         match beside {
             Beside::Deployed => {}
             Beside::Nothing => {
-                let record = Deletable::own(&StoredRevision::new(1, Status::Deployed));
+                let history = plain.history("ours").await?;
+                let record = history.first().and_then(Deletable::own);
                 plain.delete("ours", &record.context("a record")?).await?;
             }
             Beside::Helms => {

@@ -15,7 +15,7 @@ use release::BoxError;
 use release::action::Writer;
 use release::model::{Release, Status};
 use release::state::State;
-use release::storage::{DigestStore, KnownDigest, StorageError};
+use release::storage::{DigestStore, KnownDigest, StorageError, StoredRelease};
 use release::{DeployError, DeployOptions, RollbackSpec, Storage, UninstallSpec};
 use testbed::wait::wait_until;
 
@@ -194,7 +194,7 @@ pub(crate) fn tracked(world: World) -> (World, Arc<Digests>, Storage) {
 }
 
 /// Adds an object to what a record says.
-async fn forge(plain: &Storage, revision: i64) -> Result<Release> {
+async fn forge(plain: &Storage, revision: i64) -> Result<StoredRelease> {
     let mut record = plain.get("web", revision).await?;
     record.manifest += &config_map("forged", "1");
     plain.update(&record).await?;
@@ -723,7 +723,7 @@ async fn a_revision_another_client_wrote_first_is_waited_for() -> Result<()> {
     plain.create(&record).await?;
     let ours = Release {
         manifest: config_map("a", "2"),
-        ..record
+        ..record.into_release()
     };
     let refused = world.storage.create(&ours).await;
     assert!(matches!(refused, Err(StorageError::Exists)), "{refused:?}");

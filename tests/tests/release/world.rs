@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use anyhow::Result;
 use chart::{Chart, Metadata};
 use kube::Client;
-use release::model::{Hook, HookExecution, Release, Status};
-use release::storage::{Storage, StoredRevision};
+use release::model::{Hook, HookExecution, Status};
+use release::storage::{Storage, StoredRelease, StoredRevision};
 use release::{Cluster, DeployError, DeployOptions, DeploySpec, Deployed, Rendered};
 use serde_json::{Map, Value};
 use testbed::bed::{keep, unique};
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// Overwrites the status of a record, as a crash at the right moment would have left it.
-    pub(crate) async fn tamper(&self, revision: i64, status: Status) -> Result<Release> {
+    pub(crate) async fn tamper(&self, revision: i64, status: Status) -> Result<StoredRelease> {
         let mut record = self.storage.get(&self.name, revision).await?;
         record.set_status(status, "tampered");
         self.storage.update(&record).await?;

@@ -4,6 +4,7 @@
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use objects::ObjectKey;
 use parking_lot::Mutex;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
-use release::storage::Storage;
+use release::storage::{Storage, StoredRelease};
 use release::{BoxError, Neighbours};
 use serde_json::{Map, Value};
 use signatures::Policy;
@@ -149,7 +150,7 @@ impl Supersessions {
 /// What a deploy builds on.
 pub struct Base<'a> {
     /// The release as it was read before.
-    pub known: Option<&'a Release>,
+    pub known: Option<&'a StoredRelease>,
     /// Objects of it that others have by now; nothing if nobody has looked.
     pub contested: Option<BTreeSet<ObjectKey>>,
     /// Who else is in the namespaces that its chart had.
@@ -476,7 +477,7 @@ impl Deployer {
             }
         };
         report.fields_settled(&deployed.conflicts);
-        if let Some(text) = chart_poll::downgrade(known, &deployed.release) {
+        if let Some(text) = chart_poll::downgrade(known.map(Deref::deref), &deployed.release) {
             report.event(Reason::OlderChart, text);
         }
         self.polled

@@ -201,15 +201,14 @@ impl State {
         {
             return Err(Self::refused(route, 409, "Conflict", STALE));
         }
-        if let Some(uid) = after.pointer("/metadata/uid").and_then(Value::as_str)
-            && before.pointer("/metadata/uid").and_then(Value::as_str) != Some(uid)
-        {
-            return Err(Self::refused(
-                route,
-                409,
-                "Conflict",
-                "Precondition failed: UID in precondition",
-            ));
+        let wanted = after.pointer("/metadata/uid").and_then(Value::as_str);
+        let found = before.pointer("/metadata/uid").and_then(Value::as_str);
+        let found = found.unwrap_or_default();
+        if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty() && *wanted != found) {
+            let why = format!(
+                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+            );
+            return Err(Self::refused(route, 409, "Conflict", &why));
         }
         self.admit(request, route, &after)?;
         if route.kind.kind == "Secret" {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use release::action::Deployed;
 use release::model::Release;
+use release::storage::StoredRelease;
 
 use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
 use crate::api::{ANNOTATION_INSTALL_ONCE, BundleDeployment, WATCH_VALUES};
@@ -33,7 +34,10 @@ use crate::values;
 const OWED_RETRY: Duration = Duration::from_secs(60);
 
 /// What is deployed of the release that is wanted. A status may name another one, whoever wrote it: that one is not deployed.
-fn current<'r>(stored: Option<&'r Release>, bundle: &BundleDeployment) -> Option<&'r Release> {
+fn current<'r>(
+    stored: Option<&'r StoredRelease>,
+    bundle: &BundleDeployment,
+) -> Option<&'r StoredRelease> {
     let key = claims::desired(bundle);
     stored.filter(|record| record.namespace == key.namespace && record.name == key.name)
 }
@@ -48,7 +52,7 @@ impl ReconcileState {
     fn deploy_facts(
         &self,
         filled: &Filled,
-        stored: Option<&Release>,
+        stored: Option<&StoredRelease>,
         downstream_resources_changed: bool,
         overwritten: bool,
         status_is_outdated: bool,
@@ -122,7 +126,7 @@ impl Reconciler {
             if plan::is_installed_once(&state.bundle, facts) {
                 state.report.installed_once();
             }
-            self.confirm(state, impersonated, stored.as_ref()).await;
+            self.confirm(state, impersonated, stored.as_deref()).await;
             return Ok(Current::stored(stored));
         };
         let tried = self.known_before(state, filled, impersonated).await;
@@ -188,7 +192,7 @@ impl Reconciler {
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
-        stored: Option<&Release>,
+        stored: Option<&StoredRelease>,
     ) -> Option<DeployReason> {
         let (bundle, stored) = (Arc::clone(&state.bundle), stored?);
         let is_installed_once = bundle.switch(ANNOTATION_INSTALL_ONCE) == Some("true");
@@ -356,7 +360,7 @@ impl Reconciler {
         filled: &Filled,
         reason: DeployReason,
         impersonated: &DeploymentClient,
-        known: Option<&Release>,
+        known: Option<&StoredRelease>,
     ) -> Result<Deployed, Halt> {
         let bundle = Arc::clone(&state.bundle);
         let options = &bundle.spec.options;

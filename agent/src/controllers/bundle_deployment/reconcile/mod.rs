@@ -17,7 +17,7 @@ use chart::source::Reservation;
 use kube::api::{Patch, PatchParams};
 use objects::ObjectKey;
 use parking_lot::Mutex;
-use release::model::Release;
+use release::storage::StoredRelease;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -129,13 +129,13 @@ enum Current {
     /// It is not in storage.
     Missing,
     /// As it is in storage.
-    Stored(Release),
+    Stored(StoredRelease),
     /// Deployed a moment ago, with the answers to what was written, if that is all there can be.
-    Deployed(Release, Vec<Value>),
+    Deployed(StoredRelease, Vec<Value>),
 }
 
 impl Current {
-    fn stored(release: Option<Release>) -> Self {
+    fn stored(release: Option<StoredRelease>) -> Self {
         release.map_or(Self::Missing, Self::Stored)
     }
 }

@@ -2,7 +2,7 @@
 
 use objects::manifest::documents;
 use release::model::{Release, Status};
-use release::storage::{Storage, StorageError};
+use release::storage::{Storage, StorageError, StoredRelease};
 
 use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
@@ -27,7 +27,7 @@ impl Reconciler {
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
-    ) -> Result<Option<Release>, StorageError> {
+    ) -> Result<Option<StoredRelease>, StorageError> {
         let Some(id) = ReleaseId::parse(&state.report.status().release) else {
             return Ok(None);
         };
