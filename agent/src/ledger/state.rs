@@ -244,6 +244,12 @@ impl LedgerState {
         upstream.reported = before.as_ref().and_then(|before| before.reported);
         if let (Some(before), None) = (&before, found) {
             upstream.version = upstream.version.max(before.version);
+        }
+        // A backup may be older than the agent's own BundleDeployment; only another upstream never had one.
+        if let Some(before) = before
+            .as_ref()
+            .filter(|_| found != Some(ContinuityBreak::Elsewhere))
+        {
             upstream.has_own |= before.has_own;
         }
         // A version alone is not worth a write.
@@ -364,6 +370,29 @@ mod tests {
         // It is told once.
         let (found, _) = state.check_continuity(upstream(9), 8, &none);
         assert_eq!((found, state.breaks), (None, 1));
+    }
+
+    /// What goes with the agent's own BundleDeployment is no deletion, though a restored upstream lacks that one already.
+    #[test]
+    fn that_the_agent_had_a_bundle_of_its_own_outlives_a_restore() {
+        let had_own = |now: UpstreamState| {
+            let mut state = LedgerState {
+                upstream: Some(UpstreamState {
+                    has_own: true,
+                    ..upstream(7)
+                }),
+                ..LedgerState::default()
+            };
+            state.check_continuity(now, 7, &BTreeSet::new());
+            state.had_own()
+        };
+        assert!(had_own(upstream(8)));
+        assert!(had_own(upstream(6)), "restored");
+        let elsewhere = UpstreamState {
+            server: "b".into(),
+            ..upstream(8)
+        };
+        assert!(!had_own(elsewhere));
     }
 
     #[test]
