@@ -248,16 +248,14 @@ impl Checker {
         })
     }
 
-    /// Whether several bundles that are not deployed take an object from each other with every try, as they were told to.
-    pub fn is_contested(&self, id: &Id, is_ready: impl Fn(usize) -> bool) -> bool {
-        let mut now = self.desired_state.now.iter();
+    /// How many bundles that are not deployed take an object from each other with every try, as they were told to.
+    pub fn contestants(&self, id: &Id, is_ready: impl Fn(usize) -> bool) -> usize {
+        let now = self.desired_state.now.iter();
         let takes = |bundle: usize, desired: &Desired| {
             desired.take_ownership && !is_ready(bundle) && desired.ids().any(|wanted| wanted == *id)
         };
-        now.by_ref()
-            .filter(|(bundle, desired)| takes(**bundle, desired))
+        now.filter(|(bundle, desired)| takes(**bundle, desired))
             .count()
-            > 1
     }
 
     /// Reads a text that leaves the agent.

@@ -32,7 +32,8 @@ const MOST_ASKED: u64 = 100;
 const MOST_TRIED: u64 = 300;
 /// Writes of one object at rest, however often it is tried.
 const MOST_WRITES: u64 = 3;
-/// The same where somebody sets the object back each time: a person, or another bundle that takes it over.
+/// The same where a person sets the object back each time, and for each of several bundles that take it over from each other, each of which is tried about
+/// once a minute.
 const MOST_FOUGHT: u64 = 20;
 /// Writes of one record: it is pending, its hook begins and ends, it has failed; about once a minute.
 const MOST_RECORDED: u64 = 60;
@@ -302,8 +303,10 @@ fn quiet(world: &World) {
             // A hook is made anew for each try.
             false if id.plural == "jobs" => MOST_RECORDED,
             false if world.is_fought(&id) => MOST_FOUGHT,
-            false if checker.is_contested(&id, |bundle| is_ready(world, bundle)) => MOST_FOUGHT,
-            false => MOST_WRITES,
+            false => match checker.contestants(&id, |bundle| is_ready(world, bundle)) {
+                0 | 1 => MOST_WRITES,
+                contestants => MOST_FOUGHT * contestants as u64,
+            },
         };
         if count > most {
             let text = format!("{id} is written {count} times in {REST:?} at rest");
