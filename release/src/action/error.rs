@@ -3,7 +3,7 @@
 use objects::BuildError;
 
 use crate::error::{BoxError, error_chain};
-use crate::kube::{ApiError, ApplyError, DeleteError, ObjectFailure, OwnershipError, WaitError};
+use crate::kube::{ApiError, ApplyError, DeleteError, OwnershipError, WaitError};
 use crate::storage::StorageError;
 
 /// A deployment failed.
@@ -213,20 +213,6 @@ pub enum HookError {
     /// The API server cannot be asked what it serves.
     #[error(transparent)]
     Discovery(ApiError),
-}
-
-impl HookError {
-    /// Whether something else has the hook's name: it is nothing to be cleaned up.
-    pub(super) fn is_name_taken(&self) -> bool {
-        match self {
-            Self::Foreign { .. } => true,
-            Self::Create { source, .. } => {
-                let mut failures = source.failures.iter();
-                failures.any(|failure| matches!(failure, ObjectFailure::NoHookOfOurs { .. }))
-            }
-            _ => false,
-        }
-    }
 }
 
 /// A rollback failed.

@@ -1,8 +1,8 @@
 //! Running the hooks of an event.
 //!
 //! One at a time by weight and name, each created, waited for and recorded before the next. Hook
-//! objects carry no marks of the release and are not part of it. Their logs go nowhere, which is
-//! Helm's default too.
+//! objects carry no marks of the release and are not part of it; an annotation says which run wrote them, and what that run deletes once it is
+//! over is what it wrote. Their logs go nowhere, which is Helm's default too.
 //!
 //! Mirrors `pkg/action/hooks.go`.
 
@@ -13,14 +13,15 @@ use std::time::Duration;
 use chart::Time;
 use jiff::Timestamp;
 use objects::manifest::{build, documents, read_documents};
+use objects::readiness::Status;
 use objects::{BuildError, Object};
 use serde_json::Value;
 
 use super::error::HookError;
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, HookClaim, HookPlace, Owner, Removal, apply_hook, delete_hook, is_name_taken, unnote,
-    wait_for_hooks, wait_until_gone,
+    Applied, Cluster, Created, HookClaim, HookInstance, Owner, Removal, RunMark, apply_hook,
+    clear_name, delete_hook, unnote, wait_for_hooks, wait_until_left,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::{Storage, StoredRelease};
@@ -45,13 +46,17 @@ pub(super) struct HookRun<'a> {
 pub(super) struct HookObjects {
     read: Vec<Option<Value>>,
     built: HashMap<usize, Arc<[Object]>>,
+    /// Which objects the last run of each wrote, as far as it was run here.
+    written: HashMap<usize, Vec<(Object, Created)>>,
 }
 
 impl HookObjects {
     /// Of hooks that rendering has read.
     pub(super) fn read(read: Vec<Option<Value>>) -> Self {
-        let built = HashMap::new();
-        Self { read, built }
+        Self {
+            read,
+            ..Self::default()
+        }
     }
 
     fn documents(&mut self, index: usize, hook: &Hook) -> Result<Vec<Value>, BuildError> {
@@ -171,8 +176,7 @@ impl HookRun<'_> {
             let is_started = progress == Progress::Started;
             is_any_new = true;
             if let Err(error) = self.one(release, index, event, is_started).await {
-                let failed = (!error.is_name_taken()).then_some(index);
-                self.clean_up_after_failure(release, &order[..position], failed, event)
+                self.clean_up_after_failure(release, &order[..position], index, event)
                     .await;
                 return Err(error);
             }
@@ -233,21 +237,24 @@ impl HookRun<'_> {
         is_started: bool,
     ) -> Result<(), HookError> {
         let objects = self.objects(release, index, event).await?;
-        let owner = owner(release);
-        let mut expects = HookPlace::Started;
+        let run = run(release, event);
+        self.objects.written.insert(index, Vec::new());
         let hook = &mut release.hooks[index];
         let path = hook.path.clone();
         hook.delete_policies = hook.effective_delete_policies();
+        let claim = HookClaim {
+            run: &run,
+            makes_way: hook.is_deleted(HookDeletePolicy::BeforeHookCreation),
+            is_resumed: is_started,
+        };
         // It is recorded as started once its predecessor is gone: what is there now is this run's.
         if !is_started {
-            let foreign = match hook.is_deleted(HookDeletePolicy::BeforeHookCreation) {
-                true => {
-                    expects = HookPlace::Former;
-                    self.delete_objects(&owner, &objects).await?
-                }
+            let foreign = match claim.makes_way {
+                true => self.make_way(run.owner(), &objects).await?,
                 false => {
-                    expects = HookPlace::Own;
-                    self.foreign(&owner, &objects).await?
+                    let ends = ENDS.iter().filter(|(policy, _)| hook.is_deleted(*policy));
+                    let goes: Vec<Status> = ends.map(|(_, end)| *end).collect();
+                    self.foreign(claim, &objects, &goes).await?
                 }
             };
             if let Some(object) = foreign {
@@ -269,11 +276,9 @@ impl HookRun<'_> {
                 return Err(HookError::Storage(unstored));
             }
         }
-        let claim = HookClaim {
-            owner: &owner,
-            expects,
-        };
-        let finished = self.create_and_wait(&objects, claim, event, path).await;
+        let finished = self
+            .create_and_wait(index, &objects, claim, event, path)
+            .await;
         let last_run = &mut release.hooks[index].last_run;
         last_run.completed_at = not_before(last_run.started_at, self.cluster.host().now());
         last_run.phase = match finished {
@@ -284,23 +289,29 @@ impl HookRun<'_> {
     }
 
     async fn create_and_wait(
-        &self,
+        &mut self,
+        index: usize,
         objects: &[Object],
         claim: HookClaim<'_>,
         event: HookEvent,
         path: String,
     ) -> Result<(), HookError> {
-        let applied = apply_hook(self.cluster, &mut objects.to_vec(), claim)
-            .await
-            .map_err(|source| HookError::Create {
-                event: event.as_str(),
-                path,
-                source,
-            })?;
+        let applied = apply_hook(self.cluster, &mut objects.to_vec(), claim).await;
+        let written = |applied: &Applied| applied.created.clone();
+        let written = match &applied {
+            Ok(applied) => written(applied),
+            Err(error) => written(&error.applied),
+        };
+        self.objects.written.insert(index, written);
+        let applied = applied.map_err(|source| HookError::Create {
+            event: event.as_str(),
+            path,
+            source,
+        })?;
         if let Some(on_started) = self.on_started {
             on_started();
         }
-        wait_for_hooks(self.cluster, objects, &applied.live, self.timeout)
+        wait_for_hooks(self.cluster, objects, &applied, self.timeout)
             .await
             .map_err(HookError::Wait)
     }
@@ -335,7 +346,8 @@ impl HookRun<'_> {
         Ok(built)
     }
 
-    /// Deletes a hook's objects if `policy` is one of its own, and waits until they are gone.
+    /// Deletes what the run at `event` wrote of a hook if `policy` is one of the hook's own, and waits until it is gone. What has its name by
+    /// then is another run's.
     async fn delete(
         &mut self,
         release: &Release,
@@ -347,66 +359,88 @@ impl HookRun<'_> {
             return Ok(());
         }
         let objects = self.objects(release, index, event).await?;
-        self.delete_objects(&owner(release), &objects)
-            .await
-            .map(drop)
+        let run = run(release, event);
+        let written = self.objects.written.get(&index);
+        // Deleting a definition deletes everything of its kind; no policy is worth that.
+        for object in objects.iter().filter(|object| !object.is_crd()) {
+            let key = object.key();
+            let instance = |written: &'_ Vec<(Object, Created)>| {
+                let found = written.iter().find(|(one, _)| one.key() == key);
+                found.map(|(_, instance)| instance.clone())
+            };
+            let instance = written.map(instance);
+            let which = match &instance {
+                Some(Some(instance)) => HookInstance::Written(&run, instance),
+                Some(None) => HookInstance::Of(&run),
+                None => HookInstance::Before(&run),
+            };
+            let removal = delete_hook(self.cluster, which, object).await;
+            let (removal, instance) = removal.map_err(HookError::Delete)?;
+            if removal == Removal::Deleted {
+                self.until_gone(object, instance).await?;
+            }
+        }
+        Ok(())
     }
 
-    /// Deletes those objects that are hooks of this release; gives one that is not.
-    async fn delete_objects<'o>(
+    /// Deletes what makes way for a hook; gives one that does not, as it is no hook or another release's object. What stays is written over.
+    async fn make_way<'o>(
         &self,
         owner: &Owner,
         objects: &'o [Object],
     ) -> Result<Option<&'o Object>, HookError> {
         let mut foreign = None;
-        // Deleting a definition deletes everything of its kind; no policy is worth that.
-        for object in objects.iter().filter(|object| !object.is_crd()) {
-            let removal = delete_hook(self.cluster, owner, object)
-                .await
-                .map_err(HookError::Delete)?;
-            match removal {
-                Removal::NotOwned => {
-                    foreign = Some(object);
-                    continue;
-                }
-                // It is written over.
-                Removal::Kept => continue,
+        for object in objects {
+            let which = HookInstance::Any(owner);
+            let removal = delete_hook(self.cluster, which, object).await;
+            match removal.map_err(HookError::Delete)? {
+                (Removal::NotOwned, _) => foreign = Some(object),
+                (Removal::Deleted, instance) => self.until_gone(object, instance).await?,
                 _ => {}
             }
-            wait_until_gone(self.cluster, object, self.timeout)
-                .await
-                .map_err(HookError::Former)?;
         }
         Ok(foreign)
     }
 
-    /// The first of `objects` whose name something else has.
+    /// The first of `objects` whose name something else has. What another run of this release should have deleted as it ended in one of the
+    /// ways `goes` is deleted.
     async fn foreign<'o>(
         &self,
-        owner: &Owner,
+        claim: HookClaim<'_>,
         objects: &'o [Object],
+        goes: &[Status],
     ) -> Result<Option<&'o Object>, HookError> {
-        for object in objects.iter().filter(|object| !object.is_crd()) {
-            let looked = is_name_taken(self.cluster, owner, object).await;
-            if looked.map_err(HookError::Observed)? {
-                return Ok(Some(object));
+        for object in objects {
+            let cleared = clear_name(self.cluster, claim, object, goes).await;
+            match cleared.map_err(HookError::Observed)? {
+                (Removal::NotOwned, _) => return Ok(Some(object)),
+                (Removal::Deleted, instance) => self.until_gone(object, instance).await?,
+                _ => {}
             }
         }
         Ok(None)
+    }
+
+    /// Waits until what was deleted is gone, which another one may have the name of at once.
+    async fn until_gone(
+        &self,
+        object: &Object,
+        instance: Option<Created>,
+    ) -> Result<(), HookError> {
+        wait_until_left(self.cluster, object, instance.as_ref(), self.timeout)
+            .await
+            .map_err(HookError::Former)
     }
 
     async fn clean_up_after_failure(
         &mut self,
         release: &Release,
         earlier: &[usize],
-        failed: Option<usize>,
+        failed: usize,
         event: HookEvent,
     ) {
-        let mut results = Vec::new();
-        if let Some(failed) = failed {
-            let policy = HookDeletePolicy::Failed;
-            results.push(self.delete(release, failed, policy, event).await);
-        }
+        let policy = HookDeletePolicy::Failed;
+        let mut results = vec![self.delete(release, failed, policy, event).await];
         for &index in earlier.iter().rev() {
             results.push(
                 self.delete(release, index, HookDeletePolicy::Succeeded, event)
@@ -420,9 +454,16 @@ impl HookRun<'_> {
     }
 }
 
-fn owner(release: &Release) -> Owner {
-    Owner::new(&release.name, &release.namespace)
+fn run(release: &Release, event: HookEvent) -> RunMark {
+    let owner = Owner::new(&release.name, &release.namespace);
+    RunMark::new(owner, release.revision, event.as_str())
 }
+
+/// How what runs ends, by the policy that deletes it then.
+const ENDS: [(HookDeletePolicy, Status); 2] = [
+    (HookDeletePolicy::Succeeded, Status::Current),
+    (HookDeletePolicy::Failed, Status::Failed),
+];
 
 /// Positions of the event's hooks in the order they run: weight, then name, then kind order.
 fn order(hooks: &[Hook], event: HookEvent) -> Vec<usize> {

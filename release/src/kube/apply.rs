@@ -35,7 +35,7 @@ pub struct Applied {
     pub live: Vec<Value>,
     /// Fields other managers held.
     pub conflicts: Vec<FieldConflict>,
-    /// Objects that are known to be new, without what they say.
+    /// Objects that are known to be new, and all of a hook, without what they say.
     pub(crate) created: Vec<(Object, Created)>,
     /// Objects that were there before, and are the release's own once it is deployed.
     pub(crate) kept: Vec<Object>,
@@ -136,7 +136,8 @@ pub(crate) async fn apply_all(
     write_manifest(writer, objects).await
 }
 
-/// Writes the objects of one hook, each only where nothing has its name or where it is the hook's own. Gives the answers.
+/// Writes the objects of one hook, each only where nothing has its name or where it is the hook's own, and says on each which run wrote it.
+/// Gives the answers, and which objects those are.
 ///
 /// # Errors
 /// See [`apply_all`]; something else that has the name of one is [`ObjectFailure::NoHookOfOurs`].
@@ -148,6 +149,9 @@ pub(crate) async fn apply_hook(
     objects: &mut [Object],
     claim: HookClaim<'_>,
 ) -> Result<Applied, ApplyError> {
+    for object in objects.iter_mut() {
+        claim.run.sign(&mut object.body);
+    }
     let previous = BTreeMap::new();
     let writer = ObjectWriter {
         // How its end is waited for is told by what a hook says.
@@ -354,6 +358,120 @@ pub async fn reapply(
         Err(mut error) => {
             error.failures.extend(refused);
             Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use objects::Resource;
+    use parking_lot::Mutex;
+    use rstest::rstest;
+    use serde_json::json;
+    use tower::BoxError;
+
+    use super::*;
+    use crate::kube::RunMark;
+
+    /// A hook names a version that nothing has, so that what is there already is looked at before it is written over; a definition too.
+    #[rstest]
+    #[case("scheduling.k8s.io", "PriorityClass", "priorityclasses", "high")]
+    #[case(
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        "cars.x.io"
+    )]
+    #[tokio::test]
+    async fn a_hook_is_created_and_written_over_nothing(
+        #[case] group: &str,
+        #[case] kind: &str,
+        #[case] plural: &str,
+        #[case] name: &str,
+    ) {
+        let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let told = Arc::clone(&seen);
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let told = Arc::clone(&told);
+            async move {
+                let body = request.into_body().collect_bytes().await?;
+                told.lock().push(serde_json::from_slice(&body)?);
+                let answer = json!({"metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}});
+                Ok::<_, BoxError>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let object = Object {
+            resource: Arc::new(Resource {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                kind: kind.to_owned(),
+                plural: plural.to_owned(),
+                namespaced: false,
+            }),
+            namespace: None,
+            name: name.to_owned(),
+            body: json!({"apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": name}}),
+        };
+        let run = RunMark::new(Owner::new("web", "shop"), 3, "pre-install");
+        let claim = HookClaim {
+            run: &run,
+            makes_way: false,
+            is_resumed: false,
+        };
+        let applied = apply_hook(&cluster, &mut [object], claim).await.unwrap();
+        assert_eq!(applied.created.len(), 1);
+        let seen = seen.lock();
+        let metadata = &seen[0]["metadata"];
+        assert_eq!(metadata["resourceVersion"], "1");
+        let annotation = &metadata["annotations"]["fleetagent.cattle.io/hook-of"];
+        assert_eq!(annotation, "shop/web 3 pre-install");
+    }
+
+    /// The connection broke after the API server had carried it out: what is there says for which run.
+    #[tokio::test]
+    async fn a_hook_whose_creation_was_not_answered_is_its_run() {
+        let run = RunMark::new(Owner::new("web", "shop"), 3, "pre-install");
+        let other = RunMark::new(Owner::new("other", "shop"), 3, "pre-install");
+        for (of, is_found) in [(&run, true), (&other, false)] {
+            let mut live = json!({"metadata": {
+                "name": "a", "uid": "u", "resourceVersion": "7",
+                "annotations": {"helm.sh/hook": "pre-install"},
+                "managedFields": [{"manager": "fleetagent", "operation": "Apply"}],
+            }});
+            of.sign(&mut live);
+            let serve = tower::service_fn(move |request: Request<Body>| {
+                let answer = match request.method().as_str() {
+                    "GET" => Ok(Response::new(Body::from(live.to_string().into_bytes()))),
+                    _ => Err(BoxError::from("connection reset by peer")),
+                };
+                std::future::ready(answer)
+            });
+            let cluster = Cluster::new(kube::Client::new(serve, "n"));
+            let object = Object {
+                resource: Arc::new(Resource {
+                    group: "batch".to_owned(),
+                    version: "v1".to_owned(),
+                    kind: "Job".to_owned(),
+                    plural: "jobs".to_owned(),
+                    namespaced: true,
+                }),
+                namespace: Some("shop".to_owned()),
+                name: "a".to_owned(),
+                body: json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}}),
+            };
+            let claim = HookClaim {
+                run: &run,
+                makes_way: true,
+                is_resumed: false,
+            };
+            let applied = apply_hook(&cluster, &mut [object], claim).await;
+            let found = applied.map(|applied| applied.created.len());
+            assert_eq!(found.ok(), is_found.then_some(1));
         }
     }
 }

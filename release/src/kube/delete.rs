@@ -7,15 +7,17 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use objects::readiness::Status;
+use objects::readiness::wait::{self, Mode};
 use objects::{Object, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{Created, Deletable, Owner, is_kept, is_written_by_us};
+use super::ownership::{Created, Deletable, HookState, Owner, RunMark, is_kept};
 use super::transport::PARALLEL;
-use super::write::holds_more;
+use super::write::{HookClaim, HookVerdict, holds_more};
 use crate::neighbours::{Neighbours, Occupancy};
 use crate::state::ownership::{ObjectState, Operation};
 
@@ -299,19 +301,73 @@ fn left(state: ObjectState) -> Removal {
     }
 }
 
-/// Looks whether a hook that is not made anew would be written over something that was not written here, which its end would then delete. Helm
-/// creates its hooks, and fails where anything has the name.
-pub(crate) async fn is_name_taken(
+/// Looks at what has the name of a hook that no policy makes way for. What another run of the release left, and what should have gone by the
+/// hook's policies as it ended in one of the ways `goes`, goes now: that run was cut off before. Gives [`Removal::NotOwned`] for what is in the
+/// way, and says which one was deleted. Helm creates its hooks, and fails where anything has the name.
+pub(crate) async fn clear_name(
     cluster: &Cluster,
-    owner: &Owner,
+    claim: HookClaim<'_>,
     object: &Object,
-) -> Result<bool, ApiError> {
+    goes: &[Status],
+) -> Result<(Removal, Option<Created>), ApiError> {
     if object.name.is_empty() {
-        return Ok(false);
+        return Ok((Removal::Absent, None));
     }
-    let live = cluster.get_metadata(object).await?;
-    let is_ours = |live: &Value| owner.hook(live).is_some() && is_written_by_us(live);
-    Ok(live.is_some_and(|live| !is_ours(&live)))
+    let Some(live) = cluster.get_metadata(object).await? else {
+        return Ok((Removal::Absent, None));
+    };
+    if claim.verdict(object, &live) != HookVerdict::Refuse {
+        return Ok((Removal::Kept, None));
+    }
+    if claim.run.state(&live) != HookState::Former || goes.is_empty() {
+        return Ok((Removal::NotOwned, None));
+    }
+    // How it ended only the whole object says.
+    let Some(live) = cluster.get(object).await? else {
+        return Ok((Removal::Absent, None));
+    };
+    let ended = wait::read(&live, &[], Mode::Hook, cluster.host().now()).status;
+    let proof = claim.run.owner().hook(&live);
+    let proof = proof.filter(|_| claim.run.state(&live) == HookState::Former);
+    let Some(proof) = proof.filter(|_| goes.contains(&ended)) else {
+        return Ok((Removal::NotOwned, None));
+    };
+    match cluster.delete(object, &proof).await {
+        Ok(()) => Ok((Removal::Deleted, Created::from_answer(&live))),
+        Err(error) if error.is_not_found() => Ok((Removal::Absent, None)),
+        Err(error) if error.is_conflict() => Ok((Removal::NotOwned, None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Which of the objects that have a hook's name is deleted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum HookInstance<'a> {
+    /// Any that says that it is a hook and that no other release has marked: it makes way for the next run. Helm deletes whatever has the name.
+    Any(&'a Owner),
+    /// The one that a run wrote.
+    Written(&'a RunMark, &'a Created),
+    /// One that says that a run wrote it.
+    Of(&'a RunMark),
+    /// One that a run wrote in the life of an agent before this one, which may have signed nothing.
+    Before(&'a RunMark),
+}
+
+impl HookInstance<'_> {
+    /// The proof that `live` may be deleted; none if it is something else.
+    fn proof(self, live: &Value) -> Option<Deletable> {
+        let (owner, is_it) = match self {
+            Self::Any(owner) => (owner, true),
+            Self::Written(run, instance) => (run.owner(), instance.is(live)),
+            Self::Of(run) => (run.owner(), run.state(live) == HookState::This),
+            Self::Before(run) => {
+                let state = run.state(live);
+                let is_it = matches!(state, HookState::This | HookState::Unsigned);
+                (run.owner(), is_it)
+            }
+        };
+        owner.hook(live).filter(|_| is_it)
+    }
 }
 
 /// Whether a hook of before is written over in place of being made anew: it asks to be kept, or holds more than itself. Of what runs nothing is
@@ -322,30 +378,31 @@ pub(super) fn stays_for_next_run(object: &Object, live: &Value) -> bool {
 
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
 /// does not, and what another release marked, is left alone, as is what holds more than itself and what asks to be kept. Of what runs
-/// nothing is kept: it would not run again, and its template cannot be changed. Helm deletes whatever has the name.
+/// nothing is kept: it would not run again, and its template cannot be changed.
+/// Says which one was deleted.
 pub(crate) async fn delete_hook(
     cluster: &Cluster,
-    owner: &Owner,
+    which: HookInstance<'_>,
     object: &Object,
-) -> Result<Removal, DeleteError> {
+) -> Result<(Removal, Option<Created>), DeleteError> {
     if object.name.is_empty() {
-        return Ok(Removal::Absent);
+        return Ok((Removal::Absent, None));
     }
     let failed = |error| DeleteError::new(object, error);
     let mut tries = 1;
     loop {
         let Some(live) = cluster.get_metadata(object).await.map_err(failed)? else {
-            return Ok(Removal::Absent);
+            return Ok((Removal::Absent, None));
         };
-        let Some(proof) = owner.hook(&live) else {
-            return Ok(Removal::NotOwned);
+        let Some(proof) = which.proof(&live) else {
+            return Ok((Removal::NotOwned, None));
         };
         if stays_for_next_run(object, &live) {
-            return Ok(Removal::Kept);
+            return Ok((Removal::Kept, None));
         }
         match cluster.delete(object, &proof).await {
-            Ok(()) => return Ok(Removal::Deleted),
-            Err(error) if error.is_not_found() => return Ok(Removal::Absent),
+            Ok(()) => return Ok((Removal::Deleted, Created::from_answer(&live))),
+            Err(error) if error.is_not_found() => return Ok((Removal::Absent, None)),
             // A Job tells its status all the time.
             Err(error) if error.is_conflict() && tries < MAX_TRIES => {
                 sleep(pause(tries)).await;
@@ -357,7 +414,7 @@ pub(crate) async fn delete_hook(
 }
 
 /// Whether an object does its work once, and is in the way of the next time.
-fn runs(object: &Object) -> bool {
+pub(super) fn runs(object: &Object) -> bool {
     let Resource { group, kind, .. } = &*object.resource;
     matches!(
         (group.as_str(), kind.as_str()),

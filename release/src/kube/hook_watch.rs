@@ -13,9 +13,11 @@ use kube::core::WatchEvent;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::apply::Applied;
 use super::client::Cluster;
+use super::ownership::Created;
 use super::transport::Watched;
-use super::wait::{WaitError, line, wait_until_ready};
+use super::wait::{REPLACED, WaitError, instance, line, wait_until_ended};
 use objects::Object;
 use objects::readiness::Status;
 use objects::readiness::wait::{self, Mode};
@@ -23,24 +25,30 @@ use objects::readiness::wait::{self, Mode};
 /// Between two watches of one hook.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Waits until every hook has ended well, or one has failed. `live` is what writing them answered.
+/// Waits until every hook has ended well, or one has failed. `applied` is what writing them answered.
 ///
 /// # Cancellation
 /// Nothing is changed by waiting; it may be dropped at any time.
 pub(crate) async fn wait_for_hooks(
     cluster: &Cluster,
     objects: &[Object],
-    live: &[Value],
+    applied: &Applied,
     limit: Duration,
 ) -> Result<(), WaitError> {
     let deadline = Instant::now() + limit;
     let (leaving, staying): (Vec<&Object>, Vec<&Object>) =
         objects.iter().partition(|object| removes_itself(object));
     for object in leaving {
-        watch_hook(cluster, object, version(object, live), deadline).await?;
+        let seen = Seen {
+            version: version(object, &applied.live),
+            instance: instance(&applied.created, object),
+            status: Status::Unknown,
+            message: String::new(),
+        };
+        watch_hook(cluster, object, seen, deadline).await?;
     }
     let left = deadline.saturating_duration_since(Instant::now());
-    wait_until_ready(cluster, &staying, Mode::Hook, left).await
+    wait_until_ended(cluster, &staying, &applied.created, left).await
 }
 
 fn removes_itself(object: &Object) -> bool {
@@ -63,14 +71,9 @@ fn version(object: &Object, live: &[Value]) -> String {
 async fn watch_hook(
     cluster: &Cluster,
     object: &Object,
-    version: String,
+    mut seen: Seen<'_>,
     deadline: Instant,
 ) -> Result<(), WaitError> {
-    let mut seen = Seen {
-        version,
-        status: Status::Unknown,
-        message: String::new(),
-    };
     let watched = timeout_at(deadline, seen.watch(cluster, object)).await;
     let (lines, timed_out) = match watched {
         Ok(Ok(())) if seen.status == Status::Current => return Ok(()),
@@ -82,13 +85,15 @@ async fn watch_hook(
 }
 
 /// What was last seen of a hook.
-struct Seen {
+struct Seen<'a> {
     version: String,
+    /// Which object it is, if that is known.
+    instance: Option<&'a Created>,
     status: Status,
     message: String,
 }
 
-impl Seen {
+impl Seen<'_> {
     fn line(&self, object: &Object) -> String {
         line(object, "not ready", self.status, &self.message)
     }
@@ -131,6 +136,11 @@ impl Seen {
         };
         if let Some(version) = live.pointer("/metadata/resourceVersion") {
             self.version = version.as_str().unwrap_or_default().to_owned();
+        }
+        if self.instance.is_some_and(|instance| !instance.is(&live)) {
+            self.status = Status::Failed;
+            REPLACED.clone_into(&mut self.message);
+            return true;
         }
         let reading = wait::read(&live, &[], Mode::Hook, now);
         self.status = reading.status;
@@ -176,6 +186,7 @@ mod tests {
     ) {
         let mut seen = Seen {
             version: String::new(),
+            instance: None,
             status: Status::Unknown,
             message: String::new(),
         };

@@ -46,10 +46,10 @@ pub use write::{ApplyOptions, ObjectFailure};
 pub(crate) use apply::{apply_all, apply_hook};
 pub(crate) use check::{creatable_unchecked, look_all};
 pub(crate) use delete::{
-    check_deletable, delete_all, delete_hook, is_awaited, is_name_taken, take_back,
+    HookInstance, check_deletable, clear_name, delete_all, delete_hook, is_awaited, take_back,
 };
 pub(crate) use hook_watch::wait_for_hooks;
-pub(crate) use ownership::{Created, stored_policy};
+pub(crate) use ownership::{Created, RunMark, stored_policy};
 
-pub(crate) use wait::{wait_until_gone, wait_until_ready};
-pub(crate) use write::{Claim, HookClaim, HookPlace, holds_more, is_custom};
+pub(crate) use wait::{wait_until_left, wait_until_ready};
+pub(crate) use write::{Claim, HookClaim, holds_more, is_custom};

@@ -24,6 +24,8 @@ const RESOURCE_POLICY_ANNOTATION: &str = "helm.sh/resource-policy";
 /// Says of an object that it was there before its release, in a word of [`Adoption`]. A field manager of its own
 /// has it, so that it outlives every write of the release, ours or another Helm client's.
 pub(super) const ADOPTED_ANNOTATION: &str = "fleetagent.cattle.io/adopted";
+/// Says of a hook's object which run wrote it, in the words of a [`RunMark`]. It is on the object alone, in no record.
+const RUN_ANNOTATION: &str = "fleetagent.cattle.io/hook-of";
 
 /// A release, as the owner of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +113,7 @@ impl Deletable {
 }
 
 /// The uid of an object that an attempt is known to have created: the API server did so on the condition that
-/// there was none.
+/// there was none. Of a hook also that of one which says that its run created it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Created {
     uid: String,
@@ -124,6 +126,73 @@ impl Created {
         (!uid.is_empty()).then(|| Self {
             uid: uid.to_owned(),
         })
+    }
+
+    /// Whether `live` is that object still, and not another one of its name.
+    pub(super) fn is(&self, live: &Value) -> bool {
+        text(live, "/metadata/uid") == self.uid
+    }
+}
+
+/// A run of a release's hooks: at one event of one revision. Hooks carry no marks of a release, so what a run writes says that it is of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunMark {
+    owner: Owner,
+    run: String,
+}
+
+/// What has the name of a hook, to a run of that hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HookState {
+    /// No hook, or marked as another release's.
+    NoHook,
+    /// A hook of another release, or of nobody knows whom.
+    Anothers,
+    /// A hook that the Go agent, helm or an older one of our agents wrote, which do not say for which release.
+    Unsigned,
+    /// What another run of this release's hooks wrote.
+    Former,
+    /// What this run wrote.
+    This,
+}
+
+impl RunMark {
+    /// The run at `event` of a revision.
+    pub(crate) fn new(owner: Owner, revision: i64, event: &str) -> Self {
+        let run = format!("{}{revision} {event}", Self::release(&owner));
+        Self { owner, run }
+    }
+
+    /// What the marks of all runs of a release begin with. No name of Kubernetes has a blank.
+    fn release(owner: &Owner) -> String {
+        format!("{}/{} ", owner.namespace, owner.name)
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Says of an object that this run writes it, over whatever the chart wrote.
+    pub(super) fn sign(&self, body: &mut Value) {
+        if let Some(body) = body.as_object_mut() {
+            let annotations = table(table(body, "metadata"), "annotations");
+            annotations.insert(RUN_ANNOTATION.to_owned(), self.run.clone().into());
+        }
+    }
+
+    /// What `live` is to this run. Who copies an object copies what it says; that our field manager applied it nobody copies.
+    pub(crate) fn state(&self, live: &Value) -> HookState {
+        if self.owner.hook(live).is_none() {
+            return HookState::NoHook;
+        }
+        match mark(live, "annotations", RUN_ANNOTATION) {
+            Some(_) if !is_written_by_us(live) => HookState::Anothers,
+            Some(run) if run == self.run => HookState::This,
+            Some(run) if run.starts_with(&Self::release(&self.owner)) => HookState::Former,
+            Some(_) => HookState::Anothers,
+            None if is_written_by_a_client(live) => HookState::Unsigned,
+            None => HookState::Anothers,
+        }
     }
 }
 
@@ -316,6 +385,12 @@ pub(super) fn is_written_by_us(live: &Value) -> bool {
     entries(live).iter().any(is_ours)
 }
 
+/// Whether an agent or helm wrote the object, in whichever way: the Go agent has our name.
+fn is_written_by_a_client(live: &Value) -> bool {
+    let is_one = |entry: &Value| entry["manager"] == FIELD_MANAGER || entry["manager"] == "helm";
+    entries(live).iter().any(is_one)
+}
+
 fn text<'v>(live: &'v Value, pointer: &str) -> &'v str {
     live.pointer(pointer)
         .and_then(Value::as_str)
@@ -372,6 +447,41 @@ mod tests {
                 assert_eq!(state, ObjectState::Anothers, "{operation:?} {is_recorded}");
             }
         }
+    }
+
+    /// Which run wrote a hook is believed of what our field manager applied, and of nothing else.
+    #[test]
+    fn a_hook_is_of_the_run_that_it_says_if_we_wrote_it() {
+        let run = RunMark::new(owner(), 3, "pre-upgrade");
+        let hook = |of: Option<&RunMark>, operation: &str, manager: &str| {
+            let mut live = json!({"metadata": {
+                "annotations": {HOOK_ANNOTATION: "pre-upgrade"},
+                "managedFields": [{"manager": manager, "operation": operation}],
+            }});
+            if let Some(run) = of {
+                run.sign(&mut live);
+            }
+            live
+        };
+        let of = |name: &str, revision, event: &str| {
+            let other = RunMark::new(Owner::new(name, "shop"), revision, event);
+            run.state(&hook(Some(&other), "Apply", FIELD_MANAGER))
+        };
+        assert_eq!(of("web", 3, "pre-upgrade"), HookState::This);
+        assert_eq!(of("web", 2, "pre-upgrade"), HookState::Former);
+        assert_eq!(of("web", 3, "post-upgrade"), HookState::Former);
+        assert_eq!(of("web2", 3, "pre-upgrade"), HookState::Anothers);
+        assert_eq!(of("we", 3, "pre-upgrade"), HookState::Anothers);
+        let copied = hook(Some(&run), "Update", "kubectl-create");
+        assert_eq!(run.state(&copied), HookState::Anothers);
+        let state = |operation, manager| run.state(&hook(None, operation, manager));
+        assert_eq!(state("Apply", FIELD_MANAGER), HookState::Unsigned);
+        assert_eq!(state("Update", FIELD_MANAGER), HookState::Unsigned);
+        assert_eq!(state("Update", "kubectl-create"), HookState::Anothers);
+        let mut object = hook(None, "Apply", FIELD_MANAGER);
+        Owner::new("other", "shop").mark(&mut object);
+        assert_eq!(run.state(&object), HookState::NoHook);
+        assert_eq!(run.state(&json!({"metadata": {}})), HookState::NoHook);
     }
 
     #[test]

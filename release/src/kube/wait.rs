@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::client::Cluster;
 use super::error::ApiError;
+use super::ownership::Created;
 use super::transport::PARALLEL;
 use objects::Object;
 use objects::readiness::Status;
@@ -69,14 +70,68 @@ pub(crate) async fn wait_until_ready(
     .await
 }
 
+/// Waits until every hook has ended well, or nothing but failed ones is left. `written` says which objects they are: another one that has
+/// the name of one tells nothing of it.
+pub(super) async fn wait_until_ended(
+    cluster: &Cluster,
+    hooks: &[&Object],
+    written: &[(Object, Created)],
+    limit: Duration,
+) -> Result<(), WaitError> {
+    let hooks = hooks.iter().copied();
+    let hooks = hooks.filter(|object| needs_waiting(object, Mode::Hook));
+    until(
+        hooks.collect(),
+        |object| end(cluster, object, instance(written, object)).boxed(),
+        "not ready",
+        |status| status == Status::Current,
+        limit,
+    )
+    .await
+}
+
+/// Which of the objects of its name was written, if that is known.
+pub(super) fn instance<'c>(
+    written: &'c [(Object, Created)],
+    object: &Object,
+) -> Option<&'c Created> {
+    let key = object.key();
+    let found = written.iter().find(|(one, _)| one.key() == key);
+    found.map(|(_, instance)| instance)
+}
+
+/// What is said of a hook in whose place something else is.
+pub(super) const REPLACED: &str = "Resource was deleted, and another one has its name";
+
+async fn end(cluster: &Cluster, object: &Object, instance: Option<&Created>) -> Observed {
+    let Some(live) = cluster.get(object).await? else {
+        return Ok((Status::NotFound, "Resource not found".to_owned()));
+    };
+    if instance.is_some_and(|instance| !instance.is(&live)) {
+        return Ok((Status::Failed, REPLACED.to_owned()));
+    }
+    let reading = wait::read(&live, &[], Mode::Hook, cluster.host().now());
+    Ok((reading.status, reading.error.unwrap_or(reading.message)))
+}
+
 /// Waits until an object does not exist.
 pub(crate) async fn wait_until_gone(
     cluster: &Cluster,
     object: &Object,
     limit: Duration,
 ) -> Result<(), WaitError> {
+    wait_until_left(cluster, object, None, limit).await
+}
+
+/// Waits until an object does not exist, or another one has its name than that which is waited for.
+pub(crate) async fn wait_until_left(
+    cluster: &Cluster,
+    object: &Object,
+    instance: Option<&Created>,
+    limit: Duration,
+) -> Result<(), WaitError> {
     let is_done = |status| status == Status::NotFound;
-    let observe = |object| presence(cluster, object).boxed();
+    let observe = |object| presence(cluster, object, instance).boxed();
     until(vec![object], observe, "still exists", is_done, limit).await
 }
 
@@ -100,8 +155,10 @@ fn depends_on_pods(object: &Object) -> bool {
         && ["StatefulSet", "ReplicaSet"].contains(&object.resource.kind.as_str())
 }
 
-async fn presence(cluster: &Cluster, object: &Object) -> Observed {
-    Ok(match cluster.get_metadata(object).await? {
+async fn presence(cluster: &Cluster, object: &Object, instance: Option<&Created>) -> Observed {
+    let live = cluster.get_metadata(object).await?;
+    let is_it = |live: &Value| instance.is_none_or(|instance| instance.is(live));
+    Ok(match live.filter(is_it) {
         None => (Status::NotFound, String::new()),
         Some(_) => (
             Status::Terminating,

@@ -13,11 +13,12 @@ use tokio::time::sleep;
 
 use super::check::{CreateError, Creation, create_new};
 use super::client::Cluster;
-use super::delete::stays_for_next_run;
+use super::delete::{runs, stays_for_next_run};
 use super::error::ApiError;
 use super::migrate;
 use super::ownership::{
-    ADOPTED_ANNOTATION, Created, Owner, OwnershipError, adoption, is_written_by_us, stored_policy,
+    ADOPTED_ANNOTATION, Created, HookState, Owner, OwnershipError, RunMark, adoption,
+    is_written_by_us, stored_policy,
 };
 use super::wait::{WaitError, wait_until_gone};
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
@@ -62,34 +63,45 @@ pub(crate) struct Claim<'a> {
     pub(crate) recorded: &'a HashSet<ObjectKey>,
 }
 
-/// In whose name hooks are written. They carry no marks of a release, so that what has the name of one is told by who wrote it.
+/// For which run hooks are written, and what it may find.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HookClaim<'a> {
-    /// The release.
-    pub(crate) owner: &'a Owner,
-    /// What may have the name of a hook by then.
-    pub(crate) expects: HookPlace,
+    /// The run.
+    pub(crate) run: &'a RunMark,
+    /// Whether the hooks of before make way for it, as its policy says.
+    pub(crate) makes_way: bool,
+    /// Whether a record said before that it was started.
+    pub(crate) is_resumed: bool,
 }
 
-/// What may have the name of a hook when it is written.
+/// What is to be done about what has a hook's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HookPlace {
-    /// What was written here, in a run that was cut off.
-    Own,
-    /// That too, and the hook of before, where it stays though hooks make way for the next run.
-    Former,
-    /// The run that was started before, by whichever client.
-    Started,
+pub(super) enum HookVerdict {
+    /// It is this run, and under way: there is nothing to be written.
+    Await,
+    /// It is written over.
+    Write,
+    /// It is left, and the hook not run.
+    Refuse,
 }
 
 impl HookClaim<'_> {
-    fn may_write_over(&self, object: &Object, live: &Value) -> bool {
-        let is_expected = match self.expects {
-            HookPlace::Own => false,
-            HookPlace::Former => stays_for_next_run(object, live),
-            HookPlace::Started => true,
-        };
-        self.owner.hook(live).is_some() && (is_expected || is_written_by_us(live))
+    /// What is to be done about `live`. What runs ran for one release at one event of one revision, and is no run of another: it is waited
+    /// for, or in the way. What a client wrote that does not say for whom is this run where a record says that one was started.
+    pub(super) fn verdict(&self, object: &Object, live: &Value) -> HookVerdict {
+        let state = self.run.state(live);
+        let is_made_way_for = || self.makes_way && stays_for_next_run(object, live);
+        match state {
+            HookState::This if runs(object) => HookVerdict::Await,
+            HookState::Unsigned if self.is_resumed && runs(object) => HookVerdict::Await,
+            HookState::This => HookVerdict::Write,
+            HookState::Former if !runs(object) => HookVerdict::Write,
+            HookState::Unsigned if !runs(object) && (self.is_resumed || is_written_by_us(live)) => {
+                HookVerdict::Write
+            }
+            HookState::Unsigned | HookState::Anothers if is_made_way_for() => HookVerdict::Write,
+            _ => HookVerdict::Refuse,
+        }
     }
 }
 
@@ -227,7 +239,7 @@ impl ObjectFailure {
 pub(super) struct WrittenObject {
     pub(super) live: Value,
     pub(super) conflicts: Vec<FieldConflict>,
-    /// Which object, if it is known to be new; without what it says.
+    /// Which object, if it is known to be new, or a hook's; without what it says.
     pub(super) created: Option<(Object, Created)>,
     /// The object, if it was there before, and is wanted with `takeOwnership`.
     pub(super) kept: Option<Object>,
@@ -414,9 +426,8 @@ impl<'a> ObjectWriter<'a> {
 
     async fn write_unjudged(&self, object: &Object) -> Sent {
         match self.hooks {
-            // Deleting a definition deletes everything of its kind, so that it is never made anew.
-            Some(claim) if !object.is_crd() => self.write_hook(claim, object).await,
-            _ => self.write_settled(object, None).await,
+            Some(claim) => self.write_hook(claim, object).await,
+            None => self.write_settled(object, None).await,
         }
     }
 
@@ -425,20 +436,51 @@ impl<'a> ObjectWriter<'a> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let live = match self.create(object).await? {
-                Ok(created) => return Ok(created),
-                Err(live) => live,
+            let live = match self.create(object).await {
+                Ok(Ok(created)) => return Ok(created),
+                Ok(Err(live)) => live,
+                Err(failure) => self.created_unseen(claim, object, failure).await?,
             };
-            if !claim.may_write_over(object, &live) {
-                let object = object.describe_for_people();
-                return Err(ObjectFailure::NoHookOfOurs { object });
+            let mut wrote = match claim.verdict(object, &live) {
+                HookVerdict::Refuse => {
+                    let object = object.describe_for_people();
+                    return Err(ObjectFailure::NoHookOfOurs { object });
+                }
+                HookVerdict::Await => WrittenObject::over(begun(live), Vec::new()),
+                HookVerdict::Write => {
+                    let version = claim.run.owner().observe(&live).version().to_owned();
+                    match self.write_settled(object, Some(&version)).await {
+                        // Somebody wrote it: whose it is has to be seen again.
+                        Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => continue,
+                        written => written?,
+                    }
+                }
+            };
+            let instance = Created::from_answer(&wrote.live);
+            wrote.created = instance.map(|instance| (object.without_body(), instance));
+            return Ok(wrote);
+        }
+    }
+
+    /// What a creation made that nobody answered: what it created says for which run, so that it is not created once more by the next try.
+    async fn created_unseen(
+        &self,
+        claim: HookClaim<'_>,
+        object: &Object,
+        failure: ObjectFailure,
+    ) -> Result<Value, ObjectFailure> {
+        let is_in_doubt = match &failure {
+            ObjectFailure::Apply { source, .. } | ObjectFailure::Create { source, .. } => {
+                source.is_in_doubt()
             }
-            let version = claim.owner.observe(&live).version().to_owned();
-            match self.write_settled(object, Some(&version)).await {
-                // A Job tells its status all the time.
-                Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => {}
-                written => return written,
-            }
+            _ => false,
+        };
+        if !is_in_doubt {
+            return Err(failure);
+        }
+        match self.cluster.get_metadata(object).await {
+            Ok(Some(live)) if claim.run.state(&live) == HookState::This => Ok(live),
+            _ => Err(failure),
         }
     }
 
@@ -785,6 +827,14 @@ impl<'a> ObjectWriter<'a> {
     }
 }
 
+/// A run that was found, without the version it has: what it came to may be in that already, so that whoever watches it begins with it.
+fn begun(mut live: Value) -> Value {
+    if let Some(Value::Object(metadata)) = live.get_mut("metadata") {
+        metadata.remove("resourceVersion");
+    }
+    live
+}
+
 /// Whether more would go with an object than itself.
 pub(crate) fn holds_more(object: &Object) -> bool {
     contents(object).is_some()
@@ -849,5 +899,71 @@ impl Body {
             text: json::encode(&body),
             is_for_any_version: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use chart::manifest::HOOK_ANNOTATION;
+    use objects::managed_fields::FIELD_MANAGER;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use HookVerdict::{Await, Refuse, Write};
+
+    fn object(group: &str, kind: &str) -> Object {
+        Object {
+            resource: Arc::new(Resource {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                kind: kind.to_owned(),
+                plural: kind.to_lowercase() + "s",
+                namespaced: true,
+            }),
+            namespace: Some("shop".to_owned()),
+            name: "a".to_owned(),
+            body: Value::Null,
+        }
+    }
+
+    /// By what the run expects: nothing that makes way, hooks of before that make way, a start that a record tells of.
+    #[rstest]
+    #[case::this_run(Some(("web", 3)), [[Await; 3], [Write; 3], [Write; 3]])]
+    #[case::another_revisions(Some(("web", 2)), [[Refuse; 3], [Write; 3], [Write; 3]])]
+    #[case::another_releases(Some(("other", 3)), [[Refuse; 3], [Refuse; 3], [Refuse, Write, Refuse]])]
+    #[case::unsigned(None, [[Refuse, Refuse, Await], [Write; 3], [Write; 3]])]
+    fn a_hook_is_written_over_what_its_run_may_find(
+        #[case] of: Option<(&str, i64)>,
+        #[case] expected: [[HookVerdict; 3]; 3],
+    ) {
+        let run =
+            |name: &str, revision| RunMark::new(Owner::new(name, "shop"), revision, "pre-upgrade");
+        let mut live = json!({"metadata": {
+            "annotations": {HOOK_ANNOTATION: "pre-upgrade"},
+            "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}],
+        }});
+        if let Some((name, revision)) = of {
+            run(name, revision).sign(&mut live);
+        }
+        let kinds = [
+            object("batch", "Job"),
+            object("", "ConfigMap"),
+            object("apiextensions.k8s.io", "CustomResourceDefinition"),
+        ];
+        let mine = run("web", 3);
+        let found = kinds.map(|object| {
+            [(false, false), (true, false), (false, true)].map(|(makes_way, is_resumed)| {
+                let claim = HookClaim {
+                    run: &mine,
+                    makes_way,
+                    is_resumed,
+                };
+                claim.verdict(&object, &live)
+            })
+        });
+        assert_eq!(found, expected);
     }
 }

@@ -5,6 +5,7 @@
 //! each release, and which hook ran in which revision.
 
 mod attempts;
+mod hooks;
 mod leftovers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use tokio::time::Instant;
 use crate::apiserver::{Actor, Audit, Id, Write};
 use crate::desired::{ACCOUNTS, BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
 use attempts::Attempt;
+use hooks::Run;
 pub use leftovers::Rest;
 
 /// Something that must not be.
@@ -93,6 +95,8 @@ pub struct Checker {
     deployed_by_agent: BTreeMap<ReleaseKey, u64>,
     /// Hooks that succeeded, by place, release, its revision and content.
     hooks: BTreeSet<(Id, ReleaseKey, i64, String)>,
+    /// Jobs that the agent created as hooks, by uid.
+    runs: BTreeMap<String, Run>,
     /// How often a life of the agent created an object, and since when: back-offs end with a life.
     creations: BTreeMap<(Id, Option<u32>), (u64, Instant)>,
     /// Revisions a release got since this was last taken.
@@ -401,6 +405,7 @@ impl Checker {
             let written = (revision, Arc::clone(after));
             self.helms.insert(release.clone(), written);
         }
+        let mut is_over = false;
         let records = self.records.entry(release.clone()).or_default();
         match status {
             Some(status) => {
@@ -409,9 +414,7 @@ impl Checker {
                     self.forgotten.insert(release.clone());
                 }
                 if !status.starts_with("pending") {
-                    // What comes now is another attempt.
-                    self.hooks
-                        .retain(|(_, of, known, _)| *of != release || *known != revision);
+                    is_over = true;
                 }
                 if Self::is_deployed(&status)
                     && records.insert(revision, status.clone()).as_ref() != Some(&status)
@@ -437,9 +440,11 @@ impl Checker {
                     *count = count.saturating_sub(1);
                 }
                 // A revision of this number would be another one.
-                self.hooks
-                    .retain(|(_, of, known, _)| *of != release || *known != revision);
+                is_over = true;
             }
+        }
+        if is_over {
+            self.end_hooks(&release, revision);
         }
         if by_agent {
             self.keep_attempt(&release, write);
@@ -893,66 +898,6 @@ impl Checker {
             self.violate("wrong account", text);
         }
     }
-
-    fn hook(&mut self, write: &Write) {
-        if write.id.plural != "jobs" {
-            return;
-        }
-        let object = write.after.as_ref().or(write.before.as_ref());
-        let Some(object) = object else { return };
-        let Some((release, revision)) = self.running(&write.id) else {
-            if write.after.is_none() {
-                // Several releases have a hook of this name. It makes way for one of them, which is nothing that the others' records can tell.
-                self.hooks.retain(|(id, ..)| *id != write.id);
-            }
-            return;
-        };
-        // A job of the same name that somebody else created is no run of the hook.
-        let origin = self.origins.get(&Self::uid(object));
-        let is_hook = origin.is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
-        let content = object["spec"].to_string();
-        let run = (write.id.clone(), release, revision, content);
-        match (&write.who.actor, &write.before, &write.after) {
-            (Actor::System, _, Some(after))
-                if is_hook && after.to_string().contains("Complete") =>
-            {
-                self.hooks.insert(run);
-            }
-            // Nobody can tell any more that it succeeded.
-            (actor, Some(_), None) if !matches!(actor, Actor::Agent(_)) => {
-                self.hooks.retain(|(id, ..)| *id != write.id);
-            }
-            (Actor::Agent(_), None, Some(_)) if self.hooks.contains(&run) => {
-                let text = format!(
-                    "{} succeeded in revision {} of {:?} and is run again in it",
-                    write.id, run.2, run.1
-                );
-                self.violate("hook runs twice", text);
-            }
-            _ => {}
-        }
-    }
-
-    /// The release with this hook that is being written in its namespace, and the revision; none where several are.
-    fn running(&self, id: &Id) -> Option<(ReleaseKey, i64)> {
-        let releases = self
-            .records
-            .iter()
-            .filter(|((namespace, _), _)| *namespace == id.namespace);
-        let mut pending = releases.filter_map(|(key, records)| {
-            let (revision, status) = records.last_key_value()?;
-            let (of, record) = self.written.get(key)?;
-            let has = || decoded(record).is_some_and(|release| has_hook(&release, &id.name));
-            (status.starts_with("pending") && of == revision && has())
-                .then(|| (key.clone(), *revision))
-        });
-        let first = pending.next()?;
-        pending.next().is_none().then_some(first)
-    }
-}
-
-fn has_hook(release: &Release, name: &str) -> bool {
-    release.hooks.iter().any(|hook| hook.name == name)
 }
 
 impl Audit for Checker {
@@ -990,6 +935,9 @@ impl Audit for Checker {
         }
         self.keep_records(write);
         self.hook(write);
+        if by_agent {
+            self.has_run(write);
+        }
         if let Some(release) = Self::deployed_release(write)
             && write.who.actor.deploys_bundles()
         {

@@ -49,6 +49,8 @@ stories! {
     a_takeover_prepares_what_it_takes_with_its_own_account
     a_job_with_the_name_of_a_hook_is_no_run_of_it
     a_hook_of_two_releases_runs_in_each
+    a_hook_of_another_bundle_is_no_run_of_this_ones
+    a_job_that_ends_after_its_attempt_is_no_run_of_the_next
     a_deploy_that_began_ends_though_its_bundle_is_deleted
     a_deploy_that_began_drops_what_is_wanted_again_since
     a_bundle_of_hooks_alone_misses_its_copies_with_the_next_search

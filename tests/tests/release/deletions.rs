@@ -211,6 +211,58 @@ async fn a_definition_that_is_a_hook_is_not_deleted_by_its_policies() -> Result<
     Ok(())
 }
 
+/// Whatever the policies: a definition that somebody has is no hook of ours, and what is defined otherwise by a hook would lose its objects.
+#[tokio::test]
+async fn a_definition_that_a_person_made_is_not_written_over_by_a_hook() -> Result<()> {
+    for policies in ["before-hook-creation", "hook-succeeded"] {
+        let world = World::new().await?;
+        world.create(&definition(&world)).await?;
+        let crd = format!("crd/cars.{}", group(&world));
+        let version = ["get", &crd, "--output=jsonpath={.metadata.generation}"];
+        let before = (world.id(&crd)?, world.kubectl(&version)?);
+        let mut template = Template::new(&config_map("a", "1")).hook(
+            "definition",
+            "pre-install",
+            &definition(&world),
+        );
+        let hook = &mut template.hooks[0];
+        let annotated = "metadata: {annotations: {helm.sh/hook: pre-install}, ";
+        hook.manifest = definition(&world)
+            .replacen("metadata: {", annotated, 1)
+            .replace("singular: car", "singular: car, shortNames: [c]");
+        hook.delete_policies = vec![policies.to_owned()];
+        let told = world.deploy_with(&template, DeployOptions::default()).await;
+        let told = release::error_chain(&told.unwrap_err());
+        assert!(told.contains("is not a hook of this release"), "{told}");
+        let after = (world.id(&crd)?, world.kubectl(&version)?);
+        assert_eq!(after, before, "{policies}");
+    }
+    Ok(())
+}
+
+/// Of two releases with one hook each has its own run: what one of them wrote is no run of the other's, and none of it goes with the other's end.
+#[tokio::test]
+async fn a_hook_of_another_release_is_no_run_of_this_ones() -> Result<()> {
+    let world = World::new().await?;
+    let other = world.beside("other").await?;
+    let template = |name: &str, policies: &str| {
+        let hook = config_map("shared", "1");
+        let mut template =
+            Template::new(&config_map(name, "1")).hook("shared", "pre-install", &hook);
+        template.hooks[0].delete_policies = vec![policies.to_owned()];
+        template
+    };
+    let stays = template("a", "hook-failed");
+    world.deploy_with(&stays, DeployOptions::default()).await?;
+    let before = world.id("configmap/shared")?;
+    let goes = template("b", "hook-succeeded,hook-failed");
+    let told = other.deploy_with(&goes, DeployOptions::default()).await;
+    let told = release::error_chain(&told.unwrap_err());
+    assert!(told.contains("is not a hook of this release"), "{told}");
+    assert_eq!(world.id("configmap/shared")?, before);
+    Ok(())
+}
+
 /// Between our look and our deletion somebody deletes the object and makes one of his own.
 #[tokio::test]
 async fn an_object_recreated_by_somebody_else_is_not_deleted() -> Result<()> {

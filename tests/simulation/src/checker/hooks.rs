@@ -1,0 +1,181 @@
+//! Which hook ran for which revision of which release.
+
+use serde_json::Value;
+
+use release::model::{HookExecution, Release};
+
+use super::{Checker, ReleaseKey, decoded};
+use crate::apiserver::{Actor, Id, Write};
+
+/// A job that the agent created as a hook.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    id: Id,
+    release: ReleaseKey,
+    revision: i64,
+    /// Whether the attempt that created it is over.
+    is_over: bool,
+    has_succeeded: bool,
+}
+
+/// The release and the revision that a job says it was created for.
+fn signed(job: &Value) -> Option<(ReleaseKey, i64)> {
+    const RUN: &str = "/metadata/annotations/fleetagent.cattle.io~1hook-of";
+    let mut words = job.pointer(RUN)?.as_str()?.split(' ');
+    let (namespace, name) = words.next()?.split_once('/')?;
+    let revision = words.next()?.parse().ok()?;
+    Some(((namespace.to_owned(), name.to_owned()), revision))
+}
+
+fn has_hook(release: &Release, name: &str) -> bool {
+    release.hooks.iter().any(|hook| hook.name == name)
+}
+
+fn is_hook_at(release: &Release, name: &str, phase: &str) -> bool {
+    let mut hooks = release.hooks.iter();
+    hooks.any(|hook| hook.kind == "Job" && hook.name == name && hook.last_run.phase == phase)
+}
+
+impl Checker {
+    pub(super) fn hook(&mut self, write: &Write) {
+        if write.id.plural != "jobs" {
+            return;
+        }
+        let object = write.after.as_ref().or(write.before.as_ref());
+        let Some(object) = object else { return };
+        let uid = Self::uid(object);
+        let by_agent = matches!(write.who.actor, Actor::Agent(_));
+        let content = object["spec"].to_string();
+        match (&write.before, &write.after) {
+            (None, Some(after)) if by_agent => {
+                let of = signed(after).or_else(|| self.running(&write.id));
+                let Some((release, revision)) = of else {
+                    return;
+                };
+                let id = write.id.clone();
+                if self
+                    .hooks
+                    .contains(&(id.clone(), release.clone(), revision, content))
+                {
+                    let text = format!(
+                        "{id} succeeded in revision {revision} of {release:?} and is run again in it"
+                    );
+                    self.violate("hook runs twice", text);
+                }
+                let run = Run {
+                    id,
+                    release,
+                    revision,
+                    is_over: false,
+                    has_succeeded: false,
+                };
+                self.runs.insert(uid, run);
+            }
+            // A job of the same name that somebody else created is no run of the hook, and one of an attempt that is over none of the next.
+            (_, Some(after))
+                if write.who.actor == Actor::System && after.to_string().contains("Complete") =>
+            {
+                if let Some(run) = self.runs.get_mut(&uid) {
+                    run.has_succeeded = true;
+                    if !run.is_over {
+                        let run = run.clone();
+                        self.hooks
+                            .insert((run.id, run.release, run.revision, content));
+                    }
+                }
+            }
+            (Some(before), None) => {
+                let runs = before.pointer("/status/conditions").is_none();
+                let awaited = (by_agent && runs).then(|| self.awaited(&uid)).flatten();
+                if let Some((release, revision)) = awaited {
+                    let text = format!(
+                        "{} goes, which revision {revision} of {release:?} waits for",
+                        write.id
+                    );
+                    self.violate("deletes a running hook", text);
+                }
+                // Nobody can tell any more that it succeeded; nor where several releases have a hook of this name, and it makes way for one of
+                // them.
+                if !by_agent || self.running(&write.id).is_none() {
+                    self.hooks.retain(|(id, ..)| *id != write.id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An attempt at a revision is over: what comes now is another one.
+    pub(super) fn end_hooks(&mut self, release: &ReleaseKey, revision: i64) {
+        self.hooks
+            .retain(|(_, of, known, _)| of != release || *known != revision);
+        for run in self.runs.values_mut() {
+            run.is_over |= run.release == *release && run.revision == revision;
+        }
+    }
+
+    /// A hook of which a record says that it succeeded was created for that revision of that release, and has succeeded.
+    pub(super) fn has_run(&mut self, write: &Write) {
+        let (Some((release, revision)), Some(before), Some(after)) =
+            (Self::record(&write.id), &write.before, &write.after)
+        else {
+            return;
+        };
+        let Some(new) = decoded(after).filter(|new| !new.hooks.is_empty()) else {
+            return;
+        };
+        let old = decoded(before);
+        let has_succeeded =
+            |release: &Release, name: &str| is_hook_at(release, name, HookExecution::SUCCEEDED);
+        for hook in &new.hooks {
+            let was_so = old
+                .as_ref()
+                .is_some_and(|old| has_succeeded(old, &hook.name));
+            if was_so || !has_succeeded(&new, &hook.name) {
+                continue;
+            }
+            let id = Id::new("batch", "jobs", &release.0, &hook.name);
+            let mut runs = self.runs.values();
+            let has_run = runs.any(|run| {
+                run.id == id
+                    && run.release == release
+                    && run.revision == revision
+                    && run.has_succeeded
+            });
+            if !has_run {
+                let text = format!(
+                    "{id} did not run for revision {revision} of {release:?}, which says that it succeeded"
+                );
+                self.violate("hook did not run", text);
+            }
+        }
+    }
+
+    /// The release and the revision that wait for this job, which makes way for no other by its policy.
+    fn awaited(&self, uid: &str) -> Option<(ReleaseKey, i64)> {
+        let run = self.runs.get(uid)?;
+        let (revision, record) = self.written.get(&run.release)?;
+        let release = decoded(record)?;
+        let is_awaited = run.id.name.starts_with('q')
+            && *revision == run.revision
+            && release.status().is_pending()
+            && is_hook_at(&release, &run.id.name, HookExecution::RUNNING);
+        is_awaited.then(|| (run.release.clone(), run.revision))
+    }
+
+    /// The release with this hook that is being written in its namespace, and the revision; none where several are.
+    fn running(&self, id: &Id) -> Option<(ReleaseKey, i64)> {
+        let releases = self
+            .records
+            .iter()
+            .filter(|((namespace, _), _)| *namespace == id.namespace);
+        let mut pending = releases.filter_map(|(key, records)| {
+            let (revision, status) = records.last_key_value()?;
+            let (of, record) = self.written.get(key)?;
+            let has = || decoded(record).is_some_and(|release| has_hook(&release, &id.name));
+            (status.starts_with("pending") && of == revision && has())
+                .then(|| (key.clone(), *revision))
+        });
+        let first = pending.next()?;
+        pending.next().is_none().then_some(first)
+    }
+}
