@@ -13,6 +13,7 @@ pub mod controllers;
 pub mod error;
 pub mod ledger;
 pub mod process;
+pub mod public;
 pub mod register;
 pub mod report;
 pub mod schemas;

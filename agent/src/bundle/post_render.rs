@@ -17,7 +17,7 @@ use super::names::SetId;
 use super::objects::{self, ObjectsError, text};
 use super::raw_yaml;
 use crate::api::{ANNOTATION_OBJECT_SET_ID, BundleDeploymentOptions, LABEL_OBJECT_SET_HASH};
-use crate::report::public::Name;
+use crate::public::Name;
 
 const CRD_KIND: &str = "CustomResourceDefinition";
 const RESOURCE_POLICY: &str = "helm.sh/resource-policy";

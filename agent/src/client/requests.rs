@@ -35,7 +35,7 @@ use tower::util::rng::Rng;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
-use crate::report::public::Name;
+use crate::public::Name;
 
 /// How long a server may take to begin the answer to a question, and between two parts of it.
 const PATIENCE: Duration = Duration::from_secs(30);

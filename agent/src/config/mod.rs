@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use chart::source::DiskSettings;
 
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 use crate::summary::ErrorMapping;
 use environment::{CLUSTER_VALUES_VARIABLE, SIGNATURES_VARIABLE, parse_duration};
 

@@ -14,8 +14,8 @@ use crate::client::health::{Health, Side};
 use crate::client::identity::AgentClient;
 use crate::error;
 use crate::ledger::Ledger;
+use crate::public::PublicText;
 use crate::register::Upstream;
-use crate::report::public::PublicText;
 
 /// The first report comes once.
 const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -21,8 +21,8 @@ use super::queue::{Queue, ReconcileKind};
 use crate::client::identity::Identities;
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
+use crate::public::PublicText;
 use crate::report::metrics::Entries;
-use crate::report::public::PublicText;
 
 /// When bundles are tried again after a change: a definition is established some time after it was made, and served a moment after that.
 const RETRIES: [Duration; 3] = [

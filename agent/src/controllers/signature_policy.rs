@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::client::identity::AgentClient;
 use crate::error;
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 
 /// Name of the ConfigMap.
 pub const SIGNATURE_POLICY: &str = "fleet-agent-signatures";

@@ -18,8 +18,8 @@ use crate::bundle;
 use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
 use crate::public;
+use crate::public::{Name, PublicText};
 use crate::report::events::{Events, Reason};
-use crate::report::public::{Name, PublicText};
 
 /// Label of these Secrets.
 pub const LABEL: &str = "fleet.cattle.io/source-host";

@@ -7,7 +7,7 @@ use kube::{Api, Resource};
 
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 
 /// What is seen of an object.
 #[derive(Clone, Copy)]

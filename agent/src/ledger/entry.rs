@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::notes::Notes;
 use super::upstream::ContinuityBreak;
-use crate::report::public::Public;
+use crate::public::Public;
 
 /// What the names of [`ReleaseKey::claims_of`] begin with; those of releases have no capitals.
 const CLAIMS: &str = "Claims.";

@@ -29,8 +29,8 @@ use tokio::sync::{Mutex, watch as tokio_watch};
 
 use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
+use crate::public::PublicText;
 use crate::report::metrics::Entries;
-use crate::report::public::PublicText;
 use in_doubt::InDoubt;
 use state::LedgerState;
 use stored::{Written, entries};

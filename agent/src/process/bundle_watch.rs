@@ -12,8 +12,8 @@ use crate::controllers::garbage::Collector;
 use crate::controllers::queue::{Queue, ReconcileKind};
 use crate::controllers::store::{Store, Wake};
 use crate::ledger::Ledger;
+use crate::public::PublicText;
 use crate::register::Upstream;
-use crate::report::public::PublicText;
 use crate::report::redact;
 
 /// What the watch reads from and writes to.

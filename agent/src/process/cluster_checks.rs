@@ -12,8 +12,8 @@ use crate::client::health::{self, Health, Side};
 use crate::client::listed::Metadata;
 use crate::client::watch;
 use crate::ledger::Ledger;
+use crate::public::PublicText;
 use crate::register::Upstream;
-use crate::report::public::PublicText;
 
 /// How often a cluster is asked while it is in trouble: a watch that resumes without an event does not show
 /// that the cluster answers again.

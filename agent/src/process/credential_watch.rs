@@ -14,9 +14,9 @@ use crate::client::health::{Health, Side};
 use crate::client::watch::{self, Broken};
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 use crate::public;
+use crate::public::PublicText;
 use crate::register::{Credential, Registrar};
 use crate::report::events::{Events, Reason};
-use crate::report::public::PublicText;
 
 /// The pause after the last of a growing series, which has no last.
 const RETRY: Duration = Duration::from_secs(5);

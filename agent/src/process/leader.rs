@@ -17,7 +17,7 @@ use release::Host;
 use tokio::time::Instant;
 
 use crate::config::{AGENT_NAME, Election};
-use crate::report::public::{Name, PublicText};
+use crate::public::{Name, PublicText};
 
 /// Until a Lease that somebody else wrote is read again.
 const AFTER_CONFLICT: Duration = Duration::from_secs(1);

@@ -27,10 +27,10 @@ use crate::process::leader::Candidate;
 use crate::process::memory;
 use crate::process::server::{self, Endpoint};
 use crate::process::session::{Ended, Session};
+use crate::public::Name;
 use crate::register::{Registrar, Upstream, UsedBootstrap};
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
-use crate::report::public::Name;
 
 /// Time to reach the local API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -32,10 +32,10 @@ use crate::process::bundle_watch::BundleWatch;
 use crate::process::cluster_checks::ClusterChecks;
 use crate::process::credential_watch::CredentialWatch;
 use crate::process::workers::Workers;
+use crate::public::PublicText;
 use crate::register::{Registrar, Upstream};
 use crate::report::events::Events;
 use crate::report::metrics::Metrics;
-use crate::report::public::PublicText;
 
 /// Everything a session works with.
 ///

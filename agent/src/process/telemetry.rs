@@ -14,7 +14,7 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::config::{Encoder, LogOptions};
 use crate::public;
-use crate::report::public::{Name, PublicText};
+use crate::public::{Name, PublicText};
 
 /// Overrides the filter wholesale, in `tracing`'s directive syntax.
 const FILTER_VARIABLE: &str = "FLEET_AGENT_LOG";

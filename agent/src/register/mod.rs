@@ -29,8 +29,8 @@ use crate::client::requests::{self, Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::error;
 use crate::public;
+use crate::public::{Name, PublicText};
 use crate::report::events::{Events, Reason};
-use crate::report::public::{Name, PublicText};
 use bootstrap::Bootstrap;
 
 pub use credential::{Credential, CredentialError};

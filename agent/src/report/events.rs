@@ -22,8 +22,8 @@ use tokio::time::Instant;
 use crate::api::{GROUP, VERSION};
 use crate::client::identity::AgentClient;
 use crate::config::AGENT_NAME;
+use crate::public::{PublicText, cut};
 use crate::report::metrics::{Entries, Metrics};
-use crate::report::public::{PublicText, cut};
 
 /// Warnings are collected this long.
 const COLLECTED: Duration = Duration::from_secs(3);

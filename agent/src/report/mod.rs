@@ -3,5 +3,4 @@
 
 pub mod events;
 pub mod metrics;
-pub mod public;
 pub mod redact;

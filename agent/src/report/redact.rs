@@ -17,7 +17,7 @@ use release::storage::{Storage, StorageError};
 use serde_json::Value;
 
 use crate::error;
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 
 /// Shorter texts are no secrets but words, and redacting them would spoil every message.
 const SHORTEST: usize = 6;

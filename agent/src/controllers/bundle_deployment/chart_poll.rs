@@ -12,7 +12,7 @@ use release::model::Release;
 
 use crate::api::{ANNOTATION_CHART_DIGEST, ANNOTATION_CHART_SOURCE, BundleDeployment, CHART_POLL};
 use crate::public;
-use crate::report::public::{Name, PublicText};
+use crate::public::{Name, PublicText};
 
 /// The shortest interval: what is less counts as this.
 const SHORTEST: Duration = Duration::from_secs(10);

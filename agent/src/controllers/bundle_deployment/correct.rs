@@ -25,7 +25,7 @@ use super::status::CORRECTIONS_POSTPONED;
 use crate::api::{BundleDeploymentStatus, ModifiedStatus};
 use crate::client::identity::DeploymentClient;
 use crate::error;
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 
 /// First pause after a correction that did not help, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));

@@ -44,9 +44,9 @@ use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
 use crate::ledger::MAX_HISTORY;
 use crate::public;
+use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
 use crate::report::metrics::Entries;
-use crate::report::public::{Name, PublicText};
 use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
 

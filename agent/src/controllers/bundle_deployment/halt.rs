@@ -11,8 +11,8 @@ use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
 use crate::controllers::queue::Requeue;
 use crate::public;
+use crate::public::PublicText;
 use crate::report::events::Reason;
-use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
 
 /// Why a step got no further.

@@ -24,7 +24,7 @@ use crate::api::{
     LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
 };
 use crate::controllers::drift_watch::Seen;
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::summary::{self, ErrorMapping};
 

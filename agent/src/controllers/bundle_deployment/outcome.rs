@@ -19,8 +19,8 @@ use crate::config::Timing;
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::ledger::ReleaseKey;
 use crate::public;
+use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
-use crate::report::public::{Name, PublicText};
 
 /// What one reconcile has to say, collected while it goes on: the new status, Events, and when to come back.
 #[derive(Debug)]

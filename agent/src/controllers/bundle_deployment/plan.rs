@@ -10,7 +10,7 @@ use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
     ModifiedStatus,
 };
-use crate::report::public::Public;
+use crate::public::Public;
 
 /// Why a bundle is left alone for now: nothing is deployed, corrected, removed or reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

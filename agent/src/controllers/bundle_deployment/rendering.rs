@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::BundleDeployment;
 use crate::bundle::{FleetPostRenderer, Kustomization, ResourceScope, Scopes, SetId};
 use crate::error;
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
 

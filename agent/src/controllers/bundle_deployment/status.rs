@@ -16,7 +16,7 @@ use crate::api::{
     NonReadyStatus, ResourceCounts,
 };
 use crate::public;
-use crate::report::public::{PublicText, cut};
+use crate::public::{PublicText, cut};
 
 /// Condition types in the order of a first success.
 pub const INSTALLED: &str = "Installed";

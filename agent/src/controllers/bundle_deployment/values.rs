@@ -26,7 +26,7 @@ use crate::controllers::facts::Facts;
 use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::public;
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::values::{self, Gathered, Reference, ReferenceKind, TemplateError};
 

@@ -26,8 +26,8 @@ use crate::api::LABEL_OBJECT_SET_HASH;
 use crate::client::identity::AgentClient;
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
+use crate::public::PublicText;
 use crate::report::metrics::Entries;
-use crate::report::public::PublicText;
 
 /// The watches.
 ///

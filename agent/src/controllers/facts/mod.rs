@@ -21,8 +21,8 @@ pub use read::{FactsReader, ReadError};
 
 use super::queue::{Queue, ReconcileKind};
 use crate::public;
+use crate::public::{Public, PublicText};
 use crate::report::metrics::Entries;
-use crate::report::public::{Public, PublicText};
 use crate::values::Gathered;
 
 /// On the site's ConfigMap: `true` or a reason holds all deploys, corrections and removals.

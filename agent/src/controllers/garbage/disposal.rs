@@ -9,8 +9,8 @@ use crate::controllers::bundle_deployment::claims::{self, NextOwner};
 use crate::controllers::queue::ReconcileKind;
 use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
+use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
-use crate::report::public::{Name, PublicText};
 
 impl Collector {
     /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not

@@ -6,7 +6,7 @@ use release::storage::StorageError;
 
 use crate::client::identity::IdentityError;
 use crate::ledger::ReleaseKey;
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 use crate::report::redact::Redacted;
 
 /// A removal that did not work. Retried.

@@ -12,8 +12,8 @@ use crate::controllers::bundle_deployment::claims::NextOwner;
 use crate::controllers::queue::ReconcileKind;
 use crate::ledger::{Hold, LEDGER_NAME, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey};
 use crate::public;
+use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
-use crate::report::public::{Name, PublicText};
 
 impl Collector {
     /// Bundles that are held back and were not seen since.

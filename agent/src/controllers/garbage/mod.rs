@@ -42,10 +42,10 @@ use crate::api::BundleDeployment;
 use crate::client::health::Health;
 use crate::client::identity::Identities;
 use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey};
+use crate::public::PublicText;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::{Entries, Metrics};
-use crate::report::public::PublicText;
 
 /// When the first search for unknown releases goes out: live bundles have been entered by then.
 const FIRST_SEARCH: Duration = Duration::from_secs(10);

@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use super::verdict::HoldReason;
 use crate::error;
 use crate::ledger::ReleaseKey;
+use crate::public::PublicText;
 use crate::report::metrics::Metrics;
-use crate::report::public::PublicText;
 
 /// Name of the ConfigMap. It is made with the first entry.
 pub const REPORT_NAME: &str = "fleet-agent-removals";

@@ -10,8 +10,8 @@ use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::plan;
 use crate::ledger::ReleaseKey;
 use crate::public;
+use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
-use crate::report::public::{Name, PublicText};
 
 impl Collector {
     /// Lists the cluster's release records. Reports those that name this agent and that neither the ledger nor a

@@ -17,9 +17,9 @@ use crate::controllers::store::Store;
 use crate::error;
 use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
 use crate::public;
+use crate::public::{Name, PublicText};
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
-use crate::report::public::{Name, PublicText};
 
 /// A list this young proves as much as a fresh one: ten removals at once share one list.
 const REUSED_FOR: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::error;
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 use crate::report::redact::{Redacted, SensitiveData};
 
 /// Helm's marks; a copy is no part of the release that its source is of.

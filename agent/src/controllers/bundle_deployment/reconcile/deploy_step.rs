@@ -26,8 +26,8 @@ use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::{LedgerEntry, Proof, ReleaseKey};
 use crate::public;
+use crate::public::PublicText;
 use crate::report::events::Reason;
-use crate::report::public::PublicText;
 use crate::values;
 
 /// How soon a source is asked again that did not answer when a change was deployed.

@@ -1,7 +1,7 @@
 //! One reconcile of one BundleDeployment: its steps in the order of `bundledeployment_controller.go`.
 //!
-//! This file is the flow, from the BundleDeployment to its status. The steps are in `prerequisites.rs`, `deploy.rs` and `monitor.rs`;
-//! `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that means.
+//! This file is the flow, from the BundleDeployment to its status. The steps are in `prerequisites.rs`, `deploy_step.rs`, which asks `postponed.rs`
+//! what has to wait, and `monitor.rs`; `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that means.
 
 mod deploy_step;
 mod monitor;
@@ -46,10 +46,10 @@ use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::ledger::Ledger;
+use crate::public::PublicText;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Entries;
-use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::summary::ErrorMapping;
 

@@ -13,7 +13,7 @@ use crate::controllers::bundle_deployment::outcome::tried_again;
 use crate::controllers::bundle_deployment::plan::DeployReason;
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::ledger::{Pauses, Postponed, Tried, Wait};
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 
 fn is_atomic(bundle: &BundleDeployment) -> bool {
     let helm = bundle.spec.options.helm.as_ref();

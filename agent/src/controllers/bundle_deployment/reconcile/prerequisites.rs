@@ -14,7 +14,7 @@ use crate::controllers::bundle_deployment::{
 use crate::controllers::queue::ReconcileKind;
 use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
-use crate::report::public::Name;
+use crate::public::Name;
 
 impl Reconciler {
     pub(super) fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {

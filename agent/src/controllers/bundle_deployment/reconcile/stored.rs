@@ -13,7 +13,7 @@ use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::queue::Requeue;
 use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};
-use crate::report::public::PublicText;
+use crate::public::PublicText;
 
 /// What the read of a record takes until it is known how large the release is, in bytes: a mebibyte, packed, as it comes and as text. It is
 /// unpacked in one go, so by one look at a time. A look at a small release has room beside whatever is waited for.

@@ -1,7 +1,7 @@
 //! Texts that may leave the process: of conditions, Events and errors that end there.
 //!
 //! What is no [`PublicText`] is not told. Words of the program are one, names and numbers that stand among them
-//! ([`public!`](crate::public)), and what [`SensitiveData`](super::redact::SensitiveData) has gone through. A `String` or an error is not.
+//! ([`public!`](crate::public)), and what `report::redact::SensitiveData` has gone through. A `String` or an error is not.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -23,8 +23,8 @@ pub struct PublicText(Cow<'static, str>);
 macro_rules! public {
     ($format:literal $(, $part:expr)* $(,)?) => {
         // Through `concat!`, so that no variable is taken in by its name.
-        $crate::report::public::PublicText::of_parts(
-            format_args!(concat!($format) $(, $crate::report::public::Part(&$part))*),
+        $crate::public::PublicText::of_parts(
+            format_args!(concat!($format) $(, $crate::public::Part(&$part))*),
         )
     };
 }
@@ -63,7 +63,7 @@ impl PublicText {
         Self(Cow::Owned(text.to_owned()))
     }
 
-    /// For [`SensitiveData`](super::redact::SensitiveData) alone.
+    /// For `report::redact::SensitiveData` alone.
     pub(super) fn of_redacted(text: String) -> Self {
         Self(Cow::Owned(text))
     }
