@@ -45,7 +45,7 @@ impl MonitorPass {
         let live = Live::read(&world.cluster, &world.namespace, &wanted).await?;
         Ok(Self {
             world,
-            release,
+            release: release.into_release(),
             wanted,
             live,
         })

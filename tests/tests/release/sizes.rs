@@ -56,7 +56,7 @@ async fn too_large_a_record_leaves_out_the_charts_files_and_templates() -> Resul
             .await?;
         assert_eq!(done.release.revision, revision);
         let stored = world.storage.get("web", revision).await?;
-        let chart = stored.chart.context("a chart")?;
+        let chart = stored.chart.clone().context("a chart")?;
         assert_eq!((chart.files.len(), chart.templates.len()), kept);
         // It is what was deployed: there is nothing to do the second time.
         let again = world
