@@ -9,7 +9,8 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-use super::{LoadError, files, io_cause};
+use super::error::{LoadError, io_cause};
+use super::files;
 use crate::archive::{Budget, MAX_FILES, without_byte_order_mark};
 use crate::chart::{Chart, File};
 use crate::ignore::{HELM_IGNORE, Rules};

@@ -10,7 +10,7 @@ use golib::json::At;
 use golib::yaml;
 use serde_json::Value;
 
-use super::{FileError, LoadError, MAX_CHART_DEPTH};
+use super::error::{FileError, LoadError, MAX_CHART_DEPTH};
 use crate::DecodeError;
 use crate::archive::{self, Budget};
 use crate::chart::API_VERSION_V1;

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{Chain, Cursor, Read};
 
-use super::{LoadError, io_cause};
+use super::error::{LoadError, io_cause};
 
 const SNIFFED: usize = 512;
 

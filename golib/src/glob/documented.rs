@@ -2,7 +2,7 @@
 
 use regex::{Regex, RegexBuilder};
 
-use super::Error;
+use super::error::Error;
 
 /// Most memory a compiled pattern may take, in bytes.
 const MAX_COMPILED_BYTES: usize = 4 << 20;

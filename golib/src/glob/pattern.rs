@@ -1,6 +1,6 @@
 //! Text to a tree of what a pattern consists of: the library's lexer and parser (`syntax/lexer`, `syntax/ast`).
 
-use super::Error;
+use super::error::Error;
 
 /// Deepest nesting of braces.
 const MAX_NESTING: usize = 100;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::parser::{Event, Parser};
 use super::reader::Input;
 use super::resolve;
+use super::value::Keep;
 use crate::budget::{Budget, TooLarge};
 
 /// Why there is no value.
@@ -22,9 +23,6 @@ impl From<TooLarge> for Stop {
         Self::TooLarge(error)
     }
 }
-
-/// Says of a path of keys whether its value is wanted.
-pub(super) type Keep<'k> = &'k dyn Fn(&[&str]) -> bool;
 
 /// Gets values that are wanted apart, with the path of keys to each.
 #[derive(Clone, Copy)]

@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::error::{Error, Problem};
 use super::parser::{Event, Parser};
 use super::reader::Input;
-use super::{Error, Problem};
 use crate::budget::{Budget, Part, TooLarge};
 
 /// The place of a node in [`Document::nodes`].

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::Error;
 use super::compose::{Document, NodeId, NodeKind};
+use super::error::Error;
 use super::resolve::{self, is_merge};
 use super::value::{Key, Raw};
 use crate::budget::{Budget, TooLarge};

@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::emitter::{Collection, Emitter};
+use super::error::{Error, with_line};
 use super::resolve::is_plain_string;
 use super::tree::{Dialect, Node, Scalar, Tree};
-use super::{Error, order, read, reader, with_line};
+use super::{order, read, reader};
 use crate::budget::Budget;
 use crate::json;
 use crate::strconv::format_float;

@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use serde_json::{Map, Number, Value};
 
 use super::emitter::{Collection, Emitter, Styled};
+use super::error::Problem;
 use super::parser::{Event, Parser};
+use super::reader;
 use super::tree::Dialect;
-use super::{Problem, reader};
 use crate::budget::{Budget, Part, TooLarge};
 use crate::strconv::{parse_float, parse_int, parse_uint};
 use crate::time::{Time, Zone};

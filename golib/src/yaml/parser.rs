@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::Problem;
+use super::error::Problem;
 use super::reader::Input;
 use super::scanner::Scanner;
 use super::token::{Kind, Mark, ScalarStyle, Token};

@@ -1,6 +1,6 @@
 //! Scanning directives, anchors, aliases and tags.
 
-use super::Problem;
+use super::error::Problem;
 use super::scanner::{Scanner, text};
 use super::token::{Kind, Mark};
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Number, Value};
 
-use super::Error;
+use super::error::Error;
 use super::value::{Key, Raw};
 use crate::strconv::{parse_float, parse_int, parse_uint};
 use crate::time::{Time, Zone};

@@ -1,6 +1,6 @@
 //! Scanning block, quoted and plain scalars.
 
-use super::Problem;
+use super::error::Problem;
 use super::scanner::{Piece, Scanner, text};
 use super::token::{Kind, Mark, ScalarStyle};
 

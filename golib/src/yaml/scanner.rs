@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use super::Problem;
+use super::error::Problem;
 use super::reader::Input;
 use super::token::{Kind, Mark, Token};
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
-use super::{Error, Keep};
+use super::error::Error;
 use crate::strconv::{format_float, quote};
 
 /// A value as yaml.v2 puts it into an `any`.
@@ -97,6 +97,9 @@ impl Drop for Raw {
         }
     }
 }
+
+/// Says of a path of keys whether its value is wanted.
+pub(super) type Keep<'k> = &'k dyn Fn(&[&str]) -> bool;
 
 /// How the target of a decode retypes scalars, as sigs.k8s.io/yaml does on the way to JSON.
 #[derive(Clone, Copy)]

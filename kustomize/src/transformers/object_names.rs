@@ -2,7 +2,7 @@
 
 use golib::yaml::node::{Kind, Node, tag};
 
-use super::NamespaceConfig;
+use super::step::NamespaceConfig;
 use crate::config::FieldSpec;
 use crate::error::{Error, Result};
 use crate::filters::fieldspec::{self, Create};

@@ -2,7 +2,7 @@
 
 use golib::yaml::node::Node;
 
-use super::{JsonPatchConfig, StrategicConfig, Transformer};
+use super::step::{JsonPatchConfig, StrategicConfig, Transformer};
 use crate::decode::PatchStrategicMerge;
 use crate::error::{Context as _, Error, Result};
 use crate::factory;

@@ -3,7 +3,7 @@
 use golib::budget::Budget;
 use golib::yaml::node::{Kind, Node};
 
-use super::{Transformer, ValueAddConfig, ValueAddFile, ValueAddTarget};
+use super::step::{Transformer, ValueAddConfig, ValueAddFile, ValueAddTarget};
 use crate::decode::unmarshal;
 use crate::error::{Error, Result};
 use crate::filters::namespace::{self, Subjects};

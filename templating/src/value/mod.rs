@@ -14,6 +14,7 @@ mod operand;
 pub(crate) mod size;
 mod text;
 mod types;
+mod zero;
 
 use std::fmt;
 use std::rc::Rc;

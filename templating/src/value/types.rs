@@ -208,26 +208,6 @@ impl Type {
         }
     }
 
-    /// Go's zero value of this type (nil for host types, whose zero only they could make).
-    pub fn zero(&self) -> Value {
-        match self {
-            Type::Any | Type::Reflect | Type::Object(_) => Value::Nil,
-            Type::Bool => Value::Bool(false),
-            Type::Int => Value::Int(0),
-            Type::Int32 => Value::Int32(0),
-            Type::Int64 => Value::Int64(0),
-            Type::Uint8 => Value::Uint8(0),
-            Type::Uint32 => Value::Uint32(0),
-            Type::Uint64 => Value::Uint64(0),
-            Type::Float64 => Value::Float(0.0),
-            Type::Complex128 => Value::Complex(0.0, 0.0),
-            Type::String => Value::Str(super::Str::default()),
-            Type::Bytes => Value::Bytes(None),
-            Type::List(ty) => Value::List(super::List::nil(ty)),
-            Type::Map(ty) => Value::Map(super::Map::nil(ty)),
-        }
-    }
-
     /// Whether Go would let `value` be assigned to a variable of this type, no constant conversion considered.
     pub fn accepts(&self, value: &Value) -> bool {
         match (self, value) {

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use templating::SystemHost;
 
-use super::ValuesArgs;
+use super::flags::ValuesArgs;
 use crate::api::{BundleDeployment, BundleDeploymentOptions, HelmOptions};
 use crate::config::ClusterValuesMode;
 use crate::values::{self, ClusterFacts, Reference, ReferenceKind, Values};

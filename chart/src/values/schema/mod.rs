@@ -7,6 +7,7 @@
 
 mod compile;
 mod compiled;
+mod document;
 mod draft;
 mod failure;
 mod format;
@@ -18,10 +19,8 @@ mod work;
 
 use std::fmt;
 
-use golib::json;
 use serde_json::Value;
 
-use super::json_stream;
 use crate::chart::Chart;
 use crate::go_format::go_type;
 use crate::warning::Warnings;
@@ -167,7 +166,7 @@ fn validate_one(
     remote: Option<&dyn RemoteSchemas>,
     warnings: &mut Warnings,
 ) -> Result<(), Misfit> {
-    let document = decode(schema)?;
+    let document = document::decode(schema)?;
     let set = compile::compile_document(SCHEMA_URL, document, remote, warnings)
         .map_err(|error| error.to_string())?;
     let root = compiled::Ref { set: &set, id: 0 };
@@ -178,22 +177,6 @@ fn validate_one(
             text: below(failure.to_string()),
             masked: below(failure.masked()),
         }
-    })
-}
-
-/// Reads a schema's JSON, failing in the words of Go's stream decoder.
-fn decode(schema: &[u8]) -> Result<Value, String> {
-    if schema.trim_ascii().is_empty() {
-        return Err("EOF".to_owned());
-    }
-    json::decode(schema).map_err(|_| match json_stream::error(schema) {
-        None => "unexpected EOF".to_owned(),
-        Some(error) => match error.to_string() {
-            text if text.ends_with("after top-level value") => {
-                "invalid character after top-level value".to_owned()
-            }
-            text => text,
-        },
     })
 }
 

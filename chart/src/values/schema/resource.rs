@@ -7,6 +7,7 @@ use std::sync::Arc;
 use golib::strconv::quote;
 use serde_json::{Map, Value};
 
+use super::document;
 use super::draft::{Draft, Position, known_document};
 use super::failure::escape;
 use super::format;
@@ -165,7 +166,7 @@ impl<'r> Documents<'r> {
                 let bytes = remote.fetch(url)?;
                 let left = self.left.checked_sub(bytes.len());
                 self.left = left.ok_or("the schemas referred to are too large")?;
-                super::decode(&bytes)
+                document::decode(&bytes)
             }
             _ => Err(format!("no URLLoader registered for {}", quote(url))),
         }

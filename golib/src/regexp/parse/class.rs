@@ -6,7 +6,7 @@ use super::Parser;
 use super::escape::escape;
 use super::input::{before, expect_char, fail};
 use super::unicode::unicode_class;
-use crate::regexp::{Error, ErrorCode};
+use crate::regexp::error::{Error, ErrorCode};
 
 /// A class without members.
 pub(super) const NOTHING: &str = r"[^\x{0}-\x{10FFFF}]";

@@ -1,7 +1,7 @@
 //! Escapes: reading those of a pattern, and writing characters so that they mean nothing else.
 
 use super::input::{before, expect_char, fail, next_char};
-use crate::regexp::{Error, ErrorCode};
+use crate::regexp::error::{Error, ErrorCode};
 
 /// A character that stands for itself everywhere in a pattern.
 pub(super) fn escaped(c: char) -> String {

@@ -1,6 +1,6 @@
 //! Reading a pattern character by character, and blaming a part of it.
 
-use crate::regexp::{Error, ErrorCode};
+use crate::regexp::error::{Error, ErrorCode};
 use crate::utf8;
 
 pub(super) fn fail<T>(code: ErrorCode, expression: &[u8]) -> Result<T, Error> {

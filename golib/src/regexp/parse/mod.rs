@@ -10,7 +10,7 @@ mod input;
 mod piece;
 mod unicode;
 
-use super::{Error, ErrorCode};
+use super::error::{Error, ErrorCode};
 use class::{NOTHING, perl_class};
 use escape::{escape, escaped};
 use input::{before, check_utf8, expect_char, fail, next_char};

@@ -1,7 +1,7 @@
 //! Unicode's properties by Go's names.
 
 use super::input::{before, check_utf8, expect_char, fail};
-use crate::regexp::{Error, ErrorCode};
+use crate::regexp::error::{Error, ErrorCode};
 
 /// `\pL`, `\p{Greek}`, `\P{^Lu}`.
 pub(super) fn unicode_class(text: &[u8]) -> Result<Option<(String, &[u8])>, Error> {

@@ -1,0 +1,147 @@
+//! Charts that cannot be loaded, in Helm's words.
+
+use crate::DecodeError;
+use crate::archive::{self, ArchiveError};
+use crate::depth::TooDeep;
+use crate::ignore::IgnoreError;
+use crate::metadata::ValidationError;
+use crate::values::LoadValuesError;
+
+/// How deep charts may lie in charts.
+pub const MAX_CHART_DEPTH: usize = 64;
+
+/// A chart that cannot be loaded. The text is Helm's.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A file or directory cannot be read; the text names it.
+    #[error("{0}")]
+    Io(String),
+    /// A file of a chart directory cannot be read.
+    #[error("error reading {file}: {cause}")]
+    ReadFile {
+        /// Path below the chart.
+        file: String,
+        /// What went wrong.
+        cause: String,
+    },
+    /// A directory's files are too large together.
+    #[error(
+        "error reading {file}: chart exceeds maximum decompressed size of {} bytes",
+        archive::MAX_DECOMPRESSED_CHART_SIZE
+    )]
+    DirectoryTooLarge {
+        /// The file that went over the limit.
+        file: String,
+    },
+    /// A directory has too many files.
+    #[error("chart directory has more than {} files", archive::MAX_FILES)]
+    TooManyFiles,
+    /// A socket, device or pipe lies in a chart directory.
+    #[error("cannot load irregular file {0} as it has file mode type bits set")]
+    Irregular(String),
+    /// `.helmignore` is malformed.
+    #[error(transparent)]
+    Ignore(IgnoreError),
+    /// A values file was given where an archive belongs.
+    #[error("file '{0}' seems to be a YAML file, but expected a gzipped archive")]
+    YamlFile(String),
+    /// Something else was given where an archive belongs.
+    #[error("file '{file}' does not appear to be a gzipped archive; got '{content_type}'")]
+    NotGzip {
+        /// The file as given.
+        file: String,
+        /// What it looks like.
+        content_type: &'static str,
+    },
+    /// The gzip header of a file is wrong.
+    #[error("file '{0}' does not appear to be a valid chart file (details: gzip: invalid header)")]
+    NotChartFile(String),
+    /// An archive file is corrupt or hostile; the source tells how.
+    #[error("unable to load chart archive")]
+    ArchiveFile(#[source] ArchiveError),
+    /// An archive is corrupt or hostile.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// There is no `Chart.yaml` in an archive.
+    #[error("unable to detect chart version, no Chart.yaml found")]
+    NoChartYaml,
+    /// There is no readable `Chart.yaml` in a directory.
+    #[error("unable to detect chart at {file}: {cause}")]
+    NoChart {
+        /// Path of the missing file.
+        file: String,
+        /// What went wrong.
+        cause: String,
+    },
+    /// `apiVersion` is not one that Helm knows.
+    #[error("unsupported chart version")]
+    UnsupportedVersion,
+    /// `Chart.yaml` is missing.
+    #[error("Chart.yaml file is missing")]
+    ChartYamlMissing,
+    /// One of the chart's own files is malformed.
+    #[error("cannot load {file}: {source}")]
+    File {
+        /// Its name.
+        file: &'static str,
+        /// What is wrong with it.
+        source: FileError,
+    },
+    /// The metadata is not acceptable.
+    #[error(transparent)]
+    Validation(#[from] ValidationError),
+    /// A directory below `charts/` is named like an archive.
+    #[error("error unpacking subchart tar in {chart}: expected {expected}, got {found}")]
+    SubchartArchive {
+        /// The parent chart.
+        chart: String,
+        /// The archive's name.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// A subchart cannot be loaded.
+    #[error("error unpacking subchart {name} in {chart}: {source}")]
+    Subchart {
+        /// Name of the directory or archive below `charts/`.
+        name: String,
+        /// The parent chart.
+        chart: String,
+        /// What is wrong with it.
+        source: Box<LoadError>,
+    },
+    /// Charts lie in charts too deep.
+    #[error("charts are nested deeper than {MAX_CHART_DEPTH} levels")]
+    TooDeep,
+}
+
+/// What is wrong with one of the chart's own files.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// It is no YAML.
+    #[error(transparent)]
+    Yaml(golib::yaml::Error),
+    /// A field has the wrong type.
+    #[error("error unmarshaling JSON: while decoding JSON: {0}")]
+    Type(#[source] DecodeError),
+    /// It nests too deep.
+    #[error(transparent)]
+    TooDeep(TooDeep),
+    /// A values document is malformed.
+    #[error(transparent)]
+    Values(LoadValuesError),
+}
+
+/// The cause of an I/O error as Go words it.
+pub fn io_cause(error: &std::io::Error) -> String {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        ErrorKind::IsADirectory => "is a directory".to_owned(),
+        ErrorKind::NotADirectory => "not a directory".to_owned(),
+        _ => error.to_string(),
+    }
+}
