@@ -1,9 +1,11 @@
 //! What the source must keep to, where a rule of the project hangs on it.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::imports::Imports;
 use crate::requirements::root;
 
 /// Crates of the shipped binary that may write a line of a log: all of them through `logging`, whose macros take no text from elsewhere.
@@ -86,5 +88,74 @@ fn every_map_queue_and_loop_has_its_bound_in_architecture() -> Result<()> {
     }
     ensure!(found > 40, "only {found} files were found");
     ensure!(missing.is_empty(), "no line for {missing:#?}");
+    Ok(())
+}
+
+/// The crates of the shipped binary.
+const SHIPPED: [&str; 10] = [
+    "golib",
+    "logging",
+    "templating",
+    "chart",
+    "signatures",
+    "objects",
+    "kustomize",
+    "release",
+    "helmcli",
+    "agent",
+];
+
+/// Two files that need each other are read together; in a larger circle nothing can be read first.
+#[test]
+fn no_circle_of_imports_has_more_than_two_files() -> Result<()> {
+    let (mut files, mut edges, mut large) = (0, 0, Vec::new());
+    for member in SHIPPED {
+        let imports = Imports::of_crate(&root()?.join(member).join("src"))?;
+        let used = imports.edges();
+        files += used.len();
+        edges += used.values().map(|used| used.len()).sum::<usize>();
+        let circles = imports.circles().into_iter();
+        large.extend(
+            circles
+                .filter(|circle| circle.len() > 2)
+                .map(|circle| (member, circle)),
+        );
+    }
+    ensure!(
+        files > 500 && edges > 1500,
+        "only {files} files and {edges} imports were found"
+    );
+    ensure!(
+        large.is_empty(),
+        "circles of more than two files: {large:#?}"
+    );
+    Ok(())
+}
+
+/// The table in ARCHITECTURE.md has the modules from the bottom up, a row for those of one height.
+#[test]
+fn a_module_of_the_agent_names_only_those_above_it() -> Result<()> {
+    let map = std::fs::read_to_string(root()?.join("ARCHITECTURE.md"))?;
+    let (_, table) = map
+        .split_once("## The agent's modules")
+        .context("a table")?;
+    let rows = table.lines().skip_while(|line| !line.starts_with("| `"));
+    let rows: Vec<Vec<&str>> = rows
+        .map_while(|row| row.strip_prefix('|')?.split('|').next())
+        .map(|modules| modules.split('`').skip(1).step_by(2).collect())
+        .collect();
+    let row_of = |module: &str| rows.iter().position(|row| row.contains(&module));
+    let imports = Imports::of_crate(&root()?.join("agent/src"))?;
+    let named = imports.top_modules();
+    ensure!(named.len() > 300, "only {} uses were found", named.len());
+    let mut wrong = BTreeSet::new();
+    for (file, module) in named {
+        let row = row_of(&file[0]).with_context(|| format!("no row has `{}`", file[0]))?;
+        let named = row_of(&module).with_context(|| format!("no row has `{module}`"))?;
+        if named > row {
+            wrong.insert(format!("{} names {module}", file.join("::")));
+        }
+    }
+    ensure!(wrong.is_empty(), "arrows upward: {wrong:#?}");
     Ok(())
 }

@@ -9,6 +9,7 @@ mod crates;
 mod diffs;
 mod documents;
 mod drift;
+mod imports;
 mod namespaces;
 mod options;
 mod planning;
