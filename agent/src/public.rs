@@ -1,7 +1,7 @@
 //! Texts that may leave the process: of conditions, Events and errors that end there.
 //!
 //! What is no [`PublicText`] is not told. Words of the program are one, names and numbers that stand among them
-//! ([`public!`](crate::public)), and what `report::redact::SensitiveData` has gone through. A `String` or an error is not.
+//! ([`public!`](crate::public!)), and what `report::redact::SensitiveData` has gone through. A `String` or an error is not.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -30,7 +30,7 @@ macro_rules! public {
 }
 
 impl PublicText {
-    /// For [`public!`](crate::public) alone.
+    /// For [`public!`](crate::public!) alone.
     pub fn of_parts(parts: fmt::Arguments<'_>) -> Self {
         Self(Cow::Owned(parts.to_string()))
     }
