@@ -96,7 +96,7 @@ mod tests {
             is_gone_on_from(&history, &attempt.id())
         };
         assert!(!is_gone_on(&[]), "it was deleted");
-        assert!(!is_gone_on(&[attempt.clone()]));
+        assert!(!is_gone_on(std::slice::from_ref(&attempt)));
         assert!(is_gone_on(&[head(2, "another")]));
         assert!(is_gone_on(&[attempt.clone(), head(3, "later")]));
     }
