@@ -77,9 +77,12 @@ async fn a_bundle_of_three_objects_costs_little_more_than_its_writes() -> Result
         .filter(|r| r.verb == "list");
     // No deploy lists anything. On a slow machine a few bundles are looked at in full before their Deployments are ready.
     assert!(lists.count() <= BUNDLES, "{down:?}");
-    let is_look = |request: &&Request| request.resource == "deployments" && request.verb == "get";
+    // A look reads the record, and what is not ready yet: how often that is depends on how long it takes.
+    let is_look = |request: &&Request| {
+        matches!(request.resource.as_str(), "deployments" | "secrets") && request.verb == "get"
+    };
     let looks = downstream.iter().filter(is_look).count();
-    assert!(downstream.len() - looks <= 9 * BUNDLES, "{down:?}");
+    assert!(downstream.len() - looks <= 8 * BUNDLES, "{down:?}");
     // The status is written once it is known, and again when it changed; there are no other requests.
     assert!(
         upstream
