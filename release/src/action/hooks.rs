@@ -432,14 +432,31 @@ impl HookRun<'_> {
             .map_err(HookError::Former)
     }
 
+    /// Deletes what the policies of a hook that failed, and of those before it, which ended well, say.
     async fn clean_up_after_failure(
         &mut self,
-        release: &Release,
+        release: &StoredRelease,
         earlier: &[usize],
         failed: usize,
         event: HookEvent,
     ) {
         let policy = HookDeletePolicy::Failed;
+        let mut ended = earlier.iter().map(|index| &release.hooks[*index]);
+        let is_any_deleted = release.hooks[failed].is_deleted(policy)
+            || ended.any(|hook| hook.is_deleted(HookDeletePolicy::Succeeded));
+        if !is_any_deleted {
+            return;
+        }
+        // As after hooks that all ended well: where nothing shows any more that one did, the record does, or it would run again after a kill.
+        if let Err(unstored) = self.storage.update(release).await {
+            let error = error_unquoted(&unstored);
+            logging::warn!(
+                release = release.name,
+                error,
+                "hooks are not deleted, as their end cannot be recorded"
+            );
+            return;
+        }
         let mut results = vec![self.delete(release, failed, policy, event).await];
         for &index in earlier.iter().rev() {
             results.push(
