@@ -124,6 +124,7 @@ check: ## Formatting, lints and faults of the documentation as errors, dependenc
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 	cargo clippy --package templating --no-default-features -- -D warnings
+	cargo clippy --package chart --no-default-features -- -D warnings
 	cargo package --quiet --offline --no-verify --allow-dirty --package golib --package logging --package templating --package chart --package kustomize
 	@$(MAKE) --no-print-directory deny
 
