@@ -214,7 +214,7 @@ impl HookRun<'_> {
     /// for those that the second event has started again.
     async fn finish_first(
         &mut self,
-        release: &Release,
+        release: &StoredRelease,
         order: &[usize],
         event: HookEvent,
     ) -> Result<(), HookError> {
@@ -350,7 +350,7 @@ impl HookRun<'_> {
     /// then is another run's.
     async fn delete(
         &mut self,
-        release: &Release,
+        release: &StoredRelease,
         index: usize,
         policy: HookDeletePolicy,
         event: HookEvent,
@@ -471,9 +471,9 @@ impl HookRun<'_> {
     }
 }
 
-fn run(release: &Release, event: HookEvent) -> RunMark {
+fn run(release: &StoredRelease, event: HookEvent) -> RunMark {
     let owner = Owner::new(&release.name, &release.namespace);
-    RunMark::new(owner, release.revision, event.as_str())
+    RunMark::new(owner, &release.id(), event.as_str())
 }
 
 /// How what runs ends, by the policy that deletes it then.

@@ -376,6 +376,12 @@ mod tests {
 
     use super::*;
     use crate::kube::RunMark;
+    use crate::stored_release::{RecordId, RecordUid};
+
+    fn record(revision: i64) -> RecordId {
+        let uid = RecordUid::new("u");
+        RecordId { revision, uid }
+    }
 
     /// A hook names a version that nothing has, so that what is there already is looked at before it is written over; a definition too.
     #[rstest]
@@ -417,7 +423,7 @@ mod tests {
             name: name.to_owned(),
             body: json!({"apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": name}}),
         };
-        let run = RunMark::new(Owner::new("web", "shop"), 3, "pre-install");
+        let run = RunMark::new(Owner::new("web", "shop"), &record(3), "pre-install");
         let claim = HookClaim {
             run: &run,
             makes_way: false,
@@ -429,14 +435,14 @@ mod tests {
         let metadata = &seen[0]["metadata"];
         assert_eq!(metadata["resourceVersion"], "1");
         let annotation = &metadata["annotations"]["fleetagent.cattle.io/hook-of"];
-        assert_eq!(annotation, "shop/web 3 pre-install");
+        assert_eq!(annotation, "shop/web 3 pre-install u");
     }
 
     /// The connection broke after the API server had carried it out: what is there says for which run.
     #[tokio::test]
     async fn a_hook_whose_creation_was_not_answered_is_its_run() {
-        let run = RunMark::new(Owner::new("web", "shop"), 3, "pre-install");
-        let other = RunMark::new(Owner::new("other", "shop"), 3, "pre-install");
+        let run = RunMark::new(Owner::new("web", "shop"), &record(3), "pre-install");
+        let other = RunMark::new(Owner::new("other", "shop"), &record(3), "pre-install");
         for (of, is_found) in [(&run, true), (&other, false)] {
             let mut live = json!({"metadata": {
                 "name": "a", "uid": "u", "resourceVersion": "7",

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
+use crate::stored_release::RecordId;
 
 const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 const MANAGED_BY_HELM: &str = "Helm";
@@ -134,7 +135,8 @@ impl Created {
     }
 }
 
-/// A run of a release's hooks: at one event of one revision. Hooks carry no marks of a release, so what a run writes says that it is of it.
+/// A run of a release's hooks: at one event of one revision, as one record has it. Hooks carry no marks of a release, so what a run writes says that
+/// it is of it. The number of a revision is given again once its records are gone, and anybody can guess it: the uid of the record is neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunMark {
     owner: Owner,
@@ -157,9 +159,10 @@ pub(crate) enum HookState {
 }
 
 impl RunMark {
-    /// The run at `event` of a revision.
-    pub(crate) fn new(owner: Owner, revision: i64, event: &str) -> Self {
-        let run = format!("{}{revision} {event}", Self::release(&owner));
+    /// The run at `event` of what `record` is the record of.
+    pub(crate) fn new(owner: Owner, record: &RecordId, event: &str) -> Self {
+        let (release, uid) = (Self::release(&owner), record.uid.as_str());
+        let run = format!("{release}{} {event} {uid}", record.revision);
         Self { owner, run }
     }
 
@@ -423,6 +426,7 @@ pub(crate) fn stored_policy(body: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stored_release::RecordUid;
 
     fn owner() -> Owner {
         Owner::new("web", "shop")
@@ -452,7 +456,11 @@ mod tests {
     /// Which run wrote a hook is believed of what our field manager applied, and of nothing else.
     #[test]
     fn a_hook_is_of_the_run_that_it_says_if_we_wrote_it() {
-        let run = RunMark::new(owner(), 3, "pre-upgrade");
+        let record = |revision, uid: &str| RecordId {
+            revision,
+            uid: RecordUid::new(uid),
+        };
+        let run = RunMark::new(owner(), &record(3, "u"), "pre-upgrade");
         let hook = |of: Option<&RunMark>, operation: &str, manager: &str| {
             let mut live = json!({"metadata": {
                 "annotations": {HOOK_ANNOTATION: "pre-upgrade"},
@@ -463,10 +471,16 @@ mod tests {
             }
             live
         };
-        let of = |name: &str, revision, event: &str| {
-            let other = RunMark::new(Owner::new(name, "shop"), revision, event);
+        let of_record = |name: &str, record: &RecordId, event: &str| {
+            let other = RunMark::new(Owner::new(name, "shop"), record, event);
             run.state(&hook(Some(&other), "Apply", FIELD_MANAGER))
         };
+        let of = |name: &str, revision, event: &str| of_record(name, &record(revision, "u"), event);
+        // The number was given again, or somebody has guessed it.
+        for another in ["v", ""] {
+            let state = of_record("web", &record(3, another), "pre-upgrade");
+            assert_eq!(state, HookState::Former, "{another}");
+        }
         assert_eq!(of("web", 3, "pre-upgrade"), HookState::This);
         assert_eq!(of("web", 2, "pre-upgrade"), HookState::Former);
         assert_eq!(of("web", 3, "post-upgrade"), HookState::Former);

@@ -99,7 +99,7 @@ impl HookClaim<'_> {
             HookState::Unsigned if !runs(object) && (self.is_resumed || is_written_by_us(live)) => {
                 HookVerdict::Write
             }
-            HookState::Unsigned | HookState::Anothers if is_made_way_for() => HookVerdict::Write,
+            HookState::Unsigned if is_made_way_for() => HookVerdict::Write,
             _ => HookVerdict::Refuse,
         }
     }
@@ -912,6 +912,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::stored_release::{RecordId, RecordUid};
     use HookVerdict::{Await, Refuse, Write};
 
     fn object(group: &str, kind: &str) -> Object {
@@ -933,14 +934,17 @@ mod tests {
     #[rstest]
     #[case::this_run(Some(("web", 3)), [[Await; 3], [Write; 3], [Write; 3]])]
     #[case::another_revisions(Some(("web", 2)), [[Refuse; 3], [Write; 3], [Write; 3]])]
-    #[case::another_releases(Some(("other", 3)), [[Refuse; 3], [Refuse; 3], [Refuse, Write, Refuse]])]
+    #[case::another_releases(Some(("other", 3)), [[Refuse; 3]; 3])]
     #[case::unsigned(None, [[Refuse, Refuse, Await], [Write; 3], [Write; 3]])]
     fn a_hook_is_written_over_what_its_run_may_find(
         #[case] of: Option<(&str, i64)>,
         #[case] expected: [[HookVerdict; 3]; 3],
     ) {
-        let run =
-            |name: &str, revision| RunMark::new(Owner::new(name, "shop"), revision, "pre-upgrade");
+        let run = |name: &str, revision| {
+            let uid = RecordUid::new("u");
+            let record = RecordId { revision, uid };
+            RunMark::new(Owner::new(name, "shop"), &record, "pre-upgrade")
+        };
         let mut live = json!({"metadata": {
             "annotations": {HOOK_ANNOTATION: "pre-upgrade"},
             "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}],
