@@ -176,7 +176,10 @@ impl HookRun<'_> {
             let is_started = progress == Progress::Started;
             is_any_new = true;
             if let Err(error) = self.one(release, index, event, is_started).await {
-                self.clean_up_after_failure(release, &order[..position], index, event)
+                // The start of a hook is recorded, and with it how those before it ended.
+                let is_recorded = matches!(error, HookError::Create { .. } | HookError::Wait(_));
+                let earlier = &order[..position];
+                self.clean_up_after_failure(release, earlier, is_recorded, index, event)
                     .await;
                 return Err(error);
             }
@@ -432,37 +435,31 @@ impl HookRun<'_> {
             .map_err(HookError::Former)
     }
 
-    /// Deletes what the policies of a hook that failed, and of those before it, which ended well, say.
+    /// Deletes what the policies of a hook that failed, and of those before it, which ended well, say. `is_recorded` tells whether the record says of
+    /// these that they did.
     async fn clean_up_after_failure(
         &mut self,
         release: &StoredRelease,
         earlier: &[usize],
+        is_recorded: bool,
         failed: usize,
         event: HookEvent,
     ) {
         let policy = HookDeletePolicy::Failed;
-        let mut ended = earlier.iter().map(|index| &release.hooks[*index]);
-        let is_any_deleted = release.hooks[failed].is_deleted(policy)
-            || ended.any(|hook| hook.is_deleted(HookDeletePolicy::Succeeded));
-        if !is_any_deleted {
-            return;
-        }
-        // As after hooks that all ended well: where nothing shows any more that one did, the record does, or it would run again after a kill.
-        if let Err(unstored) = self.storage.update(release).await {
-            let error = error_unquoted(&unstored);
-            logging::warn!(
-                release = release.name,
-                error,
-                "hooks are not deleted, as their end cannot be recorded"
-            );
-            return;
-        }
         let mut results = vec![self.delete(release, failed, policy, event).await];
-        for &index in earlier.iter().rev() {
-            results.push(
-                self.delete(release, index, HookDeletePolicy::Succeeded, event)
-                    .await,
-            );
+        let policy = HookDeletePolicy::Succeeded;
+        let mut ended: Vec<usize> = earlier.iter().rev().copied().collect();
+        ended.retain(|index| release.hooks[*index].is_deleted(policy));
+        // Where nothing shows any more that a hook ended well the record does, or it would run again after a kill.
+        if !is_recorded
+            && !ended.is_empty()
+            && let Err(unstored) = self.storage.update(release).await
+        {
+            results.push(Err(HookError::Storage(unstored)));
+            ended.clear();
+        }
+        for index in ended {
+            results.push(self.delete(release, index, policy, event).await);
         }
         for error in results.into_iter().filter_map(Result::err) {
             let error = error_unquoted(&error);

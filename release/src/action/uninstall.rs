@@ -11,13 +11,13 @@ use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
-use super::error::UninstallError;
+use super::error::{HookError, UninstallError};
 use super::hooks::{HookObjects, HookRun, carried_on, forget_later_runs};
 use super::records::{is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Created, Owner, Removal, delete_all, is_awaited, stored_policy, take_back,
+    Cluster, Created, Owner, Removal, WaitError, delete_all, is_awaited, stored_policy, take_back,
 };
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
@@ -167,9 +167,7 @@ pub(super) async fn uninstall_locked(
         objects: &mut HookObjects::default(),
     };
     if runs_hooks {
-        run.event(&mut release, HookEvent::PreDelete)
-            .await
-            .map_err(UninstallError::Hook)?;
+        run_hooks(&mut run, &mut release, HookEvent::PreDelete).await?;
     }
     if let Some(objects) = objects {
         // What cannot be read is told once the removal is recorded.
@@ -186,9 +184,7 @@ pub(super) async fn uninstall_locked(
         }
     }
     if runs_hooks {
-        run.event(&mut release, HookEvent::PostDelete)
-            .await
-            .map_err(UninstallError::Hook)?;
+        run_hooks(&mut run, &mut release, HookEvent::PostDelete).await?;
     }
     if spec.keep_history {
         release.set_status(Status::Uninstalled, "Uninstallation complete");
@@ -200,6 +196,32 @@ pub(super) async fn uninstall_locked(
         records.purge(storage, Some(head.revision)).await?;
     }
     Ok(done)
+}
+
+/// Runs the hooks of an event. A hook that has failed is recorded as that, so that whoever goes on runs it anew, as Helm does; one that still runs is
+/// waited for.
+async fn run_hooks(
+    run: &mut HookRun<'_>,
+    release: &mut StoredRelease,
+    event: HookEvent,
+) -> Result<(), UninstallError> {
+    let ran = run.event(release, event).await;
+    let has_failed = matches!(
+        ran,
+        Err(HookError::Wait(WaitError::NotReady {
+            timed_out: false,
+            ..
+        }))
+    );
+    if has_failed && let Err(unstored) = run.storage.update(release).await {
+        let error = error_unquoted(&unstored);
+        logging::warn!(
+            release = release.name,
+            error,
+            "cannot record that a hook has failed"
+        );
+    }
+    ran.map_err(UninstallError::Hook)
 }
 
 /// The records of a release. Whose the release is, the caller has proven.

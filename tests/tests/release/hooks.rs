@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use release::model::HookExecution;
 use release::state::Action;
-use release::{DeployError, DeployOptions};
+use release::{DeployError, DeployOptions, UninstallSpec};
 
 use crate::world::{Template, World, config_map, job};
 
@@ -131,5 +131,55 @@ async fn a_job_that_failed_after_the_install_runs_again_with_the_install() -> Re
         );
     }
     assert_eq!(world.history().await?, ["1 failed", "2 deployed"]);
+    Ok(())
+}
+
+/// Tries to remove the release, which its hook keeps from it.
+async fn fail_to_uninstall(world: &World) -> Result<()> {
+    let spec = UninstallSpec {
+        timeout: Some(Duration::from_secs(5)),
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    let failed = release::uninstall(&world.cluster, &world.storage, &spec).await;
+    let text = release::error_chain(&failed.unwrap_err());
+    ensure!(text.contains("goodbye"), "{text}");
+    ensure!(
+        world.config_map("a").await?.is_some(),
+        "nothing goes before it has run"
+    );
+    Ok(())
+}
+
+/// What fails once does not keep a release for ever: Helm makes way for the Job and runs it again.
+#[tokio::test]
+async fn a_job_that_failed_before_a_removal_runs_again_with_the_next_try() -> Result<()> {
+    let world = World::new().await?;
+    let template =
+        Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &doomed_job("goodbye"));
+    world.deploy_with(&template, options()).await?;
+    fail_to_uninstall(&world).await?;
+    let first = world.uid("job/goodbye")?;
+    fail_to_uninstall(&world).await?;
+    ensure!(world.uid("job/goodbye")? != first, "it ran again");
+    Ok(())
+}
+
+/// A Job that takes longer than a try is waited for by the next one, whatever becomes of those before it.
+#[tokio::test]
+async fn a_job_that_runs_for_longer_than_a_removal_waits_is_not_made_anew() -> Result<()> {
+    let world = World::new().await?;
+    let endless = job("goodbye").replace("image: busybox", "image: busybox:never");
+    let mut template = Template::new(&config_map("a", "1"))
+        .hook("at-first", "pre-delete", &job("at-first"))
+        .hook("goodbye", "pre-delete", &endless);
+    template.hooks[0].delete_policies = vec!["hook-succeeded".to_owned()];
+    template.hooks[1].weight = 1;
+    world.deploy_with(&template, options()).await?;
+    fail_to_uninstall(&world).await?;
+    let first = world.uid("job/goodbye")?;
+    ensure!(world.uid("job/at-first").is_err(), "it has ended well");
+    fail_to_uninstall(&world).await?;
+    assert_eq!(world.uid("job/goodbye")?, first);
+    ensure!(world.uid("job/at-first").is_err(), "it ran once");
     Ok(())
 }
