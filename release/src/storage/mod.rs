@@ -478,6 +478,7 @@ impl Storage {
             // Until Kubernetes 1.34 an API server says so of one that is gone, too.
             Err(StorageError::NotFound) => Err(StorageError::NotFound),
             Ok(found) if found.uid == *stored.uid() => Err(refused),
+            Err(StorageError::Api { .. }) => Err(refused),
             _ => Err(StorageError::Replaced { key }),
         }
     }
