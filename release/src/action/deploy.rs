@@ -332,7 +332,7 @@ async fn prepare<'a>(
     let unfinished_head = history
         .iter()
         .find(|head| head.revision == release.revision);
-    let (release, is_created) = if let Some(head) = unfinished_head.filter(|_| is_finish) {
+    let release = if let Some(head) = unfinished_head.filter(|_| is_finish) {
         // Rendering takes its time, and nothing but the creation of a record is a lock.
         let now = storage.history(&spec.name).await?;
         if is_gone_on_from(&now, &head.id()) {
@@ -346,7 +346,7 @@ async fn prepare<'a>(
             }
             return Err(failed.into());
         }
-        (release, false)
+        release
     } else {
         let pruning = Pruning {
             cluster,
@@ -379,7 +379,7 @@ async fn prepare<'a>(
                 return Err(refused(foreign));
             }
         }
-        (release, true)
+        release
     };
     let read = from.into_iter().chain(unfinished);
     let attempt = Attempt {
@@ -401,7 +401,7 @@ async fn prepare<'a>(
         open,
         recorded,
         outdated: outdated.once_deployed,
-        is_unchecked: is_unchecked && is_created,
+        is_unchecked,
         created: Vec::new(),
         is_carried_out: false,
         objects,

@@ -17,7 +17,7 @@ use crate::model::Status;
 use crate::neighbours::Neighbours;
 use crate::state::ownership::Operation;
 use crate::storage::{
-    Deletable, KnownDigest, Storage, StorageError, StoredRevision, deployed, digest,
+    Deletable, KnownDigest, Storage, StorageError, StoredRevision, deployed, digest, last,
 };
 
 /// Takes back what the attempts of the one who shares `storage`'s digests brought into somebody else's release, and deletes their records.
@@ -52,13 +52,33 @@ pub async fn withdraw(
         KnownDigest::Digest(digest) => Some(digest),
         _ => None,
     };
+    // Nobody goes on with an attempt that is left, whoever cut it off, and a helm client would wait for it.
+    let leave = async || -> Result<bool, UninstallError> {
+        let newest = last(&history).filter(|head| head.status.is_pending());
+        let written = newest.and_then(|head| Some((head.revision, own(head.revision)?)));
+        if let Some(written) = written {
+            match set_status(storage, name, &written, Status::Failed).await {
+                // It is not what was written: whoever wrote it ends it.
+                Ok(())
+                | Err(
+                    UninstallError::Locked
+                    | UninstallError::Load {
+                        source: StorageError::NotFound | StorageError::Decode { .. },
+                        ..
+                    },
+                ) => {}
+                failed => failed?,
+            }
+        }
+        Ok(false)
+    };
     let planned = |history: &[StoredRevision]| plan(history, own, storage.written_by_others(name));
     let found = planned(&history);
     let missing = storage.forget_missing(name, &history);
     let withdrawal = match found {
         // What such an attempt brought, its record alone would say.
         Plan::Nothing => return Ok(missing.is_empty()),
-        Plan::Leave => return Ok(false),
+        Plan::Leave => return leave().await,
         Plan::Withdraw(withdrawal) => withdrawal,
     };
     let Withdrawal { attempts, others } = &withdrawal;
@@ -81,14 +101,14 @@ pub async fn withdraw(
     let mut known: HashSet<ObjectKey> = HashSet::new();
     for record in others {
         let Some((_, objects)) = read(record).await? else {
-            return Ok(false);
+            return leave().await;
         };
         known.extend(objects.iter().map(Object::key));
     }
     let (mut obsolete, mut withdrawn) = (Vec::new(), Vec::new());
     for record in attempts {
         let Some((record, objects)) = read(record).await? else {
-            return Ok(false);
+            return leave().await;
         };
         withdrawn.push(record);
         for mut object in objects {
