@@ -13,18 +13,28 @@ pub(super) struct Run {
     id: Id,
     release: ReleaseKey,
     revision: i64,
+    /// The uid of the record that it was created for.
+    record: String,
     /// Whether the attempt that created it is over.
     is_over: bool,
     has_succeeded: bool,
 }
 
-/// The release and the revision that a job says it was created for.
-fn signed(job: &Value) -> Option<(ReleaseKey, i64)> {
+/// The release, the revision and the record that a job says it was created for.
+fn signed(job: &Value) -> Option<(ReleaseKey, i64, &str)> {
     const RUN: &str = "/metadata/annotations/fleetagent.cattle.io~1hook-of";
     let mut words = job.pointer(RUN)?.as_str()?.split(' ');
     let (namespace, name) = words.next()?.split_once('/')?;
     let revision = words.next()?.parse().ok()?;
-    Some(((namespace.to_owned(), name.to_owned()), revision))
+    let release = (namespace.to_owned(), name.to_owned());
+    Some((release, revision, words.next_back()?))
+}
+
+/// Whether a job has ended, and not well.
+fn has_failed(job: &Value) -> bool {
+    let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
+    let is_failure = |condition: &Value| condition["type"] == "Failed";
+    conditions.is_some_and(|conditions| conditions.iter().any(is_failure))
 }
 
 fn has_hook(release: &Release, name: &str) -> bool {
@@ -48,8 +58,7 @@ impl Checker {
         let content = object["spec"].to_string();
         match (&write.before, &write.after) {
             (None, Some(after)) if by_agent => {
-                let of = signed(after).or_else(|| self.running(&write.id));
-                let Some((release, revision)) = of else {
+                let Some((release, revision, record)) = signed(after) else {
                     return;
                 };
                 let id = write.id.clone();
@@ -66,6 +75,7 @@ impl Checker {
                     id,
                     release,
                     revision,
+                    record: record.to_owned(),
                     is_over: false,
                     has_succeeded: false,
                 };
@@ -85,8 +95,9 @@ impl Checker {
                 }
             }
             (Some(before), None) => {
-                let runs = before.pointer("/status/conditions").is_none();
-                let awaited = (by_agent && runs).then(|| self.awaited(&uid)).flatten();
+                // One that has failed is run anew, whatever the record says of it.
+                let counts = by_agent && !has_failed(before);
+                let awaited = counts.then(|| self.awaited(&uid)).flatten();
                 if let Some((release, revision)) = awaited {
                     let text = format!(
                         "{} goes, which revision {revision} of {release:?} waits for",
@@ -139,6 +150,7 @@ impl Checker {
                 run.id == id
                     && run.release == release
                     && run.revision == revision
+                    && run.record == Self::uid(after)
                     && run.has_succeeded
             });
             if !has_run {
