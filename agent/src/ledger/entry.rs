@@ -223,7 +223,7 @@ impl LedgerEntry {
     }
 
     /// Whether a revision was ever written here, or believed; nothing is known of that for a release whose records are older than digests.
-    pub(super) fn has_revisions(&self) -> bool {
+    pub fn has_revisions(&self) -> bool {
         let is_some = |revisions: &Notes| !revisions.is_empty();
         self.revisions.as_ref().is_none_or(is_some)
     }
@@ -247,9 +247,18 @@ impl LedgerEntry {
 
     /// The newest revision that ever had a digest here, whoever wrote it.
     fn newest(&self) -> Option<i64> {
+        self.notes().filter_map(Notes::newest).max()
+    }
+
+    /// The revisions that were seen to be somebody else's, whichever bundle's attempts they lay below, as far as their records were not deleted here.
+    pub(super) fn theirs(&self) -> impl Iterator<Item = i64> {
+        self.notes().flat_map(Notes::theirs)
+    }
+
+    /// What is noted for all bundles.
+    fn notes(&self) -> impl Iterator<Item = &Notes> {
         let claims = self.claims.values().map(|claim| &claim.revisions);
-        let notes = self.revisions.iter().chain(claims);
-        notes.filter_map(Notes::newest).max()
+        self.revisions.iter().chain(claims)
     }
 
     /// What a revision's record must be, for the bundle that has the release or for one that claims it. Up to the newest one ever noted, all
@@ -383,13 +392,17 @@ impl LedgerEntry {
         }
     }
 
-    /// This entry as `bundle`'s, whose own deploy took the release. What it had from another bundle is that one's.
+    /// This entry as `bundle`'s, whose own deploy took the release. What it had from another bundle is that one's. One that never wrote there
+    /// has no account yet: until its deploy says which, the former one's stays, as none would be the agent's own.
     #[must_use]
     pub fn taken_by(mut self, bundle: &str) -> Self {
         if self.bundle == bundle {
             return self;
         }
-        let claim = self.claims.remove(bundle).unwrap_or_default();
+        let claim = self.claims.remove(bundle).unwrap_or_else(|| Claim {
+            account: self.account.clone(),
+            revisions: Notes::default(),
+        });
         let former = Claim {
             account: std::mem::replace(&mut self.account, claim.account),
             revisions: self.revisions.replace(claim.revisions).unwrap_or_default(),
@@ -400,13 +413,20 @@ impl LedgerEntry {
         self.handed_to(bundle)
     }
 
-    /// This entry as that of a bundle which wants a release of somebody else's, as the one before did: attempts of others are claims.
+    /// This entry as that of a bundle which wants a release of somebody else's, as the one before did: attempts of others are claims. What lay
+    /// below those is somebody else's to this bundle too.
     #[must_use]
     pub(super) fn tried_by(self, bundle: &str) -> Self {
+        let theirs: Vec<_> = self.theirs().collect();
+        let mut tried = self.taken_by(bundle);
+        let own = tried.revisions.get_or_insert_default();
+        for revision in theirs {
+            own.note_theirs(revision);
+        }
         Self {
             is_attempt: true,
             keep_resources: false,
-            ..self.taken_by(bundle)
+            ..tried
         }
     }
 
@@ -557,6 +577,31 @@ mod tests {
             ..tried
         };
         assert_eq!(deployed.known_digest("b", 2), KnownDigest::Unknown);
+    }
+
+    /// Attempts that are left to another bundle are removed with the rights of who made them, until that one's own deploy begins.
+    #[test]
+    fn attempts_that_are_left_keep_their_account_and_what_lay_below_them() {
+        let attempt = LedgerEntry {
+            account: "tenant".into(),
+            is_attempt: true,
+            ..entry("a").noting(2, "two".into())
+        };
+        let attempt = attempt.noting_theirs(&[1]);
+        let left = attempt.clone().tried_by("b");
+        assert_eq!(left.account, "tenant");
+        assert!(
+            left.theirs().any(|one| one == 1) && left.known_digest("b", 1) == KnownDigest::Unknown
+        );
+        assert_eq!(left.written_by_others("c"), None);
+        // And so on, also once the records of the first one's attempts are gone.
+        let next = left.without(2).tried_by("c");
+        assert!(next.theirs().any(|one| one == 1) && next.account == "tenant");
+        // Who has tried has an account.
+        let tried = attempt.noting_claim("b", "other", 3, "three".into());
+        let left = tried.tried_by("b");
+        assert!(left.account == "other" && left.theirs().any(|one| one == 1));
+        assert_eq!(left.written_by("b"), [3]);
     }
 
     #[test]

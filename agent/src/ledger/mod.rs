@@ -312,15 +312,21 @@ impl Ledger {
     }
 
     /// Forgets a release that is not the bundle's of `from`, and remembers its attempts there for a bundle that wants the release next, which has
-    /// nothing of it either.
+    /// nothing of it either. `theirs` are the revisions of somebody else's that lie there.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
-    pub async fn leave_attempts(&self, key: &ReleaseKey, from: &str, to: &str) -> kube::Result<()> {
+    pub async fn leave_attempts(
+        &self,
+        key: &ReleaseKey,
+        from: &str,
+        to: &str,
+        theirs: &[i64],
+    ) -> kube::Result<()> {
         {
             let mut state = self.state.lock();
             state.note(key, |entry| match entry.bundle.as_str() == from {
-                true => entry.tried_by(to),
+                true => entry.tried_by(to).noting_theirs(theirs),
                 false => entry,
             });
             state.postpones_no_more(to);

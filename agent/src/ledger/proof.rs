@@ -7,7 +7,6 @@ use release::action::Deployed;
 use release::model::{Release, Status};
 
 use super::entry::LedgerEntry;
-use super::notes::Notes;
 use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 
 /// A release is a bundle's.
@@ -163,12 +162,18 @@ pub(super) fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
 
 /// What of a release is the bundle's that the ledger has it for. `records` are its revisions, the newest first.
 pub(super) fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> OwnedRecords {
+    let has_claims = records
+        .iter()
+        .any(|(_, owner)| *owner == RecordOwner::Claim);
     let records = records.iter().copied();
     let records: Vec<_> = records
         .filter(|(_, owner)| *owner != RecordOwner::Claim)
         .collect();
     let Some((_, newest)) = records.first() else {
-        return OwnedRecords::Whole;
+        return match has_claims && claims_lie_over_somebodys(entry) {
+            true => OwnedRecords::Nothing,
+            false => OwnedRecords::Whole,
+        };
     };
     let is_unreadable = |(_, owner): &(i64, RecordOwner)| *owner == RecordOwner::Unreadable;
     if records.iter().all(is_unreadable) {
@@ -214,17 +219,35 @@ pub(super) fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)])
     }
 }
 
+/// The revisions of records that are of no bundle here.
+pub(super) fn of_others(records: &[(i64, RecordOwner)]) -> Vec<i64> {
+    use RecordOwner::{Foreign, OtherBundle, Unreadable};
+    let others = records.iter();
+    let others = others.filter(|(_, owner)| matches!(owner, Foreign | OtherBundle | Unreadable));
+    others.map(|(revision, _)| *revision).collect()
+}
+
+/// Whether what other bundles tried, where nothing else is left of a release, was tried over somebody's whose records were deleted since: over what an
+/// attempt began with, or what came after the last revision of the bundle's own. A bundle that wrote nothing there has nothing of it either.
+fn claims_lie_over_somebodys(entry: &LedgerEntry) -> bool {
+    let own = entry.newest_written().filter(|_| !entry.is_attempt);
+    let is_left = entry.is_attempt && !entry.has_revisions();
+    is_left || entry.theirs().any(|revision| Some(revision) > own)
+}
+
 /// Whether a record of somebody else's that lay below is gone, and was not deleted here: what it had is none of the attempts', though nothing
 /// else tells any more.
 fn lacks_theirs(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> bool {
     let newest = records.first().map(|(revision, _)| *revision);
     let is_there = |revision| records.iter().any(|(there, _)| *there == revision);
-    let mut theirs = entry.revisions.iter().flat_map(Notes::theirs);
-    theirs.any(|revision| Some(revision) < newest && !is_there(revision))
+    entry
+        .theirs()
+        .any(|revision| Some(revision) < newest && !is_there(revision))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::notes::Notes;
     use super::RecordOwner::{Claim, Ended, Foreign, Named, OtherBundle, Unreadable};
     use super::*;
     use release::model::BEFORE_REMOVAL_LABEL;
@@ -301,6 +324,64 @@ mod tests {
         assert_eq!(owned_records(&over, &all), OwnedRecords::Whole);
         let anew = attempt.noting_theirs(&[1, 2, 3]).noting(1, "one".into());
         assert_eq!(owned_records(&anew, &[(1, WRITTEN)]), OwnedRecords::Whole);
+    }
+
+    /// A helm release, an attempt at it, and what that bundle leaves to another one, which tries or does not. Somebody deletes helm's record.
+    #[test]
+    fn attempts_that_were_left_to_another_bundle_prove_nothing_of_what_lay_below_them() {
+        let attempt = LedgerEntry {
+            bundle: "a".into(),
+            is_attempt: true,
+            revisions: Some(Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let over = attempt.clone().noting_theirs(&[1]).noting(2, "two".into());
+        let left = over.clone().tried_by("b");
+        // As an older agent left it.
+        let in_claim = LedgerEntry {
+            is_attempt: true,
+            ..over.clone().taken_by("b")
+        };
+        // Helm's upgrade came after the attempt, which nobody has noted but who leaves it.
+        let below = attempt.noting(1, "one".into()).tried_by("b");
+        let below = below.noting_theirs(&of_others(&[(2, Foreign), (1, WRITTEN)]));
+        for entry in [&left, &in_claim, &below] {
+            let owned = owned_records(entry, &[(2, Claim)]);
+            assert_eq!(owned, OwnedRecords::Nothing, "{entry:?}");
+            let tried = entry.clone().noting(3, "three".into());
+            let owned = owned_records(&tried, &[(3, WRITTEN), (2, Claim)]);
+            assert_eq!(owned, OwnedRecords::Parts(vec![3]), "{entry:?}");
+        }
+        // So does a bundle that never tried, whatever is remembered of what lay there.
+        let forgotten = left.clone().without(1);
+        let owned = |entry: &LedgerEntry, records: &[(i64, RecordOwner)]| {
+            owned_records(entry, records) == OwnedRecords::Whole
+        };
+        assert!(!owned(&forgotten, &[(2, Claim)]));
+        // Pruned by the agent itself.
+        let tried = forgotten.noting(3, "three".into());
+        assert!(owned(&tried, &[(3, WRITTEN), (2, Claim)]));
+        // Nothing is there, of which nothing goes.
+        assert!(owned(&left, &[]));
+    }
+
+    /// Somebody installs his own where a bundle's release was, another bundle tries to take it, and all records but that one's are deleted.
+    #[test]
+    fn claims_over_what_came_after_the_bundles_own_prove_nothing_of_it() {
+        let own = LedgerEntry {
+            bundle: "a".into(),
+            revisions: Some(Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let own = own.noting(1, "one".into());
+        let over = own.clone().noting_theirs(&[2]);
+        let over = over.noting_claim("b", "", 3, "three".into());
+        assert_eq!(owned_records(&over, &[(3, Claim)]), OwnedRecords::Nothing);
+        let deployed_since = over.noting(4, "four".into());
+        let owned = owned_records(&deployed_since, &[(3, Claim)]);
+        assert_eq!(owned, OwnedRecords::Whole);
+        let claimed = own.noting_claim("b", "", 2, "two".into());
+        assert_eq!(owned_records(&claimed, &[(2, Claim)]), OwnedRecords::Whole);
     }
 
     #[rstest]

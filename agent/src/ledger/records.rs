@@ -14,7 +14,9 @@ use release::BoxError;
 use release::storage::{DigestStore, KnownDigest, Storage, StorageError};
 
 use crate::client::identity::DeploymentClient;
-use crate::ledger::proof::{OwnedRecords, RecordOwner, is_settled, owned_records, shows_deployed};
+use crate::ledger::proof::{
+    OwnedRecords, RecordOwner, is_settled, of_others, owned_records, shows_deployed,
+};
 use crate::ledger::{Ledger, LedgerEntry, Notes, ReleaseKey};
 
 /// Whose records they are.
@@ -85,6 +87,8 @@ pub struct ReleaseRecords {
     pub is_attempt: bool,
     /// The newest revision there was, whoever wrote it.
     pub newest: Option<i64>,
+    /// The revisions that are of no bundle here, of those that were looked at.
+    pub others: Vec<i64>,
 }
 
 /// Reads whose the records of a release are.
@@ -128,6 +132,7 @@ pub async fn read(
             owned,
             is_attempt,
             newest,
+            others: of_others(&records),
         }),
     }
 }

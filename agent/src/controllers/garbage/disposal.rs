@@ -151,7 +151,8 @@ impl Collector {
                 let next_owner = self.next_owner(&entry.bundle, key);
                 if let (NextOwner::Bundle(next_owner), false) = (next_owner, attempts.keeps) {
                     let uninstaller = &self.uninstaller;
-                    let left = uninstaller.leave_attempts(key, entry, removal, &next_owner);
+                    let left =
+                        uninstaller.leave_attempts(key, entry, &attempts, removal, &next_owner);
                     left.await?;
                     self.queue.wake(&next_owner, ReconcileKind::Full);
                     return Ok(());

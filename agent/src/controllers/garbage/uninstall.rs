@@ -72,6 +72,8 @@ pub(super) enum Found {
 pub(super) struct Attempts {
     storage: Storage,
     revisions: Vec<i64>,
+    /// The revisions of somebody else's.
+    theirs: Vec<i64>,
     /// What they brought outlives its bundle.
     pub(super) keeps: bool,
 }
@@ -121,6 +123,7 @@ impl Uninstaller {
             owned,
             is_attempt,
             newest,
+            others,
         } = found;
         if let Some(proof) = Proof::of_records(&owned) {
             return Ok(Found::Owned(Box::new(OwnedRelease {
@@ -138,6 +141,7 @@ impl Uninstaller {
         Ok(Found::Parts(Box::new(Attempts {
             storage,
             revisions,
+            theirs: others,
             keeps,
         })))
     }
@@ -369,13 +373,15 @@ impl Uninstaller {
         &self,
         key: &ReleaseKey,
         entry: &LedgerEntry,
+        attempts: &Attempts,
         removal: Removal<'_>,
         next_owner: &str,
     ) -> Result<(), RemovalError> {
         let impersonated = self.identities.account(&entry.account)?;
         self.remove_copies(key, entry, &impersonated, removal)
             .await?;
-        let left = self.ledger.leave_attempts(key, &entry.bundle, next_owner);
+        let (from, theirs) = (&entry.bundle, &attempts.theirs);
+        let left = self.ledger.leave_attempts(key, from, next_owner, theirs);
         left.await.map_err(RemovalError::Ledger)
     }
 

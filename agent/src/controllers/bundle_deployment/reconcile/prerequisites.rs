@@ -185,10 +185,6 @@ impl Reconciler {
         if !bundle.spec.options.downstream_resources.is_empty() {
             // Whatever comes of the deploy, copies go with the bundle.
             let noted = match ledger.get(&key) {
-                None => {
-                    let entry = self.entry(bundle, impersonated, &key, false);
-                    ledger.attempt(key, entry).await
-                }
                 Some(known) if known.bundle != bundle.name() => {
                     let claimant = LedgerEntry {
                         bundle: bundle.name().to_owned(),
@@ -198,7 +194,12 @@ impl Reconciler {
                     };
                     ledger.note_claims(&key.namespace, &claimant).await
                 }
-                Some(_) => Ok(()),
+                Some(known) if !known.is_attempt || known.has_revisions() => Ok(()),
+                // What other bundles' attempts left to it was made with their accounts.
+                _ => {
+                    let entry = self.entry(bundle, impersonated, &key, false);
+                    ledger.attempt(key, entry).await
+                }
             };
             noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
         }
