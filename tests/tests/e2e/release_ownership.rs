@@ -796,3 +796,48 @@ async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Re
     );
     Ok(())
 }
+
+/// A bundle is cut off in an attempt at an administrator's release, and goes. Another one that wants the release is paused until it goes as well, and
+/// by then somebody has deleted the administrator's record.
+#[tokio::test]
+async fn attempts_at_a_helm_release_that_are_left_to_a_bundle_take_nothing_along_when_it_goes()
+-> Result<()> {
+    let mut agent = with_own_bundle().await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    install(&agent, "web", &chart)?;
+    let before = uid(&agent, "web").await?.context("the release's object")?;
+    let mut files = with_refused("extra");
+    files.push(("map.yaml".to_owned(), map("web").into()));
+    let failing = BundleDeployment::content("failing", files)
+        .release("web", &target(&agent))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&failing).await?;
+    agent
+        .wait_deploy_error("failing", |message| message.contains("selector"))
+        .await?;
+    agent.process()?.kill();
+    let storage = records(&agent).await?;
+    let mut attempt = storage.get("web", 2).await?;
+    attempt.set_status(release::Status::PendingUpgrade, "Preparing upgrade");
+    storage.update(&attempt).await?;
+    let next = app(&agent, "next").release("web", &target(&agent));
+    agent.apply(&next.spec("paused", json!(true))).await?;
+    agent.delete("failing").await?;
+    agent.process()?.restart()?;
+    wait_entry(&agent, "web", "to be left", |entry| {
+        entry.is_some_and(|entry| entry["bundle"] == "next")
+    })
+    .await?;
+    ensure!(storage.get("web", 2).await?.status() == release::Status::Failed);
+    delete_record(&storage, "web", 1).await?;
+    agent.delete("next").await?;
+    gone_entry(&agent, "web").await?;
+    ensure!(
+        uid(&agent, "web").await?.as_ref() == Some(&before),
+        "{}",
+        agent.agent_log_tail(40)
+    );
+    let left = storage.history("web").await?;
+    ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use objects::ObjectKey;
 use release::action::{UninstallError, UninstallSpec, Writer, uninstall, withdraw};
+use release::model::Status;
 use release::storage::{Storage, StorageError};
 
 use super::error::{Awaited, RemovalError};
@@ -155,12 +156,22 @@ impl Uninstaller {
         key: &ReleaseKey,
         attempts: &Attempts,
     ) -> Result<(), RemovalError> {
+        self.delete_records(key, &attempts.storage, &attempts.revisions)
+            .await
+    }
+
+    /// Deletes records of a release, as far as they are what was written here.
+    async fn delete_records(
+        &self,
+        key: &ReleaseKey,
+        storage: &Storage,
+        revisions: &[i64],
+    ) -> Result<(), RemovalError> {
         let failed = |source| RemovalError::Records {
             release: key.to_string(),
             source,
         };
-        let storage = &attempts.storage;
-        for revision in &attempts.revisions {
+        for revision in revisions {
             let record = match storage.get_unverified(&key.name, *revision).await {
                 Ok(record) => record,
                 Err(StorageError::NotFound) => continue,
@@ -171,6 +182,57 @@ impl Uninstaller {
                 let deleted = storage.delete(&key.name, &record).await;
                 deleted.map_err(failed)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Says of the newest attempt that it failed, where it was cut off: nobody goes on with it, and a helm client would wait for it.
+    async fn end_attempt(&self, key: &ReleaseKey, attempts: &Attempts) -> Result<(), RemovalError> {
+        let (storage, name) = (&attempts.storage, &key.name);
+        let Some(revision) = attempts.revisions.iter().max() else {
+            return Ok(());
+        };
+        let failed = |source| RemovalError::Records {
+            release: key.to_string(),
+            source,
+        };
+        let mut record = match storage.get_unverified(name, *revision).await {
+            Ok(record) => record,
+            Err(StorageError::NotFound | StorageError::Decode { .. }) => return Ok(()),
+            Err(source) => return Err(failed(source)),
+        };
+        if !record.status().is_pending() || !storage.recognises(name, *revision, &record) {
+            return Ok(());
+        }
+        if let Some(info) = &mut record.info {
+            info.status = Status::Failed;
+        }
+        match storage.update(&record).await {
+            // It is another one by now.
+            Ok(()) | Err(StorageError::NotFound | StorageError::Replaced { .. }) => Ok(()),
+            Err(source) => Err(failed(source)),
+        }
+    }
+
+    /// Deletes the records of attempts that bundles left which are gone, with the accounts that they were made with: whom they were left to goes as
+    /// well, and nobody else knows of them.
+    async fn return_left(&self, key: &ReleaseKey) -> Result<(), RemovalError> {
+        let Some(entry) = self.ledger.get(key) else {
+            return Ok(());
+        };
+        for (bundle, claim) in &entry.claims {
+            if self.store.is_listed(bundle) || self.ledger.knows(bundle) {
+                continue;
+            }
+            let impersonated = self.identities.account(&claim.account)?;
+            let of = records::Bundle {
+                name: bundle.clone(),
+                account: claim.account.clone(),
+                keep_resources: false,
+            };
+            let storage = records::records(&self.ledger, &impersonated, &key.namespace, of);
+            self.delete_records(key, &storage, &entry.written_by(bundle))
+                .await?;
         }
         Ok(())
     }
@@ -344,7 +406,7 @@ impl Uninstaller {
     }
 
     /// Forgets a release that is not the bundle's, but for what is left to a bundle that tried to take it. Copies that were made for the
-    /// bundle beside it go.
+    /// bundle beside it go, and so do the records of attempts that others left to it.
     ///
     /// # Errors
     /// They cannot be deleted, or the ledger not be written.
@@ -360,6 +422,9 @@ impl Uninstaller {
             self.remove_copies(key, entry, &impersonated, removal)
                 .await?;
         }
+        if left_to.is_none() {
+            self.return_left(key).await?;
+        }
         let given_up = self.ledger.give_up(key, &entry.bundle, left_to).await;
         given_up.map_err(RemovalError::Ledger)
     }
@@ -368,7 +433,7 @@ impl Uninstaller {
     /// succeeds drops it. Copies that were made for the bundle beside it go.
     ///
     /// # Errors
-    /// They cannot be deleted, or the ledger not be written.
+    /// They cannot be deleted, a record not be ended, or the ledger not be written.
     pub(super) async fn leave_attempts(
         &self,
         key: &ReleaseKey,
@@ -380,6 +445,7 @@ impl Uninstaller {
         let impersonated = self.identities.account(&entry.account)?;
         self.remove_copies(key, entry, &impersonated, removal)
             .await?;
+        self.end_attempt(key, attempts).await?;
         let (from, theirs) = (&entry.bundle, &attempts.theirs);
         let left = self.ledger.leave_attempts(key, from, next_owner, theirs);
         left.await.map_err(RemovalError::Ledger)
