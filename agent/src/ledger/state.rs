@@ -180,7 +180,8 @@ impl LedgerState {
         }
     }
 
-    /// Lets all go that is held, and takes the permission for it back. The bundles.
+    /// Lets all go that is held, and takes the permission for it back. The bundles. Where the agent's own is among them, that upstream lists none
+    /// holds nothing back from now on, until it lists one again: whoever let it go says that Fleet does not manage this agent any more.
     pub(super) fn release_held(&mut self) -> BTreeSet<String> {
         self.ends_permission = true;
         let held = self.filtered(|entry| entry.hold == Some(Hold::Held));
@@ -190,6 +191,12 @@ impl LedgerState {
             let hold = Some(Hold::Released);
             self.pending
                 .insert(key, Some(LedgerEntry { hold, ..entry }));
+        }
+        let mut released = bundles.iter();
+        if released.any(|bundle| bundle.starts_with(AGENT_BUNDLE_PREFIX))
+            && let Some(upstream) = &mut self.upstream
+        {
+            upstream.has_own = false;
         }
         bundles
     }
@@ -421,6 +428,32 @@ mod tests {
         assert_eq!(state.of_bundle("held")[0].1.hold, Some(Hold::Released));
         assert_eq!(state.of_bundle("other")[0].1.hold, None);
         assert!(state.release_held().is_empty());
+    }
+
+    /// Where Fleet does not manage the agent any more its own bundle is deleted upstream: every later removal would be held for that, and no
+    /// permission would end it.
+    #[test]
+    fn letting_the_agents_own_bundle_go_ends_that_its_absence_holds_others() {
+        let had_own = |let_go: &str| {
+            let mut state = LedgerState {
+                upstream: Some(UpstreamState {
+                    has_own: true,
+                    ..upstream(7)
+                }),
+                ..LedgerState::default()
+            };
+            let held = LedgerEntry {
+                hold: Some(Hold::Held),
+                ..entry(let_go)
+            };
+            state.set(&key("a"), held);
+            state.release_held();
+            // It goes, and upstream is listed without it.
+            state.pending.insert(key("a"), None);
+            state.check_continuity(upstream(8), 7, &BTreeSet::new());
+            state.had_own()
+        };
+        assert!(had_own("apps") && !had_own("fleet-agent-c-1"));
     }
 
     #[test]
