@@ -14,7 +14,7 @@ use crate::controllers::store::{Store, Wake};
 use crate::ledger::Ledger;
 use crate::public::PublicText;
 use crate::register::Upstream;
-use crate::report::redact;
+use crate::public::redact;
 
 /// What the watch reads from and writes to.
 pub(super) struct BundleWatch<'a> {

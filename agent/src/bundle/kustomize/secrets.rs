@@ -8,7 +8,7 @@ use golib::yaml::decode_all;
 use serde_json::Value;
 
 use crate::bundle::style::clean;
-use crate::report::redact::SensitiveData;
+use crate::public::redact::SensitiveData;
 
 /// Bytes of text that are kept back word by word. Beyond it no message is shown at all.
 const MAX_CONTENT: usize = 1 << 20;

@@ -47,7 +47,7 @@ use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
 use crate::report::metrics::Entries;
-use crate::report::redact::SensitiveData;
+use crate::public::redact::SensitiveData;
 use crate::schemas::Schemas;
 
 /// Revisions kept where the bundle does not say.

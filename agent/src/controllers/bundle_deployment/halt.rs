@@ -13,7 +13,7 @@ use crate::controllers::queue::Requeue;
 use crate::public;
 use crate::public::PublicText;
 use crate::report::events::Reason;
-use crate::report::redact::SensitiveData;
+use crate::public::redact::SensitiveData;
 
 /// Why a step got no further.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use crate::api::{
 };
 use crate::controllers::drift_watch::Seen;
 use crate::public::PublicText;
-use crate::report::redact::SensitiveData;
+use crate::public::redact::SensitiveData;
 use crate::summary::{self, ErrorMapping};
 
 /// Monitoring failed: the Monitored condition.

@@ -24,7 +24,7 @@ use crate::api::BundleDeployment;
 use crate::bundle::{FleetPostRenderer, Kustomization, ResourceScope, Scopes, SetId};
 use crate::error;
 use crate::public::PublicText;
-use crate::report::redact::SensitiveData;
+use crate::public::redact::SensitiveData;
 use crate::schemas::Schemas;
 
 /// Values do not fit the chart's schemas: where, not which.

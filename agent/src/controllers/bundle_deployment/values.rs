@@ -27,7 +27,7 @@ use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::public;
 use crate::public::PublicText;
-use crate::report::redact::SensitiveData;
+use crate::public::redact::SensitiveData;
 use crate::values::{self, Gathered, Reference, ReferenceKind, TemplateError};
 
 /// The most ConfigMaps and Secrets that one bundle may read: each is watched, and read at each deploy.

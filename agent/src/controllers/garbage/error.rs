@@ -7,7 +7,7 @@ use release::storage::StorageError;
 use crate::client::identity::IdentityError;
 use crate::ledger::ReleaseKey;
 use crate::public::PublicText;
-use crate::report::redact::Redacted;
+use crate::public::redact::Redacted;
 
 /// A removal that did not work. Retried.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use crate::controllers::neighbours::Neighbourhood;
 use crate::controllers::store::Store;
 use crate::ledger::records::ReleaseRecords;
 use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
-use crate::report::redact::{Redacted, SensitiveData};
+use crate::public::redact::{Redacted, SensitiveData};
 
 /// Why a release is removed.
 #[derive(Clone, Copy)]

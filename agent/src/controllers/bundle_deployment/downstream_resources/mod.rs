@@ -22,7 +22,7 @@ use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::error;
 use crate::public::PublicText;
-use crate::report::redact::{Redacted, SensitiveData};
+use crate::public::redact::{Redacted, SensitiveData};
 
 /// Helm's marks; a copy is no part of the release that its source is of.
 const HELM_MARKS: &str = "meta.helm.sh/";

@@ -50,7 +50,7 @@ use crate::public::PublicText;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Entries;
-use crate::report::redact::SensitiveData;
+use crate::public::redact::SensitiveData;
 use crate::summary::ErrorMapping;
 
 /// What upstream has not delivered yet (values, downstream resources) shows in the status once it is late.

@@ -29,7 +29,7 @@ use crate::controllers::bundle_deployment::{
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::ReleaseKey;
-use crate::report::redact::SensitiveData;
+use crate::public::redact::SensitiveData;
 
 /// What was found of a release's objects, all of it: the status has the first ten.
 struct Observed {

@@ -1,7 +1,7 @@
 //! Texts that may leave the process: of conditions, Events and errors that end there.
 //!
 //! What is no [`PublicText`] is not told. Words of the program are one, names and numbers that stand among them
-//! ([`public!`](crate::public!)), and what `report::redact::SensitiveData` has gone through. A `String` or an error is not.
+//! ([`public!`](crate::public!)), and what `redact::SensitiveData` has gone through. A `String` or an error is not.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -13,6 +13,8 @@ pub use logging::{Name, Part, Public};
 use signatures::Verified;
 
 use crate::error;
+
+pub mod redact;
 
 /// A text that may leave the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,8 +65,8 @@ impl PublicText {
         Self(Cow::Owned(text.to_owned()))
     }
 
-    /// For `report::redact::SensitiveData` alone.
-    pub(super) fn of_redacted(text: String) -> Self {
+    /// For [`redact`] alone, which is below this module for that.
+    fn of_redacted(text: String) -> Self {
         Self(Cow::Owned(text))
     }
 
