@@ -286,7 +286,8 @@ impl Ledger {
         self.settle(key).await
     }
 
-    /// Forgets a release that is not the bundle's of `from`, but for what is left to a bundle that tried to take it, as the entry is by now.
+    /// Forgets a release that is not the bundle's of `from`, but for what is left to a bundle that tried to take it, as the entry is by now: to the
+    /// one that `to` names for that entry.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
@@ -294,7 +295,7 @@ impl Ledger {
         &self,
         key: &ReleaseKey,
         from: &str,
-        to: Option<&str>,
+        to: impl FnOnce(&LedgerEntry) -> Option<String>,
     ) -> kube::Result<()> {
         {
             let mut state = self.state.lock();
@@ -302,10 +303,11 @@ impl Ledger {
             let Some(known) = known else {
                 return Ok(());
             };
-            let left = to.and_then(|to| known.left_to(to));
+            let to = to(known);
+            let left = to.as_deref().and_then(|to| known.left_to(to));
             state.pending.insert(key.clone(), left);
             if let Some(to) = to {
-                state.postpones_no_more(to);
+                state.postpones_no_more(&to);
             }
         }
         self.flush(Some(key)).await

@@ -214,6 +214,18 @@ impl Uninstaller {
         }
     }
 
+    /// Who has written over a release for which nobody waits: what it wrote there is known of no more otherwise. A bundle that is gone for good has
+    /// nothing there any more.
+    fn claimant(&self) -> impl Fn(&LedgerEntry) -> Option<String> {
+        let known = self.ledger.bundles(|_| true);
+        let store = Arc::clone(&self.store);
+        move |entry| {
+            let mut claimants = entry.claims.keys();
+            let claimant = claimants.find(|one| store.is_listed(one) || known.contains(*one));
+            claimant.cloned()
+        }
+    }
+
     /// Deletes the records of attempts that bundles left which are gone, with the accounts that they were made with: whom they were left to goes as
     /// well, and nobody else knows of them.
     async fn return_left(&self, key: &ReleaseKey) -> Result<(), RemovalError> {
@@ -252,7 +264,7 @@ impl Uninstaller {
             self.leave_copies(key, entry, release, removal).await?;
         }
         // Somebody else's deploy may have begun meanwhile.
-        let given_up = self.ledger.give_up(key, &entry.bundle, None);
+        let given_up = self.ledger.give_up(key, &entry.bundle, self.claimant());
         given_up.await.map_err(RemovalError::Ledger)
     }
 
@@ -278,7 +290,8 @@ impl Uninstaller {
         let removal = Removal::OfBundle;
         self.delete(key, entry, release, removal, Some(up_to))
             .await?;
-        let given_up = self.ledger.give_up(key, &entry.bundle, Some(next_owner));
+        let left_to = |_: &LedgerEntry| Some(next_owner.to_owned());
+        let given_up = self.ledger.give_up(key, &entry.bundle, left_to);
         given_up.await.map_err(RemovalError::Ledger)
     }
 
@@ -425,6 +438,11 @@ impl Uninstaller {
         if left_to.is_none() {
             self.return_left(key).await?;
         }
+        let claimant = self.claimant();
+        let left_to = |entry: &LedgerEntry| match left_to {
+            Some(left_to) => Some(left_to.to_owned()),
+            None => claimant(entry),
+        };
         let given_up = self.ledger.give_up(key, &entry.bundle, left_to).await;
         given_up.map_err(RemovalError::Ledger)
     }
@@ -543,5 +561,57 @@ async fn uninstall_error(storage: &Storage, name: &str, failed: &UninstallError)
     RemovalError::Uninstall {
         name: name.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::scripted;
+
+    /// A release is uninstalled, and another bundle with `takeOwnership` begins to deploy over what is left of it.
+    #[tokio::test]
+    async fn what_a_bundle_writes_while_a_release_is_removed_stays_its_own() {
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let identities = Arc::new(scripted::identities(&clients));
+        let agent = identities.agent();
+        let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
+        let store = Arc::<Store>::default();
+        let uninstaller = Uninstaller {
+            system_namespace: "system".to_owned(),
+            identities,
+            store: Arc::clone(&store),
+            ledger: Arc::clone(&ledger),
+            neighbourhood: Neighbourhood::new(&store, &ledger),
+        };
+        let key = ReleaseKey {
+            namespace: "apps".to_owned(),
+            name: "web".to_owned(),
+        };
+        let removed = LedgerEntry {
+            bundle: "a".to_owned(),
+            ..LedgerEntry::default()
+        };
+        let begun = removed.noting(1, "one".into()).without(1);
+        let begun = begun.noting_claim("b", "tenant", 2, "two".into());
+        let given_up = async || {
+            let noted = ledger.attempt(key.clone(), begun.clone()).await;
+            noted.unwrap();
+            let given_up = ledger.give_up(&key, "a", uninstaller.claimant()).await;
+            given_up.unwrap();
+            ledger.get(&key)
+        };
+        // A bundle that is gone has nothing there.
+        assert_eq!(given_up().await, None);
+        let b = serde_json::from_value(json!({"metadata": {"name": "b"}})).unwrap();
+        store.applied(b);
+        let left = given_up().await.unwrap();
+        assert_eq!((left.bundle.as_str(), left.is_attempt), ("b", true));
+        assert_eq!(
+            (left.account.as_str(), left.digest(2)),
+            ("tenant", Some("two"))
+        );
     }
 }
