@@ -13,8 +13,8 @@ use crate::controllers::queue::{Queue, ReconcileKind};
 use crate::controllers::store::{Store, Wake};
 use crate::ledger::Ledger;
 use crate::public::PublicText;
-use crate::register::Upstream;
 use crate::public::redact;
+use crate::register::Upstream;
 
 /// What the watch reads from and writes to.
 pub(super) struct BundleWatch<'a> {

@@ -44,10 +44,10 @@ use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
 use crate::ledger::MAX_HISTORY;
 use crate::public;
+use crate::public::redact::SensitiveData;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
 use crate::report::metrics::Entries;
-use crate::public::redact::SensitiveData;
 use crate::schemas::Schemas;
 
 /// Revisions kept where the bundle does not say.

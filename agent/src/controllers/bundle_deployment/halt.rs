@@ -12,8 +12,8 @@ use crate::config::Timing;
 use crate::controllers::queue::Requeue;
 use crate::public;
 use crate::public::PublicText;
-use crate::report::events::Reason;
 use crate::public::redact::SensitiveData;
+use crate::report::events::Reason;
 
 /// Why a step got no further.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::error::{Awaited, RemovalError};
 use super::uninstall::{Found, Removal};
+use super::verdict::Verdict;
 use super::{Collector, NEIGHBOURS_RETRY};
 use crate::controllers::bundle_deployment::claims::{self, NextOwner};
 use crate::controllers::queue::ReconcileKind;
@@ -71,17 +72,21 @@ impl Collector {
         Ok(come_back)
     }
 
-    /// Disposes of what a bundle had, as far as it does not wait for others. Whether that is all.
+    /// Disposes of what a bundle had, as far as it does not wait for others: whether that is all, or the bundle came back meanwhile, which keeps what
+    /// its removal has not come to.
     pub(super) async fn dispose_all(
         &self,
         mut releases: Vec<(ReleaseKey, LedgerEntry)>,
-    ) -> Result<bool, RemovalError> {
+    ) -> Result<Verdict, RemovalError> {
         // What runs may need the copies until it is gone.
         releases.sort_by_key(|(key, _)| key.is_claims());
         loop {
             let before = releases.len();
             let mut waiting = Vec::new();
             for (key, entry) in releases {
+                if self.store.is_listed(&entry.bundle) {
+                    return Ok(Verdict::Alive);
+                }
                 if key.is_claims() && !waiting.is_empty() {
                     waiting.push((key, entry));
                     continue;
@@ -96,8 +101,8 @@ impl Collector {
             }
             // Of those that are gone some may have been waited for.
             match waiting.len() {
-                0 => return Ok(true),
-                left if left == before => return Ok(false),
+                0 => return Ok(Verdict::Remove),
+                left if left == before => return Ok(Verdict::Neighbours),
                 _ => releases = waiting,
             }
         }

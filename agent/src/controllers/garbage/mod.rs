@@ -324,8 +324,9 @@ impl Collector {
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
-                if !self.dispose_all(releases).await? {
-                    return Ok(Verdict::Neighbours);
+                let done = self.dispose_all(releases).await?;
+                if done != Verdict::Remove {
+                    return Ok(done);
                 }
                 self.store.forget_deletion(bundle);
                 self.held.forget(bundle);
@@ -382,4 +383,90 @@ async fn permitted(permissions: &mut Option<BoxStream<'static, ()>>) {
     }
     *permissions = None;
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::requests::LastContact;
+    use crate::client::scripted;
+    use crate::controllers::queue::Backoff;
+    use crate::register::Credential;
+
+    /// A bundle of that name.
+    fn bundle(name: &str) -> BundleDeployment {
+        serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+    }
+
+    /// The bundle has two releases, and comes back while the records of the first one are read.
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_that_comes_back_keeps_what_its_removal_has_not_come_to() {
+        let store = Arc::<Store>::default();
+        let seen = Arc::clone(&store);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let path = request.uri().path();
+            let items = match path.contains("bundledeployments") {
+                true => vec![json!({"metadata": {"name": "fleet-agent-edge"}})],
+                false => Vec::new(),
+            };
+            if path.ends_with("/secrets") {
+                seen.applied(bundle("web"));
+            }
+            let metadata = json!({"resourceVersion": "5"});
+            async move {
+                (
+                    200,
+                    json!({"metadata": metadata, "spec": {}, "items": items}),
+                )
+            }
+        });
+        let identities = Arc::new(scripted::identities(&clients));
+        let agent = identities.agent();
+        let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
+        for name in ["one", "two"] {
+            let (namespace, name) = ("apps".to_owned(), name.to_owned());
+            let entry = LedgerEntry {
+                bundle: "web".to_owned(),
+                revisions: Some(crate::ledger::Notes::default()),
+                ..LedgerEntry::default()
+            };
+            let noted = ledger.attempt(ReleaseKey { namespace, name }, entry);
+            noted.await.unwrap();
+        }
+        let contact = LastContact::default();
+        let upstream = Upstream {
+            client: clients.client(scripted::config(), &contact).unwrap(),
+            server: "http://scripted".to_owned(),
+            credential: Arc::new(Credential::from_data(&Default::default())),
+            namespace: "bundles".to_owned(),
+            cluster_namespace: "clusters".to_owned(),
+            cluster_name: "cluster".to_owned(),
+        };
+        let metrics = Metrics::default();
+        let backoff = Backoff {
+            min: Duration::ZERO,
+            max: Duration::ZERO,
+        };
+        let context = CollectorContext {
+            identities: &identities,
+            store: &store,
+            ledger: &ledger,
+            queue: &Arc::new(Queue::new(backoff, metrics.clone())),
+            events: &Arc::new(Events::new(&agent, "system", "host", metrics.clone())),
+            metrics: &metrics,
+            health: &Health::new(Duration::from_secs(300)),
+            removal_grace: Duration::ZERO,
+            rename_grace: Duration::ZERO,
+        };
+        let collector = Collector::new(&upstream, "system", context);
+        let verdict = collector.remove("web", Instant::now()).await.unwrap();
+        assert_eq!(verdict, Verdict::Alive);
+        let left = ledger.of_bundle("web").into_iter();
+        let left: Vec<_> = left.map(|(key, _)| key.name).collect();
+        assert_eq!(left, ["two"]);
+    }
 }

@@ -47,10 +47,10 @@ use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::ledger::Ledger;
 use crate::public::PublicText;
+use crate::public::redact::SensitiveData;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Entries;
-use crate::public::redact::SensitiveData;
 use crate::summary::ErrorMapping;
 
 /// What upstream has not delivered yet (values, downstream resources) shows in the status once it is late.
