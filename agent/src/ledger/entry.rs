@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use release::storage::KnownDigest;
 use serde::{Deserialize, Serialize};
 
-use super::notes::Notes;
+use super::notes::{Note, Notes};
 use super::upstream::ContinuityBreak;
 use crate::public::Public;
 
@@ -179,10 +179,7 @@ impl LedgerEntry {
 
     /// The revisions that `bundle` wrote, as far as their records are not known to be gone.
     pub fn written_by(&self, bundle: &str) -> Vec<i64> {
-        let notes = match bundle == self.bundle {
-            true => self.revisions.as_ref(),
-            false => self.claims.get(bundle).map(|claim| &claim.revisions),
-        };
+        let notes = self.notes_of(bundle);
         let digests = notes.into_iter().flat_map(Notes::digests);
         digests.map(|(revision, _)| revision).collect()
     }
@@ -239,10 +236,15 @@ impl LedgerEntry {
         self.revisions.as_ref().and_then(Notes::newest)
     }
 
-    /// Whether a deploy of the bundle's wrote a revision above another one, and its record is not known to be gone.
+    /// The revisions above another one that deploys of the bundle's wrote, or were about to, as far as their records are not known to be gone.
+    pub fn tried_above(&self, revision: i64) -> impl Iterator<Item = i64> {
+        let tried = self.revisions.iter().flat_map(Notes::tried);
+        tried.filter(move |tried| *tried > revision)
+    }
+
+    /// Whether there is any of these.
     pub fn has_tried_above(&self, revision: i64) -> bool {
-        let mut tried = self.revisions.iter().flat_map(Notes::tried);
-        tried.any(|tried| tried > revision)
+        self.tried_above(revision).next().is_some()
     }
 
     /// The newest revision that ever had a digest here, whoever wrote it.
@@ -266,10 +268,7 @@ impl LedgerEntry {
     /// somebody's release, is somebody else's. To a claimant the whole release is.
     pub fn known_digest(&self, bundle: &str, revision: i64) -> KnownDigest {
         let is_own = bundle == self.bundle;
-        let own = match is_own {
-            true => self.revisions.as_ref(),
-            false => self.claims.get(bundle).map(|claim| &claim.revisions),
-        };
+        let own = self.notes_of(bundle);
         if let Some(digest) = own.and_then(|own| own.digest(revision)) {
             return KnownDigest::Digest(digest.to_owned());
         }
@@ -316,11 +315,11 @@ impl LedgerEntry {
         self
     }
 
-    /// This entry with the digest of one more revision, which is the trace of a correction that failed.
+    /// This entry with the digest of one more revision, which tells of a correction that failed.
     #[must_use]
-    pub fn noting_trace(mut self, revision: i64, digest: String) -> Self {
+    pub fn noting_failed_correction(mut self, revision: i64, digest: String) -> Self {
         let revisions = self.revisions.get_or_insert_default();
-        revisions.note_trace(revision, digest);
+        revisions.note_failed_correction(revision, digest);
         self
     }
 
@@ -449,17 +448,26 @@ impl LedgerEntry {
         })
     }
 
-    /// What a bundle noted of a revision.
-    pub(super) fn note_of(&self, bundle: &str, revision: i64) -> Option<&str> {
+    fn notes_of(&self, bundle: &str) -> Option<&Notes> {
         match bundle == self.bundle {
-            true => self.digest(revision),
-            false => self.claims.get(bundle)?.revisions.digest(revision),
+            true => self.revisions.as_ref(),
+            false => self.claims.get(bundle).map(|claim| &claim.revisions),
         }
+    }
+
+    /// The digest that a bundle noted of a revision.
+    pub(super) fn digest_of(&self, bundle: &str, revision: i64) -> Option<&str> {
+        self.notes_of(bundle)?.digest(revision)
+    }
+
+    /// What a bundle noted of a revision.
+    pub(super) fn note_of(&self, bundle: &str, revision: i64) -> Option<&Note> {
+        self.notes_of(bundle)?.note_of(revision)
     }
 
     /// This entry with what a bundle noted of a revision before it was about to write it, which then was not written.
     #[must_use]
-    pub fn restoring(mut self, bundle: &str, revision: i64, before: Option<String>) -> Self {
+    pub(super) fn restoring(mut self, bundle: &str, revision: i64, before: Option<Note>) -> Self {
         let notes = match bundle == self.bundle {
             true => self.revisions.as_mut(),
             false => self
@@ -467,12 +475,21 @@ impl LedgerEntry {
                 .get_mut(bundle)
                 .map(|claim| &mut claim.revisions),
         };
-        match (notes, before) {
-            (Some(notes), Some(before)) => notes.note(revision, before),
-            (Some(notes), None) => notes.withdraw(revision),
-            (None, _) => {}
+        if let Some(notes) = notes {
+            notes.restore(revision, before);
         }
         self.claims.retain(|_, claim| !claim.revisions.is_empty());
+        self
+    }
+
+    /// This entry once these revisions of its bundle's turned out to be announced and never written: that their numbers were given stays known.
+    #[must_use]
+    pub(super) fn without_unwritten(mut self, revisions: &[i64]) -> Self {
+        if let Some(own) = &mut self.revisions {
+            for revision in revisions {
+                own.forget(*revision, self.is_attempt);
+            }
+        }
         self
     }
 }
@@ -739,11 +756,40 @@ mod tests {
         assert!(!restored.is_claim(2, "other"));
     }
 
+    /// What was noted of a revision before it was about to be written is noted again where it was not: that its record is gone, so that nobody's is
+    /// believed in its place, and that it was no deploy.
+    #[test]
+    fn what_was_noted_of_a_revision_comes_back_where_it_is_not_written() {
+        let restored = |before: LedgerEntry| {
+            let known = before.note_of("a", 4).cloned();
+            let announced = before.clone().noting(4, "other".into());
+            assert_eq!(announced.restoring("a", 4, known), before);
+        };
+        let before = entry("a").noting(3, "three".into());
+        restored(before.clone());
+        restored(before.clone().noting(4, "four".into()));
+        restored(before.clone().noting(4, "four".into()).without(4));
+        restored(before.clone().noting_failed_correction(4, "four".into()));
+        restored(before.clone().noting_theirs(&[4]));
+        assert!(!before.noting(4, "four".into()).without(4).may_believe(4));
+    }
+
+    /// A deploy was killed after it had announced its revision.
+    #[test]
+    fn a_revision_that_was_never_written_was_no_deploy() {
+        let announced = entry("a").noting(3, "three".into());
+        let announced = announced.noting(4, "four".into());
+        assert_eq!(announced.tried_above(3).collect::<Vec<_>>(), [4]);
+        let settled = announced.without_unwritten(&[4]);
+        assert!(!settled.has_tried_above(3) && !settled.may_believe(4));
+        assert_eq!(settled.written_by("a"), [3]);
+    }
+
     /// `keepFailHistory` leaves a failed revision above the one that the status names, with the same content; so does a deploy that is tried again and fails.
     #[test]
     fn a_correction_that_failed_was_no_deploy() {
         let traced = entry("a").noting(3, "same".into());
-        let traced = traced.noting_trace(4, "same".into());
+        let traced = traced.noting_failed_correction(4, "same".into());
         let text = serde_json::to_string(&traced).unwrap();
         let read: LedgerEntry = serde_json::from_str(&text).unwrap();
         assert_eq!(read, traced);

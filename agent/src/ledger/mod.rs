@@ -336,6 +336,24 @@ impl Ledger {
         self.settle(key).await
     }
 
+    /// Forgets revisions of a bundle's release that were announced and never written.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn forget_unwritten(
+        &self,
+        key: &ReleaseKey,
+        bundle: &str,
+        revisions: &[i64],
+    ) -> kube::Result<()> {
+        let forget = |entry: LedgerEntry| match entry.bundle == bundle {
+            true => entry.without_unwritten(revisions),
+            false => entry,
+        };
+        self.state.lock().note(key, forget);
+        self.settle(key).await
+    }
+
     /// Writes what is pending of a release.
     ///
     /// # Errors

@@ -14,11 +14,11 @@ pub const MAX_HISTORY: i64 = 62;
 /// What is noted of a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-enum Note {
+pub(super) enum Note {
     /// It was written for the bundle, or believed, with this digest.
     Ours(String),
     /// It was written for the bundle with this digest, and says that a correction failed: nothing was applied from it.
-    Trace(String),
+    FailedCorrection(String),
     /// It was, and its record is gone: a record in its place is not believed.
     Gone,
     /// It lay there when the bundle wrote a later one, and is somebody else's.
@@ -28,16 +28,16 @@ enum Note {
 /// How [`Note::Theirs`] is written; no digest is so short.
 const THEIRS: &str = "theirs";
 
-/// What [`Note::Trace`] begins with; digests hold no blanks.
-const TRACE: &str = "trace ";
+/// What [`Note::FailedCorrection`] begins with in the ledger, since before it had that name; digests hold no blanks.
+const FAILED_CORRECTION: &str = "trace ";
 
 impl From<String> for Note {
     fn from(text: String) -> Self {
         match text.as_str() {
             "" => Self::Gone,
             THEIRS => Self::Theirs,
-            text => match text.strip_prefix(TRACE) {
-                Some(digest) => Self::Trace(digest.to_owned()),
+            text => match text.strip_prefix(FAILED_CORRECTION) {
+                Some(digest) => Self::FailedCorrection(digest.to_owned()),
                 None => Self::Ours(text.to_owned()),
             },
         }
@@ -48,7 +48,7 @@ impl From<Note> for String {
     fn from(note: Note) -> Self {
         match note {
             Note::Ours(digest) => digest,
-            Note::Trace(digest) => format!("{TRACE}{digest}"),
+            Note::FailedCorrection(digest) => format!("{FAILED_CORRECTION}{digest}"),
             Note::Gone => Self::new(),
             Note::Theirs => THEIRS.to_owned(),
         }
@@ -70,7 +70,7 @@ impl Notes {
     /// The digest of a revision of the bundle's own, unless its record is gone.
     pub(super) fn digest(&self, revision: i64) -> Option<&str> {
         match self.0.get(&revision)? {
-            Note::Ours(digest) | Note::Trace(digest) => Some(digest),
+            Note::Ours(digest) | Note::FailedCorrection(digest) => Some(digest),
             Note::Gone | Note::Theirs => None,
         }
     }
@@ -129,9 +129,9 @@ impl Notes {
         self.note_own(revision, Note::Ours(digest));
     }
 
-    /// One more revision of the bundle's own, which is the trace of a correction that failed.
-    pub(super) fn note_trace(&mut self, revision: i64, digest: String) {
-        self.note_own(revision, Note::Trace(digest));
+    /// One more revision of the bundle's own, which tells of a correction that failed.
+    pub(super) fn note_failed_correction(&mut self, revision: i64, digest: String) {
+        self.note_own(revision, Note::FailedCorrection(digest));
     }
 
     fn note_own(&mut self, revision: i64, note: Note) {
@@ -170,9 +170,17 @@ impl Notes {
         }
     }
 
-    /// A revision was not written after all: it is as if it had never been noted.
-    pub(super) fn withdraw(&mut self, revision: i64) {
-        self.0.remove(&revision);
+    /// What is noted of a revision.
+    pub(super) fn note_of(&self, revision: i64) -> Option<&Note> {
+        self.0.get(&revision)
+    }
+
+    /// A revision was not written after all: of it is noted what was before.
+    pub(super) fn restore(&mut self, revision: i64, before: Option<Note>) {
+        match before {
+            Some(before) => self.0.insert(revision, before),
+            None => self.0.remove(&revision),
+        };
     }
 
     /// Takes in what others noted, where nothing is noted here.

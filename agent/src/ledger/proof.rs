@@ -35,7 +35,7 @@ impl Proof {
         record: &Release,
     ) -> Option<Self> {
         let digest = release::storage::digest(record);
-        let is_its = entry.note_of(bundle, revision) == Some(digest.as_str());
+        let is_its = entry.digest_of(bundle, revision) == Some(digest.as_str());
         let is_deployed = record.status() == Status::Deployed;
         (is_its && is_deployed && entry.has_claim(bundle, revision)).then_some(Self(()))
     }

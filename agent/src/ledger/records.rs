@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use release::BoxError;
 use release::storage::{DigestStore, KnownDigest, Storage, StorageError};
 
+use super::notes::Note;
 use crate::client::identity::DeploymentClient;
 use crate::ledger::proof::{
     OwnedRecords, RecordOwner, is_settled, of_others, owned_records, shows_deployed,
@@ -31,35 +32,16 @@ pub struct Bundle {
 
 /// What is written of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writes {
+pub enum Writes {
     /// Revisions of deploys.
     Deploys,
-    /// Traces of corrections that failed: none of them tells of a deploy.
-    Traces,
+    /// Revisions that tell of corrections which failed: none of them is a deploy.
+    FailedCorrections,
 }
 
 /// The records of a bundle's releases in a namespace. Before a new one is written the ledger knows
 /// whose it is and its digest.
 pub fn records(
-    ledger: &Arc<Ledger>,
-    impersonated: &DeploymentClient,
-    namespace: &str,
-    bundle: Bundle,
-) -> Storage {
-    written(ledger, impersonated, namespace, bundle, Writes::Deploys)
-}
-
-/// The same, to leave traces of corrections that failed there.
-pub fn traces(
-    ledger: &Arc<Ledger>,
-    impersonated: &DeploymentClient,
-    namespace: &str,
-    bundle: Bundle,
-) -> Storage {
-    written(ledger, impersonated, namespace, bundle, Writes::Traces)
-}
-
-fn written(
     ledger: &Arc<Ledger>,
     impersonated: &DeploymentClient,
     namespace: &str,
@@ -142,8 +124,8 @@ struct LedgerDigests {
     namespace: String,
     bundle: Bundle,
     writes: Writes,
-    /// Digests that gave way to those of records which are not written yet, by release and revision.
-    replaced: Mutex<HashMap<(String, i64), Option<String>>>,
+    /// What was noted of records that are not written yet, by release and revision.
+    replaced: Mutex<HashMap<(String, i64), Option<Note>>>,
     /// Revisions that somebody else wrote, by release, as the history showed them last.
     theirs: Mutex<HashMap<String, Vec<i64>>>,
 }
@@ -217,7 +199,7 @@ impl DigestStore for LedgerDigests {
             let before = before.and_then(|entry| entry.note_of(name, revision));
             self.replaced
                 .lock()
-                .insert((release.to_owned(), revision), before.map(str::to_owned));
+                .insert((release.to_owned(), revision), before.cloned());
             let theirs = self.theirs.lock().get(release).cloned().unwrap_or_default();
             let entry = match known {
                 // Whose it is, is settled by how the deploy ends.
@@ -250,7 +232,7 @@ impl DigestStore for LedgerDigests {
             let entry = entry.noting_theirs(&theirs);
             let entry = match self.writes {
                 Writes::Deploys => entry.noting(revision, digest),
-                Writes::Traces => entry.noting_trace(revision, digest),
+                Writes::FailedCorrections => entry.noting_failed_correction(revision, digest),
             };
             Ok(self.ledger.set(key, entry).await?)
         }

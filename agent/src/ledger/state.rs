@@ -504,7 +504,9 @@ mod tests {
         assert_eq!((entry.digest(3), entry.may_believe(3)), (None, false));
         assert!(entry.may_believe(4));
         // What was noted for a record that another writer was faster with.
-        state.note(&key, |entry| entry.restoring("a", 3, Some("three".into())));
+        state.note(&key, |entry| {
+            entry.restoring("a", 3, Some("three".to_owned().into()))
+        });
         assert_eq!(state.get(&key).unwrap().digest(3), Some("three"));
     }
 }

@@ -17,7 +17,7 @@ use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::neighbours::Neighbourhood;
 use crate::controllers::store::Store;
-use crate::ledger::records::ReleaseRecords;
+use crate::ledger::records::{ReleaseRecords, Writes};
 use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
 use crate::public::redact::{Redacted, SensitiveData};
 
@@ -109,7 +109,7 @@ impl Uninstaller {
             account: entry.account.clone(),
             keep_resources: keeps,
         };
-        let storage = records::records(&self.ledger, &impersonated, &key.namespace, bundle);
+        let storage = self.records(&impersonated, &key.namespace, bundle);
         let failed = |source| RemovalError::Records {
             release: key.to_string(),
             source,
@@ -242,7 +242,7 @@ impl Uninstaller {
                 account: claim.account.clone(),
                 keep_resources: false,
             };
-            let storage = records::records(&self.ledger, &impersonated, &key.namespace, of);
+            let storage = self.records(&impersonated, &key.namespace, of);
             self.delete_records(key, &storage, &entry.written_by(bundle))
                 .await?;
         }
@@ -525,7 +525,7 @@ impl Uninstaller {
             keep_resources: false,
         };
         let ReleaseKey { namespace, name } = key;
-        let storage = records::records(&self.ledger, &impersonated, namespace, claimant);
+        let storage = self.records(&impersonated, namespace, claimant);
         match withdraw(impersonated.cluster(), &storage, namespace, name).await {
             Ok(is_proven) => Ok(is_proven),
             // Whoever has it may be at it for long.
@@ -536,6 +536,22 @@ impl Uninstaller {
             })),
             Err(failed) => Err(uninstall_error(&storage, name, &failed).await),
         }
+    }
+
+    /// The records of a bundle's releases in a namespace. Of a removal nothing is written.
+    fn records(
+        &self,
+        impersonated: &DeploymentClient,
+        namespace: &str,
+        bundle: records::Bundle,
+    ) -> Storage {
+        records::records(
+            &self.ledger,
+            impersonated,
+            namespace,
+            bundle,
+            Writes::Deploys,
+        )
     }
 
     /// Forgets a release that is gone.

@@ -24,6 +24,7 @@ use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES};
 use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
+use crate::ledger::records::Writes;
 use crate::ledger::{LedgerEntry, Proof, ReleaseKey};
 use crate::public;
 use crate::public::PublicText;
@@ -384,7 +385,7 @@ impl Reconciler {
             .map_err(|other| self.refuse(state, &key, &other))?;
         // With its first record the ledger knows that a deploy was begun, before anything is written.
         let before = self.context.ledger.get(&key);
-        let records = self.records(&bundle, impersonated, &key.namespace);
+        let records = self.records(&bundle, impersonated, &key.namespace, Writes::Deploys);
         let deployer = &self.context.deployer;
         let neighbourhood = self.context.collector.neighbourhood();
         let begun = Arc::new(AtomicBool::new(false));
@@ -465,6 +466,9 @@ impl Reconciler {
         let proof = Proof::deployed(&deployed);
         let owned = self.own(state, impersonated, key.clone(), &proof).await;
         self.note(state, owned);
+        let settled = self.forget_unwritten(state, &records, &key, id.revision);
+        let settled = settled.await;
+        self.note(state, settled);
         if let Some(former) = before.filter(|former| former.bundle != bundle.name()) {
             // Nothing that it watches needs to have changed.
             let drift = &self.context.drift;

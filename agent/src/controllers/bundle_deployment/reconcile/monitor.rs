@@ -29,6 +29,7 @@ use crate::controllers::bundle_deployment::{
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::ReleaseKey;
+use crate::ledger::records::Writes;
 use crate::public::redact::SensitiveData;
 
 /// What was found of a release's objects, all of it: the status has the first ten.
@@ -319,7 +320,7 @@ impl Reconciler {
         impersonated: &DeploymentClient,
         release: &Release,
     ) -> Vec<Object> {
-        let storage = self.records(bundle, impersonated, &release.namespace);
+        let storage = self.records(bundle, impersonated, &release.namespace, Writes::Deploys);
         match storage
             .get(&release.name, release.revision.saturating_sub(1))
             .await
@@ -416,9 +417,10 @@ impl Reconciler {
                 self.attempts(name, status, now, |attempts| attempts.failed(&halt.message));
                 if correction.keep_fail_history {
                     let kept = deployer::max_history(&bundle.spec.options);
-                    let traces = self.traces(&bundle, impersonated, &release.namespace);
+                    let failures = Writes::FailedCorrections;
+                    let records = self.records(&bundle, impersonated, &release.namespace, failures);
                     let now = state.report.now();
-                    correct::record_failure(&traces, release, &halt.message, kept, now).await;
+                    correct::record_failure(&records, release, &halt.message, kept, now).await;
                 }
                 Err(halt)
             }

@@ -12,7 +12,8 @@ use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::queue::Requeue;
-use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};
+use crate::ledger::records::{self, Writes};
+use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey};
 use crate::public::PublicText;
 
 /// What the read of a record takes until it is known how large the release is, in bytes: a mebibyte, packed, as it comes and as text. It is
@@ -33,7 +34,7 @@ impl Reconciler {
         };
         let key = id.key();
         let known = self.context.ledger.get(&key).unwrap_or_default();
-        let storage = self.records(&state.bundle, impersonated, &key.namespace);
+        let storage = self.records(&state.bundle, impersonated, &key.namespace, Writes::Deploys);
         let mut turn = match state.turn.take() {
             Some(turn) => turn,
             None => self.context.deployer.memory().reserve(RECORD).await,
@@ -107,7 +108,7 @@ impl Reconciler {
             Err(_) => return Requeue::RETRY,
         };
         let _turn = self.context.deployer.memory().reserve(RECORD).await;
-        let storage = self.records(bundle, &impersonated, &id.namespace);
+        let storage = self.records(bundle, &impersonated, &id.namespace, Writes::Deploys);
         match storage.get_unverified(&id.name, id.revision).await {
             Ok(release) => {
                 let proof = match entry.may_believe(id.revision) {
@@ -167,7 +168,8 @@ impl Reconciler {
     ) -> Result<(), Halt> {
         let ledger = &self.context.ledger;
         if ledger.get(key).is_none() && state.report.status().release.is_empty() {
-            let storage = self.records(&state.bundle, impersonated, &key.namespace);
+            let storage =
+                self.records(&state.bundle, impersonated, &key.namespace, Writes::Deploys);
             let history = storage.history(&key.name).await.unwrap_or_default();
             let newest = release::storage::last(&history).map(|head| head.revision);
             if let Some(revision) = newest
@@ -184,26 +186,45 @@ impl Reconciler {
         settled.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
 
-    /// The records of a bundle's releases in a namespace.
+    /// The records of a bundle's releases in a namespace, to write these there.
     pub(super) fn records(
         &self,
         bundle: &BundleDeployment,
         impersonated: &DeploymentClient,
         namespace: &str,
+        writes: Writes,
     ) -> Storage {
-        let of = records_of(bundle, impersonated);
-        records::records(&self.context.ledger, impersonated, namespace, of)
+        let of = records::Bundle {
+            name: bundle.name().to_owned(),
+            account: impersonated.account().to_owned(),
+            keep_resources: bundle.spec.options.keep_resources,
+        };
+        records::records(&self.context.ledger, impersonated, namespace, of, writes)
     }
 
-    /// The same, to leave traces of corrections that failed there.
-    pub(super) fn traces(
+    /// After a deploy that ended well with this revision: what was announced above it and never written, as a deploy was killed then, is no try that is
+    /// to be made good at each start.
+    pub(super) async fn forget_unwritten(
         &self,
-        bundle: &BundleDeployment,
-        impersonated: &DeploymentClient,
-        namespace: &str,
-    ) -> Storage {
-        let of = records_of(bundle, impersonated);
-        records::traces(&self.context.ledger, impersonated, namespace, of)
+        state: &ReconcileState,
+        records: &Storage,
+        key: &ReleaseKey,
+        revision: i64,
+    ) -> Result<(), Halt> {
+        let (ledger, bundle) = (&self.context.ledger, state.bundle.name());
+        let known = ledger.get(key).filter(|known| known.bundle == bundle);
+        let tried = known.iter().flat_map(|known| known.tried_above(revision));
+        let mut unwritten: Vec<_> = tried.collect();
+        if unwritten.is_empty() {
+            return Ok(());
+        }
+        // What cannot be read now is tried again with the next start.
+        let Ok(history) = records.history(&key.name).await else {
+            return Ok(());
+        };
+        unwritten.retain(|one| history.iter().all(|head| head.revision != *one));
+        let forgotten = ledger.forget_unwritten(key, bundle, &unwritten).await;
+        forgotten.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
 
     /// Writes into the ledger that the release is the bundle's, whose spec is deployed.
@@ -271,15 +292,6 @@ impl Reconciler {
             left_since: None,
             ..known.taken_by(bundle.name())
         }
-    }
-}
-
-/// Whose records it reads and writes for a bundle.
-fn records_of(bundle: &BundleDeployment, impersonated: &DeploymentClient) -> records::Bundle {
-    records::Bundle {
-        name: bundle.name().to_owned(),
-        account: impersonated.account().to_owned(),
-        keep_resources: bundle.spec.options.keep_resources,
     }
 }
 
