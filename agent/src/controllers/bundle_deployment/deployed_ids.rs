@@ -8,7 +8,9 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
+use super::claims::ReleaseId;
 use crate::api::BundleDeployment;
+use crate::ledger::{LedgerEntry, ReleaseKey};
 
 /// Deployment IDs by bundle, for as long as this agent leads: another one may deploy afterwards. They outlive a connection to upstream, which
 /// ends when it is restored.
@@ -40,8 +42,12 @@ impl DeployedIds {
         ids.entry(bundle.to_owned()).or_default().is_unsettled = true;
     }
 
-    /// The ID of its spec is deployed by now, as this release; `newest` is the newest revision of that which was ever written for the bundle.
-    pub fn note(&self, bundle: &BundleDeployment, release: String, newest: i64) {
+    /// The ID of its spec is deployed by now, as this release; `entry` is what the ledger has of it, whoever has it there by now.
+    pub fn note(&self, bundle: &BundleDeployment, release: String, entry: Option<&LedgerEntry>) {
+        let written = entry.map(|entry| entry.written_by(bundle.name()));
+        let newest = written.and_then(|written| written.into_iter().max());
+        let deployed_revision = ReleaseId::parse(&release).map(|id| id.revision);
+        let newest = newest.max(deployed_revision).unwrap_or_default();
         let deployed = Deployed {
             id: bundle.spec.deployment_id.clone(),
             sync: bundle.spec.options.force_sync_generation,
@@ -55,8 +61,25 @@ impl DeployedIds {
         self.0.lock().insert(bundle.name().to_owned(), last);
     }
 
+    /// Whether anything was tried since the status was written that names `release`: as this agent remembers, or as it or another one wrote for the
+    /// bundle above that revision, by the `entry` of a release.
+    pub fn is_outdated(
+        &self,
+        bundle: &BundleDeployment,
+        release: &str,
+        entry: impl FnOnce(&ReleaseKey) -> Option<LedgerEntry>,
+    ) -> bool {
+        let is_below = || {
+            let id = ReleaseId::parse(release)?;
+            let entry = entry(&id.key())?;
+            let settled = self.settled(bundle, release).unwrap_or(id.revision);
+            Some(entry.bundle == bundle.name() && entry.has_tried_above(settled))
+        };
+        self.contradict(bundle) || is_below().unwrap_or(false)
+    }
+
     /// Whether anything was tried or deployed since a bundle's status was as it is.
-    pub fn contradict(&self, bundle: &BundleDeployment) -> bool {
+    fn contradict(&self, bundle: &BundleDeployment) -> bool {
         let ids = self.0.lock();
         let Some(last) = ids.get(bundle.name()) else {
             return false;
@@ -69,11 +92,11 @@ impl DeployedIds {
                 .is_some_and(|last| last.id != *applied)
     }
 
-    /// Up to which revision all that was written is over, of the release that a bundle's status names, where that is what was deployed last.
-    pub fn settled(&self, bundle: &BundleDeployment) -> Option<i64> {
+    /// Up to which revision all that was written is over, of the `release` that a bundle's status names, where that is what was deployed last.
+    fn settled(&self, bundle: &BundleDeployment, release: &str) -> Option<i64> {
         let ids = self.0.lock();
         let deployed = ids.get(bundle.name())?.deployed.as_ref()?;
-        (deployed.release == bundle.status.release).then_some(deployed.newest)
+        (deployed.release == release).then_some(deployed.newest)
     }
 
     /// Whether what a bundle's spec says was deployed last, though its status may not say so yet.
@@ -128,7 +151,7 @@ mod tests {
     }
 
     fn note(ids: &DeployedIds, bundle: &BundleDeployment) {
-        ids.note(bundle, "shop/web:1".to_owned(), 2);
+        ids.note(bundle, "shop/web:1".to_owned(), Some(&written(&[1, 2])));
     }
 
     /// Upstream's status says nothing of either yet.
@@ -167,16 +190,58 @@ mod tests {
         assert!(ids.contradict(&first));
     }
 
+    /// What the ledger has of a release for which these revisions were written.
+    fn written(revisions: &[i64]) -> LedgerEntry {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            ..LedgerEntry::default()
+        };
+        let note = |entry: LedgerEntry, revision: &i64| entry.noting(*revision, "x".to_owned());
+        revisions.iter().fold(entry, note)
+    }
+
     /// Of a revision that was announced and never written the ledger remembers the number.
     #[test]
     fn what_was_written_before_the_last_deploy_is_over() {
         let ids = DeployedIds::default();
-        let mut first = bundle("s-1:a", 1);
-        first.status.release = "shop/web:1".to_owned();
-        assert_eq!(ids.settled(&first), None);
+        let first = bundle("s-1:a", 1);
+        assert_eq!(ids.settled(&first, "shop/web:1"), None);
         note(&ids, &first);
-        assert_eq!(ids.settled(&first), Some(2));
-        first.status.release = "shop/web:0".to_owned();
-        assert_eq!(ids.settled(&first), None, "the status is of before");
+        assert_eq!(ids.settled(&first, "shop/web:1"), Some(2));
+        let before = ids.settled(&first, "shop/web:0");
+        assert_eq!(before, None, "the status is of before");
+    }
+
+    /// The status of what was deployed a moment ago is not sent yet; upstream's names the revision before.
+    #[test]
+    fn a_status_that_is_not_sent_yet_is_not_outdated_by_what_it_tells() {
+        let ids = DeployedIds::default();
+        let mut forced = bundle("s-1:a", 2);
+        forced.status.applied_deployment_id = "s-1:a".to_owned();
+        forced.status.release = "shop/web:1".to_owned();
+        let is_outdated =
+            |release: &str| ids.is_outdated(&forced, release, |_| Some(written(&[1, 2])));
+        assert!(is_outdated("shop/web:1") && !is_outdated("shop/web:2"));
+        ids.note(&forced, "shop/web:2".to_owned(), Some(&written(&[1, 2])));
+        assert!(is_outdated("shop/web:1") && !is_outdated("shop/web:2"));
+        // Killed in the next one after it announced its revision.
+        let announced = ids.is_outdated(&forced, "shop/web:2", |_| Some(written(&[1, 2, 3])));
+        assert!(announced);
+    }
+
+    /// A bundle took another one's release, for which the ledger has that other bundle yet: or nothing, as it could not be written.
+    #[test]
+    fn what_was_deployed_is_over_whoever_the_ledger_has_the_release_for() {
+        let ids = DeployedIds::default();
+        let taker = bundle("s-1:a", 1);
+        let owner = LedgerEntry {
+            bundle: "owner".to_owned(),
+            ..written(&[1, 9])
+        };
+        let claimed = owner.noting_claim("web", "", 2, "x".to_owned());
+        for entry in [Some(&claimed), None] {
+            ids.note(&taker, "shop/web:2".to_owned(), entry);
+            assert_eq!(ids.settled(&taker, "shop/web:2"), Some(2));
+        }
     }
 }

@@ -165,26 +165,19 @@ impl Reconciler {
         }
     }
 
-    /// Whether anything was tried since upstream's status was written, as where that comes from a backup: as this agent remembers, or as it or another one
-    /// wrote for the bundle above the revision that the status names.
+    /// Whether anything was tried since the status was written, as where that comes from a backup.
     fn is_outdated(&self, state: &ReconcileState) -> bool {
-        let (bundle, ids) = (&state.bundle, &self.context.deployed_ids);
-        let is_below = || {
-            let id = ReleaseId::parse(&bundle.status.release)?;
-            let entry = self.context.ledger.get(&id.key())?;
-            let settled = ids.settled(bundle).unwrap_or(id.revision);
-            Some(entry.bundle == bundle.name() && entry.has_tried_above(settled))
-        };
-        ids.contradict(bundle) || is_below().unwrap_or(false)
+        let (ids, ledger) = (&self.context.deployed_ids, &self.context.ledger);
+        let release = &state.report.status().release;
+        ids.is_outdated(&state.bundle, release, |key| ledger.get(key))
     }
 
     /// Remembers that what a bundle's spec says is deployed, as the release that its status names from now on.
     pub(super) fn note_deployed(&self, bundle: &BundleDeployment, release: String) {
         let id = ReleaseId::parse(&release);
         let entry = id.and_then(|id| self.context.ledger.get(&id.key()));
-        let newest = entry.and_then(|entry| entry.newest_written());
         let ids = &self.context.deployed_ids;
-        ids.note(bundle, release, newest.unwrap_or_default());
+        ids.note(bundle, release, entry.as_ref());
     }
 
     /// Nothing of the bundle itself has changed. Whether what it only names has: the values it reads on this cluster, its chart's source.
