@@ -195,7 +195,9 @@ pub enum HookError {
     #[error(transparent)]
     Delete(DeleteError),
     /// What has its name is not a hook of this release.
-    #[error("{kind} {namespace}/{name} exists and is not a hook of this release")]
+    #[error(
+        "{kind} {namespace}/{name} exists and is not a hook of this release, or is of an earlier run and no delete policy makes it go"
+    )]
     Foreign {
         /// Kind of the object.
         kind: String,

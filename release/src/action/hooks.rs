@@ -374,8 +374,8 @@ impl HookRun<'_> {
             let instance = written.map(instance);
             let which = match &instance {
                 Some(Some(instance)) => HookInstance::Written(&run, instance),
-                Some(None) => HookInstance::Of(&run),
-                None => HookInstance::Before(&run),
+                // Written and not answered, or in the life of an agent before this one.
+                Some(None) | None => HookInstance::Of(&run),
             };
             let removal = delete_hook(self.cluster, which, object).await;
             let (removal, instance) = removal.map_err(HookError::Delete)?;

@@ -185,7 +185,7 @@ pub(super) async fn previous_objects(
     if from.is_none() && later.is_empty() {
         return Ok(PreviousObjects::default());
     }
-    let others = unfinished_objects(cluster, storage, name, &later, read).await?;
+    let others = unfinished_objects(cluster, storage, name, good, &later, read).await?;
     let former = match from {
         Some(from) => stored_objects(cluster, from).await?,
         None => Vec::new(),
@@ -210,8 +210,8 @@ pub(super) async fn previous_objects(
     Ok(previous)
 }
 
-/// The objects, without their bodies, of those of `revisions` that were written here and whose objects may still be in the
-/// cluster. Records are read one by one: anybody may have written them. What was `read` before is not read again.
+/// The objects, without their bodies, of those of `revisions`, all later than `good` (0 for none), that were written here and whose objects may
+/// still be in the cluster. Records are read one by one: anybody may have written them. What was `read` before is not read again.
 ///
 /// # Errors
 /// Records cannot be read, or a kind of theirs is not served at this moment.
@@ -219,6 +219,7 @@ pub(super) async fn unfinished_objects(
     cluster: &Cluster,
     storage: &Storage,
     name: &str,
+    good: i64,
     revisions: &[&StoredRevision],
     read: Option<&Release>,
 ) -> Result<Vec<(i64, Object)>, DeployError> {
@@ -227,7 +228,9 @@ pub(super) async fn unfinished_objects(
         revision, status, ..
     } in revisions
     {
-        if is_over(status) {
+        // Nothing has superseded what is newer than the last good one: somebody has written that over how an attempt ended.
+        let is_invented = good > 0 && *status == Status::Superseded;
+        if is_over(status) && !is_invented {
             continue;
         }
         let release = match read.filter(|read| read.revision == *revision) {

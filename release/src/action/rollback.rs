@@ -87,7 +87,9 @@ pub(super) async fn rollback_locked(
     };
     let others = history.iter().filter(is_attempt);
     let others: Vec<_> = others.collect();
-    let others = unfinished_objects(cluster, storage, &spec.name, &others, Some(&target)).await?;
+    let good = if is_undo { desired_revision } else { 0 };
+    let (name, read) = (&spec.name, Some(&*target));
+    let others = unfinished_objects(cluster, storage, name, good, &others, read).await?;
     let former = match &current {
         Some(current) => stored_objects(cluster, current).await?,
         None => Vec::new(),

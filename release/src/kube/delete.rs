@@ -349,8 +349,6 @@ pub(crate) enum HookInstance<'a> {
     Written(&'a RunMark, &'a Created),
     /// One that says that a run wrote it.
     Of(&'a RunMark),
-    /// One that a run wrote in the life of an agent before this one, which may have signed nothing.
-    Before(&'a RunMark),
 }
 
 impl HookInstance<'_> {
@@ -360,11 +358,6 @@ impl HookInstance<'_> {
             Self::Any(owner) => (owner, true),
             Self::Written(run, instance) => (run.owner(), instance.is(live)),
             Self::Of(run) => (run.owner(), run.state(live) == HookState::This),
-            Self::Before(run) => {
-                let state = run.state(live);
-                let is_it = matches!(state, HookState::This | HookState::Unsigned);
-                (run.owner(), is_it)
-            }
         };
         owner.hook(live).filter(|_| is_it)
     }

@@ -189,7 +189,9 @@ pub enum ObjectFailure {
     #[error(transparent)]
     NotOurs(OwnershipError),
     /// It has the name of a hook, and is something else.
-    #[error("{object} exists and is not a hook of this release")]
+    #[error(
+        "{object} exists and is not a hook of this release, or is of an earlier run and no delete policy makes it go"
+    )]
     NoHookOfOurs {
         /// Kind, name and namespace.
         object: String,

@@ -156,7 +156,8 @@ pub fn decide(history: &[StoredRevision], now: Timestamp) -> Plan {
             Action::Install { revision: next },
             "it had been removed",
         ),
-        Status::Superseded => plan(
+        // With an older one deployed, nothing superseded it: somebody has written that over how it ended.
+        Status::Superseded if base(history) == Some(newest.revision) => plan(
             State::Failed,
             Action::Upgrade {
                 revision: next,

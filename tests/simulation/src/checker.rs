@@ -66,8 +66,8 @@ pub struct Checker {
     unwanted: BTreeMap<usize, (ReleaseKey, Instant)>,
     /// When a bundle last ceased to want a release.
     left: BTreeMap<(usize, ReleaseKey), Instant>,
-    /// When what is wanted of a bundle changed last.
-    changed: BTreeMap<usize, Instant>,
+    /// When what is wanted of a bundle changed.
+    changed: BTreeMap<usize, Vec<Instant>>,
     /// The newest record that the agent wrote of each release, with its revision.
     written: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
     /// The newest record of each release that a helm client wrote as deployed, with its revision.
@@ -224,7 +224,8 @@ impl Checker {
     pub fn change(&mut self, bundle: usize, desired: &Desired) {
         let former = self.desired_state.now.get(&bundle);
         if former != Some(desired) {
-            self.changed.insert(bundle, Instant::now());
+            let changed = self.changed.entry(bundle).or_default();
+            changed.push(Instant::now());
         }
         let former = former.map(release_of);
         if let Some(former) = former.filter(|former| *former != release_of(desired)) {
@@ -415,6 +416,13 @@ impl Checker {
                 }
                 if !status.starts_with("pending") {
                     is_over = true;
+                }
+                // As docs/security.md has it: what was corrected below a helm client's revision the Go agent knows nothing of.
+                let helms = self.helms.get(&release).map(|(helms, _)| *helms);
+                let below = records.range(..revision).next_back();
+                let is_over_helms = below.is_some_and(|(below, _)| Some(*below) == helms);
+                if write.who.actor == Actor::Go && is_over_helms {
+                    self.forgotten.insert(release.clone());
                 }
                 if Self::is_deployed(&status)
                     && records.insert(revision, status.clone()).as_ref() != Some(&status)
@@ -693,16 +701,22 @@ impl Checker {
         let Some(deployed) = self.written_bundle(release) else {
             return false;
         };
-        let is_fresh = |at: Option<&Instant>| at.is_some_and(|at| at.elapsed() < LATEST_NEWS);
         let ever = self.desired_state.ever.get(&deployed);
-        let mut ever = ever.into_iter().flatten().rev().take(3);
+        let mut ever: Vec<&Desired> = ever.into_iter().flatten().rev().collect();
+        ever.dedup();
+        let mut recent = ever.into_iter().take(self.recent_changes(deployed) + 1);
         if deployed != bundle {
             let left = self.left.get(&(deployed, release.clone()));
-            return is_fresh(left)
-                && ever.any(|desired| release_of(desired) == *release && desired.take_ownership);
+            return left.is_some_and(|at| at.elapsed() < LATEST_NEWS)
+                && recent.any(|desired| release_of(desired) == *release && desired.take_ownership);
         }
-        is_fresh(self.changed.get(&bundle))
-            && ever.any(|desired| desired.ids().all(|wanted| wanted != *id))
+        recent.any(|desired| desired.ids().all(|wanted| wanted != *id))
+    }
+
+    /// How often what is wanted of a bundle has changed lately: a deploy of that time may have begun with any of it.
+    fn recent_changes(&self, bundle: usize) -> usize {
+        let changed = self.changed.get(&bundle).into_iter().flatten();
+        changed.filter(|at| at.elapsed() < LATEST_NEWS).count()
     }
 
     /// A release stays for a while after its bundle is gone from upstream, which may be a mistake.
@@ -795,10 +809,7 @@ impl Checker {
         };
         let mut now = self.desired_state.now.iter();
         // So is one that may not have heard yet that it needs the copy.
-        let is_late = |bundle: &usize| {
-            let changed = self.changed.get(bundle);
-            changed.is_some_and(|at| at.elapsed() < LATEST_NEWS)
-        };
+        let is_late = |bundle: &usize| self.recent_changes(*bundle) > 0;
         let is_unknown = |bundle: &usize| {
             (self.lost.contains(bundle) || is_late(bundle))
                 && !self.claimed.contains(&(Self::uid(copy), *bundle))

@@ -20,6 +20,10 @@ macro_rules! stories {
 }
 
 stories! {
+    what_was_corrected_below_a_helm_revision_stays_with_the_go_agent
+    a_restored_ledger_is_noticed_with_its_next_write
+    a_slow_deploy_ends_as_it_began
+    what_a_failed_upgrade_left_goes_though_somebody_says_it_was_superseded
     a_helm_client_keeps_the_number_of_a_record_that_was_deleted
     what_vanishes_with_the_agents_own_bundle_stays_after_a_restore_without_it
     an_object_of_the_go_agents_is_marked_again

@@ -52,6 +52,8 @@ pub struct World {
     held: BTreeSet<usize>,
     /// When upstream last lost all bundles.
     emptied: Option<Instant>,
+    /// Whether the local cluster ever was what it had been.
+    pub was_restored: bool,
     /// Bundles that are to be upstream, and with which generation of copies.
     generations: BTreeMap<usize, i64>,
     /// What each deployment ID that upstream ever had means.
@@ -90,6 +92,7 @@ impl World {
             local_backup: None,
             held: BTreeSet::new(),
             emptied: None,
+            was_restored: false,
             generations: BTreeMap::new(),
             specs: BTreeMap::new(),
             fights: BTreeMap::new(),
@@ -190,6 +193,7 @@ impl World {
                     self.local.restore(backup, *goes_back);
                     let there = self.local.all(|_| true);
                     self.checker().restored(&there);
+                    self.was_restored = true;
                 }
             }
             Action::Empty => {
