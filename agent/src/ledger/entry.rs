@@ -467,7 +467,7 @@ impl LedgerEntry {
 
     /// This entry with what a bundle noted of a revision before it was about to write it, which then was not written.
     #[must_use]
-    pub(super) fn restoring(mut self, bundle: &str, revision: i64, before: Option<Note>) -> Self {
+    pub fn restoring(mut self, bundle: &str, revision: i64, before: Option<Note>) -> Self {
         let notes = match bundle == self.bundle {
             true => self.revisions.as_mut(),
             false => self

@@ -14,7 +14,7 @@ pub const MAX_HISTORY: i64 = 62;
 /// What is noted of a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub(super) enum Note {
+pub enum Note {
     /// It was written for the bundle, or believed, with this digest.
     Ours(String),
     /// It was written for the bundle with this digest, and says that a correction failed: nothing was applied from it.

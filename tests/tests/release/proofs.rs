@@ -16,7 +16,7 @@ use release::action::Writer;
 use release::model::{Release, Status};
 use release::state::State;
 use release::storage::{DigestStore, KnownDigest, StorageError, StoredRelease};
-use release::{DeployError, DeployOptions, RollbackSpec, Storage, UninstallSpec};
+use release::{DeployError, DeployOptions, RollbackSpec, Storage, UninstallError, UninstallSpec};
 use testbed::wait::wait_until;
 
 use crate::world::{Template, World, config_map};
@@ -123,7 +123,7 @@ impl DigestStore for Digests {
     fn has(&self, _: &str) -> bool {
         let bundle = self.bundle().clone();
         let entry = self.entry();
-        entry.as_ref().is_none_or(|entry| entry.bundle == bundle)
+        entry.as_ref().is_some_and(|entry| entry.bundle == bundle)
     }
 
     fn written(&self, _: &str) -> Vec<i64> {
@@ -385,6 +385,26 @@ async fn a_record_that_lies_about_its_place_is_no_record() -> Result<()> {
         assert_eq!(world.config_map("a").await?, None);
         assert_eq!(world.history().await?, [""; 0]);
     }
+    Ok(())
+}
+
+/// Whoever removes a release waits for its lock, and meanwhile another bundle has taken it, or it was removed and forgotten.
+#[tokio::test]
+async fn a_release_that_is_another_bundles_by_now_is_not_uninstalled() -> Result<()> {
+    let (world, book, _) = with_digests().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let own = book.as_known();
+    let spec = UninstallSpec::new("web", &world.namespace);
+    for now in [Some(own.clone().handed_to("another")), None] {
+        *book.entry() = now;
+        let refused = release::uninstall(&world.cluster, &world.storage, &spec).await;
+        let refused = refused.expect_err("a refusal");
+        assert!(matches!(refused, UninstallError::Taken(_)), "{refused}");
+        assert!(world.config_map("a").await?.is_some());
+    }
+    *book.entry() = Some(own);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(world.config_map("a").await?.is_none());
     Ok(())
 }
 
