@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 
 use agent::api::BundleDeploymentOptions;
-use agent::controllers::bundle_deployment::correct;
 use agent::controllers::bundle_deployment::observe::{self, Live, View};
 use agent::summary::ErrorMapping;
 use anyhow::{Context, Result};
@@ -224,8 +223,8 @@ impl<'w> Case<'w> {
             ..Release::default()
         };
         let cluster = &self.world.cluster;
-        let wanted = correct::objects(cluster, &release(&self.given["desired"])).await?;
-        let former = correct::stored_objects(cluster, &release(&self.given["previous"])).await?;
+        let wanted = observe::objects(cluster, &release(&self.given["desired"])).await?;
+        let former = observe::stored_objects(cluster, &release(&self.given["previous"])).await?;
         let all = [list(&self.given["desired"]), list(&self.given["live"])].concat();
         let hash = all
             .first()

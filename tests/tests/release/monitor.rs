@@ -1,7 +1,6 @@
 //! Monitoring while others write: what is reported is of one moment.
 
-use agent::controllers::bundle_deployment::correct;
-use agent::controllers::bundle_deployment::observe::{Live, View};
+use agent::controllers::bundle_deployment::observe::{self, Live, View};
 use agent::summary::ErrorMapping;
 use anyhow::Result;
 use objects::Object;
@@ -41,7 +40,7 @@ impl MonitorPass {
 
     async fn at(world: World, manifest: &str) -> Result<Self> {
         let release = world.deploy(manifest).await?.release;
-        let wanted = correct::objects(&world.cluster, &release).await?;
+        let wanted = observe::objects(&world.cluster, &release).await?;
         let live = Live::read(&world.cluster, &world.namespace, &wanted).await?;
         Ok(Self {
             world,

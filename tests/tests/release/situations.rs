@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
-use agent::controllers::bundle_deployment::correct;
+use agent::controllers::bundle_deployment::{correct, observe};
 use agent::ledger::records::ReleaseRecords;
 use agent::ledger::{OwnedRecords, Proof, records};
 use anyhow::{Context, Result, ensure};
@@ -465,7 +465,7 @@ impl Scene {
         if !world.storage.proves("web", revision, &release) {
             return Ok(false);
         }
-        let desired = correct::objects(&world.cluster, &release).await?;
+        let desired = observe::objects(&world.cluster, &release).await?;
         let due: Vec<_> = desired.iter().map(objects::Object::key).collect();
         correct::apply(&world.cluster, &release, &desired, &due, false).await?;
         for name in ["ours", "keep", "dropped", "adopted", "brought", "unmarked"] {

@@ -13,8 +13,7 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject};
 use kube::core::GroupVersionKind;
 use objects::conflict::FieldConflict;
-use objects::manifest::{build, build_stored, documents};
-use objects::{BuildError, Object, ObjectKey};
+use objects::{Object, ObjectKey};
 use release::Unquoted;
 use release::kube::{ApplyError, ApplyOptions, Cluster, ObjectFailure, Owner, OwnershipError};
 use release::model::Release;
@@ -35,44 +34,6 @@ const AT_REST: Duration = Duration::from_secs(60);
 
 /// How often objects that are written meanwhile are looked at.
 const TRIES: u32 = 3;
-
-/// A release cannot be turned into objects.
-#[derive(Debug, thiserror::Error)]
-pub enum ObjectsError {
-    #[error(transparent)]
-    Discovery(#[from] release::kube::ApiError),
-    #[error("failed to discover client for the release's objects")]
-    Build(#[from] BuildError),
-}
-
-/// The objects a release wants.
-///
-/// # Errors
-/// The cluster cannot be asked what it serves, or does not serve a kind.
-pub async fn objects(cluster: &Cluster, release: &Release) -> Result<Vec<Object>, ObjectsError> {
-    let documents = documents(&release.manifest)?;
-    let discovery = cluster.discovery_of(&documents, &[]).await?;
-    let mut objects = build(documents, &release.namespace, &discovery, &[])?;
-    // The API server names these: each apply makes another one, and nobody can tell which is meant.
-    objects.retain(|object| !object.name.is_empty());
-    // What is never written is no drift.
-    objects
-        .iter_mut()
-        .for_each(|object| release::kube::unnote(&mut object.body));
-    Ok(objects)
-}
-
-/// The objects of an earlier revision that can be looked at.
-///
-/// # Errors
-/// The cluster cannot be asked what it serves, or the record is no YAML.
-pub async fn stored_objects(
-    cluster: &Cluster,
-    release: &Release,
-) -> Result<Vec<Object>, ObjectsError> {
-    let discovery = cluster.discovery().await?;
-    Ok(build_stored(&release.manifest, &release.namespace, &discovery)?.listed())
-}
 
 /// What drifted and applying it again can put right: not what is left over, and nothing that another release has.
 pub fn correctable(drifted: &[ModifiedStatus], taken: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {

@@ -2,7 +2,7 @@
 //!
 //! One LIST per kind and namespace by the set's hash, as the bundle's account. Right after a first
 //! install the answers to its writes do, and of a bundle that is becoming ready only what changed
-//! is read again. Mirrors `internal/cmd/agent/deployer/monitor` and `desiredset`; how two objects
+//! is read again. What it wants is made of its record. Mirrors `internal/cmd/agent/deployer/monitor` and `desiredset`; how two objects
 //! differ and when one is ready is the objects crate's.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,8 +12,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, Preconditions};
 use objects::drift::{self, Operation, Rule, Rules};
 use objects::fields::text;
-use objects::{Object, ObjectKey, Resource};
+use objects::manifest::{build, build_stored, documents};
+use objects::{BuildError, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, DryRun, Owner};
+use release::model::Release;
 use serde_json::Value;
 
 use super::observation_cache::InSync;
@@ -46,6 +48,44 @@ pub enum ObserveError {
         name: String,
         source: ApiError,
     },
+}
+
+/// A release cannot be turned into objects.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsError {
+    #[error(transparent)]
+    Discovery(#[from] release::kube::ApiError),
+    #[error("failed to discover client for the release's objects")]
+    Build(#[from] BuildError),
+}
+
+/// The objects a release wants.
+///
+/// # Errors
+/// The cluster cannot be asked what it serves, or does not serve a kind.
+pub async fn objects(cluster: &Cluster, release: &Release) -> Result<Vec<Object>, ObjectsError> {
+    let documents = documents(&release.manifest)?;
+    let discovery = cluster.discovery_of(&documents, &[]).await?;
+    let mut objects = build(documents, &release.namespace, &discovery, &[])?;
+    // The API server names these: each apply makes another one, and nobody can tell which is meant.
+    objects.retain(|object| !object.name.is_empty());
+    // What is never written is no drift.
+    objects
+        .iter_mut()
+        .for_each(|object| release::kube::unnote(&mut object.body));
+    Ok(objects)
+}
+
+/// The objects of an earlier revision that can be looked at.
+///
+/// # Errors
+/// The cluster cannot be asked what it serves, or the record is no YAML.
+pub async fn stored_objects(
+    cluster: &Cluster,
+    release: &Release,
+) -> Result<Vec<Object>, ObjectsError> {
+    let discovery = cluster.discovery().await?;
+    Ok(build_stored(&release.manifest, &release.namespace, &discovery)?.listed())
 }
 
 /// The live objects of a set.
@@ -425,22 +465,20 @@ impl Live {
                     None if self.in_sync.contains_key(&key) => {
                         found.resources.extend(self.in_sync.get(&key).cloned());
                     }
-                    None if view.rules.ignores_missing(&entry.api_version, &key) => {
-                        let is_absent = !self.foreign.contains_key(&key);
-                        found.absent.extend(is_absent.then(|| key.clone()));
-                    }
                     None => {
                         let holder = self.foreign.get(&key);
                         let exist = holder.is_some();
                         found.absent.extend((!exist).then(|| key.clone()));
-                        let taken = holder.cloned().flatten();
-                        let taken = taken.map(|(owner, since)| (key.clone(), owner, since));
-                        found.taken.extend(taken);
-                        found.modified.push(ModifiedStatus {
-                            missing: true,
-                            exist,
-                            ..entry
-                        });
+                        if !view.rules.ignores_missing(&entry.api_version, &key) {
+                            let taken = holder.cloned().flatten();
+                            let taken = taken.map(|(owner, since)| (key.clone(), owner, since));
+                            found.taken.extend(taken);
+                            found.modified.push(ModifiedStatus {
+                                missing: true,
+                                exist,
+                                ..entry
+                            });
+                        }
                     }
                 }
                 desired_keys.insert(key);

@@ -130,7 +130,8 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
     } else if facts.overwritten {
         Some(DeployReason::Overwritten)
     } else if facts.status_is_outdated {
-        // After what is an answer: one that failed stays one.
+        // Asked after the two above: a deploy for one of them that failed makes the status outdated as well, and the next try is still for that
+        // reason, which has pauses of its own.
         Some(DeployReason::Changed)
     } else if facts.facts_changed {
         Some(DeployReason::FactsChanged)

@@ -128,7 +128,7 @@ impl Reconciler {
     ) -> Result<Observed, String> {
         let bundle = Arc::clone(&state.bundle);
         let set = SetId::new(bundle.name(), &self.scope);
-        let desired = correct::objects(impersonated.cluster(), release)
+        let desired = observe::objects(impersonated.cluster(), release)
             .await
             .map_err(|e| error::chain(&e))?;
         if let Some(turn) = &mut state.turn {
@@ -325,7 +325,7 @@ impl Reconciler {
             .get(&release.name, release.revision.saturating_sub(1))
             .await
         {
-            Ok(former) => correct::stored_objects(impersonated.cluster(), &former)
+            Ok(former) => observe::stored_objects(impersonated.cluster(), &former)
                 .await
                 .unwrap_or_default(),
             Err(_) => Vec::new(),
