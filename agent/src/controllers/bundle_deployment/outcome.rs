@@ -16,11 +16,63 @@ use super::plan;
 use super::status::{DEPLOYED, INSTALLED, MONITORED, Observation, READY};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
 use crate::config::Timing;
+use crate::controllers::garbage::{NEIGHBOURS_RETRY, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::ledger::ReleaseKey;
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
+
+/// How often it is looked whether a bundle that may want a release has its `${ }` filled in; when it has, its owner is woken.
+const CLAIMED_RETRY: Duration = Duration::from_secs(20);
+
+/// What a reconcile of a bundle comes to that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Nothing is to be done about it, or not before somebody wakes it.
+    AtRest,
+    /// It is not missed for long enough: for so long yet.
+    InGrace(Duration),
+    /// The removal of its releases came to this.
+    Removal(Verdict),
+    /// That failed.
+    RemovalFailed,
+}
+
+impl Missing {
+    /// When to come back to it.
+    pub fn requeue(self, timing: Timing) -> Requeue {
+        match self {
+            Self::AtRest | Self::Removal(Verdict::Alive | Verdict::Remove) => Requeue::IDLE,
+            // All that is held is looked at together.
+            Self::Removal(Verdict::Held(_)) => Requeue::IDLE,
+            Self::InGrace(left) => Requeue::after(left),
+            Self::Removal(Verdict::Wait) => Requeue::after(timing.removal_grace),
+            Self::Removal(Verdict::Claimed) => Requeue::after(CLAIMED_RETRY),
+            Self::Removal(Verdict::Neighbours) => Requeue::after(NEIGHBOURS_RETRY),
+            Self::RemovalFailed => Requeue::RETRY,
+        }
+    }
+}
+
+/// Whether the ledger has what another agent deployed for a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// There is nothing to enter, or it has it.
+    Settled,
+    /// It cannot be told yet, or not be written, and nothing tells when it can.
+    NotYet,
+}
+
+impl Entered {
+    /// When to come back to a bundle of which nothing else is to be done.
+    pub fn requeue(self) -> Requeue {
+        match self {
+            Self::Settled => Requeue::IDLE,
+            Self::NotYet => Requeue::RETRY,
+        }
+    }
+}
 
 /// What one reconcile has to say, collected while it goes on: the new status, Events, and when to come back.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use super::deployed_ids::DeployedIds;
 use super::deployer::Deployer;
 use super::halt::{Cause, Halt, InputError};
 use super::observation_cache::ObservationCache;
-use super::outcome::Report;
+use super::outcome::{Missing, Report};
 use super::ownership::OwnershipConflicts;
 use super::plan;
 use super::status;
@@ -40,7 +40,7 @@ use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::Facts;
-use crate::controllers::garbage::{Collector, NEIGHBOURS_RETRY, RemovalError, Verdict};
+use crate::controllers::garbage::{Collector, RemovalError, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
@@ -64,9 +64,6 @@ const LARGE_OPTIONS: u64 = 8 << 20;
 
 /// How soon what somebody else has is looked at again.
 const FOREIGN_LOOK: Duration = Duration::from_secs(5 * 60);
-
-/// How often it is looked whether a bundle that may want a release has its `${ }` filled in; when it has, its owner is woken.
-const CLAIMED_RETRY: Duration = Duration::from_secs(20);
 
 /// Reconciles BundleDeployments.
 pub struct Reconciler {
@@ -186,7 +183,7 @@ impl Reconciler {
     /// Safe: every `.await` may be the last. What was begun is found and finished by the next reconcile.
     pub async fn reconcile(&self, name: &str, kind: ReconcileKind) -> Requeue {
         let Some(bundle) = self.context.store.get(name) else {
-            return self.gone(name).await;
+            return self.gone(name).await.requeue(self.timing);
         };
         self.context.collector.is_back(&bundle).await;
         let entered = self.enter(&bundle).await;
@@ -194,7 +191,7 @@ impl Reconciler {
             logging::debug!(name, reason, "suspended");
             self.context.drift.clear(name);
             self.note_taken(name, None);
-            return entered;
+            return entered.requeue();
         }
         let held = self.observation_cache.take_held(&bundle);
         let status = held.unwrap_or_else(|| bundle.status.clone());
@@ -388,10 +385,10 @@ impl Reconciler {
     }
 
     /// The BundleDeployment is not there.
-    async fn gone(&self, name: &str) -> Requeue {
+    async fn gone(&self, name: &str) -> Missing {
         if self.context.store.is_listed(name) {
             // There, but unreadable: left as it is.
-            return Requeue::IDLE;
+            return Missing::AtRest;
         }
         self.context.drift.clear(name);
         self.observation_cache.forget(name);
@@ -401,27 +398,24 @@ impl Reconciler {
             // Nothing is to be proven of it.
             self.context.store.forget_deletion(name);
             self.forget_facts(name);
-            return Requeue::IDLE;
+            return Missing::AtRest;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
             logging::info!(name, hold, "not removing a release");
-            return Requeue::IDLE;
+            return Missing::AtRest;
         }
         let missing_since = self.context.store.missing_since(name);
         let missed = missing_since.elapsed();
         if missed < self.timing.removal_grace {
-            return Requeue::after(self.timing.removal_grace - missed);
+            return Missing::InGrace(self.timing.removal_grace - missed);
         }
         match self.context.collector.remove(name, missing_since).await {
-            Ok(Verdict::Alive | Verdict::Remove) => {
-                self.forget_facts(name);
-                Requeue::IDLE
+            Ok(verdict) => {
+                if matches!(verdict, Verdict::Alive | Verdict::Remove) {
+                    self.forget_facts(name);
+                }
+                Missing::Removal(verdict)
             }
-            Ok(Verdict::Wait) => Requeue::after(self.timing.removal_grace),
-            Ok(Verdict::Claimed) => Requeue::after(CLAIMED_RETRY),
-            Ok(Verdict::Neighbours) => Requeue::after(NEIGHBOURS_RETRY),
-            // All that is held is looked at together.
-            Ok(Verdict::Held(_)) => Requeue::IDLE,
             Err(failed) => {
                 if matches!(failed, RemovalError::List(_)) {
                     self.context.health.trouble(Side::Upstream);
@@ -429,7 +423,7 @@ impl Reconciler {
                 let error = failed.told();
                 logging::error!(name, error, "failed to clean up missing bundledeployment");
                 self.context.events.emit(Reason::RemovalFailed, name, error);
-                Requeue::RETRY
+                Missing::RemovalFailed
             }
         }
     }

@@ -10,8 +10,8 @@ use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
+use crate::controllers::bundle_deployment::outcome::Entered;
 use crate::controllers::bundle_deployment::rendering::release_bytes;
-use crate::controllers::queue::Requeue;
 use crate::ledger::records::{self, Writes};
 use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey};
 use crate::public::PublicText;
@@ -85,18 +85,17 @@ impl Reconciler {
     }
 
     /// Enters the release that another agent deployed for a bundle into the ledger, if upstream's status names it and the ledger does not
-    /// know that revision or a later one: it goes with the bundle, also if that never gets as far as to be deployed here. It is looked at once. When it is to
-    /// be tried again.
-    pub(super) async fn enter(&self, bundle: &BundleDeployment) -> Requeue {
+    /// know that revision or a later one: it goes with the bundle, also if that never gets as far as to be deployed here. It is looked at once.
+    pub(super) async fn enter(&self, bundle: &BundleDeployment) -> Entered {
         let named = &bundle.status.release;
         let Some(id) = ReleaseId::parse(named) else {
-            return Requeue::IDLE;
+            return Entered::Settled;
         };
         let ledger = &self.context.ledger;
         // What another agent deployed above all that is known here counts too.
         let entry = ledger.get(&id.key()).unwrap_or_default();
         if self.was_looked_at(bundle) || !entry.may_be_of(bundle.name(), id.revision) {
-            return Requeue::IDLE;
+            return Entered::Settled;
         }
         let (identities, account) = (
             &self.context.identities,
@@ -105,7 +104,7 @@ impl Reconciler {
         let impersonated = match identities.deployment(account, Purpose::Monitor).await {
             Ok(impersonated) => impersonated,
             // It may come yet, and nothing tells of that.
-            Err(_) => return Requeue::RETRY,
+            Err(_) => return Entered::NotYet,
         };
         let _turn = self.context.deployer.memory().reserve(RECORD).await;
         let storage = self.records(bundle, &impersonated, &id.namespace, Writes::Deploys);
@@ -119,17 +118,17 @@ impl Reconciler {
                 if let Some(proof) = proof {
                     let adopted = self.adopt(bundle, &impersonated, &id, &release, &proof);
                     if adopted.is_err() || ledger.settle(&id.key()).await.is_err() {
-                        return Requeue::RETRY;
+                        return Entered::NotYet;
                     }
                 }
             }
-            Err(failed) if failed.is_retryable() => return Requeue::RETRY,
+            Err(failed) if failed.is_retryable() => return Entered::NotYet,
             Err(_) => {}
         }
         self.looked_at
             .lock()
             .insert(bundle.name().to_owned(), named.clone());
-        Requeue::IDLE
+        Entered::Settled
     }
 
     /// Whether the record that a bundle's status names was read to see whose it is.
