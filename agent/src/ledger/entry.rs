@@ -184,6 +184,11 @@ impl LedgerEntry {
         digests.map(|(revision, _)| revision).collect()
     }
 
+    /// Whether `bundle` wrote any revision whose record is not known to be gone.
+    pub fn wrote(&self, bundle: &str) -> bool {
+        self.notes_of(bundle).is_some_and(Notes::has_digests)
+    }
+
     /// The digests of all that others than `bundle` wrote of the release. `None` where not everything that lies there is known to be written
     /// for a bundle.
     pub fn written_by_others(&self, bundle: &str) -> Option<Vec<(i64, String)>> {

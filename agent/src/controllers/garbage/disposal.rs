@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::error::{Awaited, RemovalError};
-use super::uninstall::{Found, Removal};
+use super::uninstall::{Found, Removal, WhyLeft};
 use super::verdict::Verdict;
 use super::{Collector, NEIGHBOURS_RETRY};
 use crate::controllers::bundle_deployment::claims::{self, NextOwner};
@@ -130,8 +130,8 @@ impl Collector {
     ) -> Result<(), RemovalError> {
         if key.is_claims() {
             let left = self.uninstaller.withdraw_claims(key, entry, removal);
-            for release in left.await? {
-                self.tell_left(&entry.bundle, &release);
+            for (release, why) in left.await? {
+                self.tell_left(&entry.bundle, &release, why);
             }
             return Ok(());
         }
@@ -285,12 +285,18 @@ impl Collector {
     }
 
     /// Tells of what a bundle's attempts brought into a release of another's, and that it stays.
-    fn tell_left(&self, bundle: &str, release: &ReleaseKey) {
-        let text = public!(
-            "what this bundle's attempts brought into release {} is left as it is: not all records of the release are those that were \
-             written",
-            *release
-        );
+    fn tell_left(&self, bundle: &str, release: &ReleaseKey, why: WhyLeft) {
+        let text = match why {
+            WhyLeft::UnknownRecords => public!(
+                "what this bundle's attempts brought into release {} is left as it is: not all records of the release are those that were \
+                 written",
+                *release
+            ),
+            WhyLeft::NoRecords => public!(
+                "the records of this bundle's attempts at release {} are gone: whatever is still there of what they brought is left as it is",
+                *release
+            ),
+        };
         logging::warn!(bundle, "{}", text);
         self.events.emit(Reason::ReleaseNotProven, bundle, text);
     }

@@ -79,6 +79,25 @@ pub(super) struct Attempts {
     pub(super) keeps: bool,
 }
 
+/// Why what a bundle's attempts brought into another one's release is left there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WhyLeft {
+    /// Not all other records of the release are those that were written.
+    UnknownRecords,
+    /// The attempts' own are gone: somebody deleted them, or an agent that was killed before it had noted that.
+    NoRecords,
+}
+
+impl WhyLeft {
+    /// By what is known of the release since its records were looked at.
+    fn of(known: Option<&LedgerEntry>, bundle: &str) -> Self {
+        match known.is_some_and(|known| known.wrote(bundle)) {
+            true => Self::UnknownRecords,
+            false => Self::NoRecords,
+        }
+    }
+}
+
 /// A release that is a bundle's. Only [`Uninstaller::find`] makes one.
 pub(super) struct OwnedRelease {
     pub(super) proof: Proof,
@@ -471,7 +490,7 @@ impl Uninstaller {
 
     /// Takes back what a bundle made in a namespace beside releases of its own, and forgets it: what its attempts brought into releases of others,
     /// as far as all records of such a release are known, and its copies, where it has no release there. Nothing where its objects are to stay. Gives
-    /// the releases whose records are not known, where everything stays.
+    /// the releases where everything stays, and why.
     ///
     /// # Errors
     /// A release of others is being deployed; something of it cannot be read or deleted, once all else is done; or the ledger cannot be written.
@@ -480,7 +499,7 @@ impl Uninstaller {
         key: &ReleaseKey,
         entry: &LedgerEntry,
         removal: Removal<'_>,
-    ) -> Result<Vec<ReleaseKey>, RemovalError> {
+    ) -> Result<Vec<(ReleaseKey, WhyLeft)>, RemovalError> {
         let (bundle, namespace) = (&entry.bundle, &key.namespace);
         let (mut left, mut failed) = (Vec::new(), None);
         let claimed = self.ledger.claimed_by(bundle, namespace);
@@ -489,7 +508,11 @@ impl Uninstaller {
             for (release, account) in claimed {
                 match self.withdraw(&release, bundle, account).await {
                     Ok(true) => {}
-                    Ok(false) => left.push(release),
+                    Ok(false) => {
+                        let known = self.ledger.get(&release);
+                        let why = WhyLeft::of(known.as_ref(), bundle);
+                        left.push((release, why));
+                    }
                     Err(_) if self.is_gone(namespace).await => {}
                     Err(problem) => failed = failed.or(Some(problem)),
                 }
@@ -629,5 +652,20 @@ mod tests {
             (left.account.as_str(), left.digest(2)),
             ("tenant", Some("two"))
         );
+    }
+
+    /// Killed after the last record was deleted and before that was noted, the next agent finds none.
+    #[test]
+    fn records_that_are_gone_are_not_told_as_those_of_somebody_else() {
+        let owned = LedgerEntry {
+            bundle: "a".to_owned(),
+            ..LedgerEntry::default()
+        };
+        let claimed = owned.noting(1, "one".into());
+        let claimed = claimed.noting_claim("b", "", 2, "two".into());
+        let why = |known: &LedgerEntry| WhyLeft::of(Some(known), "b");
+        assert_eq!(why(&claimed), WhyLeft::UnknownRecords);
+        assert_eq!(why(&claimed.without(2)), WhyLeft::NoRecords);
+        assert_eq!(WhyLeft::of(None, "b"), WhyLeft::NoRecords);
     }
 }
