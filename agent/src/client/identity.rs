@@ -286,7 +286,7 @@ impl Identities {
         let client = self.clients.client(config, &self.last_contact)?;
         let made = (client.clone(), self.cluster.impersonating(client));
         if accounts.len() >= MOST_ACCOUNTS {
-            // Who is at work has his own.
+            // Clients in use are clones, and live on.
             accounts.clear();
         }
         accounts.insert(name.to_owned(), made.clone());

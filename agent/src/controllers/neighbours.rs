@@ -188,7 +188,7 @@ mod tests {
     #[case::three_in_a_circle("a", &["c"], &[("b", "a"), ("c", "b")], Occupancy::Inhabited)]
     #[case::and_another_is_first("b", &["c"], &[("a", "b"), ("c", "a")], Occupancy::Leaving)]
     #[case::a_circle_without_it("a", &["b"], &[("b", "c"), ("c", "b")], Occupancy::Leaving)]
-    fn a_namespace_waits_for_who_is_about_to_leave_it(
+    fn a_namespace_is_deleted_after_the_releases_that_are_about_to_leave_it(
         #[case] name: &str,
         #[case] leaving: &[&str],
         #[case] waiting: &[(&str, &str)],

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_holds_what_was_written_or_sent_and_nothing_else() {
+    fn a_ledger_that_holds_what_was_neither_written_nor_sent_is_somebody_elses() {
         let before = entries(&[("a", "one"), ("b", "one"), ("c", "one")]);
         let mut in_doubt = InDoubt::default();
         in_doubt.send(&sent(&[("a", Some("two")), ("b", None)]));
@@ -184,9 +184,9 @@ mod tests {
         })
     }
 
-    /// Taken for somebody else's, it would have the agent read all anew, and try again what was being waited for.
+    /// Otherwise the agent took its own write for another agent's: it would read the whole ledger anew, and begin anew what it waits for.
     #[tokio::test(start_paused = true)]
-    async fn a_write_whose_answer_says_nothing_of_it_is_known_again() {
+    async fn a_write_that_was_carried_out_without_an_answer_is_recognised() {
         for map in [None, Some(json!({"metadata": {"resourceVersion": "1"}}))] {
             for answers in [Answers::With500, Answers::Never] {
                 let stored = Arc::new(Mutex::new(Stored {

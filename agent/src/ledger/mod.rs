@@ -576,8 +576,8 @@ impl Ledger {
         self.asked.borrow().doubts
     }
 
-    /// It has answered to the doubt of that number: `taken` is the last heartbeat that it remembers, 0 for none, nothing where it does not
-    /// say; `sent` is what [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat
+    /// Upstream has answered what it was asked after [`Self::doubts`] said `doubt`: `taken` is the last heartbeat that it remembers, 0 for none, nothing
+    /// where it does not say; `sent` is what [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat
     /// overwrites the proof.
     ///
     /// # Errors

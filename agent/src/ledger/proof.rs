@@ -392,7 +392,7 @@ mod tests {
     #[case::its_removal_was_cut_off("uninstalling", Some("deployed"), true)]
     #[case::the_removal_of_an_attempt_was_cut_off("uninstalling", Some("failed"), false)]
     #[case::somebodys_removal_was_cut_off("uninstalling", None, false)]
-    fn a_removal_that_goes_on_knows_what_was_deployed(
+    fn a_release_whose_removal_was_cut_off_counts_as_what_it_was_before(
         #[case] status: &str,
         #[case] before: Option<&str>,
         #[case] expected: bool,

@@ -277,7 +277,7 @@ mod tests {
 
     /// One write too many would be refused by the API server with all others.
     #[test]
-    fn a_full_ledger_refuses_what_makes_it_larger_alone() {
+    fn a_full_ledger_refuses_only_entries_that_make_it_larger() {
         let mut state = LedgerState::default();
         let key = |n: usize| ReleaseKey {
             namespace: "ns".to_owned(),
@@ -303,7 +303,7 @@ mod tests {
             .map(|(key, entry)| (key.data_key(), serde_json::to_string(entry).unwrap()));
         let all: BTreeMap<_, _> = all.collect();
         assert!(serde_json::to_string(&all).unwrap().len() < 1 << 20);
-        // Whatever does not grow is written, and what is forgotten makes room.
+        // An entry that does not grow is written, and one that shrinks makes room for others.
         assert!(state.has_room(&key(0), &entry(62)));
         assert!(state.has_room(&key(0), &entry(1)));
         let larger = LedgerEntry {

@@ -633,7 +633,7 @@ async fn failed_attempts_prune_no_record_of_another_client() -> Result<()> {
 /// An administrator installs under the number that an attempt of ours had, which was undone. That the ledger has its number makes the record none of
 /// ours.
 #[tokio::test]
-async fn a_record_under_a_number_that_was_given_before_is_not_pruned() -> Result<()> {
+async fn another_clients_record_is_not_pruned_though_its_number_was_used_before() -> Result<()> {
     let (world, _, plain) = with_digests().await?;
     assert!(world.deploy_with(&failing("1"), atomic()).await.is_err());
     assert!(world.history().await?.is_empty(), "it was undone");
@@ -794,7 +794,7 @@ async fn an_interrupted_revision_is_not_finished_over_a_newer_one() -> Result<()
         plain.clone(),
     );
     spec.render = Arc::new(move |request| {
-        // It is rendered once more for another revision.
+        // The deploy renders again when it takes the next number.
         let created = runtime.block_on(storage.create(&theirs));
         assert!(created.is_ok() || request.release.revision > 2);
         render(request)
@@ -808,9 +808,10 @@ async fn an_interrupted_revision_is_not_finished_over_a_newer_one() -> Result<()
     Ok(())
 }
 
-/// A digest tells nothing of a status: an attempt at somebody's release that is made to look deployed makes that none of its bundle's.
+/// A record's digest does not cover its status: a tenant can change that.
 #[tokio::test]
-async fn an_attempt_that_is_made_to_look_deployed_proves_nothing_of_what_lay_there() -> Result<()> {
+async fn an_attempt_that_is_made_to_look_deployed_proves_nothing_of_what_lay_there()
+-> Result<()> {
     let (world, book, plain) = with_digests().await?;
     let theirs = Template::new(&config_map("a", "theirs"));
     let spec = world.spec(&theirs, DeployOptions::default());

@@ -432,7 +432,7 @@ mod tests {
     #[case::the_owner_stays(&[("web", "a", "db"), ("db", "b", "db")], "a", false)]
     #[case::nobody_has_it(&[("web", "a", "db")], "a", false)]
     #[case::others_go_round(&[("web", "a", "db"), ("db", "b", "mq"), ("mq", "c", "db")], "a", false)]
-    fn of_bundles_that_want_each_others_releases_the_first_begins(
+    fn of_bundles_that_swap_their_releases_the_first_by_name_begins(
         #[case] owned: &[(&str, &str, &str)],
         #[case] bundle: &str,
         #[case] expected: bool,

@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_another_bundle_has_with_another_value_is_left_to_it() {
+    fn a_namespace_label_that_another_bundle_set_to_another_value_is_not_changed() {
         let bundle = |name: &str, labels: Value| -> Arc<BundleDeployment> {
             let bundle = json!({"metadata": {"name": name},
                 "spec": {"options": {"defaultNamespace": "ns", "namespaceLabels": labels}}});

@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_deploy_clears_what_was_reported_as_failed() {
+    fn a_failure_is_no_longer_reported_once_nothing_is_to_be_deployed() {
         let mut report = report();
         report.halt(&Halt::new(Cause::NamespaceLabels, "m"), false);
         report.confirmed();
@@ -683,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_says_what_it_holds_up_and_is_no_failure() {
+    fn a_deploy_that_the_site_holds_up_is_told_and_is_no_failure() {
         let mut report = report();
         report.deploy_held(&"no changes in December".into());
         assert_eq!(

@@ -274,7 +274,7 @@ mod tests {
     #[case::told_as_not_installed(INSTALLED, "False", true)]
     #[case::deployed(DEPLOYED, "True", false)]
     #[case::only_not_monitored(status::MONITORED, "False", false)]
-    fn a_try_after_one_that_failed_looks_before_it_writes(
+    fn ownership_is_checked_before_anything_is_written_where_the_last_try_failed(
         #[case] condition: &str,
         #[case] told: &str,
         #[case] expected: bool,

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_its_new_owner_read_before_it_was_told_of_wakes_who_had_it() {
+    fn a_bundle_whose_object_another_one_took_is_woken_though_that_one_has_read_it_already() {
         let mut bundles = WatchedBundles::default();
         bundles.monitored_all("former", "f", seen("7"), true);
         bundles.monitored_all("taker", "t", seen("8"), true);
@@ -422,7 +422,7 @@ mod tests {
         let both = bundles.changed("f", &deployment(), Some("10"));
         assert_eq!(both, ["former", "taker"]);
         bundles.monitored_all("taker", "t", seen("8"), true);
-        // Told of late: who took it back has read it since.
+        // The event is late: the bundle that took it back has read a later version.
         bundles.monitored_all("former", "f", seen("9"), true);
         assert!(bundles.changed("t", &deployment(), Some("8")).is_empty());
         bundles.monitored_all("former", "f", Seen::new(), false);

@@ -173,7 +173,7 @@ impl Collector {
         };
         let next_owner = match self.next_owner(&entry.bundle, key) {
             NextOwner::Bundle(next_owner) => next_owner,
-            // Who waited for it does no longer.
+            // The bundle that waited for it does not any more.
             NextOwner::Unknown(_) | NextOwner::Nobody if removal.leaves() => return Ok(()),
             NextOwner::Unknown(_) | NextOwner::Nobody => {
                 let done = self.uninstaller.uninstall(key, entry, &release, removal);
