@@ -83,6 +83,8 @@ async fn a_bundle_of_three_objects_costs_little_more_than_its_writes() -> Result
     };
     let looks = downstream.iter().filter(is_look).count();
     assert!(downstream.len() - looks <= 8 * BUNDLES, "{down:?}");
+    // Mostly one or two of a bundle; a slow machine takes a few more.
+    assert!(looks <= 4 * BUNDLES, "{down:?}");
     // The status is written once it is known, and again when it changed; there are no other requests.
     assert!(
         upstream
@@ -90,7 +92,7 @@ async fn a_bundle_of_three_objects_costs_little_more_than_its_writes() -> Result
             .all(|r| r.resource == "bundledeployments/status"),
         "{up:?}"
     );
-    assert!(upstream.len() + looks <= 8 * BUNDLES, "{up:?} {down:?}");
+    assert!(upstream.len() <= 3 * BUNDLES, "{up:?}");
     Ok(())
 }
 
