@@ -83,6 +83,8 @@ pub struct Checker {
     origins: BTreeMap<String, Origin>,
     /// Objects that the agent has written with a release's marks, whoever gave them, until it takes them off, or that the Go agent has.
     marked: BTreeSet<(String, ReleaseKey)>,
+    /// When an object, by uid, was last taken from a release by a bundle that may.
+    lost_at: BTreeMap<(String, ReleaseKey), Instant>,
     /// Bundles that a copy ever said to be needed by.
     claimed: BTreeSet<(String, usize)>,
     /// Status of each record by release and revision.
@@ -469,9 +471,13 @@ impl Checker {
             let has_another = |bundle: &usize| !wanting.contains(bundle);
             named.as_ref().is_some_and(has_another) || last.as_ref().is_some_and(has_another)
         };
+        // What a tenant says of the one that is good does not make it another.
+        let mut kept = self.records.get(&release).into_iter().flatten();
+        let keeps_good = kept.any(|(kept, _)| self.were_good.contains(&(release.clone(), *kept)));
         if by_agent
             && !wanting.is_empty()
             && had_deployed
+            && !keeps_good
             && !self.has_deployed(&release)
             && !was_anothers()
         {
@@ -517,7 +523,12 @@ impl Checker {
             if newest.is_some_and(|(_, status)| !Self::is_deployed(status)) {
                 // When it began is not known any more.
                 let is_first = !self.has_deployed(&release);
-                let attempt = Attempt { good: 0, is_first };
+                let begun = Instant::now();
+                let attempt = Attempt {
+                    good: 0,
+                    is_first,
+                    begun,
+                };
                 self.attempts.insert(release, attempt);
             }
         }
@@ -852,7 +863,17 @@ impl Checker {
                 let text = format!("{} was nobody's and becomes {new:?}'s", write.id);
                 self.violate("adopts what others made", text);
             }
-            if let (Some(old), false) = (&old, may) {
+            if let (Some(old), true) = (&old, may) {
+                self.lost_at
+                    .insert((uid.clone(), old.clone()), Instant::now());
+            }
+            // As docs/security.md has it: an upgrade writes once more what is taken from it while it is under way, or before it could hear of it.
+            let lost = self.lost_at.get(&(uid.clone(), new.clone()));
+            let upgrade = self.attempts.get(new).filter(|_| self.is_upgrading(new));
+            let is_late = lost.zip(upgrade).is_some_and(|(lost, upgrade)| {
+                upgrade.begun.saturating_duration_since(*lost) < LATEST_NEWS
+            });
+            if let (Some(old), false, false) = (&old, may, is_late) {
                 let text = format!("{} of {old:?} becomes {new:?}'s", write.id);
                 self.violate("takes what another release has", text);
             }

@@ -118,6 +118,8 @@ pub struct Traffic {
     pub requests: u64,
     /// The same by what was asked, once it is counted.
     pub tally: Option<BTreeMap<String, u64>>,
+    /// When the agent last read which bundles upstream has.
+    pub listed: Option<Instant>,
     /// Everything that took place, for printing and comparing.
     pub log: Log,
     begun: Instant,
@@ -184,6 +186,7 @@ impl Network {
             ended: Vec::new(),
             requests: 0,
             tally: None,
+            listed: None,
             log: Log::new(keeps_log),
             begun: Instant::now(),
         };
@@ -271,6 +274,9 @@ impl Network {
         let Some(life) = request.who.agent() else {
             return;
         };
+        if server == "upstream" && code == 200 && asked.ends_with("/bundledeployments") {
+            traffic.listed = Some(Instant::now());
+        }
         let Some(left) = traffic.kill_after.get_mut(&life) else {
             return;
         };

@@ -20,6 +20,10 @@ macro_rules! stories {
 }
 
 stories! {
+    an_upgrade_writes_once_more_what_is_taken_meanwhile
+    bundles_that_vanished_unseen_and_came_back_are_few
+    a_good_revision_stays_whatever_its_label_says
+    a_namespace_that_goes_during_a_deploy_gets_its_labels_again
     what_was_corrected_below_a_helm_revision_stays_with_the_go_agent
     a_restored_ledger_is_noticed_with_its_next_write
     a_slow_deploy_ends_as_it_began

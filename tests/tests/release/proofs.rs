@@ -810,8 +810,7 @@ async fn an_interrupted_revision_is_not_finished_over_a_newer_one() -> Result<()
 
 /// A record's digest does not cover its status: a tenant can change that.
 #[tokio::test]
-async fn an_attempt_that_is_made_to_look_deployed_proves_nothing_of_what_lay_there()
--> Result<()> {
+async fn an_attempt_that_is_made_to_look_deployed_proves_nothing_of_what_lay_there() -> Result<()> {
     let (world, book, plain) = with_digests().await?;
     let theirs = Template::new(&config_map("a", "theirs"));
     let spec = world.spec(&theirs, DeployOptions::default());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{Checker, Origin, ReleaseKey, named_bundle};
 use crate::apiserver::Write;
@@ -14,6 +15,7 @@ pub(super) struct Attempt {
     pub(super) good: u64,
     /// Whether there was no good revision when it began.
     pub(super) is_first: bool,
+    pub(super) begun: Instant,
 }
 
 impl Checker {
@@ -53,6 +55,7 @@ impl Checker {
                 let attempt = Attempt {
                     good: self.deployed.get(release).copied().unwrap_or(0),
                     is_first: !self.has_deployed(release),
+                    begun: Instant::now(),
                 };
                 self.attempts.insert(release.clone(), attempt);
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{BUNDLES_PATH, WORKSPACE, World, bundle_id};
 use crate::apiserver::{Actor, Id};
@@ -109,7 +110,10 @@ impl World {
         checker.allowed = allowed;
         checker.come_back(back);
         // Without a bundle of the agent's own, one or two of which the others are back before anybody looks are deletions like any other.
-        let is_fresh = self.emptied.is_some_and(|at| at.elapsed() < LOOKED_AT);
+        let listed = self.network.lock().listed;
+        let is_unseen =
+            |at: Instant| at.elapsed() < LOOKED_AT || listed.is_none_or(|listed| listed < at);
+        let is_fresh = self.emptied.is_some_and(is_unseen);
         let are_few = checker.own_releases(&lost, |bundle| self.present(bundle)) < 3;
         if !self.setting.has_own && is_fresh && are_few {
             checker.allowed.extend(&lost);

@@ -467,6 +467,13 @@ impl Reconciler {
             let drift = &self.context.drift;
             drift.wake_after(&former.bundle, ReconcileKind::Full, Duration::ZERO);
         }
+        // Whoever deleted the namespace meanwhile took its labels, and the deploy made it anew.
+        let labelled = match (deployed.changed, labelled) {
+            (true, Ok(_)) => namespace::label(impersonated, &bundle, &others)
+                .await
+                .map_err(|failed| Halt::labels(failed, &state.facts)),
+            (_, labelled) => labelled,
+        };
         self.note_labels(state, labelled);
         let collector = &self.context.collector;
         let deployed_before = ReleaseId::parse(&bundle.status.release);
