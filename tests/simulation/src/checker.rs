@@ -107,6 +107,8 @@ pub struct Checker {
     pub successes: BTreeMap<ReleaseKey, u64>,
     /// Releases whose records somebody else deleted, or labelled as uninstalled: what they had is known to nobody.
     forgotten: BTreeSet<ReleaseKey>,
+    /// When somebody else last deleted a release's record.
+    robbed: BTreeMap<ReleaseKey, Instant>,
     /// Writes of the agent by object, since this was last taken.
     pub writes: BTreeMap<Id, u64>,
     /// The life that wrote the lease last, and since when it is the one.
@@ -440,6 +442,7 @@ impl Checker {
             None => {
                 if !write.who.actor.deploys_bundles() {
                     self.forgotten.insert(release.clone());
+                    self.robbed.insert(release.clone(), Instant::now());
                 }
                 if let Some(status) = records.remove(&revision)
                     && by_agent
@@ -474,10 +477,14 @@ impl Checker {
         // What a tenant says of the one that is good does not make it another.
         let mut kept = self.records.get(&release).into_iter().flatten();
         let keeps_good = kept.any(|(kept, _)| self.were_good.contains(&(release.clone(), *kept)));
+        // Whoever deletes the good one after the agent has read the history leaves it none.
+        let robbed = self.robbed.get(&release);
+        let is_robbed = robbed.is_some_and(|robbed| robbed.elapsed() < LATEST_NEWS);
         if by_agent
             && !wanting.is_empty()
             && had_deployed
             && !keeps_good
+            && !is_robbed
             && !self.has_deployed(&release)
             && !was_anothers()
         {

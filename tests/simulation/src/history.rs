@@ -304,8 +304,8 @@ fn quiet(world: &World) {
             true => MOST_RECORDED,
             // A hook is made anew for each try.
             false if id.plural == "jobs" => MOST_RECORDED,
-            false if world.is_fought(&id) => MOST_FOUGHT,
             false => match checker.contestants(&id, |bundle| is_ready(world, bundle)) {
+                0 | 1 if world.is_fought(&id) => MOST_FOUGHT,
                 0 | 1 => MOST_WRITES,
                 contestants => MOST_FOUGHT * contestants as u64,
             },

@@ -20,6 +20,8 @@ macro_rules! stories {
 }
 
 stories! {
+    two_bundles_and_a_controller_that_fight_for_an_object_rest
+    a_good_revision_that_a_tenant_replaces_meanwhile_is_lost
     an_upgrade_writes_once_more_what_is_taken_meanwhile
     bundles_that_vanished_unseen_and_came_back_are_few
     a_good_revision_stays_whatever_its_label_says

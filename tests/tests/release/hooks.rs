@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use release::model::HookExecution;
 use release::state::Action;
 use release::{DeployError, DeployOptions, UninstallSpec};
@@ -140,9 +140,13 @@ async fn fail_to_uninstall(world: &World) -> Result<()> {
         timeout: Some(Duration::from_secs(5)),
         ..UninstallSpec::new("web", &world.namespace)
     };
-    let failed = release::uninstall(&world.cluster, &world.storage, &spec).await;
-    let text = release::error_chain(&failed.unwrap_err());
-    ensure!(text.contains("goodbye"), "{text}");
+    match release::uninstall(&world.cluster, &world.storage, &spec).await {
+        Ok(_) => bail!("it was removed"),
+        Err(failed) => {
+            let text = release::error_chain(&failed);
+            ensure!(text.contains("goodbye"), "{text}");
+        }
+    }
     ensure!(
         world.config_map("a").await?.is_some(),
         "nothing goes before it has run"
