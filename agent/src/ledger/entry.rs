@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use release::storage::KnownDigest;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::notes::{Note, Notes};
 use super::upstream::ContinuityBreak;
@@ -119,9 +120,28 @@ pub struct LedgerEntry {
     /// than this. The newest one ever noted stays, also when its record is gone, and of attempts the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revisions: Option<Notes>,
+    /// Which deployment of the bundle's spec was begun or found deployed last, as a digest of its ID; not known where an older agent wrote the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<DeploymentDigest>,
     /// What other bundles wrote over it, by bundle: attempts of theirs, or what they had before this one took it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claims: BTreeMap<String, Claim>,
+}
+
+/// A digest of a deployment ID, which has about a hundred characters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeploymentDigest(String);
+
+impl DeploymentDigest {
+    /// Characters of it: those of one bundle have to be told apart.
+    const LEN: usize = 16;
+
+    pub fn of(id: &str) -> Self {
+        let mut digest = golib::hex::encode(&Sha256::digest(id));
+        digest.truncate(Self::LEN);
+        Self(digest)
+    }
 }
 
 /// What a bundle wrote of a release that is another's.
@@ -219,6 +239,7 @@ impl LedgerEntry {
             is_attempt: true,
             left_since: None,
             revisions: Some(Notes::default()),
+            deployment: None,
             claims: BTreeMap::new(),
             ..self.clone()
         }
@@ -250,6 +271,12 @@ impl LedgerEntry {
     /// Whether there is any of these.
     pub fn has_tried_above(&self, revision: i64) -> bool {
         self.tried_above(revision).next().is_some()
+    }
+
+    /// Whether another deployment of the bundle's spec than this one was begun or found deployed last.
+    pub fn is_of_another(&self, deployment_id: &str) -> bool {
+        let is_another = |known: &DeploymentDigest| *known != DeploymentDigest::of(deployment_id);
+        self.deployment.as_ref().is_some_and(is_another)
     }
 
     /// The newest revision that ever had a digest here, whoever wrote it.
@@ -389,6 +416,7 @@ impl LedgerEntry {
             bundle: bundle.to_owned(),
             names: None,
             left_since: None,
+            deployment: None,
             is_removing: false,
             hold: None,
             lost: None,
@@ -530,6 +558,27 @@ mod tests {
             name: name.into(),
         };
         assert_eq!(key.is_storable(), expected);
+    }
+
+    #[test]
+    fn which_deployment_is_there_is_known_of_the_bundle_that_has_the_release() {
+        let begun = LedgerEntry {
+            deployment: Some(DeploymentDigest::of("s-2:b")),
+            ..entry("a").noting(1, "one".into())
+        };
+        assert!(begun.is_of_another("s-1:a") && !begun.is_of_another("s-2:b"));
+        assert!(!entry("a").is_of_another("s-1:a"), "nobody noted any");
+        let written = serde_json::to_string(&begun).unwrap();
+        assert!(written.len() < 200, "{written}");
+        assert_eq!(
+            serde_json::from_str::<LedgerEntry>(&written).unwrap(),
+            begun
+        );
+        assert_eq!(begun.clone().taken_by("a"), begun);
+        for others in [begun.clone().taken_by("b"), begun.clone().handed_to("b")] {
+            assert_eq!(others.deployment, None);
+        }
+        assert_eq!(begun.for_claims().deployment, None);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use in_doubt::InDoubt;
 use state::LedgerState;
 use stored::{Written, entries};
 
-pub use entry::{Claim, Hold, LedgerEntry, ReleaseKey};
+pub use entry::{Claim, DeploymentDigest, Hold, LedgerEntry, ReleaseKey};
 pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};

@@ -18,7 +18,7 @@ use crate::client::identity::DeploymentClient;
 use crate::ledger::proof::{
     OwnedRecords, RecordOwner, is_settled, of_others, owned_records, shows_deployed,
 };
-use crate::ledger::{Ledger, LedgerEntry, Notes, ReleaseKey};
+use crate::ledger::{DeploymentDigest, Ledger, LedgerEntry, Notes, ReleaseKey};
 
 /// Whose records they are.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ pub struct Bundle {
     pub account: String,
     /// Whether its spec wishes that its objects outlive it.
     pub keep_resources: bool,
+    /// The ID of what its deploys deploy; nothing where none is one.
+    pub deployment: Option<DeploymentDigest>,
 }
 
 /// What is written of a release.
@@ -231,7 +233,10 @@ impl DigestStore for LedgerDigests {
             };
             let entry = entry.noting_theirs(&theirs);
             let entry = match self.writes {
-                Writes::Deploys => entry.noting(revision, digest),
+                Writes::Deploys => LedgerEntry {
+                    deployment: self.bundle.deployment.clone().or(entry.deployment.clone()),
+                    ..entry.noting(revision, digest)
+                },
                 Writes::FailedCorrections => entry.noting_failed_correction(revision, digest),
             };
             Ok(self.ledger.set(key, entry).await?)

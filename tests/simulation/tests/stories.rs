@@ -26,6 +26,8 @@ stories! {
     bundles_that_vanished_unseen_and_came_back_are_few
     a_good_revision_stays_whatever_its_label_says
     a_namespace_that_goes_during_a_deploy_gets_its_labels_again
+    a_restored_status_that_names_a_number_given_again_is_not_believed
+    a_restored_status_of_a_release_that_was_installed_anew_is_not_believed
     what_was_corrected_below_a_helm_revision_stays_with_the_go_agent
     a_restored_ledger_is_noticed_with_its_next_write
     a_slow_deploy_ends_as_it_began

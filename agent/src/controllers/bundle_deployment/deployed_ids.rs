@@ -62,7 +62,8 @@ impl DeployedIds {
     }
 
     /// Whether anything was tried since the status was written that names `release`: as this agent remembers, or as it or another one wrote for the
-    /// bundle above that revision, by the `entry` of a release.
+    /// bundle above that revision, or of another deployment ID, by the `entry` of a release. Where the release was installed anew, or somebody deleted its
+    /// records, the numbers of its revisions say nothing.
     pub fn is_outdated(
         &self,
         bundle: &BundleDeployment,
@@ -72,8 +73,12 @@ impl DeployedIds {
         let is_below = || {
             let id = ReleaseId::parse(release)?;
             let entry = entry(&id.key())?;
-            let settled = self.settled(bundle, release).unwrap_or(id.revision);
-            Some(entry.bundle == bundle.name() && entry.has_tried_above(settled))
+            let settled = self.settled(bundle, release);
+            // What this agent remembers of it is newer.
+            let is_of_another =
+                settled.is_none() && entry.is_of_another(&bundle.status.applied_deployment_id);
+            let is_above = entry.has_tried_above(settled.unwrap_or(id.revision));
+            Some(entry.bundle == bundle.name() && (is_above || is_of_another))
         };
         self.contradict(bundle) || is_below().unwrap_or(false)
     }
@@ -140,7 +145,10 @@ impl DeployedIds {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
+    use crate::ledger::DeploymentDigest;
 
     fn bundle(id: &str, sync: i64) -> BundleDeployment {
         let mut bundle = BundleDeployment::default();
@@ -227,6 +235,39 @@ mod tests {
         // Killed in the next one after it announced its revision.
         let announced = ids.is_outdated(&forced, "shop/web:2", |_| Some(written(&[1, 2, 3])));
         assert!(announced);
+    }
+
+    /// Its records were deleted, or it was removed and installed anew: a restored status names a revision of before.
+    #[rstest]
+    #[case::the_same("s-1:a", false)]
+    #[case::another_one("s-2:a", true)]
+    fn a_number_that_was_given_again_is_of_the_deployment_that_the_ledger_names(
+        #[case] known: &str,
+        #[case] expected: bool,
+    ) {
+        let ids = DeployedIds::default();
+        let mut restored = bundle("s-1:a", 1);
+        restored.status.applied_deployment_id = "s-1:a".to_owned();
+        let entry = LedgerEntry {
+            deployment: Some(DeploymentDigest::of(known)),
+            ..written(&[2])
+        };
+        let is_outdated =
+            |entry: LedgerEntry| ids.is_outdated(&restored, "shop/web:2", |_| Some(entry));
+        assert_eq!(is_outdated(entry.clone()), expected);
+        let older = LedgerEntry {
+            deployment: None,
+            ..entry.clone()
+        };
+        assert!(!is_outdated(older), "an older agent wrote it");
+        let others = LedgerEntry {
+            bundle: "other".to_owned(),
+            ..entry.clone()
+        };
+        assert!(!is_outdated(others));
+        // What was deployed a moment ago may not be in the ledger yet.
+        ids.note(&restored, "shop/web:2".to_owned(), Some(&entry));
+        assert!(!is_outdated(entry));
     }
 
     /// A bundle took another one's release, for which the ledger has that other bundle yet: or nothing, as it could not be written.

@@ -127,6 +127,7 @@ impl Uninstaller {
             name: entry.bundle.clone(),
             account: entry.account.clone(),
             keep_resources: keeps,
+            deployment: None,
         };
         let storage = self.records(&impersonated, &key.namespace, bundle);
         let failed = |source| RemovalError::Records {
@@ -260,6 +261,7 @@ impl Uninstaller {
                 name: bundle.clone(),
                 account: claim.account.clone(),
                 keep_resources: false,
+                deployment: None,
             };
             let storage = self.records(&impersonated, &key.namespace, of);
             self.delete_records(key, &storage, &entry.written_by(bundle))
@@ -546,6 +548,7 @@ impl Uninstaller {
             name: bundle.to_owned(),
             account,
             keep_resources: false,
+            deployment: None,
         };
         let ReleaseKey { namespace, name } = key;
         let storage = self.records(&impersonated, namespace, claimant);

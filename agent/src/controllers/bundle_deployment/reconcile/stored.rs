@@ -13,7 +13,7 @@ use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::outcome::Entered;
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::ledger::records::{self, Writes};
-use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey};
+use crate::ledger::{DeploymentDigest, LedgerEntry, Notes, Proof, ReleaseKey};
 use crate::public::PublicText;
 
 /// What the read of a record takes until it is known how large the release is, in bytes: a mebibyte, packed, as it comes and as text. It is
@@ -153,7 +153,10 @@ impl Reconciler {
     ) -> kube::Result<()> {
         let key = id.key();
         let entry = self.entry(bundle, impersonated, &key, false);
-        let entry = entry.noting(id.revision, release::storage::digest(release));
+        let entry = LedgerEntry {
+            deployment: Some(DeploymentDigest::of(&bundle.status.applied_deployment_id)),
+            ..entry.noting(id.revision, release::storage::digest(release))
+        };
         self.context.ledger.adopt(key, entry, proof)
     }
 
@@ -197,6 +200,7 @@ impl Reconciler {
             name: bundle.name().to_owned(),
             account: impersonated.account().to_owned(),
             keep_resources: bundle.spec.options.keep_resources,
+            deployment: Some(DeploymentDigest::of(&bundle.spec.deployment_id)),
         };
         records::records(&self.context.ledger, impersonated, namespace, of, writes)
     }
@@ -236,6 +240,7 @@ impl Reconciler {
     ) -> Result<(), Halt> {
         let entry = LedgerEntry {
             names: state.names.clone(),
+            deployment: Some(state.deployment()),
             ..self.entry(&state.bundle, impersonated, &key, true)
         };
         let recorded = self.context.ledger.own(key, entry, proof).await;
@@ -265,6 +270,7 @@ impl Reconciler {
         }
         let entry = LedgerEntry {
             names: state.names.clone(),
+            deployment: Some(state.deployment()),
             ..self.entry(&state.bundle, impersonated, &key, true)
         };
         let confirmed = ledger.confirm(key, entry).await;
@@ -291,6 +297,13 @@ impl Reconciler {
             left_since: None,
             ..known.taken_by(bundle.name())
         }
+    }
+}
+
+impl ReconcileState {
+    /// What counts as deployed of the bundle by now.
+    fn deployment(&self) -> DeploymentDigest {
+        DeploymentDigest::of(&self.report.status().applied_deployment_id)
     }
 }
 
