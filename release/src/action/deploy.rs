@@ -35,7 +35,7 @@ use super::spec::{
     DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
 };
 use super::uninstall::Extent;
-use super::written_here::confirm_install;
+use super::written_here::{confirm_install, plan};
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
@@ -44,7 +44,7 @@ use crate::kube::{
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
-use crate::state::{Action, DesiredContent, Plan, State, Undo, decide, good_below};
+use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
     Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, is_gone_on_from,
     last, prunable,
@@ -66,12 +66,12 @@ pub async fn deploy(
     install::check_name(&spec.name)?;
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
     let mut history = storage.history(&spec.name).await?;
-    let mut first_plan = decide(&history, cluster.host().now());
+    let mut first_plan = plan(storage, &spec.name, &mut history, cluster.host().now()).await?;
     let writer = &spec.options.writer;
     if first_plan.action == Action::Wait
         && is_agents(storage, &spec.name, writer, &mut history).await
     {
-        first_plan = decide(&history, cluster.host().now());
+        first_plan = plan(storage, &spec.name, &mut history, cluster.host().now()).await?;
     }
     if first_plan.action == Action::Wait {
         return Err(DeployError::Locked);

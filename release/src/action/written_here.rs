@@ -9,13 +9,43 @@ use objects::Object;
 use serde_json::Value;
 
 use super::error::DeployError;
-use super::records::{last_good, stored_objects};
+use super::records::{last_good, read_if_possible, stored_objects, was_good};
 use crate::kube::{Cluster, Owner, look_all};
-use crate::state::Plan;
-use crate::storage::{Origin, Storage, StoredRevision};
+use crate::model::Status;
+use crate::state::{Plan, decide};
+use crate::storage::{Origin, Storage, StorageError, StoredRevision};
 
 /// How many objects are looked at in one go.
 const PAGE: usize = 50;
+
+/// Decides from the stored history. A revision that only its label calls superseded is none to build on: that may have been written over how an attempt
+/// ended. What its record says is taken into the history.
+///
+/// # Errors
+/// The record cannot be read.
+pub(super) async fn plan(
+    storage: &Storage,
+    name: &str,
+    history: &mut [StoredRevision],
+    now: Timestamp,
+) -> Result<Plan, StorageError> {
+    loop {
+        let plan = decide(history, now);
+        let from = plan.action.from();
+        let head = history.iter_mut().find(|head| {
+            Some(head.revision) == from
+                && (&head.status, head.origin) == (&Status::Superseded, Origin::Noted)
+        });
+        let Some(head) = head else { return Ok(plan) };
+        let record = read_if_possible(storage, name, head.revision).await?;
+        let attempt = record
+            .filter(|record| storage.recognises(name, head.revision, record) && !was_good(record));
+        let Some(attempt) = attempt else {
+            return Ok(plan);
+        };
+        head.status = attempt.status();
+    }
+}
 
 /// What is left of the plan to install over a release that was deployed here: an upgrade, if what it had is there. Where it was removed
 /// indeed, nothing is there but what outlives a removal, or what an attempt after that has created.
