@@ -95,8 +95,9 @@ pub struct Checker {
     deployed: BTreeMap<ReleaseKey, u64>,
     /// Those of them that the agent deployed, or the Go agent.
     deployed_by_agent: BTreeMap<ReleaseKey, u64>,
-    /// Hooks that succeeded, by place, release, its revision and content.
-    hooks: BTreeSet<(Id, ReleaseKey, i64, String)>,
+    /// Hooks that succeeded, by place, release, its revision, the uid of that one's record, and content: with a record that somebody deletes goes what
+    /// it says of its hooks, and another one may get its number.
+    hooks: BTreeSet<(Id, ReleaseKey, i64, String, String)>,
     /// Jobs that the agent created as hooks, by uid.
     runs: BTreeMap<String, Run>,
     /// How often a life of the agent created an object, and since when: back-offs end with a life.

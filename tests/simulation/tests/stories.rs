@@ -26,6 +26,7 @@ stories! {
     bundles_that_vanished_unseen_and_came_back_are_few
     a_good_revision_stays_whatever_its_label_says
     a_namespace_that_goes_during_a_deploy_gets_its_labels_again
+    a_hook_runs_again_for_the_record_that_replaces_a_deleted_one
     what_a_failed_install_left_goes_though_somebody_says_it_was_superseded
     what_a_failed_install_left_goes_though_a_later_one_failed_that_somebody_labelled
     a_restored_status_that_names_a_number_given_again_is_not_believed

@@ -62,10 +62,15 @@ impl Checker {
                     return;
                 };
                 let id = write.id.clone();
-                if self
-                    .hooks
-                    .contains(&(id.clone(), release.clone(), revision, content))
-                {
+                let record = record.to_owned();
+                let ran = (
+                    id.clone(),
+                    release.clone(),
+                    revision,
+                    record.clone(),
+                    content,
+                );
+                if self.hooks.contains(&ran) {
                     let text = format!(
                         "{id} succeeded in revision {revision} of {release:?} and is run again in it"
                     );
@@ -75,7 +80,7 @@ impl Checker {
                     id,
                     release,
                     revision,
-                    record: record.to_owned(),
+                    record,
                     is_over: false,
                     has_succeeded: false,
                 };
@@ -89,8 +94,8 @@ impl Checker {
                     run.has_succeeded = true;
                     if !run.is_over {
                         let run = run.clone();
-                        self.hooks
-                            .insert((run.id, run.release, run.revision, content));
+                        let ran = (run.id, run.release, run.revision, run.record, content);
+                        self.hooks.insert(ran);
                     }
                 }
             }
@@ -118,7 +123,7 @@ impl Checker {
     /// An attempt at a revision is over: what comes now is another one.
     pub(super) fn end_hooks(&mut self, release: &ReleaseKey, revision: i64) {
         self.hooks
-            .retain(|(_, of, known, _)| of != release || *known != revision);
+            .retain(|(_, of, known, ..)| of != release || *known != revision);
         for run in self.runs.values_mut() {
             run.is_over |= run.release == *release && run.revision == revision;
         }
