@@ -26,6 +26,8 @@ stories! {
     bundles_that_vanished_unseen_and_came_back_are_few
     a_good_revision_stays_whatever_its_label_says
     a_namespace_that_goes_during_a_deploy_gets_its_labels_again
+    what_an_attempt_over_a_helm_revision_left_stays_until_the_owner_is_deployed
+    what_an_attempt_beside_a_helm_revision_left_goes_with_the_owners_next_version
     a_hook_runs_again_for_the_record_that_replaces_a_deleted_one
     what_a_failed_install_left_goes_though_somebody_says_it_was_superseded
     what_a_failed_install_left_goes_though_a_later_one_failed_that_somebody_labelled

@@ -76,11 +76,31 @@ impl Checker {
             }
             [(bundle, desired)] => {
                 let wants = desired.is_missing || desired.ids().any(|wanted| wanted == *id);
-                (!wants && (rest.is_ready)(**bundle))
+                let is_known = self.is_beside_helms(id, release, **bundle, rest);
+                (!wants && !is_known && (rest.is_ready)(**bundle))
                     .then(|| format!("{} is ready and does not want it", bundle_name(**bundle)))
             }
             _ => None,
         }
+    }
+
+    /// Whether an object is only of other bundles' attempts at a release of which a helm client wrote a record that is there: as docs/security.md has it,
+    /// that stays until the bundle which has the release is deployed the next time.
+    fn is_beside_helms(
+        &self,
+        id: &Id,
+        release: &ReleaseKey,
+        bundle: usize,
+        rest: &Rest<'_>,
+    ) -> bool {
+        let records = self.records.get(release);
+        let helms = self.helms.get(release).map(|(revision, _)| revision);
+        let is_helms =
+            helms.is_some_and(|helms| records.is_some_and(|all| all.contains_key(helms)));
+        let born = (rest.live)(id).and_then(|live| Some(self.origins.get(&Self::uid(&live))?.born));
+        let mut ever = self.desired_state.ever.get(&bundle).into_iter().flatten();
+        let had = ever.any(|desired| desired.ids().any(|wanted| wanted == *id));
+        is_helms && born.as_ref() == self.deployed.get(release) && !had
     }
 
     /// Whether the agent remembers that a bundle left something in a namespace beside releases of its own, and it is not to go yet: the bundle has
