@@ -245,6 +245,11 @@ impl LedgerEntry {
         }
     }
 
+    /// Whether all that is known to be there other bundles left to this one, which wrote nothing itself.
+    pub fn is_left(&self) -> bool {
+        self.is_attempt && !self.has_revisions() && !self.claims.is_empty()
+    }
+
     /// Whether a revision was ever written here, or believed; nothing is known of that for a release whose records are older than digests.
     pub fn has_revisions(&self) -> bool {
         let is_some = |revisions: &Notes| !revisions.is_empty();
@@ -636,6 +641,7 @@ mod tests {
         };
         let left = attempt.tried_by("b");
         assert!(left.is_attempt && !left.keep_resources && left.bundle == "b");
+        assert!(left.is_left());
         let claim = KnownDigest::Claim("three".into());
         assert_eq!(left.known_digest("b", 3), claim);
         assert_eq!(left.known_digest("b", 2), KnownDigest::Unknown);

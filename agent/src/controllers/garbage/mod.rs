@@ -402,39 +402,34 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
     }
 
-    /// The bundle has two releases, and comes back while the records of the first one are read.
-    #[tokio::test(start_paused = true)]
-    async fn a_bundle_that_comes_back_keeps_what_its_removal_has_not_come_to() {
-        let store = Arc::<Store>::default();
-        let seen = Arc::clone(&store);
+    /// Removes bundle "web", which has these entries of the ledger, from an API server that has nothing of them. `code` says how it answers a
+    /// request for a path. Gives the ledger, too.
+    async fn remove(
+        store: &Arc<Store>,
+        entries: &[(&str, LedgerEntry)],
+        code: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
+    ) -> (Verdict, Arc<Ledger>) {
         let clients = scripted::clients(move |request: Request<Body>| {
             let path = request.uri().path();
             let items = match path.contains("bundledeployments") {
                 true => vec![json!({"metadata": {"name": "fleet-agent-edge"}})],
                 false => Vec::new(),
             };
-            if path.ends_with("/secrets") {
-                seen.applied(bundle("web"));
-            }
-            let metadata = json!({"resourceVersion": "5"});
-            async move {
-                (
-                    200,
-                    json!({"metadata": metadata, "spec": {}, "items": items}),
-                )
-            }
+            let (code, metadata) = (code(path), json!({"resourceVersion": "5"}));
+            let body = match code {
+                200 => json!({"metadata": metadata, "spec": {}, "items": items}),
+                _ => {
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code})
+                }
+            };
+            async move { (code, body) }
         });
         let identities = Arc::new(scripted::identities(&clients));
         let agent = identities.agent();
         let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
-        for name in ["one", "two"] {
-            let (namespace, name) = ("apps".to_owned(), name.to_owned());
-            let entry = LedgerEntry {
-                bundle: "web".to_owned(),
-                revisions: Some(crate::ledger::Notes::default()),
-                ..LedgerEntry::default()
-            };
-            let noted = ledger.attempt(ReleaseKey { namespace, name }, entry);
+        for (name, entry) in entries {
+            let (namespace, name) = ("apps".to_owned(), (*name).to_owned());
+            let noted = ledger.attempt(ReleaseKey { namespace, name }, entry.clone());
             noted.await.unwrap();
         }
         let contact = LastContact::default();
@@ -453,7 +448,7 @@ mod tests {
         };
         let context = CollectorContext {
             identities: &identities,
-            store: &store,
+            store,
             ledger: &ledger,
             queue: &Arc::new(Queue::new(backoff, metrics.clone())),
             events: &Arc::new(Events::new(&agent, "system", "host", metrics.clone())),
@@ -464,9 +459,62 @@ mod tests {
         };
         let collector = Collector::new(&upstream, "system", context);
         let verdict = collector.remove("web", Instant::now()).await.unwrap();
+        (verdict, ledger)
+    }
+
+    /// The bundle has two releases, and comes back while the records of the first one are read.
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_that_comes_back_keeps_what_its_removal_has_not_come_to() {
+        let store = Arc::<Store>::default();
+        let seen = Arc::clone(&store);
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let entries = ["one", "two"].map(|name| (name, entry.clone()));
+        let removed = remove(&store, &entries, move |path| {
+            if path.ends_with("/secrets") {
+                seen.applied(bundle("web"));
+            }
+            200
+        });
+        let (verdict, ledger) = removed.await;
         assert_eq!(verdict, Verdict::Alive);
         let left = ledger.of_bundle("web").into_iter();
         let left: Vec<_> = left.map(|(key, _)| key.name).collect();
         assert_eq!(left, ["two"]);
+    }
+
+    /// Another bundle left its attempts at a helm release to this one, and its account is gone by now.
+    #[tokio::test(start_paused = true)]
+    async fn what_another_bundle_left_does_not_keep_a_removal_from_its_end() {
+        let attempt = LedgerEntry {
+            bundle: "gone".to_owned(),
+            account: "gone".to_owned(),
+            is_attempt: true,
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let left = attempt.noting(2, "two".to_owned()).taken_by("web");
+        assert!(left.is_left());
+        let tried = left.clone().noting(3, "three".to_owned());
+        let store = Arc::<Store>::default();
+        for (entry, refused) in [
+            // It wrote nothing itself.
+            (left, "/secrets"),
+            (tried, "/secrets/sh.helm.release.v1.one.v2"),
+        ] {
+            let entries = [("one", entry)];
+            let removed = remove(&store, &entries, move |path| {
+                match path.ends_with(refused) {
+                    true => 403,
+                    false => 200,
+                }
+            });
+            let (verdict, ledger) = removed.await;
+            assert_eq!(verdict, Verdict::Remove, "{refused}");
+            assert!(ledger.of_bundle("web").is_empty(), "{refused}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::neighbours::Neighbourhood;
 use crate::controllers::store::Store;
+use crate::error;
 use crate::ledger::records::{ReleaseRecords, Writes};
 use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
 use crate::public::redact::{Redacted, SensitiveData};
@@ -79,6 +80,15 @@ pub(super) struct Attempts {
     pub(super) keeps: bool,
 }
 
+/// Whether trying again does not help: the account may not read a record, or the record is none.
+fn is_out_of_reach(failed: &StorageError) -> bool {
+    match failed {
+        StorageError::Api { source, .. } => source.is_forbidden(),
+        StorageError::Decode { .. } => true,
+        _ => false,
+    }
+}
+
 /// Why what a bundle's attempts brought into another one's release is left there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhyLeft {
@@ -138,6 +148,10 @@ impl Uninstaller {
             Ok(found) => found,
             // In a namespace that is gone with its rights an account may not even look.
             Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
+            // It has nothing there itself, and the account of who left it the rest may have gone with that one.
+            Err(source) if entry.is_left() && is_out_of_reach(&source) => {
+                return Ok(Found::Foreign);
+            }
             Err(source) => return Err(failed(source)),
         };
         let ReleaseRecords {
@@ -176,16 +190,17 @@ impl Uninstaller {
         key: &ReleaseKey,
         attempts: &Attempts,
     ) -> Result<(), RemovalError> {
-        self.delete_records(key, &attempts.storage, &attempts.revisions)
+        self.delete_records(key, &attempts.storage, &attempts.revisions, |_| true)
             .await
     }
 
-    /// Deletes records of a release, as far as they are what was written here.
+    /// Deletes records of a release, as far as they are what was written here and `is_meant`.
     async fn delete_records(
         &self,
         key: &ReleaseKey,
         storage: &Storage,
         revisions: &[i64],
+        is_meant: impl Fn(&Status) -> bool,
     ) -> Result<(), RemovalError> {
         let failed = |source| RemovalError::Records {
             release: key.to_string(),
@@ -193,8 +208,8 @@ impl Uninstaller {
         };
         for revision in revisions {
             let record = match storage.get_unverified(&key.name, *revision).await {
-                Ok(record) => record,
-                Err(StorageError::NotFound) => continue,
+                Ok(record) if is_meant(&record.status()) => record,
+                Ok(_) | Err(StorageError::NotFound) => continue,
                 Err(source) => return Err(failed(source)),
             };
             // It was a moment ago.
@@ -247,25 +262,38 @@ impl Uninstaller {
     }
 
     /// Deletes the records of attempts that bundles left which are gone, with the accounts that they were made with: whom they were left to goes as
-    /// well, and nobody else knows of them.
-    async fn return_left(&self, key: &ReleaseKey) -> Result<(), RemovalError> {
+    /// well, and nobody else knows of them. What such a bundle had deployed is the release's history. What cannot be deleted stays: `bundle`, which
+    /// goes, has no part in it.
+    async fn return_left(&self, key: &ReleaseKey, bundle: &str) -> Result<(), RemovalError> {
         let Some(entry) = self.ledger.get(key) else {
             return Ok(());
         };
-        for (bundle, claim) in &entry.claims {
-            if self.store.is_listed(bundle) || self.ledger.knows(bundle) {
+        let is_unfinished = |status: &Status| *status == Status::Failed || status.is_pending();
+        for (left_by, claim) in &entry.claims {
+            if self.store.is_listed(left_by) || self.ledger.knows(left_by) {
                 continue;
             }
             let impersonated = self.identities.account(&claim.account)?;
             let of = records::Bundle {
-                name: bundle.clone(),
+                name: left_by.clone(),
                 account: claim.account.clone(),
                 keep_resources: false,
                 deployment: None,
             };
             let storage = self.records(&impersonated, &key.namespace, of);
-            self.delete_records(key, &storage, &entry.written_by(bundle))
-                .await?;
+            let written = entry.written_by(left_by);
+            let deleted = self.delete_records(key, &storage, &written, is_unfinished);
+            match deleted.await {
+                Err(RemovalError::Records { source, .. }) if is_out_of_reach(&source) => {
+                    logging::warn!(
+                        bundle,
+                        release = key.name,
+                        namespace = key.namespace,
+                        "records of attempts that another bundle left stay"
+                    );
+                }
+                deleted => deleted?,
+            }
         }
         Ok(())
     }
@@ -434,9 +462,14 @@ impl Uninstaller {
             return Ok(());
         }
         let others = self.store.claimants();
-        downstream_resources::remove_all(impersonated, &key.namespace, &entry.bundle, &others)
-            .await
-            .map_err(|failed| RemovalError::DownstreamResources(Redacted::unquoted(&failed)))
+        let (namespace, bundle) = (&key.namespace, &entry.bundle);
+        let removed = downstream_resources::remove_all(impersonated, namespace, bundle, &others);
+        match removed.await {
+            // With a copy of its own the entry would have its account.
+            Err(failed) if entry.is_left() && error::has_code(&failed, 403) => Ok(()),
+            removed => removed
+                .map_err(|failed| RemovalError::DownstreamResources(Redacted::unquoted(&failed))),
+        }
     }
 
     /// Forgets a release that is not the bundle's, but for what is left to a bundle that tried to take it. Copies that were made for the
@@ -457,7 +490,7 @@ impl Uninstaller {
                 .await?;
         }
         if left_to.is_none() {
-            self.return_left(key).await?;
+            self.return_left(key, &entry.bundle).await?;
         }
         let claimant = self.claimant();
         let left_to = |entry: &LedgerEntry| match left_to {

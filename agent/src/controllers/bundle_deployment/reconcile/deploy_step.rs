@@ -469,7 +469,7 @@ impl Reconciler {
         }
         // Whoever deleted the namespace meanwhile took its labels, and the deploy made it anew.
         let labelled = match (deployed.changed, labelled) {
-            (true, Ok(_)) => namespace::label(impersonated, &bundle, &others)
+            (true, Ok(_)) => namespace::label(impersonated, &bundle, &self.context.store.all())
                 .await
                 .map_err(|failed| Halt::labels(failed, &state.facts)),
             (_, labelled) => labelled,
