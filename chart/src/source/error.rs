@@ -210,6 +210,14 @@ pub enum TransportError {
         /// How long we waited.
         limit: Duration,
     },
+    /// It comes, but too slowly to be waited for.
+    #[error("the answer comes too slowly: less than {least_bytes} bytes in {}", seconds(*.within))]
+    TooSlow {
+        /// The least that has to come,
+        least_bytes: u64,
+        /// in so much time.
+        within: Duration,
+    },
     /// More redirects than anyone needs, or one that leads nowhere.
     #[error("redirect: {problem}")]
     Redirect {
@@ -275,6 +283,7 @@ impl FetchError {
                 TransportError::UnknownHost { .. }
                     | TransportError::Connect { .. }
                     | TransportError::Timeout { .. }
+                    | TransportError::TooSlow { .. }
                     | TransportError::Interrupted { .. }
             ),
             Self::IndexStatus { status, .. }
@@ -294,7 +303,7 @@ impl FetchError {
                 TransportError::UnknownHost { .. } => "UnknownHost",
                 TransportError::UnknownIssuer => "UnknownIssuer",
                 TransportError::Tls { .. } => "TLSFailed",
-                TransportError::Timeout { .. } => "Timeout",
+                TransportError::Timeout { .. } | TransportError::TooSlow { .. } => "Timeout",
                 TransportError::Connect { .. }
                 | TransportError::Redirect { .. }
                 | TransportError::Interrupted { .. } => "Unreachable",

@@ -16,6 +16,7 @@ use reqwest::StatusCode;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 use url::Url;
 
 use super::access::Access;
@@ -24,6 +25,7 @@ use super::deadline::Deadline;
 use super::error::{CredentialsUse, FetchError, TransportError, is_transient};
 use super::index_filter::IndexFilter;
 use super::memory::Reservation;
+use super::pace::{self, Pace};
 use super::safe_url::SafeUrl;
 use super::settings::Settings;
 use super::tls;
@@ -283,15 +285,13 @@ impl Http {
         let mut received = 0;
         let mut body = BytesMut::new();
         let mut reservation: Option<Reservation> = None;
+        let mut pace = Pace::default();
         loop {
-            // Who waits for a slow server takes no turns from others.
-            if let Some(reservation) = &mut reservation {
-                reservation.rest();
-            }
+            // Who waits for a slow server takes no turns from others for long.
+            let waits = reservation.as_ref().map(Reservation::waits);
+            let waiting = Instant::now();
             let chunk = response.chunk().await;
-            if let Some(reservation) = &mut reservation {
-                reservation.resume();
-            }
+            drop(waits);
             let chunk = match chunk {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break,
@@ -300,6 +300,15 @@ impl Http {
                 Err(error) => return Err(failed(error)),
             };
             received += chunk.len() as u64;
+            if reservation.is_some() && pace.is_too_slow(chunk.len() as u64, waiting.elapsed()) {
+                return Err(FetchError::Transport {
+                    url: url.clone(),
+                    source: TransportError::TooSlow {
+                        least_bytes: pace::LEAST_BYTES,
+                        within: pace::WITHIN,
+                    },
+                });
+            }
             if received > limit_bytes {
                 if is_success {
                     return Err(too_large());

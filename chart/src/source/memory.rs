@@ -1,8 +1,21 @@
 //! A budget of bytes for all work at once, and a queue for it: a share of it is a turn.
 //!
 //! Work reserves what it is about to take. What fits begins at once, also where something larger waits before it; what does not fit waits
-//! for other work to end. Nothing waits for ever: work larger than the budget runs alone, what has waited long is overtaken no more, and
-//! where nothing moves for a while the oldest begins all the same.
+//! for other work to end. Progress is a change of the bytes that are held, or an end, and nothing else: who goes to and fro between working
+//! and waiting moves nothing.
+//!
+//! **Nothing waits for ever.** Work larger than the budget runs alone, what has waited long is overtaken no more, and where nothing moves for
+//! a while the oldest begins all the same. Who has begun changes its bytes a few times at most, and what can begin beside one that is
+//! overtaken no more is that one alone, so that nothing resets that while for ever; what is taken of the reserve does not count there.
+//!
+//! **Nobody waits long for one that stands still**, be it a server that gives a byte a second or a template that asks the cluster in a loop:
+//! beside what stalls others begin at once, up to half as much again as the budget. One that is larger than that leaves room for an eighth of
+//! the budget. Where the oldest waits for what stalls, the others do not wait with it, for some minutes.
+//!
+//! **The bound.** Used are at most the budget; half as much again beside what stalls, or beside what rests; the largest one that stalls
+//! with an eighth of the budget beside it; or the largest one that begins beside a half of the budget that waits. Only where nothing at all moves for half a minute one more begins above that, as they may wait for
+//! each other: for three minutes where some wait for a server, since they end by themselves.
+//! The reserve is a part of the budget that only brief work takes, so that no download and no template keeps a look waiting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +28,22 @@ use tokio::time::Instant;
 /// What has waited for so long is overtaken no more.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The same of one that waits for what stalls, and gains nothing where others wait with it; and how long nothing moves where some wait for
+/// a server. Longer than any template renders.
+const LONG_PATIENCE: Duration = Duration::from_secs(180);
+
 /// So long after the last change the oldest begins though it does not fit, where all the others rest: they may wait for something that
-/// takes minutes. Those who rest for a moment only come to an end before.
+/// takes minutes. One that has waited for so long since its last change stalls.
 const LULL: Duration = Duration::from_secs(2);
 
-/// The same where some do not rest: they may be waiting for it.
+/// One that works for so long since its last change stalls, too.
+const SLOW: Duration = Duration::from_secs(10);
+
+/// So long after the last change the oldest begins where some do not rest: they may be waiting for it.
 const STALL: Duration = Duration::from_secs(30);
+
+/// What part of the budget there is beside one that stalls, however large that is.
+const BESIDE: u64 = 8;
 
 /// A budget of bytes. Cheap to clone, all clones share.
 #[derive(Clone, Debug)]
@@ -42,38 +65,109 @@ struct Shared {
 /// The state of the queue. Nothing here waits: each call is told what time it is.
 #[derive(Debug)]
 struct Usage {
+    /// Without the reserve.
     limit: u64,
     used: u64,
-    /// Work that has its turn, and does not wait itself.
-    active: usize,
+    /// For brief work alone, and what is used of it.
+    reserve: u64,
+    reserve_used: u64,
+    /// Work that has its turn.
+    holders: BTreeMap<u64, Holder>,
     /// By age.
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
     changed: Instant,
+    /// Since when all rest.
+    idle: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     bytes: u64,
-    /// Whether it has a part already.
-    grows: bool,
+    /// Who has a part already.
+    grows: Option<u64>,
+    /// May be given of the reserve.
+    is_brief: bool,
     since: Instant,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Activity {
+    Works,
+    /// For something that comes by itself, or fails: a server's answer.
+    Waits(Instant),
+    /// It is done, or waits for memory or for something that takes long.
+    Rests,
+}
+
+#[derive(Debug)]
+struct Holder {
+    bytes: u64,
+    activity: Activity,
+    /// When its bytes changed.
+    changed: Instant,
+    /// How long it has waited since then, without the wait that goes on.
+    waited: Duration,
+    /// Its bytes are the reserve's.
+    is_brief: bool,
+    /// It came by the reserve: it comes again and again, and is no sign that others move.
+    is_extra: bool,
+}
+
+impl Holder {
+    /// Whether it has waited for long: it ends by itself, as whatever it asks has a limit.
+    fn has_waited(&self, now: Instant) -> bool {
+        let waited = match self.activity {
+            Activity::Rests => return false,
+            Activity::Waits(since) => self.waited + now.duration_since(since),
+            Activity::Works => self.waited,
+        };
+        waited >= LULL
+    }
+
+    fn is_stalled(&self, now: Instant) -> bool {
+        let is_slow = now.duration_since(self.changed) >= SLOW;
+        self.has_waited(now) || is_slow && self.activity != Activity::Rests
+    }
+}
+
+/// What there is room for.
+struct Room {
+    /// Now.
+    now: u64,
+    /// Once all have ended that do not stall; `None` where none stalls.
+    beside_stalled: Option<u64>,
+}
+
 impl Usage {
-    fn ask(&mut self, bytes: u64, grows: bool, now: Instant) -> u64 {
+    fn ask(&mut self, bytes: u64, grows: Option<u64>, is_brief: bool, now: Instant) -> u64 {
         let id = self.next;
         self.next += 1;
-        let since = now;
         self.waiting.insert(
             id,
             Waiting {
                 bytes,
                 grows,
-                since,
+                is_brief,
+                since: now,
             },
         );
         id
+    }
+
+    fn room(&self, now: Instant) -> Room {
+        let stalled = self.holders.values().filter(|one| one.is_stalled(now));
+        let (stalled, largest) = stalled.fold((0u64, 0u64), |(all, largest), one| {
+            (all.saturating_add(one.bytes), largest.max(one.bytes))
+        });
+        let lent = stalled.min((self.limit + self.reserve) / 2);
+        let ceiling = self.limit.saturating_add(lent);
+        // One that is too large for anything to fit beside it counts as if it left something.
+        let excess = largest.saturating_sub(ceiling - self.limit / BESIDE);
+        Room {
+            now: ceiling.saturating_sub(self.used - excess),
+            beside_stalled: (stalled > 0).then(|| ceiling.saturating_sub(stalled - excess)),
+        }
     }
 
     /// Whether this one's turn has come; then it has it.
@@ -81,26 +175,109 @@ impl Usage {
         let Some(waiting) = self.waiting.get(&id) else {
             return true;
         };
+        let room = self.room(now);
+        let half_more = (self.limit + self.reserve).saturating_mul(3) / 2;
+        // What is read by it stays beside all else: not without end.
+        let is_brief = waiting.is_brief
+            && self.reserve_used.saturating_add(waiting.bytes) <= self.reserve
+            && (room.now > 0 || self.used <= half_more);
         let oldest = self.waiting.first_key_value();
         let is_oldest = oldest.is_none_or(|(first, _)| *first == id);
-        let is_passed_too_often =
-            oldest.is_some_and(|(_, first)| now.duration_since(first.since) >= PATIENCE);
-        let fits = self.used.saturating_add(waiting.bytes) <= self.limit;
+        let is_passed_too_often = oldest.is_some_and(|(_, first)| {
+            let is_in_vain = room.beside_stalled.is_some_and(|room| first.bytes > room);
+            let patience = if is_in_vain { LONG_PATIENCE } else { PATIENCE };
+            now.duration_since(first.since) >= patience
+        });
+        let fits = waiting.bytes <= room.now;
         let still = now.duration_since(self.changed);
-        let nothing_moves = self.used == 0 || self.active == 0 && still >= LULL || still >= STALL;
+        let idle = self.idle.map(|since| now.duration_since(since));
+        let is_idle = still >= LULL && idle.is_some_and(|idle| idle >= LULL);
+        // Who waits for a server waits for none of those who wait here.
+        let ends = self.holders.values().any(|one| one.has_waited(now));
+        let stands_still = still >= if ends { LONG_PATIENCE } else { STALL };
+        let mut holders = self.holders.values().filter(|one| !one.is_extra);
+        let works = holders.any(|one| one.activity != Activity::Rests && !one.has_waited(now));
+        // What is larger than anything begins beside a little that waits, too.
+        let little = (self.limit + self.reserve) / 2;
+        let is_nearly_alone = ends && !works && still >= LULL && self.used <= little;
+        let nothing_moves = self.used == 0 || is_idle || is_nearly_alone || stands_still;
         // Work that grows gives nothing back before it has the rest, so it goes first; new work may wait until there is room.
-        let mut growing = self.waiting.iter().filter(|(_, one)| one.grows);
+        let mut growing = self.waiting.iter().filter(|(_, one)| one.grows.is_some());
         let is_next = growing.next().map_or(is_oldest, |(first, _)| *first == id);
-        let has_room = self.used <= self.limit.saturating_add(self.limit / 2);
-        let may_exceed = is_next && (waiting.grows || has_room || still >= STALL);
-        let begins = nothing_moves && may_exceed || fits && (is_oldest || !is_passed_too_often);
+        let has_room = self.used.saturating_add(self.reserve_used) <= half_more;
+        let may_exceed = is_next && (waiting.grows.is_some() || has_room || stands_still);
+        let begins =
+            is_brief || nothing_moves && may_exceed || fits && (is_oldest || !is_passed_too_often);
         if begins {
-            self.used = self.used.saturating_add(waiting.bytes);
-            self.active += 1;
-            self.changed = now;
+            let (bytes, grows) = (waiting.bytes, waiting.grows);
             self.waiting.remove(&id);
+            let holder = self.holders.entry(grows.unwrap_or(id)).or_insert(Holder {
+                bytes: 0,
+                activity: Activity::Works,
+                changed: now,
+                waited: Duration::ZERO,
+                is_brief,
+                is_extra: is_brief,
+            });
+            holder.bytes += bytes;
+            holder.activity = Activity::Works;
+            holder.changed = now;
+            holder.waited = Duration::ZERO;
+            match is_brief {
+                true => self.reserve_used += bytes,
+                false => {
+                    self.used = self.used.saturating_add(bytes);
+                    self.changed = now;
+                }
+            }
+            self.note_idle(now);
         }
         begins
+    }
+
+    /// What a holder has is `bytes` now, be there room or not. What was the reserve's counts among the rest from here on.
+    fn hold(&mut self, id: u64, bytes: u64, now: Instant) {
+        let Some(holder) = self.holders.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut holder.bytes, bytes);
+        if before != bytes {
+            holder.changed = now;
+            holder.waited = Duration::ZERO;
+            if let Activity::Waits(since) = &mut holder.activity {
+                *since = now;
+            }
+        }
+        match std::mem::take(&mut holder.is_brief) {
+            true => self.reserve_used -= before,
+            false => self.used -= before,
+        }
+        self.used = self.used.saturating_add(bytes);
+        if !holder.is_extra && before != bytes {
+            self.changed = now;
+        }
+    }
+
+    fn end(&mut self, id: u64, now: Instant) {
+        self.hold(id, 0, now);
+        self.holders.remove(&id);
+        self.note_idle(now);
+    }
+
+    fn set_activity(&mut self, id: u64, activity: Activity, now: Instant) {
+        let Some(holder) = self.holders.get_mut(&id) else {
+            return;
+        };
+        if let Activity::Waits(since) = std::mem::replace(&mut holder.activity, activity) {
+            holder.waited += now.duration_since(since);
+        }
+        self.note_idle(now);
+    }
+
+    fn note_idle(&mut self, now: Instant) {
+        let mut holders = self.holders.values();
+        let moves = holders.any(|one| !one.is_extra && one.activity != Activity::Rests);
+        self.idle = (!moves).then(|| self.idle.unwrap_or(now));
     }
 }
 
@@ -110,10 +287,13 @@ impl Memory {
         let turns = Usage {
             limit,
             used: 0,
-            active: 0,
+            reserve: 0,
+            reserve_used: 0,
+            holders: BTreeMap::new(),
             waiting: BTreeMap::new(),
             next: 0,
             changed: Instant::now(),
+            idle: None,
         };
         Self {
             shared: Arc::new(Shared {
@@ -134,18 +314,48 @@ impl Memory {
         }
     }
 
+    /// The same budget, `bytes` of which only [`reserve_brief`](Self::reserve_brief) gives out.
+    #[must_use]
+    pub fn with_reserve(self, bytes: u64) -> Self {
+        {
+            let mut turns = self.lock();
+            let bytes = bytes.min(turns.limit);
+            turns.limit -= bytes;
+            turns.reserve += bytes;
+        }
+        self
+    }
+
     /// Waits for a turn of so many bytes.
     ///
     /// # Cancellation
     /// Safe: who stops waiting is forgotten.
     pub async fn reserve(&self, bytes: u64) -> Reservation {
-        self.wait(bytes, false).await
+        self.reserved(bytes, false).await
     }
 
-    async fn wait(&self, bytes: u64, grows: bool) -> Reservation {
+    /// The same for work that is small and ends soon whatever others do, such as reading one object: it has a reserve that downloads and
+    /// templates do not take. What it holds once that is known, or is done, counts among the rest.
+    ///
+    /// # Cancellation
+    /// Safe: who stops waiting is forgotten.
+    pub async fn reserve_brief(&self, bytes: u64) -> Reservation {
+        self.reserved(bytes, true).await
+    }
+
+    async fn reserved(&self, bytes: u64, is_brief: bool) -> Reservation {
+        let id = self.wait(bytes, None, is_brief).await;
+        Reservation {
+            memory: self.clone(),
+            id,
+            bytes,
+        }
+    }
+
+    async fn wait(&self, bytes: u64, grows: Option<u64>, is_brief: bool) -> u64 {
         let turn = Asked {
             memory: self,
-            id: self.lock().ask(bytes, grows, Instant::now()),
+            id: self.lock().ask(bytes, grows, is_brief, Instant::now()),
         };
         loop {
             let changed = self.shared.changed.notified();
@@ -161,25 +371,22 @@ impl Memory {
         }
         // What fits beside it need not wait for the next change.
         self.shared.changed.notify_waiters();
-        Reservation {
-            memory: self.clone(),
-            bytes,
-            is_active: true,
-        }
+        turn.id
     }
 
     /// How many bytes are reserved.
     pub fn used(&self) -> u64 {
-        self.lock().used
+        let turns = self.lock();
+        turns.used.saturating_add(turns.reserve_used)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Usage)) {
-        {
-            let mut turns = self.lock();
-            change(&mut turns);
-            turns.changed = Instant::now();
-        }
+    fn change(&self, change: impl FnOnce(&mut Usage, Instant)) {
+        change(&mut self.lock(), Instant::now());
         self.shared.changed.notify_waiters();
+    }
+
+    fn set_activity(&self, id: u64, activity: Activity, now: Instant) {
+        self.lock().set_activity(id, activity, now);
     }
 
     /// So many bytes are not used any more.
@@ -212,8 +419,8 @@ impl Drop for Asked<'_> {
 #[derive(Debug)]
 pub struct Reservation {
     memory: Memory,
+    id: u64,
     bytes: u64,
-    is_active: bool,
 }
 
 impl Reservation {
@@ -230,54 +437,68 @@ impl Reservation {
         if bytes <= self.bytes {
             return self.shrink(bytes);
         }
+        let more = bytes - self.bytes;
+        self.hold(self.bytes);
         // Work that waits must not be waited for.
         self.rest();
-        let mut more = self.memory.wait(bytes - self.bytes, true).await;
-        more.is_active = false;
-        self.is_active = true;
-        self.bytes += std::mem::take(&mut more.bytes);
+        self.memory.wait(more, Some(self.id), false).await;
+        self.bytes = bytes;
     }
 
     /// Gives back what is more than `bytes`.
     pub fn shrink(&mut self, bytes: u64) {
-        let less = self.bytes.saturating_sub(bytes);
-        self.bytes -= less;
-        self.memory.change(|turns| turns.used -= less);
-        self.memory.released(less);
+        self.hold(bytes.min(self.bytes));
     }
 
     /// Holds `bytes` from now on, whether there is room for more or not: they are taken already, and others wait for them.
     pub fn hold(&mut self, bytes: u64) {
-        let more = bytes.saturating_sub(self.bytes);
-        self.shrink(bytes);
-        self.bytes += more;
+        let before = std::mem::replace(&mut self.bytes, bytes);
         self.memory
-            .change(|turns| turns.used = turns.used.saturating_add(more));
+            .change(|turns, now| turns.hold(self.id, bytes, now));
+        self.memory.released(before.saturating_sub(bytes));
     }
 
     /// The work goes on: others that do not fit beside it wait for its end.
     pub fn resume(&mut self) {
-        if !std::mem::replace(&mut self.is_active, true) {
-            self.memory.change(|turns| turns.active += 1);
-        }
+        self.memory
+            .set_activity(self.id, Activity::Works, Instant::now());
     }
 
     /// The work is done, or waits for something else; what it made stays.
     pub fn rest(&mut self) {
-        if std::mem::take(&mut self.is_active) {
-            self.memory.change(|turns| turns.active -= 1);
+        self.memory
+            .set_activity(self.id, Activity::Rests, Instant::now());
+    }
+
+    /// The work waits until this is dropped, for something that comes or fails by itself: where that takes long, others go on beside it.
+    pub fn waits(&self) -> Waits {
+        let now = Instant::now();
+        self.memory.set_activity(self.id, Activity::Waits(now), now);
+        Waits {
+            memory: self.memory.clone(),
+            id: self.id,
         }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let (bytes, active) = (self.bytes, usize::from(self.is_active));
-        self.memory.change(|turns| {
-            turns.used -= bytes;
-            turns.active -= active;
-        });
-        self.memory.released(bytes);
+        self.memory.change(|turns, now| turns.end(self.id, now));
+        self.memory.released(self.bytes);
+    }
+}
+
+/// A wait of one that has a turn.
+#[derive(Debug)]
+pub struct Waits {
+    memory: Memory,
+    id: u64,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        self.memory.set_activity(self.id, Activity::Works, now);
     }
 }
 
@@ -304,19 +525,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reservation_that_waited_long_is_not_overtaken() {
         let memory = Memory::new(100);
-        let first = memory.reserve(60).await;
+        let mut first = memory.reserve(60).await;
         let large = tokio::spawn({
             let memory = memory.clone();
             async move { memory.reserve(90).await }
         });
         tokio::task::yield_now().await;
-        let _moves = memory.reserve(10).await;
+        let mut moves = memory.reserve(10).await;
         tokio::time::advance(PATIENCE - Duration::from_secs(1)).await;
         let _passes = memory.reserve(1).await;
         tokio::time::advance(Duration::from_secs(1)).await;
+        first.hold(59);
+        moves.hold(11);
         assert!(memory.reserve(1).now_or_never().is_none());
         drop(first);
-        drop(_moves);
+        drop(moves);
         let large = large.await.unwrap();
         assert_eq!(large.bytes(), 90);
     }
@@ -444,5 +667,136 @@ mod tests {
         assert_eq!(memory.used(), 20);
         drop(second);
         assert_eq!(memory.used(), 0);
+    }
+
+    /// Work that begins, waits a while and ends, many times over; how long all of it takes.
+    async fn small_ones(memory: &Memory, bytes: u64) -> Duration {
+        let begun = Instant::now();
+        let work = || async {
+            let turn = memory.reserve(bytes).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            drop(turn);
+        };
+        futures_util::future::join_all((0..100).map(|_| work())).await;
+        begun.elapsed()
+    }
+
+    /// Two servers that promise much and give a byte a second.
+    #[tokio::test(start_paused = true)]
+    async fn a_trickle_is_no_progress() {
+        let memory = Memory::new(48);
+        let trickle = |bytes| {
+            let memory = memory.clone();
+            async move {
+                let turn = memory.reserve(bytes).await;
+                for _ in 0..300 {
+                    let waits = turn.waits();
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    drop(waits);
+                }
+            }
+        };
+        let trickles = [tokio::spawn(trickle(32)), tokio::spawn(trickle(16))];
+        tokio::task::yield_now().await;
+        assert_eq!(memory.used(), 48);
+        let took = small_ones(&memory, 2).await;
+        assert!(took < 3 * LULL, "{took:?}");
+        assert!(trickles.iter().all(|one| !one.is_finished()));
+    }
+
+    /// Templates that ask the cluster in a loop, in the largest turn.
+    #[tokio::test(start_paused = true)]
+    async fn one_that_waits_again_and_again_holds_nobody_up() {
+        for bytes in [64, 200] {
+            let memory = Memory::new(48).with_reserve(6);
+            let evil = tokio::spawn({
+                let memory = memory.clone();
+                async move {
+                    let turn = memory.reserve(bytes).await;
+                    for _ in 0..12_000 {
+                        let waits = turn.waits();
+                        tokio::time::sleep(Duration::from_millis(9)).await;
+                        drop(waits);
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                }
+            });
+            tokio::task::yield_now().await;
+            assert_eq!(memory.used(), bytes);
+            let took = small_ones(&memory, 2).await;
+            assert!(took < Duration::from_secs(20), "{took:?}");
+            assert!(!evil.is_finished());
+        }
+    }
+
+    /// Nothing but work is slow, too.
+    #[tokio::test(start_paused = true)]
+    async fn one_that_works_for_long_holds_nobody_up_for_long() {
+        let memory = Memory::new(48);
+        let _works = memory.reserve(64).await;
+        let took = small_ones(&memory, 2).await;
+        assert!(took < SLOW + Duration::from_secs(20), "{took:?}");
+    }
+
+    /// What stalls is lent against once, not with each one that does.
+    #[tokio::test(start_paused = true)]
+    async fn however_many_stall_they_stay_within_a_bound() {
+        let memory = Memory::new(48).with_reserve(6);
+        let mut stalled = Vec::new();
+        let stalls = |turn: Reservation| (turn.waits(), turn);
+        stalled.push(stalls(memory.reserve(64).await));
+        while let Ok(turn) = tokio::time::timeout(STALL / 2, memory.reserve(2)).await {
+            stalled.push(stalls(turn));
+            assert!(memory.used() <= 72, "{}", memory.used());
+        }
+        assert_eq!(memory.used(), 68);
+    }
+
+    /// The others do not wait with one that waits for what stalls; once that has ended it is their turn to wait.
+    #[tokio::test(start_paused = true)]
+    async fn one_that_waits_for_what_stalls_is_overtaken_and_begins_in_the_end() {
+        let memory = Memory::new(100);
+        let stalled = memory.reserve(100).await;
+        let waits = stalled.waits();
+        let large = tokio::spawn({
+            let memory = memory.clone();
+            async move { memory.reserve(90).await }
+        });
+        tokio::time::sleep(PATIENCE * 2).await;
+        let took = small_ones(&memory, 20).await;
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert!(!large.is_finished());
+        drop((waits, stalled));
+        assert_eq!(large.await.unwrap().bytes(), 90);
+    }
+
+    /// Who has a template of his own keeps no look waiting; what looks hold counts as soon as it is known.
+    #[tokio::test(start_paused = true)]
+    async fn brief_work_has_a_reserve() {
+        let memory = Memory::new(48).with_reserve(6);
+        let _large = memory.reserve(64).await;
+        assert!(memory.reserve(2).now_or_never().is_none());
+        let mut looks = Vec::new();
+        for _ in 0..3 {
+            looks.push(memory.reserve_brief(2).now_or_never().unwrap());
+        }
+        assert!(memory.reserve_brief(2).now_or_never().is_none());
+        looks[0].resize(1).await;
+        looks[0].rest();
+        looks.push(memory.reserve_brief(2).now_or_never().unwrap());
+        assert_eq!(memory.used(), 64 + 1 + 3 * 2);
+        drop(looks);
+        assert_eq!(memory.used(), 64);
+        // They come and go, and nothing moves by that.
+        let next = tokio::spawn({
+            let memory = memory.clone();
+            async move { memory.reserve(40).await }
+        });
+        for _ in 0..STALL.as_secs() + 2 {
+            let look = memory.reserve_brief(2).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(look);
+        }
+        assert!(next.is_finished());
     }
 }
