@@ -8,13 +8,16 @@ use chart::source::{Memory, Settings};
 /// What downloads, deploys and looks that are under way may take together, in bytes, by estimate.
 const WORK: u64 = 48 << 20;
 
+/// What of it only looks take: no download and no template keeps them waiting.
+const LOOKS: u64 = 6 << 20;
+
 /// The largest archive that is taken. One that large is worked on alone; large indexes are read as they come.
 const MAX_ARCHIVE: u64 = 32 << 20;
 
 /// Settings of downloads within these bounds.
 pub fn bounded(settings: Settings) -> Settings {
     Settings {
-        memory: Memory::new(WORK).on_release(give_back),
+        memory: Memory::new(WORK).with_reserve(LOOKS).on_release(give_back),
         max_archive_bytes: MAX_ARCHIVE,
         ..settings
     }

@@ -177,10 +177,12 @@ impl Usage {
         };
         let room = self.room(now);
         let half_more = (self.limit + self.reserve).saturating_mul(3) / 2;
-        // What is read by it stays beside all else: not without end.
+        // What is read by it stays beside all else: not without end, and whatever a single one has.
+        let largest = self.holders.values().map(|one| one.bytes).max();
+        let beside_largest = self.used.saturating_sub(largest.unwrap_or_default());
         let is_brief = waiting.is_brief
             && self.reserve_used.saturating_add(waiting.bytes) <= self.reserve
-            && (room.now > 0 || self.used <= half_more);
+            && beside_largest <= half_more;
         let oldest = self.waiting.first_key_value();
         let is_oldest = oldest.is_none_or(|(first, _)| *first == id);
         let is_passed_too_often = oldest.is_some_and(|(_, first)| {
@@ -774,7 +776,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn brief_work_has_a_reserve() {
         let memory = Memory::new(48).with_reserve(6);
-        let _large = memory.reserve(64).await;
+        let mut large = memory.reserve(200).await;
         assert!(memory.reserve(2).now_or_never().is_none());
         let mut looks = Vec::new();
         for _ in 0..3 {
@@ -784,9 +786,15 @@ mod tests {
         looks[0].resize(1).await;
         looks[0].rest();
         looks.push(memory.reserve_brief(2).now_or_never().unwrap());
-        assert_eq!(memory.used(), 64 + 1 + 3 * 2);
+        assert_eq!(memory.used(), 200 + 1 + 3 * 2);
         drop(looks);
-        assert_eq!(memory.used(), 64);
+        assert_eq!(memory.used(), 200);
+        // What looks hold is not without end either.
+        let mut look = memory.reserve_brief(2).await;
+        look.hold(80);
+        assert!(memory.reserve_brief(2).now_or_never().is_none());
+        drop(look);
+        large.hold(64);
         // They come and go, and nothing moves by that.
         let next = tokio::spawn({
             let memory = memory.clone();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chart::rendered::RenderedError;
-use chart::source::Reservation;
+use chart::source::{Reservation, Waits};
 use chart::{Chart, rendered};
 use objects::{Discovery, Object};
 use parking_lot::Mutex;
@@ -167,6 +167,11 @@ impl RenderReservation {
         self.0.lock().most
     }
 
+    /// Templates wait for a server, until this is dropped: others do not wait with them.
+    fn waits(&self) -> Option<Waits> {
+        self.0.lock().reservation.as_ref().map(Reservation::waits)
+    }
+
     /// The release is rendered, and takes `bytes` until its objects are written, `rest` then. Hooks and waits come now, and take no turns
     /// from others.
     fn rendered(&self, bytes: u64, rest: u64) {
@@ -307,6 +312,7 @@ impl Rendering {
     pub(super) fn render(&self, request: &RenderRequest) -> Result<Rendered, BoxError> {
         let host = ClusterHost {
             lookup: &request.lookup,
+            turn: &self.turn,
             sensitive: &self.sensitive,
             resolves_names: !self.disable_dns,
             clock: RenderClock::new(*self.spent.lock(), self.limit),
@@ -366,6 +372,7 @@ impl Rendering {
 /// The world as templates of a deploy see it: the clock, the cluster, and names if allowed.
 struct ClusterHost<'a> {
     lookup: &'a ClusterLookup,
+    turn: &'a RenderReservation,
     sensitive: &'a SensitiveInputs,
     resolves_names: bool,
     clock: RenderClock,
@@ -415,7 +422,9 @@ impl Host for ClusterHost<'_> {
         if !self.resolves_names {
             return None;
         }
+        let waits = self.turn.waits();
         let addresses = (name, 0).to_socket_addrs();
+        drop(waits);
         Some(match addresses {
             Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
             Err(failed) => Err(templating::Error::message(failed.to_string())),
@@ -429,10 +438,10 @@ impl Host for ClusterHost<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<Value, templating::Error> {
-        let found = self
-            .lookup
-            .lookup(api_version, kind, namespace, name)
-            .map_err(|failed| templating::Error::message(error::chain(&failed)))?;
+        let waits = self.turn.waits();
+        let found = self.lookup.lookup(api_version, kind, namespace, name);
+        drop(waits);
+        let found = found.map_err(|failed| templating::Error::message(error::chain(&failed)))?;
         if kind == "Secret" {
             self.sensitive.looked_up(&found)?;
         }
@@ -464,6 +473,8 @@ impl Scopes for DiscoveredScopes<'_> {
 
 #[cfg(test)]
 mod tests {
+    use chart::source::Memory;
+
     use super::*;
 
     /// A chart may look the same Secret up in a loop.
@@ -528,5 +539,34 @@ mod tests {
         assert_eq!(limits(turn).0.output, MAX_OUTPUT);
         // A large chart has it at once, and no less for being large.
         assert_eq!(larger_turn(1 << 30), 1 << 30);
+    }
+
+    /// Templates that ask the cluster in a loop, in the largest turn there is.
+    #[tokio::test(start_paused = true)]
+    async fn templates_that_wait_for_the_cluster_hold_nobody_up() {
+        let memory = Memory::new(48 << 20);
+        let turn = RenderReservation::new(memory.reserve(64 << 20).await);
+        let asks = async {
+            loop {
+                let waits = turn.waits();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                drop(waits);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let begun = Instant::now();
+        tokio::select! {
+            () = asks => {}
+            _other = memory.reserve(2 << 20) => {}
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+        // What is taken away waits for nothing.
+        drop(turn.take());
+        assert!(turn.waits().is_none());
+        assert_eq!(memory.used(), 0);
     }
 }

@@ -37,7 +37,7 @@ impl Reconciler {
         let storage = self.records(&state.bundle, impersonated, &key.namespace, Writes::Deploys);
         let mut turn = match state.turn.take() {
             Some(turn) => turn,
-            None => self.context.deployer.memory().reserve(RECORD).await,
+            None => self.context.deployer.memory().reserve_brief(RECORD).await,
         };
         let stored = storage.get(&key.name, id.revision).await;
         let bytes = stored.as_ref().map_or(0, |release| {
@@ -106,7 +106,7 @@ impl Reconciler {
             // It may come yet, and nothing tells of that.
             Err(_) => return Entered::NotYet,
         };
-        let _turn = self.context.deployer.memory().reserve(RECORD).await;
+        let _turn = self.context.deployer.memory().reserve_brief(RECORD).await;
         let storage = self.records(bundle, &impersonated, &id.namespace, Writes::Deploys);
         match storage.get_unverified(&id.name, id.revision).await {
             Ok(release) => {
