@@ -350,7 +350,7 @@ mod tests {
         };
         assert_eq!(
             refused.to_string(),
-            "failed to read helm repo from https://u:xxxxx@repo.example/index.yaml, \
+            "failed to read helm repo from https://xxxxx@repo.example/index.yaml, \
              error code: 401 (the credentials were refused)"
         );
         assert_eq!(refused.reason(), "Unauthorized");

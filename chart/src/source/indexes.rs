@@ -248,13 +248,15 @@ impl Shared {
         ))
     }
 
-    /// Writes down what an index says of a chart. Not where that has addresses that are secrets.
+    /// Writes down what an index says of a chart. Not where that has addresses with a user or a query: they may be secrets.
     async fn keep_index(&self, key: &IndexKey, url: &SafeUrl, chart: &str, cached: &CachedIndex) {
         let Some(disk) = &self.disk else { return };
         let entries = cached.value.entries.get(chart);
         let is_secret = |entry: &Entry| {
             let address = repository::chart_url(&key.0, chart, entry);
-            address.is_ok_and(|address| address.to_string() != address.as_str())
+            let urls = entry.urls.iter().flatten();
+            address.is_ok_and(|address| address.may_hold_credentials())
+                || urls.into_iter().any(|url| url.contains(['?', '@']))
         };
         if entries.into_iter().flatten().any(is_secret) {
             return;

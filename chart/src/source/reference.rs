@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::error::FetchError;
 use super::oci::Reference;
-use super::safe_url::SafeUrl;
+use super::safe_url::{SafeUrl, shown_text};
 
 /// The coordinates as they stand in Fleet's Helm options. Parsed when fetched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,22 +19,15 @@ pub struct ChartRef {
 }
 
 impl fmt::Display for ChartRef {
-    /// For people: passwords in URLs are hidden.
+    /// For people: what may be a credential in URLs is hidden.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [shown(&self.repo), shown(&self.chart), self.version.clone()];
+        let parts = [
+            shown_text(&self.repo),
+            shown_text(&self.chart),
+            self.version.clone(),
+        ];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         f.write_str(&parts.join(" "))
-    }
-}
-
-/// A text that may be a URL, without the password it may hold.
-fn shown(text: &str) -> String {
-    match SafeUrl::parse(text) {
-        Ok(url) if url.has_host() => url.to_string().trim_end_matches('/').to_owned(),
-        _ => match text.rsplit_once('@') {
-            Some((_, rest)) if text.contains("://") => format!("…@{rest}"),
-            _ => text.to_owned(),
-        },
     }
 }
 
@@ -100,7 +93,7 @@ impl ChartRef {
         if !matches!(url.scheme(), "http" | "https") {
             let problem = "a repository is reached by http, https or oci";
             return Err(FetchError::Unsupported {
-                reference: shown(repo),
+                reference: shown_text(repo),
                 problem,
             });
         }
@@ -114,7 +107,7 @@ impl ChartRef {
 
 fn archive(chart: &str) -> Result<SafeUrl, FetchError> {
     let unsupported = |problem| FetchError::Unsupported {
-        reference: shown(chart),
+        reference: shown_text(chart),
         problem,
     };
     if chart.is_empty() {
@@ -142,7 +135,7 @@ fn archive(chart: &str) -> Result<SafeUrl, FetchError> {
 
 fn invalid(reference: &str, problem: impl Into<String>) -> FetchError {
     FetchError::InvalidReference {
-        reference: shown(reference),
+        reference: shown_text(reference),
         problem: problem.into(),
     }
 }

@@ -1,4 +1,4 @@
-//! A URL that cannot print its password.
+//! A URL that cannot print what may be a credential.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,28 +6,29 @@ use std::sync::Arc;
 
 use url::Url;
 
-/// A URL whose `Display` and `Debug` show `xxxxx` for a password, as Go's `URL.Redacted`, and for
-/// query values that carry signatures or tokens. Cheap to clone.
+/// What stands for what is not shown, as in Go's `URL.Redacted`.
+const HIDDEN: &str = "xxxxx";
+
+/// A URL whose `Display` and `Debug` show where it leads, and nothing that may open what is there: `xxxxx` for user name and password, and
+/// for the values of its query, but for those that are known to be harmless. Cheap to clone.
 ///
 /// ```
-/// let url = chart::source::SafeUrl::parse("https://me:secret@charts.example/x.tgz?token=abc")?;
-/// assert_eq!(url.to_string(), "https://me:xxxxx@charts.example/x.tgz?token=xxxxx");
+/// let url = chart::source::SafeUrl::parse("https://me:secret@charts.example/x.tgz?private_token=abc")?;
+/// assert_eq!(url.to_string(), "https://xxxxx@charts.example/x.tgz?private_token=xxxxx");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SafeUrl(Arc<Url>);
 
-/// Query keys of signed URLs (object stores, registries) and hand-written tokens.
-const SECRET_KEYS: [&str; 8] = [
-    "signature",
-    "sig",
-    "token",
-    "access_token",
-    "password",
-    "secret",
-    "key",
-    "credential",
-];
+/// Query keys whose values are shown: go-getter's, what names a version, and what registries and their token services are asked for. What
+/// others mean, nobody knows.
+const HARMLESS_KEYS: [&str; 6] = ["checksum", "archive", "ref", "version", "service", "scope"];
+
+/// Whether the value of a key is no credential, whatever it is; how many entries a page of a registry has is a number.
+fn is_harmless(key: &str, value: &str) -> bool {
+    let is_number = value.len() <= 4 && value.bytes().all(|b| b.is_ascii_digit());
+    HARMLESS_KEYS.contains(&key) || key == "n" && is_number
+}
 
 impl logging::Public for SafeUrl {
     fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,6 +50,14 @@ impl SafeUrl {
     /// The parser's reason, without the text that was parsed.
     pub fn parse(text: &str) -> Result<Self, url::ParseError> {
         Url::parse(text).map(Self::from)
+    }
+
+    /// Whether it has a part in which credentials stand: it is not to be written down.
+    pub(super) fn may_hold_credentials(&self) -> bool {
+        !self.username().is_empty()
+            || self.password().is_some()
+            || self.query().is_some()
+            || self.fragment().is_some()
     }
 
     /// Whether a request to `other` stays with the server we were given credentials for.
@@ -73,33 +82,55 @@ impl Deref for SafeUrl {
     }
 }
 
-fn is_secret_key(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    let key = key
-        .strip_prefix("x-amz-")
-        .or_else(|| key.strip_prefix("x-goog-"))
-        .unwrap_or(&key);
-    key == "security-token" || SECRET_KEYS.contains(&key)
+/// A query without what may be a credential in it: values that no harmless key has, and what has no key.
+fn shown_query(query: &str) -> String {
+    let parts = query.split('&').map(|part| match part.split_once('=') {
+        Some((key, value)) if is_harmless(key, value) => part.to_owned(),
+        Some((key, _)) => format!("{key}={HIDDEN}"),
+        None if part.is_empty() || HARMLESS_KEYS.contains(&part) => part.to_owned(),
+        None => HIDDEN.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("&")
+}
+
+/// A text that may be an address, as it may be shown whatever it is: without what stands before an `@`, and as a URL's query is shown.
+pub(super) fn shown_text(text: &str) -> String {
+    if let Ok(url) = SafeUrl::parse(text)
+        && url.has_host()
+    {
+        return url.to_string().trim_end_matches('/').to_owned();
+    }
+    let text = text.split('#').next().unwrap_or_default();
+    let (place, query) = match text.split_once('?') {
+        Some((place, query)) => (place, Some(query)),
+        None => (text, None),
+    };
+    // A password may have a question mark in it.
+    let (place, query) = match query.and_then(|query| query.rsplit_once('@')) {
+        Some((_, rest)) => (format!("…@{rest}"), None),
+        None => match place.rsplit_once('@') {
+            Some((_, rest)) => (format!("…@{rest}"), query),
+            None => (place.to_owned(), query),
+        },
+    };
+    match query {
+        Some(query) => format!("{place}?{}", shown_query(query)),
+        None => place,
+    }
 }
 
 impl fmt::Display for SafeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = Url::clone(&self.0);
-        if shown.password().is_some() {
-            // Fails only for URLs that cannot have a password.
-            let _ = shown.set_password(Some("xxxxx"));
+        if !shown.username().is_empty() || shown.password().is_some() {
+            // Both fail only for URLs that cannot have any.
+            let _ = shown.set_password(None);
+            let _ = shown.set_username(HIDDEN);
         }
-        if shown.query_pairs().any(|(key, _)| is_secret_key(&key)) {
-            let pairs: Vec<(String, String)> = self
-                .0
-                .query_pairs()
-                .map(|(key, value)| match is_secret_key(&key) {
-                    true => (key.into_owned(), "xxxxx".into()),
-                    false => (key.into_owned(), value.into_owned()),
-                })
-                .collect();
-            shown.query_pairs_mut().clear().extend_pairs(pairs);
+        if let Some(query) = self.0.query() {
+            shown.set_query(Some(&shown_query(query)));
         }
+        shown.set_fragment(None);
         f.write_str(shown.as_str())
     }
 }
@@ -115,15 +146,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hides_passwords_and_signatures() {
+    fn what_may_be_a_credential_is_not_shown() {
         let shown = |text: &str| SafeUrl::parse(text).unwrap().to_string();
-        assert_eq!(shown("https://u:p@h/x?y=1"), "https://u:xxxxx@h/x?y=1");
-        assert_eq!(
-            shown("https://h/x?X-Amz-Signature=abc&a=b"),
-            "https://h/x?X-Amz-Signature=xxxxx&a=b"
-        );
-        assert_eq!(shown("https://h/x?a=b%20c"), "https://h/x?a=b%20c");
-        assert!(!format!("{:?}", SafeUrl::parse("https://u:p@h").unwrap()).contains(":p@"));
+        for (text, want) in [
+            ("https://u:p@h/x?y=1", "https://xxxxx@h/x?y=xxxxx"),
+            // A token as a user name.
+            ("https://glpat-1@h/x", "https://xxxxx@h/x"),
+            ("https://:p@h/x", "https://xxxxx@h/x"),
+            (
+                "https://h/x?X-Amz-Signature=abc&a=b",
+                "https://h/x?X-Amz-Signature=xxxxx&a=xxxxx",
+            ),
+            (
+                "https://h/x?private_token=glpat-1&api_key=k&job_token=j&sshkey=LS0t",
+                "https://h/x?private_token=xxxxx&api_key=xxxxx&job_token=xxxxx&sshkey=xxxxx",
+            ),
+            ("https://h/x?n=1000&last=a", "https://h/x?n=1000&last=xxxxx"),
+            ("https://h/x?n=glpat-1", "https://h/x?n=xxxxx"),
+            (
+                "https://h/token?service=r&scope=repository:a/b:pull",
+                "https://h/token?service=r&scope=repository:a/b:pull",
+            ),
+            ("https://h/x?abcdef", "https://h/x?xxxxx"),
+            ("https://h/x#abcdef", "https://h/x"),
+            (
+                "https://h/x?checksum=sha256:ab&archive=tgz&ref=v1&version=1.0%2Ba",
+                "https://h/x?checksum=sha256:ab&archive=tgz&ref=v1&version=1.0%2Ba",
+            ),
+            ("https://h:8443/a%20b.tgz", "https://h:8443/a%20b.tgz"),
+        ] {
+            assert_eq!(shown(text), want);
+            // Notes on disk are compared with what is shown.
+            assert_eq!(shown(&shown(text)), want);
+            assert_eq!(
+                format!("{:?}", SafeUrl::parse(text).unwrap()),
+                format!("{want:?}")
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_shows_no_credential_either() {
+        for text in [
+            "git::https://glpat-1@h/r.git?ref=v1",
+            "git::ssh://git@h/r.git?sshkey=glpat-1&ref=v1",
+            "git@h:a/b?sshkey=glpat-1",
+            "github.com/a/b?private_token=glpat-1",
+            "https://u:p?glpat-1@:x/",
+            "glpat-1@h:a/b#glpat-1",
+        ] {
+            let shown = shown_text(text);
+            assert!(!shown.contains("glpat-1"), "{shown}");
+        }
+        assert_eq!(shown_text("github.com/a/b?ref=v1"), "github.com/a/b?ref=v1");
+        assert_eq!(shown_text("./charts/web"), "./charts/web");
     }
 
     #[test]

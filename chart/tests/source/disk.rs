@@ -47,7 +47,13 @@ fn joes(seen: &Seen) -> http::Response<http_body_util::Full<hyper::body::Bytes>>
         "/index.yaml" => {
             let digest = sha256(&archive("listed"));
             let entry = json!([{ "name": "web", "version": "1.2.0", "urls": ["web.tgz"], "digest": digest }]);
-            let entries = json!({ "web": entry, "api": entry });
+            let signed = |urls: serde_json::Value| json!([{ "name": "signed", "version": "1.0.0", "urls": urls }]);
+            let entries = json!({
+                "web": entry,
+                "api": entry,
+                "signed": signed(json!(["web.tgz?private_token=canary-token"])),
+                "mirrored": signed(json!(["web.tgz", "https://canary-user@mirror.example/web.tgz"])),
+            });
             let index = json!({ "apiVersion": "v1", "entries": entries });
             with(answer(200, index.to_string()), "etag", "\"i\"")
         }
@@ -299,6 +305,29 @@ async fn damage_is_noticed_and_no_file_has_a_credential() {
         .filter(|path| path.ends_with(".tgz") || path.contains("/blobs/") || path.contains("plain"))
         .count();
     assert!(bodies >= 4, "{:?}", server.paths());
+}
+
+/// Whatever a key of a query is called, what it says may open something.
+#[tokio::test]
+async fn addresses_with_a_user_or_a_query_are_not_written_down() {
+    for chart in ["signed", "mirrored"] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::plain(joes).await;
+        let chart = reference(&server.url(""), chart, "");
+        let fetched = kept_in(folder.path())
+            .fetch(&chart, &joe(Access::default()))
+            .await
+            .unwrap();
+        assert!(
+            !fetched.url.to_string().contains("canary"),
+            "{}",
+            fetched.url
+        );
+        for file in files(folder.path()) {
+            let text = String::from_utf8_lossy(&std::fs::read(&file).unwrap()).into_owned();
+            assert!(!text.contains("canary"), "{file:?}: {text}");
+        }
+    }
 }
 
 /// Notes say which archive a source gave: whoever writes into the folder does not get another one deployed by that.
