@@ -102,6 +102,64 @@ impl Credentials {
     }
 }
 
+/// What a server was shown that nobody else may read where the server repeats it.
+#[derive(Default)]
+pub(super) struct ShownSecrets(Vec<String>);
+
+/// What stands in its place.
+const MASK: &str = "**REDACTED**";
+
+impl ShownSecrets {
+    /// All that is secret of credentials, as it is and as it is sent; user names are not.
+    pub(super) fn of(credentials: Option<&Credentials>) -> Self {
+        let mut shown = Self::default();
+        let Some(credentials) = credentials else {
+            return shown;
+        };
+        let [username, secrets @ ..] = credentials.parts();
+        for secret in secrets {
+            shown.add(secret);
+            shown.add(&url::form_urlencoded::byte_serialize(secret.as_bytes()).collect::<String>());
+        }
+        if credentials.is_pair() {
+            let pair = golib::base64::encode(format!("{username}:{}", credentials.password()));
+            shown.add(pair.trim_end_matches('='));
+        }
+        shown
+    }
+
+    /// One more: a token that was got for them.
+    pub(super) fn add(&mut self, secret: &str) {
+        if !secret.is_empty() {
+            self.0.push(secret.to_owned());
+            // Of two that begin alike the longer one is found.
+            self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        }
+    }
+
+    /// A text without them.
+    pub(super) fn redact(&self, text: &str) -> String {
+        let (mut redacted, mut rest) = (String::new(), text);
+        while let Some(next) = rest.chars().next() {
+            let found = self
+                .0
+                .iter()
+                .find_map(|secret| rest.strip_prefix(secret.as_str()));
+            rest = match found {
+                Some(after) => {
+                    redacted.push_str(MASK);
+                    after
+                }
+                None => {
+                    redacted.push(next);
+                    &rest[next.len_utf8()..]
+                }
+            };
+        }
+        redacted
+    }
+}
+
 /// A client's certificate chain and its private key, both in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {

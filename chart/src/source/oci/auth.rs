@@ -32,6 +32,12 @@ pub(super) struct Authorization {
 }
 
 impl Authorization {
+    /// What it is sent as, without the word for its kind.
+    pub(super) fn token(&self) -> &str {
+        let header = self.header.to_str().unwrap_or_default();
+        header.split_once(' ').map_or(header, |(_, token)| token)
+    }
+
     /// Whether it outlives the request to come.
     pub(super) fn is_fresh(&self) -> bool {
         self.expires
@@ -214,8 +220,8 @@ async fn token(
         return Err(FetchError::Registry {
             url: asked,
             status: answer.status.as_u16(),
-            message: message(&answer.body),
-            detail: detail(&answer.body),
+            message: message(&answer.body, &at.secrets()),
+            detail: detail(&answer.body, &at.secrets()),
             shown: match credentials {
                 Some(_) => CredentialsUse::Sent,
                 None => at.shown,

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 use url::Url;
 
 use super::super::access::Access;
+use super::super::credentials::ShownSecrets;
 use super::super::deadline::Deadline;
 use super::super::error::{CredentialsUse, FetchError};
 use super::super::http::{Answer, Http, Request};
@@ -192,12 +193,22 @@ impl<'a> Registry<'a> {
         }
     }
 
+    /// What is shown that is secret: errors quote none of it.
+    pub(super) fn secrets(&self) -> ShownSecrets {
+        let mut secrets = ShownSecrets::of(self.access.credentials.as_ref());
+        if let Some(authorization) = &*self.authorization.lock() {
+            secrets.add(authorization.token());
+        }
+        secrets
+    }
+
     fn refused(&self, url: Url, answer: &Answer) -> FetchError {
+        let secrets = self.secrets();
         FetchError::Registry {
             url: SafeUrl::from(url),
             status: answer.status.as_u16(),
-            message: message(&answer.body),
-            detail: detail(&answer.body),
+            message: message(&answer.body, &secrets),
+            detail: detail(&answer.body, &secrets),
             shown: answer.shown(self.shown()),
         }
     }
