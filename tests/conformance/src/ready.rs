@@ -81,7 +81,7 @@ fn non_ready(case: &Case, now: jiff::Timestamp) -> Check {
     for object in list(case, "objects") {
         let mut object = object.clone();
         if !ignored.is_empty() {
-            summary::exclude_ignored_conditions(&mut object, &ignored);
+            summary::exclude_ignored_conditions(&mut object, &ignored.iter().collect());
         }
         found.extend(summary::non_ready(&object, &ErrorMapping::default(), now));
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use agent::api::BundleDeploymentOptions;
 use agent::controllers::bundle_deployment::observe::{self, Live, View};
-use agent::summary::ErrorMapping;
+use agent::summary::{ErrorMapping, IgnoredConditions};
 use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
@@ -239,7 +239,7 @@ impl<'w> Case<'w> {
         let view = View {
             rules: &rules,
             mapping: &mapping,
-            ignored_conditions: &[],
+            ignored_conditions: IgnoredConditions::default(),
             now: k8s_openapi::jiff::Timestamp::now(),
         };
         let found = live.compare(&wanted, &former, &differences, &view);

@@ -1,7 +1,7 @@
 //! Monitoring while others write: what is reported is of one moment.
 
 use agent::controllers::bundle_deployment::observe::{self, Live, View};
-use agent::summary::ErrorMapping;
+use agent::summary::{ErrorMapping, IgnoredConditions};
 use anyhow::Result;
 use objects::Object;
 use objects::drift::Rules;
@@ -65,7 +65,7 @@ impl MonitorPass {
         let view = View {
             rules: &rules,
             mapping: &mapping,
-            ignored_conditions: &[],
+            ignored_conditions: IgnoredConditions::default(),
             now: k8s_openapi::jiff::Timestamp::now(),
         };
         let found = self.live.compare(&self.wanted, &[], &differences, &view);

@@ -5,7 +5,7 @@
 //! by the fields we own; the release stays as it is. A correction that does not help, or not for long, is
 //! repeated ever more rarely. What another release has by now is left to it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -71,6 +71,7 @@ pub async fn apply(
         force,
         ..Default::default()
     };
+    let due: HashSet<_> = due.iter().collect();
     let mut tries = 1;
     loop {
         let objects = desired.iter().filter(|object| due.contains(&object.key()));

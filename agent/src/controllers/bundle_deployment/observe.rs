@@ -5,7 +5,7 @@
 //! is read again. What it wants is made of its record. Mirrors `internal/cmd/agent/deployer/monitor` and `desiredset`; how two objects
 //! differ and when one is ready is the objects crate's.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -28,7 +28,7 @@ use crate::api::{
 use crate::controllers::drift_watch::Seen;
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
-use crate::summary::{self, ErrorMapping};
+use crate::summary::{self, ErrorMapping, IgnoredConditions};
 
 /// Monitoring failed: the Monitored condition.
 #[derive(Debug, thiserror::Error)]
@@ -217,18 +217,17 @@ impl Live {
     }
 
     /// What a first install just wrote; none if it did not write everything that is wanted.
-    pub fn written(hash: &str, desired: &[Object], mut applied: Vec<Value>) -> Option<Self> {
+    pub fn written(hash: &str, desired: &[Object], applied: Vec<Value>) -> Option<Self> {
         let mut live = Self::default();
+        let mut answers: HashMap<_, VecDeque<Value>> = HashMap::new();
+        for found in applied {
+            let version = text(&found, "/apiVersion").to_owned();
+            let key = (ObjectKey::of(&found), version);
+            answers.entry(key).or_default().push_back(found);
+        }
         for object in desired {
-            let is_same = |found: &Value| {
-                text(found, "/metadata/name") == object.name
-                    && text(found, "/metadata/namespace")
-                        == object.namespace.as_deref().unwrap_or_default()
-                    && text(found, "/kind") == object.resource.kind
-                    && text(found, "/apiVersion") == object.resource.api_version()
-            };
-            let at = applied.iter().position(is_same)?;
-            let found = applied.swap_remove(at);
+            let key = (object.key(), object.resource.api_version());
+            let found = answers.get_mut(&key)?.pop_front()?;
             if hash_of(&found) != hash {
                 return None;
             }
@@ -275,9 +274,13 @@ impl Live {
         items: Vec<Value>,
         desired: &[&Object],
     ) -> Result<(), ObserveError> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let desired: HashSet<_> = desired.iter().map(|object| object.key()).collect();
         for item in items {
             let key = ObjectKey::of(&item);
-            if desired.iter().any(|object| object.key() == key) {
+            if desired.contains(&key) {
                 return Err(ObserveError::TooDeep {
                     kind: key.kind,
                     namespace: key.namespace,
@@ -291,10 +294,11 @@ impl Live {
 
     /// Takes in definitions: of one that visibly is what is wanted nothing but what it says of itself, as its schemas may be a mebibyte.
     fn add_definitions(&mut self, resource: &Resource, items: Vec<Value>, desired: &[&Object]) {
+        let desired = desired.iter().map(|object| (&*object.name, object));
+        let desired: HashMap<_, _> = desired.rev().collect();
         for item in items {
             let mut item = whole(resource, item);
-            let name = text(&item, "/metadata/name");
-            let desired = desired.iter().find(|object| object.name == name);
+            let desired = desired.get(text(&item, "/metadata/name"));
             let covered = desired.filter(|object| drift::covers(&item, &object.body));
             if let (Some(object), Value::Object(fields)) = (covered, &mut item) {
                 fields.remove("spec");
@@ -542,7 +546,7 @@ pub struct View<'a> {
     /// Which conditions mean an error.
     pub mapping: &'a ErrorMapping,
     /// `ignore.conditions`.
-    pub ignored_conditions: &'a [BTreeMap<String, String>],
+    pub ignored_conditions: IgnoredConditions<'a>,
     pub now: Timestamp,
 }
 
@@ -552,7 +556,7 @@ impl View<'_> {
             return summary::non_ready(live, self.mapping, self.now);
         }
         let mut live = live.clone();
-        summary::exclude_ignored_conditions(&mut live, self.ignored_conditions);
+        summary::exclude_ignored_conditions(&mut live, &self.ignored_conditions);
         summary::non_ready(&live, self.mapping, self.now)
     }
 }
@@ -688,7 +692,7 @@ mod tests {
         let view = View {
             rules: &rules,
             mapping: &ErrorMapping::default(),
-            ignored_conditions: &[],
+            ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
         };
         let former = [desired("ConfigMap", "left-over")];
@@ -735,7 +739,7 @@ mod tests {
         let view = View {
             rules: &rules,
             mapping: &ErrorMapping::default(),
-            ignored_conditions: &[],
+            ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
         };
         let found = first.compare(&manifest, &[], &Differences::default(), &view);

@@ -174,6 +174,7 @@ impl WatchedBundles {
         (group, kind): (&str, &str),
         listed: &HashSet<(String, ObjectKey)>,
     ) -> Vec<String> {
+        let anybodys: HashSet<&ObjectKey> = listed.iter().map(|(_, object)| object).collect();
         let mut woken = Vec::new();
         for (name, watched) in &mut self.by_name {
             let is_missing = |object: &&ObjectKey| {
@@ -186,8 +187,7 @@ impl WatchedBundles {
                 is_change |= watched.receive(object, Told::Gone);
             }
             let is_gone = |object: &&ObjectKey| {
-                (&*object.group, &*object.kind) == (group, kind)
-                    && !listed.iter().any(|(_, key)| key == *object)
+                (&*object.group, &*object.kind) == (group, kind) && !anybodys.contains(*object)
             };
             let gone: Vec<_> = watched.foreign.iter().filter(is_gone).cloned().collect();
             for object in &gone {

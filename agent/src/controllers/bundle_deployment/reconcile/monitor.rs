@@ -249,7 +249,10 @@ impl Reconciler {
         View {
             rules,
             mapping: &self.mapping,
-            ignored_conditions: ignored.map_or(&[], |ignore| ignore.conditions.as_slice()),
+            ignored_conditions: ignored
+                .iter()
+                .flat_map(|ignore| &ignore.conditions)
+                .collect(),
             now,
         }
     }
