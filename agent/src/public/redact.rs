@@ -5,9 +5,12 @@
 //! `fail`, the API server's "Invalid value", a YAML parser that quotes what it stumbled over. So
 //! everything that may be secret in a deployment is collected, and any of it that stands in the
 //! text is replaced. The forms in which it may be quoted are many for each value: they are made one by one while a text is told, are looked up
-//! in what the text has, and none is kept.
+//! in what the text has, and none is kept. That takes as long as all of them are long, whatever they are, and a moment for what is told, of
+//! which there is at most 32 KiB: what comes after that is cut first.
 
-use std::collections::{BTreeSet, HashSet};
+mod parts;
+
+use std::collections::HashSet;
 
 use chart::Chart;
 use objects::drift::MASK;
@@ -18,6 +21,7 @@ use serde_json::Value;
 
 use crate::error;
 use crate::public::PublicText;
+use parts::{Part, Parts};
 
 /// Shorter texts are no secrets but words, and redacting them would spoil every message.
 const SHORTEST: usize = 6;
@@ -199,12 +203,12 @@ impl SensitiveData {
 
     /// A text without any of it, to be told.
     pub fn tell(&self, text: &str) -> PublicText {
-        PublicText::of_redacted(self.redact_beginning(text))
+        PublicText::of_redacted(self.redact(text))
     }
 
     /// An error and its causes, without any of it.
     pub fn redacted(&self, failed: &(dyn std::error::Error + 'static)) -> Redacted {
-        Redacted(self.redact_beginning(&error::chain(failed)))
+        Redacted(self.redact(&error::chain(failed)))
     }
 
     /// Facts of the cluster that may come from a Secret of its site: all ClusterValues, and other texts that do.
@@ -276,65 +280,50 @@ impl SensitiveData {
     }
 
     /// As much of a text as may be told, without any of it, nor the beginning of any where the text is cut.
-    fn redact_beginning(&self, text: &str) -> String {
-        if text.len() <= MOST_TOLD {
-            return self.redact(text);
-        }
-        let mut text = &text[..text.floor_char_boundary(MOST_TOLD)];
-        if !self.unread.is_empty() {
+    pub fn redact(&self, whole: &str) -> String {
+        let mut text = &whole[..whole.floor_char_boundary(MOST_TOLD)];
+        let is_cut = text.len() < whole.len();
+        if is_cut && !self.unread.is_empty() {
             text = &text[..text.rfind(char::is_whitespace).unwrap_or_default()];
         }
-        let mut end = text.len();
-        let mut ends_in = |form: &str| {
-            let from = text.len().saturating_sub(form.len());
-            let tail = &text.as_bytes()[from..];
-            let begun = (0..tail.len().saturating_sub(SHORTEST - 1))
-                .find(|at| form.as_bytes().starts_with(&tail[*at..]));
-            end = begun.map_or(end, |at| end.min(from + at));
+        let parts = Parts::of(text);
+        let end = match is_cut {
+            true => text.floor_char_boundary(text.len() - self.begun_at_end(&parts)),
+            false => text.len(),
         };
+        let mut masks = Masks::of(self, &parts);
+        masks.take(&text[..end])
+    }
+
+    /// How much stands at the end of a text of anything that is secret, and may go on where the text was cut.
+    fn begun_at_end(&self, parts: &Parts) -> usize {
+        let mut most = 0;
         let given = self.given.iter().flat_map(|given| &given.texts);
         for secret in self.texts.iter().chain(given) {
-            secret.each_form(&mut ends_in);
+            secret.each_form(|form| {
+                let begun = parts.begun_at_end(form);
+                most = most.max(if begun < SHORTEST { 0 } else { begun });
+            });
         }
-        self.redact(&text[..text.floor_char_boundary(end)])
+        most
     }
 
-    /// The text without any of it.
-    pub fn redact(&self, text: &str) -> String {
-        self.found_in(text).redact(text)
-    }
-
-    /// The same of every text in a value, its keys and numbers among them.
+    /// The same of every text in a value, its keys and numbers among them. The value takes no more than may be told.
     pub fn redact_value(&self, value: &mut Value) {
         let mut texts = String::new();
         collect(value, &mut texts);
-        let found = self.found_in(&texts);
-        if !found.0.is_empty() {
-            found.redact_value(value);
+        let mut masks = Masks::of(self, &Parts::of(&texts));
+        if masks.places.peek().is_some() {
+            masks.redact_value(value);
         }
     }
 
     /// What of it stands in a text.
-    fn found_in(&self, text: &str) -> Found {
-        // Most forms have a beginning that the text does not have anywhere.
-        let is_short = text.len() <= MOST_TOLD;
-        let beginnings: HashSet<&[u8]> = match is_short || !self.unread.is_empty() {
-            true => text.as_bytes().windows(SHORTEST).collect(),
-            false => HashSet::new(),
-        };
-        let may_stand = |word: &str| {
-            let beginning = word.as_bytes().get(..SHORTEST);
-            let is_there = |beginning| beginnings.is_empty() || beginnings.contains(beginning);
-            beginning.is_some_and(is_there)
-        };
+    fn found_in(&self, parts: &Parts) -> HashSet<Part> {
         let standing = |secrets: &[Secret]| {
-            let mut found = BTreeSet::<String>::new();
+            let mut found = HashSet::new();
             for secret in secrets {
-                secret.each_form(|form| {
-                    if may_stand(form) && !found.contains(form) && text.contains(form) {
-                        found.insert(form.to_owned());
-                    }
-                });
+                secret.each_form(|form| found.extend(parts.find(form)));
             }
             found
         };
@@ -342,37 +331,56 @@ impl SensitiveData {
         for given in &self.given {
             let mut found = standing(&given.texts);
             if !found.is_empty() {
-                take_away(&given.shown, &mut found);
-                unknown_to(&given.chart, &mut found);
+                take_away(&given.shown, parts, &mut found);
+                unknown_to(&given.chart, parts, &mut found);
             }
-            all.append(&mut found);
+            all.extend(found);
         }
         let documents = self.unread.iter();
         let unread = documents.flat_map(|one| words(one).chain(one.split_whitespace()));
-        let unread = unread.filter(|word| may_stand(word) && text.contains(word));
-        all.extend(unread.map(str::to_owned));
-        let mut found: Vec<String> = all.into_iter().collect();
-        // The longest first: one may contain another.
-        found.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        Found(found)
+        let unread = unread.filter(|word| word.len() >= SHORTEST);
+        all.extend(unread.filter_map(|word| parts.find(word)));
+        all
     }
 }
 
-/// The secrets that stand in a text.
-struct Found(Vec<String>);
+/// Where secrets stand in a text, which is gone through from its beginning.
+struct Masks {
+    places: std::iter::Peekable<std::vec::IntoIter<(usize, usize)>>,
+    at: usize,
+}
 
-impl Found {
-    fn redact(&self, text: &str) -> String {
-        let secrets = self.0.iter();
-        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, MASK))
+impl Masks {
+    fn of(secrets: &SensitiveData, parts: &Parts) -> Self {
+        let places = parts.places(&secrets.found_in(parts));
+        Self {
+            places: places.into_iter().peekable(),
+            at: 0,
+        }
     }
 
-    fn redact_value(&self, value: &mut Value) {
+    /// The next piece of the text, without what is secret in it.
+    fn take(&mut self, piece: &str) -> String {
+        let (from, to) = (self.at, self.at + piece.len());
+        let (mut told, mut rest) = (String::with_capacity(piece.len()), from);
+        while let Some((begin, end)) = self.places.next_if(|(begin, _)| *begin < to) {
+            told.push_str(&piece[rest - from..begin.max(rest) - from]);
+            told.push_str(MASK);
+            rest = end.min(to).max(rest);
+        }
+        told.push_str(&piece[rest - from..]);
+        // Behind the sign that is between two of them.
+        self.at = to + 1;
+        told
+    }
+
+    /// In the order in which [`collect`] has them.
+    fn redact_value(&mut self, value: &mut Value) {
         match value {
-            Value::String(text) => *text = self.redact(text),
+            Value::String(text) => *text = self.take(text),
             Value::Number(number) => {
                 let text = number.to_string();
-                let redacted = self.redact(&text);
+                let redacted = self.take(&text);
                 if redacted != text {
                     *value = Value::String(redacted);
                 }
@@ -381,8 +389,9 @@ impl Found {
             Value::Object(fields) => {
                 let all = std::mem::take(fields).into_iter();
                 fields.extend(all.map(|(key, mut field)| {
+                    let key = self.take(&key);
                     self.redact_value(&mut field);
-                    (self.redact(&key), field)
+                    (key, field)
                 }));
             }
             Value::Null | Value::Bool(_) => {}
@@ -390,11 +399,11 @@ impl Found {
     }
 }
 
-/// Every text of a value, a line each.
+/// Every text of a value, with a sign between them that none has.
 fn collect(value: &Value, texts: &mut String) {
     let mut add = |text: &str| {
         texts.push_str(text);
-        texts.push('\n');
+        texts.push('\0');
     };
     match value {
         Value::String(text) => add(text),
@@ -403,7 +412,7 @@ fn collect(value: &Value, texts: &mut String) {
         Value::Object(fields) => {
             for (key, field) in fields {
                 texts.push_str(key);
-                texts.push('\n');
+                texts.push('\0');
                 collect(field, texts);
             }
         }
@@ -435,28 +444,28 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Takes away all forms of what is no secret.
-fn take_away(known: &[Secret], texts: &mut BTreeSet<String>) {
+fn take_away(known: &[Secret], parts: &Parts, found: &mut HashSet<Part>) {
     for known in known {
         known.each_form(|form| {
-            texts.remove(form);
+            if let Some(known) = parts.find(form) {
+                found.remove(&known);
+            }
         });
     }
 }
 
-/// Leaves those texts that neither the chart's own values nor its templates say.
-fn unknown_to(chart: &Chart, texts: &mut BTreeSet<String>) {
-    if texts.is_empty() {
+/// Leaves those that neither the chart's own values nor its templates say.
+fn unknown_to(chart: &Chart, parts: &Parts, found: &mut HashSet<Part>) {
+    if found.is_empty() {
         return;
     }
     let mut known = SensitiveData::default();
     known.add_value(&chart.values);
-    take_away(&known.texts, texts);
-    for template in &chart.templates {
-        let template = String::from_utf8_lossy(&template.data);
-        texts.retain(|text| !template.contains(text.as_str()));
-    }
+    take_away(&known.texts, parts, found);
+    let templates = chart.templates.iter().map(|template| &*template.data);
+    parts.without_those_in(found, templates);
     for chart in &chart.dependencies {
-        unknown_to(chart, texts);
+        unknown_to(chart, parts, found);
     }
 }
 
@@ -596,5 +605,37 @@ mod tests {
             secrets.redact(text),
             format!("harmless {MASK} {MASK} {MASK}")
         );
+    }
+
+    /// Looked for one by one, these would take minutes; so would the beginnings that they have in common.
+    #[test]
+    fn as_many_secrets_as_there_may_be_are_found_at_once() {
+        let same = "a".repeat(2_000);
+        let many = (0..6_000).map(|n| format!("{n:06} {}", &same[..60]));
+        let long = (0..60).map(|n| format!("{same}{n:02}"));
+        let many: Vec<_> = many.chain(long).collect();
+        let chart = Chart {
+            templates: vec![File::new("templates/t.yaml", many[6_020..6_040].join("\n"))].into(),
+            ..Chart::default()
+        };
+        let values = json!({ "many": many });
+        let mut secrets = SensitiveData::of_values(values.as_object().unwrap(), &chart);
+        secrets.add_value(&json!(many[6_030]));
+        let end = |secret: usize| {
+            let told = secrets.redact(&format!("{} {}", "b ".repeat(10_000), many[secret]));
+            told.split(' ').next_back().unwrap_or_default().to_owned()
+        };
+        assert_eq!(end(7), MASK);
+        assert_eq!(end(6_010), MASK);
+        assert!(end(6_020).ends_with("a20"));
+        assert_eq!(end(6_030), MASK);
+    }
+
+    #[test]
+    fn secrets_that_overlap_are_both_hidden() {
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!(["canary-one-two", "two-three-canary"]));
+        let told = secrets.redact("a canary-one-two-three-canary b");
+        assert_eq!(told, format!("a {MASK} b"));
     }
 }
