@@ -42,11 +42,6 @@ impl PublicText {
         Self(Cow::Owned(error::chain(failed)))
     }
 
-    /// What stands in a status already, or is to: differences are masked where they are found.
-    pub fn of_status(text: impl fmt::Display) -> Self {
-        Self(Cow::Owned(text.to_string()))
-    }
-
     /// Who vouched for a chart, as the signature policy names them.
     pub fn of_signer(verified: &Verified) -> Self {
         Self(Cow::Owned(verified.to_string()))

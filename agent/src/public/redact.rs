@@ -8,6 +8,7 @@
 //! in what the text has, and none is kept. That takes as long as all of them are long, whatever they are, and a moment for what is told, of
 //! which there is at most 32 KiB: what comes after that is cut first.
 
+mod details;
 mod parts;
 
 use std::collections::HashSet;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use crate::error;
 use crate::public::PublicText;
+pub use details::{MAX_DETAIL_BYTES, Told};
 use parts::{Part, Parts};
 
 /// Shorter texts are no secrets but words, and redacting them would spoil every message.
@@ -30,7 +32,7 @@ const SHORTEST: usize = 6;
 const GO_QUOTED: usize = 7;
 
 /// So much of an error is told at most, in bytes: more than a condition takes. What comes after it is cut before it is redacted.
-const MOST_TOLD: usize = 32 << 10;
+pub const MOST_TOLD: usize = 32 << 10;
 
 /// An error as it may leave the process: only [`SensitiveData`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -196,6 +198,11 @@ impl SensitiveData {
         self.unread.extend(unread);
     }
 
+    /// Whether nothing is secret.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty() && self.given.is_empty() && self.unread.is_empty()
+    }
+
     /// An error and its causes, without any of it, to be told.
     pub fn told(&self, failed: &(dyn std::error::Error + 'static)) -> PublicText {
         self.tell(&error::chain(failed))
@@ -309,7 +316,7 @@ impl SensitiveData {
     }
 
     /// The same of every text in a value, its keys and numbers among them. The value takes no more than may be told.
-    pub fn redact_value(&self, value: &mut Value) {
+    fn redact_value(&self, value: &mut Value) {
         let mut texts = String::new();
         collect(value, &mut texts);
         let mut masks = Masks::of(self, &Parts::of(&texts));

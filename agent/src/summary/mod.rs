@@ -16,6 +16,10 @@ use serde_json::Value;
 pub use tables::{ErrorMapping, MappingError};
 
 use crate::api::{NonReadyStatus, Summary};
+use crate::public::redact::MOST_TOLD;
+
+/// So much of a message is kept, in bytes: more than is told, so that it is seen where that is cut.
+const MOST_READ: usize = 2 * MOST_TOLD;
 
 /// Summarises a live object.
 ///
@@ -50,11 +54,10 @@ pub fn summarize(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Summ
         summary.state = "active".to_owned();
     }
     summary.state = summary.state.to_lowercase();
-    let trimmed = summary
-        .message
-        .iter()
-        .map(|m| m.trim())
-        .filter(|m| !m.is_empty());
+    let whole = summary.message.iter().map(|message| message.trim());
+    let trimmed = whole
+        .map(|message| &message[..message.floor_char_boundary(MOST_READ)])
+        .filter(|message| !message.is_empty());
     summary.message = without_repeats(trimmed)
         .into_iter()
         .map(str::to_owned)
@@ -431,7 +434,8 @@ mod tests {
         let stalled = json!({ "type": "Stalled", "status": "True", "message": twice });
         let object = json!({ "kind": "Any", "apiVersion": "example.com/v1", "status": { "conditions": [stalled] } });
         let summary = summarize(&object, &ErrorMapping::default(), Timestamp::UNIX_EPOCH);
-        assert_eq!(summary.message.last(), Some(&parts.join("; ")));
+        let kept = &parts.join("; ")[..MOST_READ];
+        assert_eq!(summary.message.last().map(String::as_str), Some(kept));
     }
 
     #[test]

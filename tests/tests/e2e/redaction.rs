@@ -146,6 +146,33 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
             .await?;
     }
 
+    // What somebody says of an object that has such a value may quote it.
+    let quoted = "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: quoted\nspec:\n  replicas: 0\n  selector: {matchLabels: {a: b}}\n  template:\n    metadata: {labels: {a: b}}\n    spec:\n      containers: [{name: a, image: a, env: [{name: A, value: '{{ .Values.password }}'}]}]\n";
+    let quoted = chart(&agent, "quoted", quoted, &[]).helm("valuesFrom", from("good"));
+    agent.apply(&quoted).await?;
+    agent
+        .wait_for("quoted", "to be deployed", |bundle| {
+            !bundle["status"]["release"].is_null()
+        })
+        .await?;
+    let message = format!("Invalid value: \"{}\"", canary("from"));
+    let stalled =
+        json!({ "type": "Stalled", "status": "True", "reason": "Quoted", "message": message });
+    agent
+        .objects("apps/v1", "Deployment", &namespace)
+        .patch_status(
+            "quoted",
+            &PatchParams::default(),
+            &Patch::Merge(json!({ "status": { "conditions": [stalled] } })),
+        )
+        .await?;
+    agent
+        .wait_for("quoted", "to tell what it is told", |bundle| {
+            let why = bundle["status"]["nonReadyStatus"].to_string();
+            why.contains("Invalid value") && why.contains("REDACTED")
+        })
+        .await?;
+
     let plain = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n";
     let failing = [
         chart(&agent, "schema", plain, &[("values.schema.json", pattern)]).values(values.clone()),

@@ -11,7 +11,7 @@ use objects::{Object, ObjectKey};
 use release::kube::Owner;
 use tokio::time::Instant;
 
-use super::status::Observation;
+use super::status::{Observation, ToldObservation};
 use crate::api::{BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus};
 use crate::report::metrics::Entries;
 
@@ -43,6 +43,8 @@ pub struct CachedObservation {
     pub owner: Owner,
     pub desired: Arc<Vec<Object>>,
     pub in_sync: InSync,
+    /// Whether nothing in its release is secret.
+    pub is_plain: bool,
     /// Of `desired`.
     weight: usize,
     observed: Instant,
@@ -65,7 +67,7 @@ impl ObservationCache {
         release: &str,
         owner: Owner,
         desired: Arc<Vec<Object>>,
-        found: &Observation,
+        found: &ToldObservation,
     ) {
         self.forget_resting();
         let mut bundles = self.bundles.lock();
@@ -80,7 +82,8 @@ impl ObservationCache {
             release: release.to_owned(),
             owner,
             desired,
-            in_sync: in_sync(found),
+            in_sync: in_sync(&found.all),
+            is_plain: found.is_plain,
             weight,
             observed: Instant::now(),
         };

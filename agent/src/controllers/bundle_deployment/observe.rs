@@ -27,7 +27,6 @@ use crate::api::{
 };
 use crate::controllers::drift_watch::Seen;
 use crate::public::PublicText;
-use crate::public::redact::SensitiveData;
 use crate::summary::{self, ErrorMapping, IgnoredConditions};
 
 /// Monitoring failed: the Monitored condition.
@@ -518,26 +517,9 @@ impl Live {
     }
 }
 
-/// Merge patches of objects that differ, as JSON text; Secrets' values are masked.
+/// Merge patches of objects that differ, as JSON text; Secrets' values are masked. What else is secret is left out of those that are told.
 #[derive(Debug, Default)]
 pub struct Differences(HashMap<ObjectKey, String>);
-
-impl Differences {
-    /// Whether nothing differs.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Leaves out what is secret of objects that are no Secrets: a list is replaced whole, and may have a password beside what was edited.
-    pub fn mask(&mut self, secrets: &SensitiveData) {
-        for patch in self.0.values_mut() {
-            if let Ok(mut value) = serde_json::from_str(patch) {
-                secrets.redact_value(&mut value);
-                *patch = golib::json::encode(&value);
-            }
-        }
-    }
-}
 
 /// What a comparison takes into account beside the objects.
 pub struct View<'a> {
@@ -611,7 +593,6 @@ async fn get(cluster: &Cluster, object: &Object) -> Result<Option<Value>, Observ
 mod tests {
     use super::super::observation_cache::{in_sync, unchanged};
     use super::*;
-    use objects::drift::MASK;
     use serde_json::json;
 
     fn resource(kind: &str) -> Arc<Resource> {
@@ -637,21 +618,6 @@ mod tests {
         let metadata = json!({"namespace": "ns", "name": name, "resourceVersion": "5",
                               "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": []});
         (resource(kind), json!({"metadata": metadata, "data": data}))
-    }
-
-    #[test]
-    fn a_list_that_is_shown_whole_shows_no_password() {
-        let containers = r#"{"spec":{"containers":[{"env":[{"name":"DB","value":"canary-password"}],"image":"web:2"}]}}"#;
-        let patch = || {
-            let patch = (desired("Pod", "web").key(), containers.to_owned());
-            Differences(HashMap::from([patch]))
-        };
-        let mut secrets = SensitiveData::default();
-        secrets.add_object(&json!({"kind": "Secret", "stringData": {"a": "canary-password"}}));
-        let mut known = patch();
-        known.mask(&secrets);
-        let shown = containers.replace("canary-password", MASK);
-        assert_eq!(known.0.values().collect::<Vec<_>>(), [&shown]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::claims::ReleaseId;
 use super::halt::{Effect, Halt, MAX_MESSAGE_BYTES, StatusChange, Waiting};
 use super::ownership::{OwnershipConflict, OwnershipConflicts, Part};
 use super::plan;
-use super::status::{DEPLOYED, INSTALLED, MONITORED, Observation, READY};
+use super::status::{DEPLOYED, INSTALLED, MONITORED, READY, ToldObservation};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
 use crate::config::Timing;
 use crate::controllers::garbage::{NEIGHBOURS_RETRY, Verdict};
@@ -317,9 +317,10 @@ impl Report {
     }
 
     /// Live objects were compared with the release.
-    pub fn observed(&mut self, found: Observation, force_sync_generation: i64) {
-        if !found.modified.is_empty() && !self.had_drift {
-            let drifted = found.modified.iter();
+    pub fn observed(&mut self, found: ToldObservation, force_sync_generation: i64) {
+        let modified = &found.all.modified;
+        if !modified.is_empty() && !self.had_drift {
+            let drifted = modified.iter();
             let text = names(drifted.map(|one| (&one.kind, &one.namespace, &one.name)));
             self.events.push((Reason::DriftFound, text));
         }
@@ -444,6 +445,8 @@ mod tests {
     use crate::api::ModifiedStatus;
     use crate::bundle::{BundleError, UpstreamKind};
     use crate::controllers::bundle_deployment::halt::{Cause, InputError};
+    use crate::controllers::bundle_deployment::status::Observation;
+    use crate::public::redact::SensitiveData;
     use rstest::rstest;
     use serde_json::json;
 
@@ -634,8 +637,8 @@ mod tests {
         ReleaseId::parse("ns/b:2").unwrap()
     }
 
-    fn modified(name: &str) -> Observation {
-        Observation {
+    fn modified(name: &str) -> ToldObservation {
+        let found = Observation {
             modified: vec![ModifiedStatus {
                 kind: "ConfigMap".into(),
                 api_version: "v1".into(),
@@ -645,7 +648,8 @@ mod tests {
                 ..Default::default()
             }],
             ..Default::default()
-        }
+        };
+        found.told(&SensitiveData::default())
     }
 
     #[test]
@@ -662,7 +666,7 @@ mod tests {
             non_ready: vec![crate::api::NonReadyStatus::default()],
             ..Default::default()
         };
-        report.observed(not_ready, 0);
+        report.observed(not_ready.told(&SensitiveData::default()), 0);
         assert!(report.is_coming_up(&bundle));
         report.halt(&Halt::new(Cause::Ledger, "m"), false);
         assert!(!report.is_coming_up(&bundle));

@@ -16,7 +16,8 @@ use crate::api::{
     NonReadyStatus, ResourceCounts,
 };
 use crate::public;
-use crate::public::{PublicText, cut};
+use crate::public::PublicText;
+use crate::public::redact::{SensitiveData, Told};
 
 /// Condition types in the order of a first success.
 pub const INSTALLED: &str = "Installed";
@@ -32,9 +33,6 @@ pub const CORRECTIONS_POSTPONED: &str = "CorrectionsPostponed";
 
 /// Longest list of details in a status.
 const MAX_DETAILS: usize = 10;
-
-/// The most that one detail may take, in bytes: a patch, the messages of an object.
-const MAX_DETAIL_BYTES: usize = 16 << 10;
 
 /// The most that the list of objects may take, in bytes: an API server refuses what is above 1.5 MiB with the spec, and the former status would stay.
 const MAX_RESOURCES_BYTES: usize = 768 << 10;
@@ -55,6 +53,46 @@ pub struct Observation {
     pub taken: Vec<(ObjectKey, Owner, String)>,
     /// Wanted objects that nobody has.
     pub absent: Vec<ObjectKey>,
+}
+
+/// An observation as a status tells it: of the first objects what is wrong, without what is secret.
+#[derive(Debug, Default)]
+pub struct ToldObservation {
+    pub all: Observation,
+    /// Whether there is nothing secret that it could tell.
+    pub is_plain: bool,
+    non_ready: Vec<Told<NonReadyStatus>>,
+    modified: Vec<Told<ModifiedStatus>>,
+}
+
+impl Observation {
+    /// What is told of it. Takes long with many secrets.
+    pub fn told(mut self, secrets: &SensitiveData) -> ToldObservation {
+        self.non_ready.sort_by(|a, b| a.uid.cmp(&b.uid));
+        self.modified.sort_by_cached_key(|entry| {
+            let ModifiedStatus {
+                api_version,
+                kind,
+                namespace,
+                name,
+                ..
+            } = entry;
+            format!("{api_version}/{kind}/{namespace}/{name}")
+        });
+        let non_ready = self.non_ready.iter().take(MAX_DETAILS).cloned();
+        let modified = self.modified.iter().take(MAX_DETAILS).cloned();
+        ToldObservation {
+            non_ready: non_ready.map(|one| secrets.told_not_ready(one)).collect(),
+            modified: modified.map(|one| secrets.told_modified(one)).collect(),
+            is_plain: secrets.is_empty(),
+            all: self,
+        }
+    }
+
+    /// Whether all is in order, so that there is nothing to tell.
+    pub fn is_in_order(&self) -> bool {
+        self.non_ready.is_empty() && self.modified.is_empty()
+    }
 }
 
 impl BundleDeploymentStatus {
@@ -136,62 +174,28 @@ impl BundleDeploymentStatus {
         found.map_or("", |condition| condition.status.as_str())
     }
 
-    /// Takes over what monitoring found, and sets Ready accordingly.
-    pub fn observe(&mut self, found: Observation, sync_generation: i64, now: Timestamp) {
-        let Observation {
-            resources,
-            mut non_ready,
-            mut modified,
-            taken: _,
-            absent: _,
+    /// Takes over what monitoring found, and sets Ready accordingly: the first reason why it is not.
+    pub fn observe(&mut self, found: ToldObservation, sync_generation: i64, now: Timestamp) {
+        let ToldObservation {
+            all,
+            non_ready,
+            modified,
+            is_plain: _,
         } = found;
-        non_ready.sort_by(|a, b| a.uid.cmp(&b.uid));
-        modified.sort_by_cached_key(|entry| {
-            let ModifiedStatus {
-                api_version,
-                kind,
-                namespace,
-                name,
-                ..
-            } = entry;
-            format!("{api_version}/{kind}/{namespace}/{name}")
-        });
-        self.resource_counts = count(&resources, &non_ready, &modified);
-        let all = resources.len();
-        self.resources = fitting(resources);
-        self.ready = non_ready.is_empty();
-        self.non_modified = modified.is_empty();
-        self.incomplete_state = non_ready.len() > MAX_DETAILS
-            || modified.len() > MAX_DETAILS
-            || self.resources.len() < all;
-        non_ready.truncate(MAX_DETAILS);
-        modified.truncate(MAX_DETAILS);
-        for entry in &mut non_ready {
-            cut_messages(&mut entry.summary.message);
-        }
-        for entry in &mut modified {
-            if entry.patch.len() > MAX_DETAIL_BYTES {
-                entry.patch = outline(&entry.patch);
-            }
-        }
-        self.non_ready_status = non_ready;
-        self.modified_status = modified;
+        self.resource_counts = count(&all.resources, &all.non_ready, &all.modified);
+        let resources = all.resources.len();
+        self.resources = fitting(all.resources);
+        self.ready = all.non_ready.is_empty();
+        self.non_modified = all.modified.is_empty();
+        self.incomplete_state = all.non_ready.len() > MAX_DETAILS
+            || all.modified.len() > MAX_DETAILS
+            || self.resources.len() < resources;
+        let not_ready = non_ready.first().map(Told::text);
+        let message = not_ready.or_else(|| modified.first().map(Told::text));
+        self.non_ready_status = non_ready.into_iter().map(Told::into_inner).collect();
+        self.modified_status = modified.into_iter().map(Told::into_inner).collect();
         self.sync_generation = Some(sync_generation);
-        let message = self.ready_message();
         self.set_condition(READY, message.as_ref().map_or(Ok(()), Err), now);
-    }
-
-    /// Why the bundle is not ready; `None` when it is.
-    fn ready_message(&self) -> Option<PublicText> {
-        if !self.ready {
-            let first = self.non_ready_status.first();
-            Some(first.map_or_else(|| "not ready".into(), PublicText::of_status))
-        } else if !self.non_modified {
-            let first = self.modified_status.first();
-            Some(first.map_or_else(|| "out of sync".into(), PublicText::of_status))
-        } else {
-            None
-        }
     }
 
     /// Reports that another bundle has what was deployed.
@@ -326,37 +330,6 @@ fn fitting(mut resources: Vec<BundleDeploymentResource>) -> Vec<BundleDeployment
     resources
 }
 
-/// Cuts the messages of an object to what they may take together.
-fn cut_messages(messages: &mut Vec<String>) {
-    let mut left = MAX_DETAIL_BYTES;
-    messages.retain_mut(|message| {
-        if left == 0 {
-            return false;
-        }
-        *message = cut(std::mem::take(message), left.max(3));
-        left = left.saturating_sub(message.len() + 1);
-        true
-    });
-}
-
-/// What stands for a patch that is too long: its fields, without what they are to be.
-fn outline(patch: &str) -> String {
-    const FIELDS: usize = 50;
-    let Ok(Value::Object(patch)) = serde_json::from_str(patch) else {
-        return "{}".to_owned();
-    };
-    let shape = |value: &Value| match value {
-        Value::Object(map) => {
-            let count = format!("{} fields", map.len());
-            Value::Object(Map::from_iter([("...".to_owned(), count.into())]))
-        }
-        _ => "...".into(),
-    };
-    let fields = patch.iter().take(FIELDS);
-    let fields = fields.map(|(name, value)| (cut(name.clone(), 100), shape(value)));
-    Value::Object(fields.collect()).to_string()
-}
-
 /// RFC 7396: what to merge into `old` to get `new`; `None` when they are equal.
 fn merge_diff(old: &Value, new: &Value) -> Option<Value> {
     if old == new {
@@ -385,11 +358,16 @@ fn merge_diff(old: &Value, new: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::public::redact::MAX_DETAIL_BYTES;
     use rstest::rstest;
     use serde_json::json;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
+    }
+
+    fn told(found: Observation) -> ToldObservation {
+        found.told(&SensitiveData::default())
     }
 
     fn resource(name: &str) -> BundleDeploymentResource {
@@ -465,7 +443,7 @@ mod tests {
             ..Default::default()
         };
         let mut status = BundleDeploymentStatus::default();
-        status.observe(found, 0, at(0));
+        status.observe(told(found), 0, at(0));
         assert_eq!(
             status.resource_counts,
             ResourceCounts {
@@ -493,14 +471,14 @@ mod tests {
             ..Default::default()
         };
         let mut status = BundleDeploymentStatus::default();
-        status.observe(found, 3, at(0));
+        status.observe(told(found), 3, at(0));
         assert_eq!(
             (status.modified_status.len(), status.resource_counts.missing),
             (10, 12)
         );
         assert!(status.incomplete_state);
         assert_eq!(status.sync_generation, Some(3));
-        status.observe(Observation::default(), 3, at(0));
+        status.observe(told(Observation::default()), 3, at(0));
         assert!(!status.incomplete_state && status.ready);
     }
 
@@ -531,7 +509,7 @@ mod tests {
             ..Default::default()
         };
         let mut status = BundleDeploymentStatus::default();
-        status.observe(found, 0, at(0));
+        status.observe(told(found), 0, at(0));
         let size = serde_json::to_vec(&status).unwrap().len();
         assert!((900 << 10) > size && size > 700 << 10, "{size}");
         assert!(status.incomplete_state && status.resources.len() > 1_000);
@@ -554,7 +532,7 @@ mod tests {
             }],
             ..Default::default()
         };
-        status.observe(found, 0, at(0));
+        status.observe(told(found), 0, at(0));
         assert_eq!(status.conditions[0].message, "configmap.v1 ns/gone missing");
     }
 

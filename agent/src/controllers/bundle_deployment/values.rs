@@ -356,6 +356,7 @@ async fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ModifiedStatus;
     use chart::Chart;
     use rstest::rstest;
     use serde_json::json;
@@ -411,12 +412,17 @@ mod tests {
             hooks: vec![hook],
             ..Release::default()
         };
-        let mut patch = json!({
+        let patch = json!({
             "a": ["db://hunter2-then@db", "web:canary"],
             "of-a-hook": 84_712_345,
             "replicas": 3,
         });
-        secrets(&spec, &release).redact_value(&mut patch);
+        let entry = ModifiedStatus {
+            patch: patch.to_string(),
+            ..ModifiedStatus::default()
+        };
+        let told = secrets(&spec, &release).told_modified(entry).into_inner();
+        let patch: Value = serde_json::from_str(&told.patch).unwrap();
         assert_eq!(patch["a"], json!([url, "web:canary"]));
         assert_eq!(patch["replicas"], 3);
         let hidden = url.contains("REDACTED");

@@ -8,8 +8,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
 use objects::drift::Rules;
 use objects::{Object, ObjectKey};
-use release::kube::Owner;
+use release::kube::{Cluster, Owner};
 use release::model::Release;
+use release::storage::StoredRelease;
 use serde_json::Value;
 
 use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
@@ -21,7 +22,7 @@ use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::observe::{self, Live, View};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::rendering::compared_bytes;
-use crate::controllers::bundle_deployment::status::{Observation, READY};
+use crate::controllers::bundle_deployment::status::{Observation, READY, ToldObservation};
 use crate::controllers::bundle_deployment::values;
 use crate::controllers::bundle_deployment::{
     correct, deployer, observation_cache, ownership, plan,
@@ -30,6 +31,7 @@ use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::ReleaseKey;
 use crate::ledger::records::Writes;
+use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 
 /// What was found of a release's objects, all of it: the status has the first ten.
@@ -50,6 +52,32 @@ const DEPLOYED_LOOK: Duration = Duration::from_secs(10);
 
 /// At most so many objects are read one by one.
 const MAX_REREAD: usize = 8;
+
+/// What was found, without what is secret; none if that failed. With many secrets it takes long: other bundles do not wait for it.
+async fn told(
+    cluster: &Cluster,
+    bundle: &Arc<BundleDeployment>,
+    release: &Arc<StoredRelease>,
+    found: Observation,
+) -> Option<ToldObservation> {
+    if found.is_in_order() {
+        let mut told = found.told(&SensitiveData::default());
+        // Nobody looked.
+        told.is_plain = false;
+        return Some(told);
+    }
+    let (bundle, release) = (Arc::clone(bundle), Arc::clone(release));
+    let telling = move || found.told(&values::secrets(&bundle.spec, &release));
+    cluster.host().work(telling).await.ok()
+}
+
+/// An error, without what is secret in a release, in the same way.
+async fn told_error(cluster: &Cluster, release: &Arc<StoredRelease>, failed: String) -> PublicText {
+    let release = Arc::clone(release);
+    let telling = move || SensitiveData::of_release(&release).tell(&failed);
+    let told = cluster.host().work(telling).await;
+    told.unwrap_or_else(|_| "an error that cannot be told".into())
+}
 
 impl Reconciler {
     /// Compares live objects with the release and corrects them where that is wanted. `impersonated` is the bundle's account, where it was
@@ -95,16 +123,20 @@ impl Reconciler {
                 }
             }
         };
+        let release = Arc::new(release);
         if let Some(turn) = &mut state.turn {
             // What it is compared with is read now, which takes no longer than any look.
             turn.resume();
         }
         let observed = self.observe(state, &impersonated, &release, applied).await;
-        let observed = observed.map_err(|message| {
-            self.note_taken(bundle.name(), None);
-            let secrets = SensitiveData::of_release(&release);
-            Halt::new(Cause::Monitor, secrets.tell(&message))
-        })?;
+        let observed = match observed {
+            Ok(observed) => observed,
+            Err(message) => {
+                self.note_taken(bundle.name(), None);
+                let told = told_error(impersonated.cluster(), &release, message).await;
+                return Err(Halt::new(Cause::Monitor, told));
+            }
+        };
         if state.hold.is_some() {
             return Ok(());
         }
@@ -123,7 +155,7 @@ impl Reconciler {
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
-        release: &Release,
+        release: &Arc<StoredRelease>,
         applied: Vec<Value>,
     ) -> Result<Observed, String> {
         let bundle = Arc::clone(&state.bundle);
@@ -147,12 +179,9 @@ impl Reconciler {
         };
         let rules = observe::rules(&bundle.spec.options);
         let owner = Owner::new(&release.name, &release.namespace);
-        let mut differences = live
+        let differences = live
             .differences(impersonated.cluster(), &owner, &desired, &rules)
             .await;
-        if !differences.is_empty() {
-            differences.mask(&values::secrets(&bundle.spec, release));
-        }
         let former = match live.has_others_than(&desired) {
             true => self.former_objects(&bundle, impersonated, release).await,
             false => Vec::new(),
@@ -169,6 +198,8 @@ impl Reconciler {
             modified: found.modified.clone(),
             desired: Arc::clone(&desired),
         };
+        let found = told(impersonated.cluster(), &bundle, release, found).await;
+        let found = found.ok_or("what was found of the objects cannot be told")?;
         self.take_in(state, found, owner, &desired);
         let is_ready = state.report.status().condition(READY) == "True";
         let (drift, name) = (&self.context.drift, bundle.name());
@@ -213,9 +244,13 @@ impl Reconciler {
         else {
             return false;
         };
-        // Somebody may have deleted the record of what is ready.
-        if status.ready && !matches!(self.stored(state, &impersonated).await, Ok(Some(_))) {
-            return false;
+        let mut release = None;
+        if status.ready {
+            // Somebody may have deleted the record of what is ready.
+            let Ok(Some(stored)) = self.stored(state, &impersonated).await else {
+                return false;
+            };
+            release = Some(stored);
         }
         let set = SetId::new(name, &self.scope);
         let Some(mut live) =
@@ -233,6 +268,22 @@ impl Reconciler {
         if !found.modified.is_empty() {
             return false;
         }
+        let found = if found.is_in_order() || cached.is_plain {
+            let mut told = found.told(&SensitiveData::default());
+            told.is_plain = cached.is_plain;
+            told
+        } else {
+            if release.is_none() {
+                release = self.stored(state, &impersonated).await.ok().flatten();
+            }
+            let Some(release) = release.map(Arc::new) else {
+                return false;
+            };
+            match told(impersonated.cluster(), &bundle, &release, found).await {
+                Some(found) => found,
+                None => return false,
+            }
+        };
         self.take_in(state, found, owner.clone(), desired);
         let is_ready = state.report.status().condition(READY) == "True";
         self.context.drift.update(name, live.seen(), is_ready);
@@ -261,12 +312,12 @@ impl Reconciler {
     fn take_in(
         &self,
         state: &mut ReconcileState,
-        found: Observation,
+        found: ToldObservation,
         owner: Owner,
         desired: &Arc<Vec<Object>>,
     ) {
         let bundle = &state.bundle;
-        if found.modified.is_empty() {
+        if found.all.modified.is_empty() {
             let owner = owner.clone();
             let (release, desired) = (&state.report.status().release, Arc::clone(desired));
             self.observation_cache
@@ -275,7 +326,7 @@ impl Reconciler {
             self.observation_cache.forget(bundle.name());
         }
         let generation = bundle.spec.options.force_sync_generation;
-        let taken = found.taken.iter();
+        let taken = found.all.taken.iter();
         let lost = taken.filter_map(|(key, other, since)| {
             let holder = self.holder(other, bundle.name())?;
             let since = since.clone();
@@ -283,13 +334,13 @@ impl Reconciler {
             Some(OwnershipConflict::object(key, holder, since, name)).filter(|_| *other != owner)
         });
         let lost = lost.collect();
-        let taken = found
-            .taken
-            .iter()
-            .filter(|(_, other, _)| *other != owner && self.holder(other, bundle.name()).is_some());
+        let taken =
+            found.all.taken.iter().filter(|(_, other, _)| {
+                *other != owner && self.holder(other, bundle.name()).is_some()
+            });
         let taken = taken.map(|(key, ..)| key.clone());
         // What nobody has anybody may make.
-        let taken = taken.chain(found.absent.iter().cloned()).collect();
+        let taken = taken.chain(found.all.absent.iter().cloned()).collect();
         self.note_taken(bundle.name(), Some(taken));
         let others = self.context.store.all();
         let conflicts = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
@@ -363,7 +414,7 @@ impl Reconciler {
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
-        release: &Release,
+        release: &Arc<StoredRelease>,
         observed: Observed,
     ) -> Result<(), Halt> {
         let bundle = Arc::clone(&state.bundle);
@@ -414,8 +465,8 @@ impl Reconciler {
                 Ok(())
             }
             Err(failed) => {
-                let secrets = SensitiveData::of_release(release);
-                let halt = Halt::at(Cause::Correct, &secrets)(failed);
+                let told = told_error(cluster, release, error::chain(&failed)).await;
+                let halt = Halt::new(Cause::Correct, told);
                 let status = state.report.status();
                 self.attempts(name, status, now, |attempts| attempts.failed(&halt.message));
                 if correction.keep_fail_history {

@@ -1,0 +1,185 @@
+//! What a status tells of an object: why it is not ready, in words of its own conditions, and how it differs from what is wanted.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::{MOST_TOLD, SensitiveData};
+use crate::api::{ModifiedStatus, NonReadyStatus};
+use crate::public::{PublicText, cut};
+
+/// The most that one detail may take, in bytes: a patch, the messages of an object.
+pub const MAX_DETAIL_BYTES: usize = 16 << 10;
+
+/// The most that the name of a state may take: it may be any text of the object's.
+const MAX_STATE_BYTES: usize = 1 << 10;
+
+/// Stands between texts that are gone through together.
+const BETWEEN: char = '\0';
+
+/// A detail without what is secret: only [`SensitiveData`] makes one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told<T>(T);
+
+impl<T> Told<T> {
+    /// The detail, for a status.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T: fmt::Display> Told<T> {
+    /// The words for it.
+    pub fn text(&self) -> PublicText {
+        PublicText::of_redacted(self.0.to_string())
+    }
+}
+
+impl SensitiveData {
+    /// Why an object is not ready: a condition may quote what the object was made of.
+    pub fn told_not_ready(&self, mut entry: NonReadyStatus) -> Told<NonReadyStatus> {
+        let summary = &mut entry.summary;
+        let mut texts = std::mem::take(&mut summary.message);
+        texts.insert(0, std::mem::take(&mut summary.state));
+        let told = self.redact(&texts.join("\0"));
+        let mut told = told.split(BETWEEN).map(str::to_owned);
+        summary.state = cut(told.next().unwrap_or_default(), MAX_STATE_BYTES);
+        summary.message = told.collect();
+        cut_messages(&mut summary.message);
+        Told(entry)
+    }
+
+    /// How an object differs: a list is replaced whole, and may have a password beside what was edited.
+    pub fn told_modified(&self, mut entry: ModifiedStatus) -> Told<ModifiedStatus> {
+        let patch = &mut entry.patch;
+        if patch.len() > MOST_TOLD {
+            *patch = outline(patch);
+        }
+        match serde_json::from_str(patch) {
+            Ok(mut value) => {
+                self.redact_value(&mut value);
+                *patch = golib::json::encode(&value);
+            }
+            Err(_) => *patch = self.redact(patch),
+        }
+        if patch.len() > MAX_DETAIL_BYTES {
+            *patch = outline(patch);
+        }
+        Told(entry)
+    }
+}
+
+/// Cuts the messages of an object to what they may take together.
+fn cut_messages(messages: &mut Vec<String>) {
+    let mut left = MAX_DETAIL_BYTES;
+    messages.retain_mut(|message| {
+        if left == 0 {
+            return false;
+        }
+        *message = cut(std::mem::take(message), left.max(3));
+        left = left.saturating_sub(message.len() + 1);
+        true
+    });
+}
+
+/// What stands for a patch that is too long: its fields, without what they are to be.
+fn outline(patch: &str) -> String {
+    const FIELDS: usize = 50;
+    const NAME: usize = 100;
+    let Ok(Value::Object(patch)) = serde_json::from_str(patch) else {
+        return "{}".to_owned();
+    };
+    let shape = |value: &Value| match value {
+        Value::Object(map) => {
+            let count = format!("{} fields", map.len());
+            Value::Object(Map::from_iter([("...".to_owned(), count.into())]))
+        }
+        _ => "...".into(),
+    };
+    let fields = patch.iter().take(FIELDS).map(|(name, value)| {
+        // Not cut: what is left of one might be the beginning of a secret.
+        let name = if name.len() > NAME { "..." } else { name };
+        (name.to_owned(), shape(value))
+    });
+    Value::Object(fields.collect()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Summary;
+    use objects::drift::MASK;
+    use serde_json::json;
+
+    fn secrets() -> SensitiveData {
+        let mut secrets = SensitiveData::default();
+        let data = json!({ "a": "canary-password", "b": "canary line, and a long one" });
+        secrets.add_object(&json!({ "kind": "Secret", "stringData": data }));
+        secrets
+    }
+
+    fn modified(patch: &str) -> String {
+        let entry = ModifiedStatus {
+            patch: patch.to_owned(),
+            ..Default::default()
+        };
+        secrets().told_modified(entry).into_inner().patch
+    }
+
+    #[test]
+    fn a_list_that_is_shown_whole_shows_no_password() {
+        let patch = r#"{"spec":{"containers":[{"env":[{"name":"DB","value":"canary-password"}],"image":"web:2"}]}}"#;
+        assert_eq!(modified(patch), patch.replace("canary-password", MASK));
+        assert_eq!(modified(""), "");
+    }
+
+    #[test]
+    fn of_a_long_patch_the_fields_are_told_and_none_of_a_secret() {
+        let long = "x".repeat(MOST_TOLD);
+        let name = format!("{}canary-password", "n".repeat(90));
+        let patch = json!({ "a": { "b": long }, "canary-password": 1, name: 2 });
+        let told = modified(&patch.to_string());
+        assert_eq!(
+            told,
+            json!({ "...": "...", "a": { "...": "1 fields" }, MASK: "..." }).to_string()
+        );
+        // One that is long only once it is redacted.
+        let many = format!("{{\"a\":[{}\"\"]}}", "\"canary-password\",".repeat(1_700));
+        assert!(many.len() < MOST_TOLD);
+        let told = modified(&many);
+        assert!(told == r#"{"a":"..."}"# && told.len() <= MAX_DETAIL_BYTES);
+    }
+
+    #[test]
+    fn the_words_of_a_condition_are_told_without_what_they_quote() {
+        let told = |state: &str, message: &[&str]| {
+            let entry = NonReadyStatus {
+                summary: Summary {
+                    state: state.to_owned(),
+                    message: message.iter().map(|&one| one.to_owned()).collect(),
+                    ..Summary::default()
+                },
+                ..NonReadyStatus::default()
+            };
+            let told = secrets().told_not_ready(entry);
+            assert!(!told.text().contains("canary"), "{}", &*told.text());
+            told.into_inner().summary
+        };
+        let quoted = "Invalid value: \"canary-password\"";
+        let summary = told("canary-password", &["one", quoted]);
+        let quoted = quoted.replace("canary-password", MASK);
+        assert_eq!(
+            (&*summary.state, summary.message),
+            (MASK, vec!["one".to_owned(), quoted])
+        );
+        assert_eq!(told("state", &[]).message, [""; 0]);
+        // Cut in the middle of a secret, none of that is told.
+        let secret = "canary line, and a long one";
+        for begun in (1..secret.len()).step_by(5) {
+            let long = "x".repeat(MOST_TOLD - "state\0".len() - begun) + secret;
+            told("state", &[&long]);
+            let near = "x".repeat(MAX_DETAIL_BYTES - begun) + secret + secret;
+            told("state", &[&near, "more"]);
+        }
+    }
+}
