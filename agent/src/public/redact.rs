@@ -258,14 +258,28 @@ impl SensitiveData {
                 continue;
             };
             self.add_value(fields);
-            let encoded = fields.as_object().into_iter().flatten();
-            for (_, value) in encoded {
-                let bytes = value
-                    .as_str()
-                    .and_then(|text| golib::base64::decode(text).ok());
+            let texts = fields.as_object().into_iter().flatten();
+            for text in texts.filter_map(|(_, value)| value.as_str()) {
+                self.add_settings(text);
+                let bytes = golib::base64::decode(text).ok();
                 if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
                     self.add_text(&text);
+                    self.add_settings(&text);
                 }
+            }
+        }
+    }
+
+    /// What the fields and the lines of a file are set to: it may stand elsewhere by itself. A plain word may stand in any message.
+    fn add_settings(&mut self, file: &str) {
+        if let Ok(file @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(file) {
+            return self.add_value(&file);
+        }
+        let settings = file.lines().filter_map(|line| line.split_once(['=', ':']));
+        for (_, setting) in settings {
+            let setting = setting.trim_matches(|c: char| c.is_whitespace() || "\"',;".contains(c));
+            if !setting.chars().all(char::is_alphabetic) {
+                self.add_text(setting);
             }
         }
     }
@@ -636,6 +650,31 @@ mod tests {
         assert_eq!(end(6_010), MASK);
         assert!(end(6_020).ends_with("a20"));
         assert_eq!(end(6_030), MASK);
+    }
+
+    #[rstest]
+    #[case::properties("db.user=web\ndb.password = 'canary-1'\n")]
+    #[case::yaml("db:\n  password: \"canary-1\"\n")]
+    #[case::json(r#"{"auths":{"registry":{"password":"canary-1"}}}"#)]
+    fn what_a_file_in_a_secret_is_set_to_is_hidden_by_itself(#[case] file: &str) {
+        let encoded = golib::base64::encode(file);
+        for object in [
+            json!({ "kind": "Secret", "stringData": { "file": file } }),
+            json!({ "kind": "Secret", "data": { "file": encoded } }),
+        ] {
+            let mut secrets = SensitiveData::default();
+            secrets.add_object(&object);
+            assert_eq!(secrets.redact("no: canary-1"), format!("no: {MASK}"));
+        }
+    }
+
+    #[test]
+    fn plain_words_of_a_file_in_a_secret_are_no_secrets() {
+        let file = "apiVersion: v1\nkind: Config\ncurrent-context: default\n";
+        let mut secrets = SensitiveData::default();
+        secrets.add_object(&json!({ "kind": "Secret", "stringData": { "file": file } }));
+        let text = "ConfigMap default/web is not there";
+        assert_eq!(secrets.redact(text), text);
     }
 
     #[test]
