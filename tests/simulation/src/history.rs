@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
+use crate::apiserver::Id;
 use crate::checker::{Checker, RECORD, Rest, Violation};
 use crate::desired::{ACCOUNTS, BUNDLES, Desired, NAMESPACES, ObjectKind, bundle_name};
 use crate::logs;
@@ -28,8 +29,8 @@ const FEWEST: u64 = 200;
 const MOST_OF_ALL: u64 = 8_000;
 /// What may be asked at rest: heartbeats, the look at orphans, watches that begin anew.
 const MOST_ASKED: u64 = 100;
-/// The same for each bundle that fails, or cannot be removed, and is tried about once a minute.
-const MOST_TRIED: u64 = 300;
+/// The same for each bundle that fails, or cannot be removed, and is tried about once a minute: five objects are thirty-five requests.
+const MOST_TRIED: u64 = 420;
 /// Writes of one object at rest, however often it is tried.
 const MOST_WRITES: u64 = 3;
 /// The same where a person sets the object back each time, and for each of several bundles that take it over from each other, each of which is tried about
@@ -299,6 +300,14 @@ fn quiet(world: &World) {
         checker.violate("no rest", text);
     }
     let written = checker.writes.clone();
+    // Created and deleted again with each try.
+    let now = checker.desired_state.now.clone();
+    let is_undone = |id: &Id| {
+        let mut having = now.iter().filter(|(_, desired)| desired.atomic);
+        having.any(|(bundle, desired)| {
+            desired.ids().any(|wanted| wanted == *id) && !is_ready(world, *bundle)
+        })
+    };
     for (id, count) in written {
         let most = match id.name.starts_with("sh.helm.release") {
             true => MOST_RECORDED,
@@ -306,6 +315,7 @@ fn quiet(world: &World) {
             false if id.plural == "jobs" => MOST_RECORDED,
             false => match checker.contestants(&id, |bundle| is_ready(world, bundle)) {
                 0 | 1 if world.is_fought(&id) => MOST_FOUGHT,
+                0 | 1 if is_undone(&id) => 2 * MOST_WRITES,
                 0 | 1 => MOST_WRITES,
                 contestants => MOST_FOUGHT * contestants as u64,
             },

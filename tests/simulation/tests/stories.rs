@@ -20,6 +20,9 @@ macro_rules! stories {
 }
 
 stories! {
+    a_bundle_of_five_objects_that_fails_asks_for_each
+    an_atomic_takeover_that_fails_writes_twice_with_each_try
+    what_a_failed_install_left_goes_with_the_go_agents_next_version
     two_bundles_and_a_controller_that_fight_for_an_object_rest
     a_good_revision_that_a_tenant_replaces_meanwhile_is_lost
     an_upgrade_writes_once_more_what_is_taken_meanwhile

@@ -102,6 +102,9 @@ impl World {
             None => Status::PendingInstall,
         };
         release.set_status(pending, "Preparing upgrade");
+        // What this has and the new one has not goes: the deployed one, else the newest.
+        let former = self.deployed(desired.namespace, desired.release);
+        let former = former.map_or(String::new(), |former| former.manifest);
         if !self.write_record(Actor::Go, &release, None) {
             return None;
         }
@@ -128,9 +131,7 @@ impl World {
                 return None;
             }
         }
-        // What the deployed revision had and this one has not, whichever bundle's it was and whoever has it by now.
-        let former = self.deployed(desired.namespace, desired.release);
-        let former = former.map_or(String::new(), |former| former.manifest);
+        // Whichever bundle's it was and whoever has it by now.
         for id in self.of_manifest(desired.namespace, &former) {
             if !objects.iter().any(|(wanted, _)| *wanted == id) {
                 self.local.act(Actor::Go, "DELETE", &path(&id), Value::Null);
