@@ -320,7 +320,7 @@ current-context: d
         let failed = refused(&proxy.proxy, "upstream.example", "no");
         let text = crate::error_chain(&failed);
         assert!(
-            text.contains("user:xxxxx@proxy.example") && !text.contains("s3cret"),
+            text.contains("xxxxx@proxy.example") && !text.contains("s3cret"),
             "{text}"
         );
     }

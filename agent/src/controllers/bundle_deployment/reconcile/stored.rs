@@ -225,7 +225,10 @@ impl Reconciler {
         let Ok(history) = records.history(&key.name).await else {
             return Ok(());
         };
-        unwritten.retain(|one| history.iter().all(|head| head.revision != *one));
+        // The next number was announced; any other is of somebody who knows of more.
+        let newest = history.iter().map(|head| head.revision).max();
+        let next = newest.unwrap_or_default() + 1;
+        unwritten.retain(|one| *one == next);
         let forgotten = ledger.forget_unwritten(key, bundle, &unwritten).await;
         forgotten.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
