@@ -21,6 +21,10 @@ use crate::world::{World, bundle_id};
 const SETTLED: Duration = Duration::from_secs(10 * 60);
 /// How long it is watched at rest.
 const REST: Duration = Duration::from_secs(10 * 60);
+/// How long at least, where nothing is wrong: most histories that go wrong do so at once, and the time of two rests is that of another history.
+const BRIEF_REST: Duration = Duration::from_secs(2 * 60);
+/// How often it is asked whether such a rest may begin.
+const BRIEF_POLL: Duration = Duration::from_secs(30);
 /// How often it is looked whether an invariant was broken.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Requests that a history has before it comes to rest, however little its actors do.
@@ -208,7 +212,11 @@ async fn rest(world: &mut World) {
     world.network.note("-- faults end");
     world.settle();
     world.revive();
-    pass(world, SETTLED).await;
+    let settled = tokio::time::Instant::now() + SETTLED;
+    if world.rests_briefly() && is_soon_at_rest(world).await {
+        return;
+    }
+    pass(world, settled - tokio::time::Instant::now()).await;
     if is_over(&world.checker) {
         return;
     }
@@ -221,13 +229,38 @@ async fn rest(world: &mut World) {
     }
     pass(world, REST).await;
     quiet(world);
-    settled(world);
-    remembered(world);
-    left(world);
+    for (rule, text) in wrong(world) {
+        world.checker().violate(rule, text);
+    }
 }
 
-/// Nothing is there any more that nobody wants.
-fn left(world: &World) {
+/// Whether nothing is wrong any more long before everything has to be at rest, and still is not after a brief rest. What is wrong by then says
+/// nothing yet: it has its full time.
+async fn is_soon_at_rest(world: &mut World) -> bool {
+    let last = tokio::time::Instant::now() + SETTLED / 2;
+    while tokio::time::Instant::now() < last && !is_over(&world.checker) {
+        pass(world, BRIEF_POLL).await;
+        if !wrong(world).is_empty() {
+            continue;
+        }
+        pass(world, BRIEF_REST).await;
+        if wrong(world).is_empty() {
+            return true;
+        }
+    }
+    is_over(&world.checker)
+}
+
+/// What is not as it has to be at rest: the rule and what breaks it.
+fn wrong(world: &World) -> Vec<(&'static str, String)> {
+    let mut found = unsettled(world);
+    found.extend(remembered(world).map(|text| ("remembers too much", text)));
+    found.extend(left(world).map(|text| ("left behind", text)));
+    found
+}
+
+/// What is there and nobody wants any more.
+fn left(world: &World) -> Option<String> {
     let held = world.held();
     let rest = Rest {
         live: &|id| world.local.get(id),
@@ -235,14 +268,11 @@ fn left(world: &World) {
         is_held: &|bundle| held.contains(&bundle),
         remembered: &world.remembered(),
     };
-    let found = world.checker().leftover(&rest);
-    if let Some(text) = found {
-        world.checker().violate("left behind", text);
-    }
+    world.checker().leftover(&rest)
 }
 
-/// Nothing is remembered but of bundles that upstream has, and of those whose removal is not over.
-fn remembered(world: &World) {
+/// What is remembered of others than bundles that upstream has, and those whose removal is not over.
+fn remembered(world: &World) -> Option<String> {
     let present = world.upstream.all(|id| id.plural == "bundledeployments");
     let leaving = world.checker().leaving(|bundle| world.present(bundle));
     let held = world.held();
@@ -274,9 +304,10 @@ fn remembered(world: &World) {
                 "{count} entries of {map} with {} bundles, {leaving} removals and {records} records",
                 present.len()
             );
-            world.checker().violate("remembers too much", text);
+            return Some(text);
         }
     }
+    None
 }
 
 /// Nothing is asked or written any more than what stays to be asked.
@@ -341,8 +372,9 @@ fn quiet(world: &World) {
     }
 }
 
-/// Every bundle is what upstream wants, or says why not.
-fn settled(world: &World) {
+/// Bundles that are not what upstream wants, and do not say why.
+fn unsettled(world: &World) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
     let desired_state = world.checker().desired_state.now.clone();
     for (bundle, desired) in &desired_state {
         let Some(object) = world.upstream.get(&bundle_id(*bundle)) else {
@@ -355,19 +387,20 @@ fn settled(world: &World) {
             let says = told.iter().flatten();
             if says.clone().all(|(_, message)| message.is_empty()) {
                 let text = format!("{name} is not ready and does not say why: {told:?}");
-                world.checker().violate("silent", text);
+                found.push(("silent", text));
             }
             continue;
         }
         if world.checker().misses_a_copy(*bundle, desired) {
             let text = format!("{name} is ready, and was not deployed since a copy changed");
-            world.checker().violate("copy not rolled out", text);
+            found.push(("copy not rolled out", text));
         }
         if let Some(problem) = unlike(world, desired) {
             let text = format!("{name} says that it is ready, and {problem}");
-            world.checker().violate("ready and not so", text);
+            found.push(("ready and not so", text));
         }
     }
+    found
 }
 
 /// Status and message of one of a bundle's conditions.

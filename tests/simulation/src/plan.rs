@@ -144,6 +144,8 @@ pub struct Setting {
     pub fights_last: bool,
     /// Whether two agents share a lease.
     pub has_two: bool,
+    /// Whether it ends after a brief rest where nothing is wrong.
+    pub rests_briefly: bool,
 }
 
 /// A history before it takes place.
@@ -173,6 +175,7 @@ impl Plan {
             has_fallback: random.chance(20),
             fights_last: random.chance(50),
             has_two: random.chance(12),
+            rests_briefly: Random::of(seed, "rest").chance(75),
         };
         // Each history leans towards some of the actors, so that rare ones meet.
         let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + random.below(6)).collect();

@@ -24,9 +24,10 @@ pub fn print(plan: &Plan) -> String {
         has_fallback,
         fights_last,
         has_two,
+        rests_briefly,
     } = plan.setting;
     let mut lines = vec![format!(
-        "seed {}: upstream {} a bundle of the agent's own; fleet-default {}{}{}",
+        "seed {}: upstream {} a bundle of the agent's own; fleet-default {}{}{}{}",
         plan.seed,
         if has_own { "has" } else { "never had" },
         if has_fallback {
@@ -36,6 +37,7 @@ pub fn print(plan: &Plan) -> String {
         },
         if fights_last { "; fights last" } else { "" },
         if has_two { "; two agents" } else { "" },
+        if rests_briefly { "; rests briefly" } else { "" },
     )];
     for step in &plan.steps {
         lines.push(format!(
@@ -63,6 +65,7 @@ pub fn parse(text: &str) -> Result<Plan, String> {
         has_fallback: head.contains("fleet-default exists"),
         fights_last: head.contains("fights last"),
         has_two: head.contains("two agents"),
+        rests_briefly: head.contains("rests briefly"),
     };
     let steps = lines.filter(|line| !line.starts_with("=>")).map(|line| {
         let not_understood = || format!("not understood: {line}");

@@ -129,6 +129,11 @@ impl World {
         self.upstream.lock().tokens = ["open".to_owned()].into();
     }
 
+    /// Whether the history ends after a brief rest where nothing is wrong.
+    pub fn rests_briefly(&self) -> bool {
+        self.setting.rests_briefly
+    }
+
     /// Whether anybody fights.
     pub fn fights(&self) -> bool {
         !self.fights.is_empty()
