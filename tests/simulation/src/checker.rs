@@ -16,12 +16,12 @@ use agent::api::{ANNOTATION_BUNDLE_ID, LABEL_BUNDLE_DEPLOYMENT};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use release::model::Release;
-use release::storage;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::apiserver::{Actor, Audit, Id, Write};
 use crate::desired::{ACCOUNTS, BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
+use crate::records::decoded;
 use attempts::Attempt;
 use hooks::Run;
 pub use leftovers::Rest;
@@ -144,12 +144,6 @@ fn is_replaced_hook(object: &Value) -> bool {
     let name = object.pointer("/metadata/name").and_then(Value::as_str);
     let is_named = name.is_some_and(|name| name.starts_with(['p', 'r']));
     is_job && is_named
-}
-
-/// The release of a record.
-fn decoded(record: &Value) -> Option<Release> {
-    let data = record.pointer("/data/release")?.as_str()?;
-    storage::decode(&STANDARD.decode(data).ok()?).ok()
 }
 
 /// The bundle that a record names as its own, as those of this agent and of the Go agent do.
@@ -641,7 +635,7 @@ impl Checker {
         let mut statuses = records.into_iter().flat_map(BTreeMap::values);
         let is_removed = statuses.any(|status| status == "uninstalling");
         let name = format!("name: {}", id.name);
-        let has = |release: Release| release.manifest.lines().any(|line| line.trim() == name);
+        let has = |release: Arc<Release>| release.manifest.lines().any(|line| line.trim() == name);
         newest == written
             && status == "deployed"
             && !is_removed

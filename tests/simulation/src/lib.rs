@@ -16,6 +16,7 @@ pub mod logs;
 pub mod network;
 pub mod plan;
 pub mod random;
+pub mod records;
 pub mod script;
 pub mod shrink;
 pub mod world;

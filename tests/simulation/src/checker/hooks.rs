@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use release::model::{HookExecution, Release};
 
-use super::{Checker, ReleaseKey, decoded};
+use super::{Checker, ReleaseKey};
 use crate::apiserver::{Actor, Id, Write};
+use crate::records::decoded;
 
 /// A job that the agent created as a hook.
 #[derive(Clone, Debug)]

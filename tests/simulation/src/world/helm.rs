@@ -13,6 +13,7 @@ use crate::apiserver::{Actor, Id};
 use crate::checker::FORGED;
 use crate::desired::{Manifest, NAMESPACES};
 use crate::plan::{Forgery, object_name};
+use crate::records::decoded;
 
 impl World {
     pub(super) fn records(&self, namespace: usize, name: u8) -> Vec<(Id, Arc<Value>)> {
@@ -55,21 +56,22 @@ impl World {
     pub(super) fn newest(&self, namespace: usize, name: u8) -> Option<(i64, Release)> {
         let records = self.listed_records(namespace, name).into_iter();
         let newest = records.max_by_key(|(id, _)| revision_of(&id.name))?;
-        Some((revision_of(&newest.0.name), decode(&newest.1)?))
+        let release = decoded(&newest.1)?;
+        Some((revision_of(&newest.0.name), release.as_ref().clone()))
     }
 
     /// What helm upgrades from: the revision that is deployed, else the newest.
     pub(super) fn deployed(&self, namespace: usize, name: u8) -> Option<Release> {
         let mut records = self.listed_records(namespace, name);
         records.sort_by_key(|(id, _)| revision_of(&id.name));
-        let records: Vec<_> = records.iter().filter_map(|(_, one)| decode(one)).collect();
-        let deployed = |one: &&Release| one.status() == Status::Deployed;
+        let records: Vec<_> = records.iter().filter_map(|(_, one)| decoded(one)).collect();
+        let deployed = |one: &&Arc<Release>| one.status() == Status::Deployed;
         records
             .iter()
             .rev()
             .find(deployed)
             .or(records.last())
-            .cloned()
+            .map(|one| one.as_ref().clone())
     }
 
     /// The objects that a manifest has and that are there.
@@ -192,13 +194,10 @@ impl World {
         let Some((_, object)) = older.max_by_key(|(id, _)| revision_of(&id.name)) else {
             return;
         };
-        let data = object.pointer("/data/release").and_then(Value::as_str);
-        let data = STANDARD
-            .decode(data.unwrap_or_default())
-            .unwrap_or_default();
-        let Ok(mut target) = storage::decode(&data) else {
+        let Some(target) = decoded(object) else {
             return;
         };
+        let mut target = target.as_ref().clone();
         target.revision = newest + 1;
         target.namespace.clone_from(&current.namespace);
         target.set_status(Status::Deployed, "Rollback to an older revision");
@@ -306,12 +305,6 @@ impl World {
 fn documents(manifest: &str) -> impl Iterator<Item = Value> {
     let documents = manifest.split("---\n");
     documents.filter_map(|document| golib::yaml::decode(document.as_bytes()).ok())
-}
-
-/// The release in a record.
-fn decode(record: &Value) -> Option<Release> {
-    let data = record.pointer("/data/release")?.as_str()?;
-    storage::decode(&STANDARD.decode(data).ok()?).ok()
 }
 
 /// A release as Helm stores it.
