@@ -359,11 +359,11 @@ async fn prepare<'a>(
         };
         let mut before = outdated.before;
         before.retain(|record| !previous.is_hidden(record.revision()));
-        let last = make_room(&pruning, history, plan, before).await?;
+        let waiting = make_room(&pruning, history, plan, before).await?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
         let (record, is_new) = created;
         let release = StoredRelease::new(release, record);
-        if let Some(former) = last {
+        for former in waiting {
             storage.delete(&spec.name, &former).await?;
         }
         if !is_known {
@@ -539,29 +539,32 @@ fn pending_release(
 }
 
 /// Makes room for one more record. The revision that is built on stays whatever its status. What
-/// only the record of a failed attempt knows to be in the cluster goes before that record. Gives the
-/// one that must wait for the new one, because no other record would be left.
+/// only the record of a failed attempt knows to be in the cluster goes before that record. Gives those
+/// that must wait for the new one, as it may be refused: what has objects that only the new one has too,
+/// and the newest where no other record would be left.
 async fn make_room(
     pruning: &Pruning<'_>,
     history: &[StoredRevision],
     plan: Plan,
     mut outdated: Vec<Deletable>,
-) -> Result<Option<Deletable>, DeployError> {
+) -> Result<Vec<Deletable>, DeployError> {
     let from = plan.action.from();
     outdated.retain(|record| Some(record.revision()) != from);
     let newest = last(history).map(|head| head.revision);
     // Each goes, so the newest must wait.
-    let is_newest = |record: &&Deletable| Some(record.revision()) == newest;
     let leaves_none = outdated.len() == history.len();
-    let last = outdated.iter().find(is_newest).filter(|_| leaves_none);
-    let last = last.cloned();
+    let mut waiting = Vec::new();
     for record in outdated {
-        match Some(&record) == last.as_ref() {
-            true => pruning.delete_orphans(record.revision()).await?,
-            false => pruning.prune(&record).await?,
+        let revision = record.revision();
+        let is_last = leaves_none && Some(revision) == newest;
+        if is_last || pruning.is_awaited(revision) {
+            pruning.delete_orphans(revision).await?;
+            waiting.push(record);
+        } else {
+            pruning.prune(&record).await?;
         }
     }
-    Ok(last)
+    Ok(waiting)
 }
 
 /// Whether no other client has deployed over an attempt: the objects that it created belong to that client then.

@@ -121,14 +121,29 @@ impl PreviousObjects {
     /// Objects that only the record of a failed `revision` knows: neither the last good one nor `desired`
     /// has them. They are deleted before that record is.
     pub(super) fn orphans(&self, revision: i64, desired: &[Object]) -> Vec<(Object, Operation)> {
-        let mut known: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
-        known.extend(self.good.keys().cloned());
-        known.extend(self.hidden().map(Object::key));
-        let others = self.others.iter().filter(|(of, _)| *of == revision);
-        others
-            .filter(|(_, object)| !known.contains(&object.key()))
-            .map(|(_, object)| (object.clone(), Operation::Undo))
+        let desired: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
+        self.only_of(revision)
+            .filter(|object| !desired.contains(&object.key()))
+            .map(|object| (object.clone(), Operation::Undo))
             .collect()
+    }
+
+    /// Whether the record of a failed `revision` has what is `desired` and the last good one has not: until the next
+    /// record is there nothing else says that the release has it.
+    pub(super) fn is_awaited(&self, revision: i64, desired: &[Object]) -> bool {
+        let desired: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
+        self.only_of(revision)
+            .any(|object| desired.contains(&object.key()))
+    }
+
+    /// Objects of a failed `revision` that the last good one has not.
+    fn only_of(&self, revision: i64) -> impl Iterator<Item = &Object> {
+        let mut good: HashSet<ObjectKey> = self.good.keys().cloned().collect();
+        good.extend(self.hidden().map(Object::key));
+        let others = self.others.iter().filter(move |(of, _)| *of == revision);
+        others
+            .map(|(_, object)| object)
+            .filter(move |object| !good.contains(&object.key()))
     }
 }
 
@@ -154,6 +169,11 @@ impl Pruning<'_> {
                 .map_err(DeployError::Delete)?;
         }
         Ok(())
+    }
+
+    /// Whether the record of `revision` must stay until the next one is there.
+    pub(super) fn is_awaited(&self, revision: i64) -> bool {
+        self.previous.is_awaited(revision, self.desired)
     }
 
     /// Deletes a record, and before it what only that knows.
@@ -357,5 +377,43 @@ fn closed(status: &Status) -> Option<Status> {
         Status::Uninstalling => Some(Status::Uninstalled),
         status if status.is_pending() => Some(Status::Failed),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use objects::Resource;
+
+    use super::*;
+
+    fn object(name: &str) -> Object {
+        let resource = Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            plural: "configmaps".to_owned(),
+            namespaced: true,
+        };
+        Object {
+            resource: Arc::new(resource),
+            namespace: Some("apps".to_owned()),
+            name: name.to_owned(),
+            body: Value::Null,
+        }
+    }
+
+    #[test]
+    fn a_record_that_alone_has_what_is_wanted_stays_until_the_next_one_is_there() {
+        let good = vec![object("good")];
+        let others = [(2, "good"), (3, "wanted"), (4, "dropped")];
+        let others = others.map(|(revision, name)| (revision, object(name)));
+        let previous = PreviousObjects::new(good, others.to_vec());
+        let desired = [object("good"), object("wanted")];
+        let orphans = |revision| previous.orphans(revision, &desired).len();
+        assert_eq!([2, 3, 4].map(orphans), [0, 0, 1]);
+        let is_awaited = |revision| previous.is_awaited(revision, &desired);
+        assert_eq!([2, 3, 4].map(is_awaited), [false, true, false]);
     }
 }

@@ -247,7 +247,11 @@ pub async fn record_failed_rollback(
         }
     }
     for record in prunable(&history, max_history).before {
-        if record.revision() != release.revision {
+        let revision = record.revision();
+        // What an attempt brought that came to nothing its record alone may say: the next deploy takes both.
+        let is_needed = revision >= release.revision
+            && (revision == release.revision || brought_more(storage, release, revision).await?);
+        if !is_needed {
             storage.delete(&release.name, &record).await?;
         }
     }
@@ -259,6 +263,20 @@ pub async fn record_failed_rollback(
     }
     failed.set_status(Status::Failed, description);
     storage.create(&failed).await.map(drop)
+}
+
+/// Whether a later revision may have brought what `release` has not: it has another manifest, and is not over. One that went back to `release` and
+/// failed has the same.
+async fn brought_more(
+    storage: &Storage,
+    release: &Release,
+    revision: i64,
+) -> Result<bool, StorageError> {
+    let record = read_if_possible(storage, &release.name, revision).await?;
+    Ok(record.is_some_and(|record| {
+        let is_over = matches!(record.status(), Status::Superseded | Status::Uninstalled);
+        !is_over && record.manifest != release.manifest
+    }))
 }
 
 /// Looks at objects; one that another release has by now is refused, as nobody asked for a failed attempt to be undone.
@@ -315,5 +333,96 @@ fn pending(
         namespace: spec.namespace.clone(),
         apply_method: ApplyMethod::ServerSide,
         ..target.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use futures_util::FutureExt as _;
+    use futures_util::future::{BoxFuture, ready};
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::storage::{Driver, Found, RecordUid};
+
+    /// The records of one release, in memory.
+    #[derive(Debug, Clone, Default)]
+    struct Records(Arc<Mutex<BTreeMap<String, Release>>>);
+
+    impl Driver for Records {
+        fn history<'a>(
+            &'a self,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
+            let records = self.0.lock();
+            let head = |record: &Release| StoredRevision::new(record.revision, record.status());
+            ready(Ok(records.values().map(head).collect())).boxed()
+        }
+
+        fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Found, StorageError>> {
+            let found = self.0.lock().get(key).cloned().map(|release| Found {
+                uid: RecordUid::default(),
+                release: Ok(release),
+            });
+            ready(found.ok_or(StorageError::NotFound)).boxed()
+        }
+
+        fn create<'a>(
+            &'a self,
+            release: &'a Release,
+        ) -> BoxFuture<'a, Result<RecordUid, StorageError>> {
+            let key = key(&release.name, release.revision);
+            self.0.lock().insert(key, release.clone());
+            ready(Ok(RecordUid::default())).boxed()
+        }
+
+        fn update<'a>(&'a self, _: &'a StoredRelease) -> BoxFuture<'a, Result<(), StorageError>> {
+            ready(Err(StorageError::NotFound)).boxed()
+        }
+
+        fn delete<'a>(
+            &'a self,
+            key: &'a str,
+            _: &'a RecordUid,
+        ) -> BoxFuture<'a, Result<(), StorageError>> {
+            self.0.lock().remove(key);
+            ready(Ok(())).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_an_attempt_brought_is_remembered_over_a_correction_that_failed() {
+        let record = |revision, status, manifest: &str| {
+            let mut record = Release {
+                name: "web".to_owned(),
+                namespace: "n".to_owned(),
+                manifest: manifest.to_owned(),
+                info: Some(Info::default()),
+                revision,
+                ..Release::default()
+            };
+            record.set_status(status, String::new());
+            record
+        };
+        let records = Records::default();
+        let storage = Storage::new(records.clone());
+        let deployed = record(2, Status::Deployed, "good");
+        for stored in [
+            record(1, Status::Superseded, "old"),
+            deployed.clone(),
+            record(3, Status::Failed, "more"),
+            record(4, Status::Failed, "good"),
+        ] {
+            storage.create(&stored).await.unwrap();
+        }
+        let failed =
+            record_failed_rollback(&storage, &deployed, "refused", 1, Timestamp::UNIX_EPOCH);
+        failed.await.unwrap();
+        let left = storage.history("web").await.unwrap();
+        let left: Vec<i64> = left.iter().map(|head| head.revision).collect();
+        assert_eq!(left, [2, 3, 5]);
     }
 }
