@@ -154,6 +154,38 @@ pub async fn copy_all(
     Ok(changed)
 }
 
+/// Whether everything that the bundle lists is there downstream.
+///
+/// # Errors
+/// It cannot be looked at.
+pub async fn are_there(
+    downstream: &DeploymentClient,
+    bundle: &BundleDeployment,
+) -> kube::Result<bool> {
+    let options = &bundle.spec.options;
+    let namespace = options.release_namespace();
+    for desired in &options.downstream_resources {
+        let (client, name) = (downstream.client(), &desired.name);
+        let is_there = match Kind::parse(&desired.kind) {
+            Some(Kind::Secret) => {
+                is_there(&Api::<Secret>::namespaced(client, namespace), name).await?
+            }
+            Some(Kind::ConfigMap) => {
+                is_there(&Api::<ConfigMap>::namespaced(client, namespace), name).await?
+            }
+            None => true,
+        };
+        if !is_there {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+async fn is_there<K: Copied>(copies: &Api<K>, name: &str) -> kube::Result<bool> {
+    Ok(copies.get_metadata_opt(name).await?.is_some())
+}
+
 /// What copying an object led to.
 #[derive(Debug, Default)]
 struct WrittenCopy {

@@ -308,6 +308,7 @@ impl Reconciler {
                 let current = deploy.await?;
                 if matches!(current, Current::Deployed(..)) {
                     changed.rolled_out(&impersonated, &state.bundle).await;
+                    self.look_for_copies(state, &impersonated).await;
                 }
                 current
             }

@@ -216,6 +216,18 @@ impl Reconciler {
         Ok(changed)
     }
 
+    /// After a deploy: whoever deleted the namespace meanwhile took the copies, which were made before, and somebody may have made it anew.
+    pub(super) async fn look_for_copies(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+    ) {
+        let found = downstream_resources::are_there(impersonated, &state.bundle).await;
+        if !matches!(found, Ok(true)) {
+            state.report.wake_after(ReconcileKind::Full, Duration::ZERO);
+        }
+    }
+
     pub(super) fn check_dependencies(&self, state: &ReconcileState) -> Result<(), Halt> {
         if state.bundle.spec.depends_on.is_empty() {
             return Ok(());
