@@ -101,6 +101,11 @@ impl Store {
             && (inner.malformed.contains(name) || inner.relisting.is_some())
     }
 
+    /// Whether a list is still coming.
+    pub fn is_listing(&self) -> bool {
+        self.inner.lock().relisting.is_some()
+    }
+
     /// How long ago a DELETED event was seen of a bundle that has not come back.
     pub fn deleted_since(&self, name: &str) -> Option<Duration> {
         self.inner.lock().deleted.get(name).map(Instant::elapsed)

@@ -1,16 +1,18 @@
 //! Asking the two clusters whether they answer, and upstream whether it went back in time.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::ListParams;
+use kube::api::{ListMeta, ListParams};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::api::BundleDeployment;
 use crate::client::health::{self, Health, Side};
-use crate::client::listed::Metadata;
+use crate::client::listed::{self, Metadata};
 use crate::client::watch;
+use crate::controllers::store::Store;
 use crate::ledger::Ledger;
 use crate::public::PublicText;
 use crate::register::Upstream;
@@ -27,6 +29,7 @@ pub(super) struct ClusterChecks<'a> {
     pub(super) upstream: &'a Upstream,
     pub(super) local: Client,
     pub(super) ledger: &'a Ledger,
+    pub(super) store: &'a Store,
     pub(super) health: &'a Health,
     /// Starts the watch of BundleDeployments anew.
     pub(super) restart_watch: &'a Notify,
@@ -38,6 +41,7 @@ impl ClusterChecks<'_> {
     /// upstream refuses the credential, which an open watch does not notice.
     pub(super) async fn run(&self) {
         let mut checked = Instant::now();
+        let mut missed = Missed::default();
         let mut breaks = self.ledger.breaks();
         loop {
             tokio::time::sleep(RECHECK).await;
@@ -48,10 +52,11 @@ impl ClusterChecks<'_> {
             if self.should_ask(Side::Local) {
                 self.check_local().await;
             }
-            if !self.should_ask(Side::Upstream) && checked.elapsed() < CONTINUITY_CHECK {
+            let is_due = missed.is_suspected() || checked.elapsed() >= CONTINUITY_CHECK;
+            if !self.should_ask(Side::Upstream) && !is_due {
                 continue;
             }
-            match self.check_upstream().await {
+            match self.check_upstream(&mut missed).await {
                 Ok(()) => checked = Instant::now(),
                 Err(failed) => {
                     match health::is_answer(&failed) {
@@ -77,14 +82,28 @@ impl ClusterChecks<'_> {
         }
     }
 
-    async fn check_upstream(&self) -> kube::Result<()> {
+    async fn check_upstream(&self, missed: &mut Missed) -> kube::Result<()> {
         let bundles = self
             .upstream
             .bundle_deployments::<Metadata<BundleDeployment>>();
         let seen = self.ledger.seen_version();
-        let one = ListParams::default().limit(1);
-        let listed = bundles.list(&one).await?;
-        let version = listed.metadata.resource_version.as_deref();
+        let (version, told, differs) = if missed.is_suspected() {
+            let mut names = BTreeSet::new();
+            let named = |item: Metadata<BundleDeployment>| item.metadata.name;
+            let take = |page: Vec<_>| names.extend(page.into_iter().filter_map(named));
+            let version = listed::list(&bundles, take).await?;
+            let told = self.store.names();
+            let differs = names != told;
+            (version, told, differs)
+        } else {
+            let one = ListParams::default().limit(1);
+            let listed = bundles.list(&one).await?;
+            let count = count(&listed.metadata, listed.items.len());
+            let told = self.store.names();
+            let differs = count.is_some_and(|count| count != told.len());
+            (listed.metadata.resource_version, told, differs)
+        };
+        let is_missed = missed.is_certain(told, differs && !self.store.is_listing());
         let version = version.and_then(|text| text.parse::<u64>().ok());
         if version.is_some_and(|version| version < seen) {
             logging::warn!("upstream is older than it was, watching anew");
@@ -94,6 +113,9 @@ impl ClusterChecks<'_> {
         } else if self.health.is_cut_off(Side::Upstream) {
             // The watch has had no event since: its connection may be dead.
             self.restart_watch.notify_one();
+        } else if is_missed {
+            logging::warn!("upstream has other bundledeployments than were told, watching anew");
+            self.restart_watch.notify_one();
         }
         self.health.contact(Side::Upstream);
         Ok(())
@@ -101,5 +123,68 @@ impl ClusterChecks<'_> {
 
     fn should_ask(&self, side: Side) -> bool {
         self.health.is_troubled(side) || self.health.is_silent(side)
+    }
+}
+
+/// How many there are, by a list of the first few; nothing where the API server does not say.
+fn count(list: &ListMeta, items: usize) -> Option<usize> {
+    let is_all = list.continue_.as_deref().unwrap_or_default().is_empty();
+    match list.remaining_item_count {
+        Some(remaining) => Some(items + usize::try_from(remaining).ok()?),
+        None => is_all.then_some(items),
+    }
+}
+
+/// Whether a watch has missed something. One that goes on from a version of before upstream was restored is never told what has
+/// happened up to that version since, and where upstream has passed it by the time it is asked nothing else tells.
+#[derive(Debug, Default)]
+struct Missed(Option<BTreeSet<String>>);
+
+impl Missed {
+    /// Whether there were others at the last look, as far as their number tells, which an API server may estimate.
+    fn is_suspected(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether there are others than those that were `told`, and were at the look before, and nothing was told meanwhile.
+    fn is_certain(&mut self, told: BTreeSet<String>, differs: bool) -> bool {
+        let before = self.0.take().filter(|_| differs);
+        let is_certain = before.as_ref() == Some(&told);
+        self.0 = Some(told).filter(|_| differs && !is_certain);
+        is_certain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_watch_that_is_told_nothing_of_what_is_there_begins_anew() {
+        let mut missed = Missed::default();
+        assert!(!missed.is_certain(names(&["a"]), false) && !missed.is_suspected());
+        // It may be on its way.
+        assert!(!missed.is_certain(names(&["a"]), true) && missed.is_suspected());
+        assert!(!missed.is_certain(names(&["a", "b"]), true) && missed.is_suspected());
+        assert!(!missed.is_certain(names(&["a", "b"]), false) && !missed.is_suspected());
+        assert!(!missed.is_certain(names(&["a", "b"]), true));
+        assert!(missed.is_certain(names(&["a", "b"]), true) && !missed.is_suspected());
+    }
+
+    #[test]
+    fn a_list_of_the_first_says_how_many_there_are() {
+        let list = |remaining, next: &str| ListMeta {
+            remaining_item_count: remaining,
+            continue_: Some(next.to_owned()),
+            ..ListMeta::default()
+        };
+        assert_eq!(count(&list(Some(4), "x"), 1), Some(5));
+        assert_eq!(count(&list(None, ""), 1), Some(1));
+        assert_eq!(count(&ListMeta::default(), 0), Some(0));
+        assert_eq!(count(&list(None, "x"), 1), None);
     }
 }

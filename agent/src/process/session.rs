@@ -222,6 +222,7 @@ impl Session {
             upstream,
             local: identities.agent().client(),
             ledger: &ledger,
+            store: &store,
             health,
             restart_watch: &restart,
         };

@@ -20,6 +20,7 @@ macro_rules! stories {
 }
 
 stories! {
+    a_watch_that_a_restored_upstream_tells_nothing_begins_anew
     copies_come_back_with_a_namespace_that_another_bundle_made_meanwhile
     what_a_failed_upgrade_brought_goes_though_the_next_one_cannot_begin
     a_bundle_of_five_objects_that_fails_asks_for_each

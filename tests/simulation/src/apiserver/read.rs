@@ -54,10 +54,12 @@ impl State {
         let mut items = Vec::new();
         let mut last: Option<&Id> = None;
         let mut token = String::new();
+        let mut remaining = 0_u64;
         for (count, (id, stored)) in found.enumerate() {
-            if limit != 0 && count == limit {
+            if limit != 0 && count >= limit {
+                remaining += 1;
                 token = last.map_or_else(String::new, |id| format!("{}/{}", id.namespace, id.name));
-                break;
+                continue;
             }
             if count != 0 {
                 items.push(b',');
@@ -79,6 +81,10 @@ impl State {
         let mut metadata = json!({"resourceVersion": self.version.to_string()});
         if !token.is_empty() {
             metadata["continue"] = token.into();
+            // Real ones leave it out where a selector leaves out any.
+            if selector == Selector::default() {
+                metadata["remainingItemCount"] = remaining.into();
+            }
         }
         let mut text =
             format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[")
