@@ -20,6 +20,7 @@ macro_rules! stories {
 }
 
 stories! {
+    a_removal_is_held_no_longer_though_its_end_could_not_be_noted
     a_watch_that_a_restored_upstream_tells_nothing_begins_anew
     copies_come_back_with_a_namespace_that_another_bundle_made_meanwhile
     what_a_failed_upgrade_brought_goes_though_the_next_one_cannot_begin

@@ -257,6 +257,13 @@ impl Collector {
         }
     }
 
+    /// Nothing is left of a bundle that is gone: nothing is to be proven of it, or held back.
+    pub fn forget(&self, bundle: &str) {
+        self.store.forget_deletion(bundle);
+        self.held.forget(bundle);
+        self.report.let_go(bundle);
+    }
+
     /// Lists our BundleDeployments and compares upstream with the one seen before. To be called when a
     /// watch has begun anew.
     ///
@@ -286,9 +293,7 @@ impl Collector {
         missing_since: Instant,
     ) -> Result<Verdict, RemovalError> {
         if self.ledger.of_bundle(bundle).is_empty() {
-            self.store.forget_deletion(bundle);
-            self.held.forget(bundle);
-            self.report.let_go(bundle);
+            self.forget(bundle);
             return Ok(Verdict::Alive);
         }
         let list = self.lister.list(missing_since).await;
@@ -328,9 +333,7 @@ impl Collector {
                 if done != Verdict::Remove {
                     return Ok(done);
                 }
-                self.store.forget_deletion(bundle);
-                self.held.forget(bundle);
-                self.report.let_go(bundle);
+                self.forget(bundle);
                 self.events
                     .emit(Reason::Removed, bundle, "the bundledeployment was deleted");
             }

@@ -396,8 +396,7 @@ impl Reconciler {
         self.note_taken(name, None);
         self.end_waiting(name);
         if !self.context.collector.has_releases(name) {
-            // Nothing is to be proven of it.
-            self.context.store.forget_deletion(name);
+            self.context.collector.forget(name);
             self.forget_facts(name);
             return Missing::AtRest;
         }
