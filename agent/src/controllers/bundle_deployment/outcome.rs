@@ -291,6 +291,12 @@ impl Report {
         self.deploys_anew(&record, "cannot be read");
     }
 
+    /// The record of the release says that its deploy is under way, or has failed, and the status that it is over: this cluster was restored from a backup.
+    pub fn record_unfinished(&mut self, release: &ReleaseId) {
+        let record = public!("the record of {}", revision(release));
+        self.deploys_anew(&record, "says that its deploy is not over");
+    }
+
     /// Another client superseded the revision, or it belongs to another bundle.
     pub fn revision_of_another(&mut self, release: &ReleaseId) {
         self.deploys_anew(
