@@ -5,6 +5,8 @@
 //! hooks run again, and the record says how it ended.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::convert::Infallible;
+use std::future::ready;
 
 use chart::Time;
 use golib::budget::weigh;
@@ -21,8 +23,8 @@ use super::retained::Retained;
 use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, apply_all, check_deletable,
-    delete_all, holds_more, is_custom, take_back, wait_until_ready,
+    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, TakeBackError, apply_all,
+    check_deletable, delete_all, holds_more, is_custom, newest_first, take_back, wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership;
@@ -219,9 +221,16 @@ impl Attempt<'_> {
                 return DeployError::Apply(error);
             }
         };
-        let back = take_back(self.cluster, &self.owner, created.iter().rev()).await;
-        let remains = back.is_err();
-        for failure in back.err().unwrap_or_default() {
+        // Its record is the newest and pending: nobody begins anything over it.
+        let check = || ready(Ok::<_, Infallible>(()));
+        let back = take_back(self.cluster, &self.owner, &newest_first(&created), check).await;
+        let failures = match back {
+            Ok(()) => Vec::new(),
+            Err(TakeBackError::Delete(failures)) => failures,
+            Err(TakeBackError::Stopped(never)) => match never {},
+        };
+        let remains = !failures.is_empty();
+        for failure in failures {
             let error = error_unquoted(&failure);
             logging::warn!(error, "cannot take back a new object");
         }

@@ -39,8 +39,8 @@ use super::written_here::{confirm_install, plan};
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
-    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked, look_all,
-    take_back,
+    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, TakeBackError,
+    creatable_unchecked, look_all, newest_first, take_back,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
@@ -642,9 +642,12 @@ async fn go_back(
             uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await?;
         }
         Undo::TakeBack => {
-            is_newest(storage, spec, &made.record).await?;
-            let back = take_back(cluster, &owner, made.created.iter().rev()).await;
-            back.map_err(DeployError::Delete)?;
+            let check = || is_newest(storage, spec, &made.record);
+            let back = take_back(cluster, &owner, &newest_first(&made.created), check).await;
+            back.map_err(|error| match error {
+                TakeBackError::Delete(failures) => DeployError::Delete(failures),
+                TakeBackError::Stopped(stopped) => stopped,
+            })?;
         }
         Undo::RollBack { to: revision } => {
             let mut options = spec.options.clone();

@@ -17,13 +17,15 @@ use super::records::{is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Created, Owner, Removal, WaitError, delete_all, is_awaited, stored_policy, take_back,
+    Cluster, Created, Owner, Removal, TakeBackError, WaitError, delete_all, is_awaited,
+    newest_first, stored_policy, take_back,
 };
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
 use crate::storage::{
-    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
+    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision,
+    is_gone_on_from, last,
 };
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
@@ -175,12 +177,29 @@ pub(super) async fn uninstall_locked(
     }
     match extent {
         Extent::All => {}
-        Extent::Created(created, _) => {
-            let back = take_back(cluster, &owner, created.iter().rev()).await;
-            back.map_err(|failures| UninstallError::Delete {
-                name: spec.name.clone(),
-                failures,
-            })?;
+        Extent::Created(created, attempt) => {
+            let check = || async {
+                let history = storage.history(&spec.name).await.map_err(load)?;
+                match is_gone_on_from(&history, attempt) {
+                    true => Err(UninstallError::Locked),
+                    false => Ok(()),
+                }
+            };
+            match take_back(cluster, &owner, &newest_first(created), check).await {
+                Ok(()) => {}
+                Err(TakeBackError::Delete(failures)) => {
+                    let name = spec.name.clone();
+                    return Err(UninstallError::Delete { name, failures });
+                }
+                Err(TakeBackError::Stopped(stopped)) => {
+                    // What is left is whose who went on: no removal is under way any more.
+                    let described = release.description().to_owned();
+                    release.set_status(Status::Failed, described);
+                    let recorded = storage.update(&release).await;
+                    recorded.map_err(UninstallError::Purge)?;
+                    return Err(stopped);
+                }
+            }
         }
     }
     if runs_hooks {

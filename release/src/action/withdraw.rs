@@ -12,10 +12,8 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::UninstallError;
-use crate::kube::{Cluster, Owner, delete_all, stored_policy};
+use crate::kube::{Cluster, Owner, TakeBackError, stored_policy, take_back};
 use crate::model::Status;
-use crate::neighbours::Neighbours;
-use crate::state::ownership::Operation;
 use crate::storage::{
     Deletable, KnownDigest, Storage, StorageError, StoredRevision, deployed, digest, last,
 };
@@ -114,11 +112,11 @@ pub async fn withdraw(
         for mut object in objects {
             if stored_policy(&object.body).is_none() && known.insert(object.key()) {
                 object.body = Value::Null;
-                obsolete.push((object, Operation::Undo));
+                obsolete.push(object);
             }
         }
     }
-    sort_by_kind(&mut obsolete, UNINSTALL_ORDER, |(object, _)| {
+    sort_by_kind(&mut obsolete, UNINSTALL_ORDER, |object| {
         object.resource.kind.as_str()
     });
     let newest = attempts.last();
@@ -129,20 +127,27 @@ pub async fn withdraw(
     };
     if !obsolete.is_empty() {
         says(Status::PendingRollback).await?;
-        // What came since the records were read may have what they have not.
-        let again = storage.history(name).await.map_err(load)?;
-        if planned(&again) != Plan::Withdraw(withdrawal.clone()) {
-            says(Status::Failed).await?;
-            return Err(UninstallError::Locked);
-        }
     }
-    // No undo takes a namespace.
-    let (owner, nobody) = (Owner::new(name, namespace), Neighbours::default());
-    if let Err(failures) = delete_all(cluster, &owner, &nobody, obsolete).await {
+    // What came since the records were read may have what they have not.
+    let check = || async {
+        let again = storage.history(name).await.map_err(load)?;
+        match planned(&again) == Plan::Withdraw(withdrawal.clone()) {
+            true => Ok(()),
+            false => Err(UninstallError::Locked),
+        }
+    };
+    let owner = Owner::new(name, namespace);
+    let obsolete: Vec<_> = obsolete.iter().map(|object| (object, None)).collect();
+    if let Err(failed) = take_back(cluster, &owner, &obsolete, check).await {
         // It may fail for long, and is nothing that a helm client has to wait for.
         says(Status::Failed).await?;
-        let name = name.to_owned();
-        return Err(UninstallError::Delete { name, failures });
+        return Err(match failed {
+            TakeBackError::Stopped(stopped) => stopped,
+            TakeBackError::Delete(failures) => {
+                let name = name.to_owned();
+                UninstallError::Delete { name, failures }
+            }
+        });
     }
     // The newest one last.
     for record in withdrawn {

@@ -110,7 +110,7 @@ pub(crate) async fn delete_all(
         let deletions: Vec<_> = kind
             .iter()
             .map(|(object, operation)| {
-                delete_owned(cluster, owner, neighbours, object, *operation, None).boxed()
+                delete_owned(cluster, owner, neighbours, object, *operation).boxed()
             })
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
@@ -189,28 +189,87 @@ pub(crate) async fn check_deletable(
     }
 }
 
-/// Takes back what an attempt created, in the given order, as far as it is still that and still `owner`'s. All are
-/// tried.
+/// Why what an attempt brought is not all taken back.
+#[derive(Debug)]
+pub(crate) enum TakeBackError<E> {
+    /// What could not be deleted; all else was.
+    Delete(Vec<DeleteError>),
+    /// Somebody has gone on from the attempt, or that cannot be told: nothing more was deleted.
+    Stopped(E),
+}
+
+/// What an attempt created, the last first.
+pub(crate) fn newest_first(created: &[(Object, Created)]) -> Vec<(&Object, Option<&Created>)> {
+    let created = created.iter().rev();
+    created.map(|(object, one)| (object, Some(one))).collect()
+}
+
+/// Takes back what an attempt brought, kind by kind in the given order, as far as it is still `owner`'s, and where the attempt is known to have
+/// created it, still that. All are tried.
+///
+/// `check` is asked whether nobody has gone on from the attempt once objects were looked at, and before those very versions are deleted: whoever goes on
+/// writes a record before he writes an object.
 ///
 /// # Errors
-/// What could not be deleted.
-pub(crate) async fn take_back(
+/// [`TakeBackError`].
+pub(crate) async fn take_back<E, F>(
     cluster: &Cluster,
     owner: &Owner,
-    created: impl Iterator<Item = &(Object, Created)>,
-) -> Result<(), Vec<DeleteError>> {
+    brought: &[(&Object, Option<&Created>)],
+    check: impl Fn() -> F,
+) -> Result<(), TakeBackError<E>>
+where
+    F: Future<Output = Result<(), E>>,
+{
     let mut failures = Vec::new();
-    for (object, instance) in created {
-        // No undo takes a namespace.
-        let (nobody, undo) = (Neighbours::default(), Operation::Undo);
-        let deleted = delete_owned(cluster, owner, &nobody, object, undo, Some(instance));
-        if let Err(source) = deleted.await {
-            failures.push(DeleteError::new(object, source));
+    let kinds = brought.chunk_by(|(a, _), (b, _)| a.resource.kind == b.resource.kind);
+    for some in kinds.flat_map(|kind| kind.chunks(PARALLEL)) {
+        let mut left = some.to_vec();
+        let mut tries = 1;
+        loop {
+            let looks: Vec<_> = left
+                .iter()
+                .map(|(object, instance)| {
+                    prove(cluster, owner, object, Operation::Undo, *instance).boxed()
+                })
+                .collect();
+            let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
+            let mut proven = Vec::new();
+            for (one, proof) in left.drain(..).zip(proofs) {
+                match proof {
+                    Ok(Ok(proof)) => proven.push((one, proof)),
+                    Ok(Err(_)) => {}
+                    Err(source) => failures.push(DeleteError::new(one.0, source)),
+                }
+            }
+            if proven.is_empty() {
+                break;
+            }
+            check().await.map_err(TakeBackError::Stopped)?;
+            let deletions: Vec<_> = proven
+                .iter()
+                .map(|((object, _), proof)| cluster.delete(object, proof).boxed())
+                .collect();
+            let done: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
+            for ((one, _), done) in proven.into_iter().zip(done) {
+                match done {
+                    Ok(()) => {}
+                    Err(error) if error.is_not_found() => {}
+                    // It is another one by now, or has changed: who did that has to be seen first.
+                    Err(error) if error.is_conflict() && tries < MAX_TRIES => left.push(one),
+                    Err(source) => failures.push(DeleteError::new(one.0, source)),
+                }
+            }
+            if left.is_empty() {
+                break;
+            }
+            sleep(pause(tries)).await;
+            tries += 1;
         }
     }
     match failures.is_empty() {
         true => Ok(()),
-        false => Err(failures),
+        false => Err(TakeBackError::Delete(failures)),
     }
 }
 
@@ -255,11 +314,10 @@ async fn delete_owned(
     neighbours: &Neighbours,
     object: &Object,
     operation: Operation,
-    instance: Option<&Created>,
 ) -> Result<Removal, ApiError> {
     let mut tries = 1;
     loop {
-        let proof = match prove(cluster, owner, object, operation, instance).await? {
+        let proof = match prove(cluster, owner, object, operation, None).await? {
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
         };

@@ -46,7 +46,8 @@ pub use write::{ApplyOptions, ObjectFailure};
 pub(crate) use apply::{apply_all, apply_hook};
 pub(crate) use check::{creatable_unchecked, look_all};
 pub(crate) use delete::{
-    HookInstance, check_deletable, clear_name, delete_all, delete_hook, is_awaited, take_back,
+    HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_hook, is_awaited,
+    newest_first, take_back,
 };
 pub(crate) use hook_watch::wait_for_hooks;
 pub(crate) use ownership::{Created, RunMark, stored_policy};
