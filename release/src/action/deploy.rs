@@ -29,7 +29,7 @@ use super::capabilities::capabilities;
 use super::error::DeployError;
 use super::hooks::{HookObjects, carried_on};
 use super::previous::{Pruning, previous_objects, supersede};
-use super::records::{is_agents, read_if_possible, stored_objects};
+use super::records::{is_agents, last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::spec::{
     DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
@@ -359,6 +359,12 @@ async fn prepare<'a>(
         };
         let mut before = outdated.before;
         before.retain(|record| !previous.is_hidden(record.revision()));
+        if !before.is_empty() && !previous.is_proven() {
+            // Anybody may have written the labels. What is not built on, as nothing of it runs, is what an undo goes back to all the same.
+            let good = last_good(storage, history, &spec.name, i64::MAX).await?;
+            let good = good.map(|good| good.revision);
+            before.retain(|record| good != Some(record.revision()));
+        }
         let waiting = make_room(&pruning, history, plan, before).await?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
         let (record, is_new) = created;
