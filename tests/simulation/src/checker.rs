@@ -72,6 +72,9 @@ pub struct Checker {
     written: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
     /// The newest record of each release that a helm client wrote as deployed, with its revision.
     helms: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
+    /// Releases whose record of an upgrade that was under way a restore of the local cluster took, with that record: what it drops goes with that upgrade, or
+    /// with the same one that is begun anew.
+    cut_off: BTreeMap<ReleaseKey, Arc<Value>>,
     /// What the agent began with each release, until it succeeds.
     attempts: BTreeMap<ReleaseKey, Attempt>,
     /// The bundle that each release was last deployed for.
@@ -227,8 +230,13 @@ impl Checker {
             changed.push(Instant::now());
         }
         let former = former.map(release_of);
-        if let Some(former) = former.filter(|former| *former != release_of(desired)) {
+        let wanted = release_of(desired);
+        if let Some(former) = former.filter(|former| *former != wanted) {
             self.left.insert((bundle, former), Instant::now());
+            // One that it had left before may be about to be removed, as the agent heard last.
+            if self.left.contains_key(&(bundle, wanted.clone())) {
+                self.returned.insert(bundle, (wanted, Instant::now()));
+            }
         }
         self.desired_state.want(bundle, desired);
     }
@@ -398,6 +406,7 @@ impl Checker {
         }
         if let (true, Some(after)) = (by_agent, &write.after) {
             self.keep_written(&release, revision, after);
+            self.cut_off.remove(&release);
         }
         if let (Actor::Helm, Some("deployed"), Some(after)) =
             (write.who.actor, status.as_deref(), &write.after)
@@ -508,6 +517,19 @@ impl Checker {
 
     /// The local cluster is what it was: so are its records, and what ran since did not.
     pub fn restored(&mut self, there: &[(Id, Arc<Value>)]) {
+        let is_there = |release: &ReleaseKey, revision: i64| {
+            let mut records = there.iter().filter_map(|(id, _)| Self::record(id));
+            records.any(|record| record == (release.clone(), revision))
+        };
+        let written = self.written.iter();
+        let under_way = written.filter(|(release, (revision, _))| {
+            let records = self.records.get(*release);
+            let status = records.and_then(|records| records.get(revision));
+            status.is_some_and(|status| status == "pending-upgrade")
+                && !is_there(release, *revision)
+        });
+        let cut_off = under_way.map(|(release, (_, record))| (release.clone(), Arc::clone(record)));
+        self.cut_off = cut_off.collect();
         self.records.clear();
         self.were_good.clear();
         self.hooks.clear();
@@ -636,9 +658,12 @@ impl Checker {
         let is_removed = statuses.any(|status| status == "uninstalling");
         let name = format!("name: {}", id.name);
         let has = |release: Arc<Release>| release.manifest.lines().any(|line| line.trim() == name);
+        let cut_off = self.cut_off.get(release).and_then(|record| decoded(record));
+        let is_dropped = cut_off.is_some_and(|cut_off| !has(cut_off));
         newest == written
             && status == "deployed"
             && !is_removed
+            && !is_dropped
             && release.0 == id.namespace
             && decoded(record).is_some_and(has)
     }

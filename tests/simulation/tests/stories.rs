@@ -135,6 +135,9 @@ stories! {
     a_helm_upgrade_during_an_undo_keeps_what_it_has
     the_last_good_revision_stays_though_a_tenant_replaces_a_later_one
     the_last_good_revision_stays_though_a_tenant_labels_an_attempt
+    a_bundle_that_wants_its_former_release_again_finds_it_going
+    an_upgrade_drops_what_helm_had_though_the_cluster_is_restored
+    a_restore_from_a_young_backup_is_hidden_by_versions_that_passed
 }
 
 #[test]

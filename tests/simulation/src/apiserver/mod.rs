@@ -100,6 +100,13 @@ pub struct Backup {
     version: u64,
 }
 
+impl Backup {
+    /// The server's version at that moment.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+}
+
 /// By how much versions grow with a restore that does not take them back.
 const BUMP: u64 = 1_000_000_000;
 

@@ -52,6 +52,9 @@ pub struct World {
     held: BTreeSet<usize>,
     /// When upstream last lost all bundles.
     emptied: Option<Instant>,
+    /// When upstream was last restored with the heartbeat that it had, up to which version the agent had been told of bundles, and those that were
+    /// lost: until somebody has compared it with what it was.
+    unnoticed: Option<(Instant, u64, BTreeSet<usize>)>,
     /// Whether the local cluster ever was what it had been.
     pub was_restored: bool,
     /// Bundles that are to be upstream, and with which generation of copies.
@@ -92,6 +95,7 @@ impl World {
             local_backup: None,
             held: BTreeSet::new(),
             emptied: None,
+            unnoticed: None,
             was_restored: false,
             generations: BTreeMap::new(),
             specs: BTreeMap::new(),
@@ -186,10 +190,15 @@ impl World {
             }
             Action::Restore(goes_back) => {
                 if let Some((backup, _)) = self.backup.clone() {
+                    let before = (self.told_version(), self.heartbeat());
+                    let lost = self.checker().lost.clone();
                     self.upstream.restore(&backup, *goes_back);
                     // What was deleted since is there again, and somebody wants it until it is deleted again.
                     self.rediscover();
                     self.note_lost();
+                    let lost = &self.checker().lost - &lost;
+                    let is_hidden = *goes_back && before.1 == self.heartbeat();
+                    self.unnoticed = is_hidden.then(|| (Instant::now(), before.0, lost));
                 }
             }
             Action::BackupLocal => self.local_backup = Some(self.local.backup()),
@@ -247,7 +256,10 @@ impl World {
                 }
             }
             Action::ReturnContents => self.return_contents(),
-            Action::ChangeSource(number) => self.change_source(*number),
+            Action::ChangeSource(number) => {
+                self.change_source(*number);
+                self.note_lost();
+            }
             Action::Down(server) => {
                 if *server == "local" {
                     let lost = self.checker().lost.clone();

@@ -97,12 +97,19 @@ impl World {
             .collect()
     }
 
-    pub(super) fn note_lost(&self) {
+    pub(super) fn note_lost(&mut self) {
         let wanted: Vec<usize> = self.checker().desired_state.now.keys().copied().collect();
         let lost: BTreeSet<usize> = wanted
             .into_iter()
             .filter(|bundle| !self.present(*bundle))
             .collect();
+        let listed = self.network.lock().listed;
+        let is_compared = |at: Instant| listed > Some(at);
+        self.unnoticed.take_if(|(at, ..)| is_compared(*at));
+        let hidden = match &self.unnoticed {
+            Some((_, told, lost)) if self.upstream.backup().version() >= *told => lost.clone(),
+            _ => BTreeSet::new(),
+        };
         let mut checker = self.checker();
         let allowed = std::mem::take(&mut checker.allowed);
         let is_held = |one: &usize| lost.contains(one) || self.held.contains(one);
@@ -110,7 +117,6 @@ impl World {
         checker.allowed = allowed;
         checker.come_back(back);
         // Without a bundle of the agent's own, one or two of which the others are back before anybody looks are deletions like any other.
-        let listed = self.network.lock().listed;
         let is_unseen =
             |at: Instant| at.elapsed() < LOOKED_AT || listed.is_none_or(|listed| listed < at);
         let is_fresh = self.emptied.is_some_and(is_unseen);
@@ -118,7 +124,26 @@ impl World {
         if !self.setting.has_own && is_fresh && are_few {
             checker.allowed.extend(&lost);
         }
+        // As docs/security.md has it: versions that have passed what the agent was told of before anybody listed them show no restore.
+        checker.allowed.extend(hidden.intersection(&lost));
         checker.lost = lost;
+    }
+
+    /// The highest version of a bundle upstream.
+    pub(super) fn told_version(&self) -> u64 {
+        let bundles = self.upstream.all(|id| id.plural == "bundledeployments");
+        let versions = bundles.iter().filter_map(|(_, bundle)| {
+            let version = bundle.pointer("/metadata/resourceVersion")?;
+            version.as_str()?.parse().ok()
+        });
+        versions.max().unwrap_or(0)
+    }
+
+    /// The last heartbeat that upstream remembers.
+    pub(super) fn heartbeat(&self) -> Option<Value> {
+        let clusters = self.upstream.all(|id| id.plural == "clusters");
+        let (_, cluster) = clusters.first()?;
+        cluster.pointer("/status/agent/lastSeen").cloned()
     }
 
     pub(super) fn return_contents(&mut self) {
