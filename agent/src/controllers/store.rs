@@ -251,13 +251,16 @@ impl Store {
         Wake { names }
     }
 
-    /// A bundle is there but cannot be read.
-    pub fn malformed(&self, name: &str) {
+    /// A bundle is there but cannot be read: a removal of it that has begun is over.
+    pub fn malformed(&self, name: &str) -> Wake {
         let mut inner = self.inner.lock();
         inner.seen(name);
         inner.bundles.remove(name);
         inner.missing.remove(name);
         inner.malformed.insert(name.to_owned());
+        Wake {
+            names: vec![name.to_owned()],
+        }
     }
 
     /// A bundle was deleted while we watched.

@@ -136,8 +136,7 @@ impl BundleWatch<'_> {
                     error = redact::without_quotes(&invalid.to_string()),
                     "a bundledeployment cannot be read"
                 );
-                self.store.malformed(&name);
-                Wake::default()
+                self.store.malformed(&name)
             }
         }
     }

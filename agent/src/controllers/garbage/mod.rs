@@ -38,7 +38,6 @@ use verdict::{RemovalFacts, judge};
 use super::neighbours::Neighbourhood;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
-use crate::api::BundleDeployment;
 use crate::client::health::Health;
 use crate::client::identity::Identities;
 use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey};
@@ -227,10 +226,10 @@ impl Collector {
         self.ledger.knows(bundle)
     }
 
-    /// The bundle is there: nothing of it is held back, and whether its objects are to be kept is known should it go. Where that cannot
-    /// be written, the next deploy fails and says so. One that was lost is back when upstream lists it: what is remembered of it may be older.
-    pub async fn is_back(&self, bundle: &BundleDeployment) {
-        let name = bundle.name();
+    /// The bundle is there, whether or not it can be read: nothing of it is held back, no removal of it has begun, and its objects are kept should
+    /// it go, if `keep_resources` says so. Where that cannot be written, the next deploy fails and says so. One that was lost is back when upstream
+    /// lists it: what is remembered of it may be older.
+    pub async fn is_back(&self, name: &str, keep_resources: bool) {
         self.held.forget(name);
         self.neighbourhood.is_back(name);
         if self.report.let_go(name) {
@@ -247,8 +246,7 @@ impl Collector {
                 "still lost"
             );
         }
-        let keep = bundle.spec.options.keep_resources;
-        if let Err(failed) = self.ledger.seen(name, keep).await {
+        if let Err(failed) = self.ledger.seen(name, keep_resources).await {
             logging::warn!(
                 bundle = name,
                 error = PublicText::nothing_secret_in(&failed),
@@ -395,6 +393,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::BundleDeployment;
     use crate::client::requests::LastContact;
     use crate::client::scripted;
     use crate::controllers::queue::Backoff;

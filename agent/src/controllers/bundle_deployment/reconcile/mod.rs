@@ -185,7 +185,8 @@ impl Reconciler {
         let Some(bundle) = self.context.store.get(name) else {
             return self.gone(name).await.requeue(self.timing);
         };
-        self.context.collector.is_back(&bundle).await;
+        let keeps = bundle.spec.options.keep_resources;
+        self.context.collector.is_back(name, keeps).await;
         let entered = self.enter(&bundle).await;
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
             logging::debug!(name, reason, "suspended");
@@ -388,7 +389,8 @@ impl Reconciler {
     /// The BundleDeployment is not there.
     async fn gone(&self, name: &str) -> Missing {
         if self.context.store.is_listed(name) {
-            // There, but unreadable: left as it is.
+            // There, but unreadable: left as it is. What it says of its objects is not known.
+            self.context.collector.is_back(name, false).await;
             return Missing::AtRest;
         }
         self.context.drift.clear(name);
