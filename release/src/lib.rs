@@ -5,7 +5,7 @@
 //! client it is handed.
 //!
 //! - [`deploy`] brings a release to what is desired: install, upgrade, or finishing what was cut off.
-//! - [`rollback`] and [`uninstall`] do what their namesakes in Helm do.
+//! - [`uninstall`] does what its namesake in Helm does.
 //! - [`state`] decides which action is due; [`storage`] keeps the records; [`kube`] talks to the
 //!   cluster.
 //!
@@ -25,9 +25,8 @@ mod stored_release;
 mod stored_revision;
 
 pub use action::{
-    DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackError,
-    RollbackSpec, UninstallError, UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted,
-    get, rollback, uninstall,
+    DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallError,
+    UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted, get, uninstall,
 };
 pub use error::{BoxError, error_chain};
 pub use host::Host;

@@ -342,8 +342,9 @@ impl Attempt<'_> {
 
     /// The new revision first, so that a good one is recorded at every moment.
     async fn record_success(&mut self, described: String) -> Result<(), DeployError> {
-        let completed = self.operation.completed().map(str::to_owned);
-        let description = self.options.description.clone().or(completed);
+        let wanted = self.options.description.as_deref();
+        let completed = self.operation.completed();
+        let description = completed.map(|completed| wanted.unwrap_or(completed).to_owned());
         let description = description.unwrap_or(described);
         self.release.set_status(Status::Deployed, description);
         self.storage.update(&self.release).await?;

@@ -31,9 +31,7 @@ use super::hooks::{HookObjects, carried_on};
 use super::previous::{Pruning, previous_objects, supersede};
 use super::records::{is_agents, last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
-use super::spec::{
-    DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
-};
+use super::spec::{DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec};
 use super::uninstall::Extent;
 use super::written_here::{confirm_install, plan};
 use super::{install, rollback, uninstall};
@@ -656,17 +654,7 @@ async fn go_back(
             })?;
         }
         Undo::RollBack { to: revision } => {
-            let mut options = spec.options.clone();
-            options.atomic = false;
-            options.description = None;
-            let rollback_spec = RollbackSpec {
-                name: spec.name.clone(),
-                namespace: spec.namespace.clone(),
-                revision,
-                options,
-            };
-            let back =
-                rollback::rollback_locked(cluster, storage, &rollback_spec, Some(&made.record));
+            let back = rollback::rollback(cluster, storage, spec, revision, &made.record);
             Box::pin(back).await?;
         }
     }

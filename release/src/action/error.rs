@@ -217,10 +217,10 @@ pub enum HookError {
     Discovery(ApiError),
 }
 
-/// A rollback failed.
+/// An attempt cannot be undone by going back.
 #[derive(Debug, thiserror::Error)]
-pub enum RollbackError {
-    /// There is no such revision.
+pub(super) enum RollbackError {
+    /// The revision to go back to is not stored any more.
     #[error("release has no {0} version")]
     NoRevision(i64),
     /// Anything else, as for a deployment.

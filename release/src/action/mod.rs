@@ -1,4 +1,4 @@
-//! What can be done to a release: deploy, roll back, uninstall, read.
+//! What can be done to a release: deploy, uninstall, read.
 //!
 //! [`deploy`] is one entry for install, upgrade and finishing what was cut off, because which of them
 //! is due is decided from what is stored ([`crate::state`]), never by the caller.
@@ -23,12 +23,12 @@ mod written_here;
 
 pub use capabilities::capabilities;
 pub use deploy::deploy;
-pub use error::{DeployError, HookError, RollbackError, UninstallError};
+pub use error::{DeployError, HookError, UninstallError};
 pub use install::check_name;
-pub use rollback::{record_failed_rollback, rollback};
+pub use rollback::record_failed_rollback;
 pub use spec::{
     DEFAULT_TIMEOUT, DeployOptions, DeploySpec, Deployed, RenderFn, RenderRequest, Rendered,
-    RollbackSpec, UninstallSpec, Uninstalled, Writer,
+    UninstallSpec, Uninstalled, Writer,
 };
 pub use uninstall::uninstall;
 pub use unquoted::{Unquoted, error_unquoted};
@@ -66,9 +66,8 @@ mod tests {
     #[test]
     fn actions_can_be_spawned() {
         fn is_send<T: Send>(_: &T) {}
-        let _ = |cluster: &Cluster, storage: &Storage, spec: &DeploySpec, old: &RollbackSpec| {
+        let _ = |cluster: &Cluster, storage: &Storage, spec: &DeploySpec| {
             is_send(&deploy(cluster, storage, spec));
-            is_send(&rollback(cluster, storage, old));
         };
         let _ = |cluster: &Cluster, storage: &Storage, spec: &UninstallSpec| {
             is_send(&uninstall(cluster, storage, spec));

@@ -55,16 +55,9 @@ impl PreviousObjects {
         previous
     }
 
-    /// That the last good revision was written here.
-    pub(super) fn proven(mut self, is_proven: bool) -> Self {
-        self.is_proven = is_proven;
-        self
-    }
-
     /// That what is called the last good revision here is an attempt that is undone.
     pub(super) fn undone(mut self) -> Self {
         self.drop = Some(Operation::Undo);
-        self.is_proven = false;
         self
     }
 
@@ -210,7 +203,8 @@ pub(super) async fn previous_objects(
         Some(from) => stored_objects(cluster, from).await?,
         None => Vec::new(),
     };
-    let mut previous = PreviousObjects::new(former, others).proven(is_proven);
+    let mut previous = PreviousObjects::new(former, others);
+    previous.is_proven = is_proven;
     let head = history.iter().find(|head| head.revision == good);
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
     previous.is_deployed =

@@ -1,4 +1,4 @@
-//! Going back: a new revision with the content of an earlier one.
+//! Going back from an attempt that failed: a new revision with the content of an earlier one.
 //!
 //! Mirrors `pkg/action/rollback.go`, but never leaves the record pending: every failure is recorded.
 
@@ -16,62 +16,45 @@ use super::hooks::HookObjects;
 use super::previous::{PreviousObjects, Pruning, unfinished_objects};
 use super::records::{listed_objects, read_if_possible, stored_objects};
 use super::retained::Retained;
-use super::spec::{Deployed, RollbackSpec};
-use crate::kube::{Cluster, Owner, OwnershipError, look_all};
+use super::spec::DeploySpec;
+use crate::kube::{Cluster, Owner, look_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
-use crate::state::ownership::{self, ObjectState};
-use crate::state::{Action, Plan, State};
 use crate::storage::{
-    Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, deployed,
-    is_gone_on_from, key, last, prunable,
+    RecordId, Storage, StorageError, StoredRelease, StoredRevision, is_gone_on_from, key, last,
+    prunable,
 };
 
-/// Makes an earlier revision the deployed one again, as a new revision.
+/// Gives the release, whose lock the caller holds, the content of revision `to` again, since `attempt`, the newest one, failed.
 ///
 /// # Errors
 /// The revision does not exist, or as [`super::deploy`].
 ///
 /// # Cancellation
 /// The new revision stays pending; the next [`super::deploy`] goes on from there.
-pub async fn rollback(
+pub(super) async fn rollback(
     cluster: &Cluster,
     storage: &Storage,
-    spec: &RollbackSpec,
-) -> Result<Deployed, RollbackError> {
-    let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
-    rollback_locked(cluster, storage, spec, None).await
-}
-
-/// [`rollback`], for a caller that holds the release lock; `undone` is the newest record, if it is undone as it failed.
-pub(super) async fn rollback_locked(
-    cluster: &Cluster,
-    storage: &Storage,
-    spec: &RollbackSpec,
-    undone: Option<&RecordId>,
-) -> Result<Deployed, RollbackError> {
-    let is_undo = undone.is_some();
+    spec: &DeploySpec,
+    to: i64,
+    attempt: &RecordId,
+) -> Result<(), RollbackError> {
     let history = storage
         .history(&spec.name)
         .await
         .map_err(DeployError::Storage)?;
     let newest = last(&history).map_or(0, |head| head.revision);
-    if undone.is_some_and(|undone| is_gone_on_from(&history, undone)) {
+    if is_gone_on_from(&history, attempt) {
         return Err(DeployError::Locked.into());
     }
-    let desired_revision = if spec.revision == 0 {
-        newest - 1
-    } else {
-        spec.revision
-    };
-    if !history.iter().any(|head| head.revision == desired_revision) {
-        return Err(RollbackError::NoRevision(desired_revision));
+    if !history.iter().any(|head| head.revision == to) {
+        return Err(RollbackError::NoRevision(to));
     }
     let target = storage
-        .get(&spec.name, desired_revision)
+        .get(&spec.name, to)
         .await
         .map_err(DeployError::Storage)?;
-    if !storage.proves(&spec.name, desired_revision, &target) {
-        let key = key(&spec.name, desired_revision);
+    if !storage.proves(&spec.name, to, &target) {
+        let key = key(&spec.name, to);
         return Err(DeployError::Storage(StorageError::Unproven { key }).into());
     }
     let current = read_if_possible(storage, &spec.name, newest)
@@ -82,28 +65,15 @@ pub(super) async fn rollback_locked(
         .await
         .map_err(DeployError::Discovery)?;
     // Below what is gone back to nothing came with the attempt.
-    let is_attempt = |head: &&StoredRevision| {
-        head.revision != newest && (!is_undo || head.revision > desired_revision)
-    };
-    let others = history.iter().filter(is_attempt);
-    let others: Vec<_> = others.collect();
-    let good = if is_undo { desired_revision } else { 0 };
+    let is_between = |head: &&StoredRevision| head.revision != newest && head.revision > to;
+    let others: Vec<_> = history.iter().filter(is_between).collect();
     let (name, read) = (&spec.name, Some(&*target));
-    let others = unfinished_objects(cluster, storage, name, good, &others, read).await?;
+    let others = unfinished_objects(cluster, storage, name, to, &others, read).await?;
     let former = match &current {
         Some(current) => stored_objects(cluster, current).await?,
         None => Vec::new(),
     };
-    let mut previous = PreviousObjects::new(former, others);
-    let head = last(&history).map(|head| &head.status);
-    let was_good = matches!(head, Some(Status::Deployed | Status::Superseded));
-    previous = match is_undo || !was_good {
-        true => previous.undone(),
-        false => {
-            let is_proven = |current: &Release| storage.proves(&spec.name, newest, current);
-            previous.proven(current.as_deref().is_some_and(is_proven))
-        }
-    };
+    let previous = PreviousObjects::new(former, others).undone();
     let is_trusted = |current: &Release| storage.proves(&spec.name, newest, current);
     let is_believed = current.as_deref().is_some_and(is_trusted);
     let is_believed = is_believed || !storage.was_deployed(&spec.name);
@@ -127,39 +97,25 @@ pub(super) async fn rollback_locked(
         previous: &previous,
         desired,
     };
-    let outdated = prunable(&history, spec.options.max_history).before;
-    let is_needed = |one: &&Deletable| [desired_revision, newest].contains(&one.revision());
-    for record in outdated.iter().filter(|one| !is_needed(one)) {
-        pruning.prune(record).await?;
+    // What is gone back to stays until the new record has succeeded, whatever is labelled as deployed above it: that was passed over since it is
+    // not what was written.
+    for record in prunable(&history, spec.options.max_history).before {
+        if ![to, newest].contains(&record.revision()) {
+            pruning.prune(&record).await?;
+        }
     }
     // A record proves what was written, not whose it is by now: another release may have taken it since.
-    let open = match is_undo {
-        true => look_all(cluster, &desired.iter().collect::<Vec<_>>()).await,
-        false => look_for_others(cluster, &owner, desired).await,
-    };
-    let open = open.map_err(|source| DeployError::Ownership {
+    let looked = look_all(cluster, &desired.iter().collect::<Vec<_>>()).await;
+    let looked = looked.map_err(|source| DeployError::Ownership {
         operation: "rollback",
         source,
     })?;
-    let open = open
-        .into_iter()
-        .map(|(object, found)| (object.key(), found));
+    let looked = looked.into_iter();
+    let open = looked.map(|(object, found)| (object.key(), found));
     let open: HashMap<ObjectKey, Option<Value>> = open.collect();
     let created = storage.create(&release).await;
     let created = created.map_err(DeployError::Storage)?;
     let mut release = StoredRelease::new(release, created);
-    // The new record has its content; but the last good one stays until there is another. That is what an undo goes back to, whatever is labelled
-    // as deployed above it: that was passed over since it is not what was written.
-    let former = outdated
-        .iter()
-        .find(|one| one.revision() == desired_revision);
-    if let Some(former) = former
-        && desired_revision != newest
-        && !is_undo
-        && deployed(&history).is_some()
-    {
-        pruning.prune(former).await?;
-    }
     let operation = Operation::Rollback;
     let mut objects = match built {
         Ok(objects) => objects,
@@ -203,27 +159,12 @@ pub(super) async fn rollback_locked(
         previous,
         is_resumed: false,
     };
-    let done = attempt.run().await?;
-    let release = attempt.release;
-    Ok(Deployed {
-        changed: true,
-        plan: Plan {
-            state: State::OutOfSync,
-            action: Action::Upgrade {
-                revision: release.revision,
-                from: release.revision - 1,
-            },
-            reason: "a rollback was asked for",
-        },
-        conflicts: done.conflicts,
-        applied: done.applied,
-        retained: done.retained,
-        release,
-    })
+    attempt.run().await?;
+    Ok(())
 }
 
 /// Writes down that going back to `release` failed, as a failed revision in Helm's words, without
-/// having tried it through [`rollback`]. Nothing is written while the newest revision says so already.
+/// having tried it. Nothing is written while the newest revision says so already.
 ///
 /// # Errors
 /// The history cannot be read or written.
@@ -279,29 +220,8 @@ async fn brought_more(
     }))
 }
 
-/// Looks at objects; one that another release has by now is refused, as nobody asked for a failed attempt to be undone.
-async fn look_for_others<'o>(
-    cluster: &Cluster,
-    owner: &Owner,
-    objects: &'o [Object],
-) -> Result<Vec<(&'o Object, Option<Value>)>, OwnershipError> {
-    let looked = look_all(cluster, &objects.iter().collect::<Vec<_>>()).await?;
-    let is_anothers = |live: &Value| {
-        let state = owner
-            .observe(live)
-            .state(ownership::Operation::Restore, true);
-        state == ObjectState::Anothers
-    };
-    for (object, found) in &looked {
-        if let Some(live) = found.as_ref().filter(|live| is_anothers(live)) {
-            return Err(owner.refusal(object, live));
-        }
-    }
-    Ok(looked)
-}
-
 fn pending(
-    spec: &RollbackSpec,
+    spec: &DeploySpec,
     target: &Release,
     current: Option<&Release>,
     revision: i64,
@@ -310,7 +230,6 @@ fn pending(
     let now = Time::utc(now);
     let info_of = |release: &Release| release.info.clone().unwrap_or_default();
     let first_deployed = current.map(info_of).map_or(now, |info| info.first_deployed);
-    let description = spec.options.description.clone();
     let mut hooks = target.hooks.clone();
     for hook in &mut hooks {
         hook.last_run = HookExecution::default();
@@ -323,7 +242,7 @@ fn pending(
             last_deployed: now,
             status: Status::PendingRollback,
             notes: info_of(target).notes,
-            description: description.unwrap_or_else(|| format!("Rollback to {}", target.revision)),
+            description: format!("Rollback to {}", target.revision),
             rollback_revision: target.revision,
             ..Info::default()
         }),

@@ -284,17 +284,3 @@ pub struct Uninstalled {
     /// Objects that do not carry this release's marks, and were left alone.
     pub not_owned: Vec<ObjectKey>,
 }
-
-/// An earlier revision to go back to.
-#[derive(Debug, Clone)]
-pub struct RollbackSpec {
-    /// Name of the release.
-    pub name: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// The revision to go back to; 0 is the one before the newest.
-    pub revision: i64,
-    /// How to go about it. `take_ownership` and everything about namespaces and `crds/` do not
-    /// apply.
-    pub options: DeployOptions,
-}

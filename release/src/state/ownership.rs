@@ -125,13 +125,13 @@ pub enum Operation {
     TakeOwnership,
     /// What drifted is put right.
     Correct,
-    /// An earlier revision is gone back to.
+    /// An earlier revision is gone back to, as an attempt failed.
     Restore,
     /// `force` replaces it by a new one, since a field of it cannot change.
     Recreate,
     /// An attempt that failed is undone, or left behind by the next one.
     Undo,
-    /// The last good revision had it, and the one deployed now, or gone back to, has not.
+    /// The last good revision had it, and the one deployed now has not.
     Drop,
     /// The release is removed; a release of a former name is removed alike.
     Remove,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Result;
 use release::model::{HookExecution, Status};
 use release::state::{Action, State};
-use release::{DeployOptions, DeploySpec, RollbackSpec, UninstallSpec};
+use release::{DeployOptions, DeploySpec, UninstallSpec};
 use serde_json::json;
 
 use crate::world::{Template, World, config_map, deployment, job};
@@ -406,33 +406,6 @@ async fn atomic_undoes_a_failed_deployment() -> Result<()> {
     assert_eq!(
         world.history().await?.last().map(String::as_str),
         Some("3 deployed")
-    );
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_rollback_brings_an_earlier_revision_back() -> Result<()> {
-    let world = World::new().await?;
-    world.deploy(&config_map("a", "1")).await?;
-    world
-        .deploy(&(config_map("a", "2") + &config_map("b", "2")))
-        .await?;
-    let spec = RollbackSpec {
-        name: "web".to_owned(),
-        namespace: world.namespace.clone(),
-        revision: 0,
-        options: DeployOptions {
-            max_history: 10,
-            ..DeployOptions::default()
-        },
-    };
-    let done = release::rollback(&world.cluster, &world.storage, &spec).await?;
-    assert_eq!(done.release.description(), "Rollback to 1");
-    assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "1");
-    assert!(world.config_map("b").await?.is_none());
-    assert_eq!(
-        world.history().await?,
-        ["1 superseded", "2 superseded", "3 deployed"]
     );
     Ok(())
 }

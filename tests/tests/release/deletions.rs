@@ -10,9 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use release::model::Status;
 use release::storage::{Storage, StoredRelease};
-use release::{
-    Cluster, DeployOptions, Neighbours, Occupancy, RollbackSpec, UninstallError, UninstallSpec,
-};
+use release::{Cluster, DeployOptions, Neighbours, Occupancy, UninstallError, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
@@ -444,31 +442,24 @@ async fn a_record_is_stored_at_every_moment() -> Result<()> {
     anyhow::bail!("it never ends")
 }
 
-/// Going back to the last good revision, with room for one record, cut off after each of its changes: that revision is lost at none.
+/// Going back to the last good revision, with room for one record, cut off after each change: that revision is lost at none.
 #[tokio::test]
 async fn a_rollbacks_target_is_kept_until_the_rollback_is_stored() -> Result<()> {
     const MANY: usize = 20;
+    let options = || DeployOptions {
+        max_history: 1,
+        atomic: true,
+        ..DeployOptions::default()
+    };
+    let refused = config_map("b", "1").replace("\ndata:", "\ndota:");
+    let failing = Template::new(&(config_map("a", "3") + &refused));
     for last in 1..MANY {
         let world = World::new().await?;
         world.deploy(&config_map("a", "1")).await?;
         world.deploy(&config_map("a", "2")).await?;
         world.tamper(2, Status::Failed).await?;
-        let spec = RollbackSpec {
-            name: world.name.clone(),
-            namespace: world.namespace.clone(),
-            revision: 1,
-            options: DeployOptions {
-                max_history: 1,
-                ..DeployOptions::default()
-            },
-        };
         let doomed = Doomed::new(&world).await?;
-        doomed.gate.open(Some(last));
-        let back = release::rollback(&doomed.cluster, &doomed.storage, &spec);
-        let was_cut_off = tokio::select! {
-            () = doomed.gate.closed() => true,
-            _ = back => false,
-        };
+        let was_cut_off = doomed.deploy(&failing, options(), last).await;
         let history = world.history().await?;
         assert!(world.has_good_revision().await?, "{last}: {history:?}");
         if !was_cut_off {

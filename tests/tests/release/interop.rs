@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use release::model::{ApplyMethod, Status};
 use release::storage::{KubernetesDriver, RecordKind};
-use release::{DeployError, DeployOptions, RollbackSpec, Storage, UninstallSpec};
+use release::{DeployError, DeployOptions, Storage, UninstallSpec};
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
@@ -303,55 +303,9 @@ async fn we_upgrade_roll_back_and_remove_releases_of_others() -> Result<()> {
         let third = config_map("a", "3") + &deployment("d", 1, "nginx:3");
         let done = world.deploy(&third).await?;
         assert!(done.conflicts.is_empty(), "{:?}", done.conflicts);
-
-        let spec = RollbackSpec {
-            name: "web".to_owned(),
-            namespace: world.namespace.clone(),
-            revision: 2,
-            options: DeployOptions::default(),
-        };
-        release::rollback(&world.cluster, &world.storage, &spec).await?;
-        assert_eq!(world.kubectl(&get)?, "nginx:2");
         let spec = UninstallSpec::new("web", &world.namespace);
         release::uninstall(&world.cluster, &world.storage, &spec).await?;
         assert!(world.config_map("a").await?.is_none());
-    }
-    Ok(())
-}
-
-/// A rollback straight over another client's revision leaves nothing of it behind either.
-#[tokio::test]
-async fn we_roll_back_what_helm_upgraded() -> Result<()> {
-    for index in [0, 1] {
-        let world = World::new().await?;
-        let home = Home::of(&world)?;
-        let helm = &helms(&world, &home.0)?[index];
-        world.deploy(&config_map("a", "1")).await?;
-        let more = config_map("a", "2") + "  more: \"yes\"\n" + &config_map("b", "2");
-        let chart = home.chart("2.0.0", &more)?;
-        let takes: &[&str] = if index == 1 {
-            &["--force-conflicts"]
-        } else {
-            &[]
-        };
-        ask(&world, helm, &[&["upgrade", "web", &chart], takes].concat())?;
-        let spec = RollbackSpec {
-            name: "web".to_owned(),
-            namespace: world.namespace.clone(),
-            revision: 1,
-            options: DeployOptions::default(),
-        };
-        let done = release::rollback(&world.cluster, &world.storage, &spec).await?;
-        assert_eq!(done.release.revision, 3);
-        let map = world.config_map("a").await?.context("it is there")?;
-        assert_eq!(map["data"], json!({"value": "1"}));
-        assert!(world.config_map("b").await?.is_none());
-        let history = ask_json(&world, helm, &["history", "web"])?;
-        let last = history.as_array().and_then(|all| all.last());
-        let last = last.context("there is one")?;
-        assert_eq!(last["revision"], 3);
-        assert_eq!(last["description"], "Rollback to 1");
-        assert_eq!(last["status"], "deployed");
     }
     Ok(())
 }

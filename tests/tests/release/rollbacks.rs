@@ -1,7 +1,7 @@
-//! Going back, by itself after a failure or because somebody asks: where to, and what is left behind.
+//! Going back after a failure: where to, and what is left behind.
 
 use anyhow::Result;
-use release::{DeployOptions, Deployed, RollbackError, RollbackSpec};
+use release::DeployOptions;
 
 use crate::world::{Template, World, config_map};
 
@@ -17,20 +17,6 @@ fn options(max_history: i64, atomic: bool) -> DeployOptions {
 fn failing(value: &str, stray: &str) -> Template {
     let refused = config_map("zz", "1").replace("\ndata:", "\ndota:");
     Template::new(&(config_map("a", value) + &config_map(stray, value) + &refused))
-}
-
-async fn roll_back(
-    world: &World,
-    revision: i64,
-    max_history: i64,
-) -> Result<Deployed, RollbackError> {
-    let spec = RollbackSpec {
-        name: world.name.clone(),
-        namespace: world.namespace.clone(),
-        revision,
-        options: options(max_history, false),
-    };
-    release::rollback(&world.cluster, &world.storage, &spec).await
 }
 
 /// Whether the record of a failed attempt is pruned on the way or not, what it created goes.
@@ -56,42 +42,6 @@ async fn an_undone_upgrade_leaves_nothing_of_the_attempts_before_it() -> Result<
     Ok(())
 }
 
-#[tokio::test]
-async fn a_rollback_deletes_objects_of_failed_and_deployed_revisions() -> Result<()> {
-    for max_history in [2, 0] {
-        let world = World::new().await?;
-        for value in ["1", "2"] {
-            let template =
-                Template::new(&(config_map("a", value) + &config_map(&format!("m{value}"), value)));
-            world.deploy_with(&template, options(0, false)).await?;
-        }
-        for value in ["3", "4"] {
-            let template = failing(value, &format!("m{value}"));
-            let error = world.deploy_with(&template, options(0, false)).await;
-            assert!(error.is_err());
-        }
-        let done = roll_back(&world, 1, max_history).await?;
-        assert_eq!(done.release.revision, 5);
-        let what = format!("{:?}", world.history().await?);
-        let expected = [
-            ("a", "1"),
-            ("m1", "1"),
-            ("m2", "none"),
-            ("m3", "none"),
-            ("m4", "none"),
-        ];
-        for (name, value) in expected {
-            assert_eq!(world.value(name).await?, value, "{name}, {what}");
-        }
-        let again = world
-            .deploy(&(config_map("a", "1") + &config_map("m1", "1")))
-            .await?;
-        assert!(!again.changed, "what was gone back to is what is deployed");
-    }
-    Ok(())
-}
-
-/// Revisions that were pruned, or never were, are told as helm tells them, and nothing is written.
 /// Nothing is left pending: the next deploy goes on from a revision that says that it failed.
 #[tokio::test]
 async fn a_rollback_whose_hook_fails_is_a_failed_revision() -> Result<()> {
@@ -99,33 +49,16 @@ async fn a_rollback_whose_hook_fails_is_a_failed_revision() -> Result<()> {
     let refused = config_map("hook", "1").replace("\ndata:", "\ndota:");
     let first = Template::new(&config_map("a", "1")).hook("hook", "pre-rollback", &refused);
     world.deploy_with(&first, options(0, false)).await?;
-    world.deploy(&config_map("a", "2")).await?;
-    let error = roll_back(&world, 1, 0).await.unwrap_err();
-    let text = release::error_chain(&error);
-    assert!(text.starts_with("pre-rollback hooks failed"), "{text}");
-    assert_eq!(
-        world.history().await?,
-        ["1 superseded", "2 deployed", "3 failed"]
-    );
+    let second = failing("2", "stray");
+    let undone = world.deploy_with(&second, options(0, true)).await;
+    let text = release::error_chain(&undone.unwrap_err());
+    assert!(text.contains("rolling back"), "{text}");
+    assert!(text.contains("pre-rollback hooks failed"), "{text}");
+    let history = world.history().await?;
+    assert_eq!(history, ["1 deployed", "2 failed", "3 failed"]);
     assert_eq!(world.value("a").await?, "2");
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_rollback_to_a_revision_that_is_not_stored_is_refused() -> Result<()> {
-    let world = World::new().await?;
-    for value in ["1", "2", "3"] {
-        world.deploy(&config_map("a", value)).await?;
-    }
-    let before = world.history().await?;
-    assert_eq!(before, ["2 superseded", "3 deployed"]);
-    for revision in [1, 9, -1] {
-        let error = roll_back(&world, revision, 2).await.unwrap_err();
-        let text = release::error_chain(&error);
-        assert_eq!(text, format!("release has no {revision} version"));
-    }
-    assert_eq!(world.history().await?, before);
-    assert_eq!(world.value("a").await?, "3");
+    world.deploy(&config_map("a", "3")).await?;
+    assert_eq!(world.value("stray").await?, "none");
     Ok(())
 }
 
