@@ -79,16 +79,6 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Kinds that are known beforehand, for tests and for work without a cluster.
-    pub fn from_resources(resources: impl IntoIterator<Item = Resource>) -> Self {
-        let mut discovery = Self::default();
-        for resource in resources {
-            discovery.api_versions.insert(resource.api_version());
-            discovery.add(resource);
-        }
-        discovery
-    }
-
     /// The kind, if the cluster serves it in exactly this version.
     pub fn resource(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
         self.kinds

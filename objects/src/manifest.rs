@@ -453,27 +453,20 @@ pub fn defined_kinds(documents: &[Value]) -> Vec<Resource> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn core() -> Discovery {
-        let resource = |kind: &str, plural: &str, namespaced| Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-            namespaced,
-        };
-        Discovery::from_resources([
-            resource("ConfigMap", "configmaps", true),
-            resource("Namespace", "namespaces", false),
-            Resource {
-                group: "apiextensions.k8s.io".to_owned(),
-                version: "v1".to_owned(),
-                kind: "CustomResourceDefinition".to_owned(),
-                plural: "customresourcedefinitions".to_owned(),
-                namespaced: false,
-            },
-        ])
+        let mut discovery = Discovery::default();
+        discovery.add_list(&json!({"groupVersion": "v1", "resources": [
+            {"name": "configmaps", "kind": "ConfigMap", "namespaced": true},
+            {"name": "namespaces", "kind": "Namespace"}]}));
+        discovery.add_list(
+            &json!({"groupVersion": "apiextensions.k8s.io/v1", "resources": [
+            {"name": "customresourcedefinitions", "kind": "CustomResourceDefinition"}]}),
+        );
+        discovery
     }
 
     /// A template that is included twice, or two dependencies with the same object.

@@ -49,11 +49,6 @@ impl Zone {
             .ok_or_else(|| UnknownZone(name.to_owned()))
     }
 
-    /// The zone the system is set to (the variable `TZ`, else its configuration), UTC if it is not.
-    pub fn system() -> Self {
-        Self::Rules(TimeZone::try_system().unwrap_or(TimeZone::UTC))
-    }
-
     /// Seconds east of UTC at a moment (seconds since 1970).
     pub(crate) fn offset_at(&self, seconds: i64) -> i64 {
         match self {

@@ -15,7 +15,7 @@ use chart::rendered::{self, RenderOptions, Rendered, RenderedError, Request, Sho
 use chart::values::schema::RemoteSchemas;
 use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, log_text};
 use golib::strconv::quote;
-use release::storage::SYSTEM_LABELS;
+use release::storage::{SYSTEM_LABELS, is_system_label};
 use serde_json::Value;
 use templating::{Dialect, Host, Limits, Renderer, SystemHost, TemplateSet};
 
@@ -259,9 +259,7 @@ impl Job<'_> {
         let mut warnings = chart::Warnings::default();
         let rendered = rendered::render_and_warn(request, &mut warnings);
         log_warnings(&mut warnings);
-        let has_system_label = labels
-            .map(|(key, _)| key.as_str())
-            .any(|key| SYSTEM_LABELS.contains(&key));
+        let has_system_label = labels.map(|(key, _)| key).any(|key| is_system_label(key));
         let is_late = rendered
             .as_ref()
             .err()

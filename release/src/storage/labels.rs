@@ -24,21 +24,18 @@ pub fn system_labels(name: &str, revision: i64, status: &Status) -> [(String, St
     ]
 }
 
-/// The labels that are the user's.
-pub fn user_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let is_user = |label: &str| !SYSTEM_LABELS.contains(&label);
-    labels
-        .iter()
-        .filter(|(label, _)| is_user(label))
-        .map(|(label, value)| (label.clone(), value.clone()))
-        .collect()
+/// Whether a label is one that Helm sets itself.
+pub fn is_system_label(label: &str) -> bool {
+    SYSTEM_LABELS.contains(&label)
 }
 
-/// Whether a user label has a system label's name.
-pub fn contains_system_labels(labels: &BTreeMap<String, String>) -> bool {
-    SYSTEM_LABELS
+/// The labels that are the user's.
+pub fn user_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels
         .iter()
-        .any(|label| labels.contains_key(*label))
+        .filter(|(label, _)| !is_system_label(label))
+        .map(|(label, value)| (label.clone(), value.clone()))
+        .collect()
 }
 
 /// Why `value` cannot be a label's value, in the API server's words; `None` if it can.

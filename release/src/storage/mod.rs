@@ -26,9 +26,7 @@ pub use crate::stored_revision::{Origin, StoredRevision};
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
 pub use kubernetes::{KubernetesDriver, RecordKind};
-pub use labels::{
-    SYSTEM_LABELS, contains_system_labels, invalid_label_value, system_labels, user_labels,
-};
+pub use labels::{SYSTEM_LABELS, invalid_label_value, is_system_label, system_labels, user_labels};
 
 use crate::error::BoxError;
 use crate::kube::ApiError;

@@ -12,8 +12,8 @@ use chart::Chart;
 use jiff::Timestamp;
 use release::model::{Release, Status};
 use release::storage::{
-    self, Deletable, Stamp, StorageError, StoredRevision, contains_system_labels, decode, deployed,
-    invalid_label_value, last, prunable, record_labels, to_json, user_labels,
+    self, Deletable, Stamp, StorageError, StoredRevision, decode, deployed, invalid_label_value,
+    is_system_label, last, prunable, record_labels, to_json, user_labels,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -371,7 +371,7 @@ fn query(case: &Case) -> Outcome {
 fn labels(case: &Case) -> Outcome {
     let mut release = named(case);
     release.labels = case.parse("user_labels").unwrap_or_default();
-    let reserved = json!(contains_system_labels(&release.labels));
+    let reserved = json!(release.labels.keys().any(|label| is_system_label(label)));
     release.set_status(Status::PendingInstall, "");
     let created = record_labels(&release, Stamp::Created(Timestamp::UNIX_EPOCH));
     match case.text("read_back_by") {
