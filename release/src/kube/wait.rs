@@ -114,16 +114,7 @@ async fn end(cluster: &Cluster, object: &Object, instance: Option<&Created>) -> 
     Ok((reading.status, reading.error.unwrap_or(reading.message)))
 }
 
-/// Waits until an object does not exist.
-pub(crate) async fn wait_until_gone(
-    cluster: &Cluster,
-    object: &Object,
-    limit: Duration,
-) -> Result<(), WaitError> {
-    wait_until_left(cluster, object, None, limit).await
-}
-
-/// Waits until an object does not exist, or another one has its name than that which is waited for.
+/// Waits until an object does not exist, or another one has its name than `instance`, where that is given.
 pub(crate) async fn wait_until_left(
     cluster: &Cluster,
     object: &Object,

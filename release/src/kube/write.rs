@@ -20,7 +20,7 @@ use super::ownership::{
     ADOPTED_ANNOTATION, Created, HookState, Owner, OwnershipError, RunMark, adoption,
     is_written_by_us, stored_policy,
 };
-use super::wait::{WaitError, wait_until_gone};
+use super::wait::{WaitError, wait_until_left};
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 
 /// How long an object that is being deleted may take to go before it is written again.
@@ -336,7 +336,7 @@ impl<'a> ObjectWriter<'a> {
     }
 
     async fn until_gone(&self, object: &Object) -> Result<(), ObjectFailure> {
-        wait_until_gone(self.cluster, object, TERMINATION_TIMEOUT)
+        wait_until_left(self.cluster, object, None, TERMINATION_TIMEOUT)
             .await
             .map_err(|source| ObjectFailure::Terminating {
                 object: object.describe(),

@@ -221,11 +221,6 @@ impl Collector {
         ]
     }
 
-    /// Whether any release of this bundle is known, or what it made beside those.
-    pub fn has_releases(&self, bundle: &str) -> bool {
-        self.ledger.knows(bundle)
-    }
-
     /// The bundle is there, whether or not it can be read: nothing of it is held back, no removal of it has begun, and its objects are kept should
     /// it go, if `keep_resources` says so. Where that cannot be written, the next deploy fails and says so. One that was lost is back when upstream
     /// lists it: what is remembered of it may be older.

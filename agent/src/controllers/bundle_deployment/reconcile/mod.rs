@@ -397,7 +397,7 @@ impl Reconciler {
         self.observation_cache.forget(name);
         self.note_taken(name, None);
         self.end_waiting(name);
-        if !self.context.collector.has_releases(name) {
+        if !self.context.ledger.knows(name) {
             self.context.collector.forget(name);
             self.forget_facts(name);
             return Missing::AtRest;
