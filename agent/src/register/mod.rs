@@ -53,6 +53,21 @@ pub struct Upstream {
 }
 
 impl Upstream {
+    /// Whatever `clients` answer.
+    #[cfg(test)]
+    pub(crate) fn scripted(clients: &Clients) -> Self {
+        let contact = LastContact::default();
+        let client = clients.client(crate::client::scripted::config(), &contact);
+        Self {
+            client: client.expect("a scripted client needs nothing"),
+            server: "http://scripted".to_owned(),
+            credential: Arc::new(Credential::from_data(&Default::default())),
+            namespace: "bundles".to_owned(),
+            cluster_namespace: "clusters".to_owned(),
+            cluster_name: "cluster".to_owned(),
+        }
+    }
+
     /// Clusters, in the namespace of ours.
     pub fn clusters(&self) -> Api<Cluster> {
         Api::namespaced(self.client.clone(), &self.cluster_namespace)

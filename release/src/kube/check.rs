@@ -134,25 +134,8 @@ pub(super) enum CreateError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
+    use super::super::fixture::object;
     use super::*;
-    use objects::Resource;
-
-    fn object(group: &str, kind: &str, body: Value) -> Object {
-        Object {
-            resource: Arc::new(Resource {
-                group: group.to_owned(),
-                version: "v1".to_owned(),
-                kind: kind.to_owned(),
-                plural: kind.to_lowercase() + "s",
-                namespaced: true,
-            }),
-            namespace: Some("ns".to_owned()),
-            name: "a".to_owned(),
-            body,
-        }
-    }
 
     #[test]
     fn only_objects_that_can_be_undone_are_created_unchecked() {

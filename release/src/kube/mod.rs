@@ -21,6 +21,8 @@ mod delete;
 mod discovery;
 mod dry_run;
 pub(crate) mod error;
+#[cfg(test)]
+mod fixture;
 mod hook_watch;
 mod lock;
 mod lookup;

@@ -906,31 +906,15 @@ impl Body {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use chart::manifest::HOOK_ANNOTATION;
     use objects::managed_fields::FIELD_MANAGER;
     use rstest::rstest;
     use serde_json::json;
 
+    use super::super::fixture::object;
     use super::*;
     use crate::stored_release::{RecordId, RecordUid};
     use HookVerdict::{Await, Refuse, Write};
-
-    fn object(group: &str, kind: &str) -> Object {
-        Object {
-            resource: Arc::new(Resource {
-                group: group.to_owned(),
-                version: "v1".to_owned(),
-                kind: kind.to_owned(),
-                plural: kind.to_lowercase() + "s",
-                namespaced: true,
-            }),
-            namespace: Some("shop".to_owned()),
-            name: "a".to_owned(),
-            body: Value::Null,
-        }
-    }
 
     /// By what the run expects: nothing that makes way, hooks of before that make way, a start that a record tells of.
     #[rstest]
@@ -955,9 +939,13 @@ mod tests {
             run(name, revision).sign(&mut live);
         }
         let kinds = [
-            object("batch", "Job"),
-            object("", "ConfigMap"),
-            object("apiextensions.k8s.io", "CustomResourceDefinition"),
+            object("batch", "Job", Value::Null),
+            object("", "ConfigMap", Value::Null),
+            object(
+                "apiextensions.k8s.io",
+                "CustomResourceDefinition",
+                Value::Null,
+            ),
         ];
         let mine = run("web", 3);
         let found = kinds.map(|object| {

@@ -389,10 +389,8 @@ mod tests {
 
     use super::*;
     use crate::api::BundleDeployment;
-    use crate::client::requests::LastContact;
     use crate::client::scripted;
     use crate::controllers::queue::Backoff;
-    use crate::register::Credential;
 
     /// A bundle of that name.
     fn bundle(name: &str) -> BundleDeployment {
@@ -429,15 +427,7 @@ mod tests {
             let noted = ledger.attempt(ReleaseKey { namespace, name }, entry.clone());
             noted.await.unwrap();
         }
-        let contact = LastContact::default();
-        let upstream = Upstream {
-            client: clients.client(scripted::config(), &contact).unwrap(),
-            server: "http://scripted".to_owned(),
-            credential: Arc::new(Credential::from_data(&Default::default())),
-            namespace: "bundles".to_owned(),
-            cluster_namespace: "clusters".to_owned(),
-            cluster_name: "cluster".to_owned(),
-        };
+        let upstream = Upstream::scripted(&clients);
         let metrics = Metrics::default();
         let backoff = Backoff {
             min: Duration::ZERO,

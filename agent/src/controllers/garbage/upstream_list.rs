@@ -255,9 +255,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::client::requests::LastContact;
     use crate::client::scripted;
-    use crate::register::Credential;
     use crate::report::metrics::Metrics;
 
     /// A watch that breaks does not wait for the comparison that is under way, which proves nothing of what comes after.
@@ -274,15 +272,7 @@ mod tests {
         });
         let agent = scripted::identities(&clients).agent();
         let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
-        let contact = LastContact::default();
-        let upstream = Upstream {
-            client: clients.client(scripted::config(), &contact).unwrap(),
-            server: "http://scripted".to_owned(),
-            credential: Arc::new(Credential::from_data(&Default::default())),
-            namespace: "bundles".to_owned(),
-            cluster_namespace: "clusters".to_owned(),
-            cluster_name: "cluster".to_owned(),
-        };
+        let upstream = Upstream::scripted(&clients);
         let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
         let health = Health::new(Duration::from_secs(300));
         let lister = Lister::new(&upstream, &Arc::default(), &ledger, &events, &health);
