@@ -344,12 +344,12 @@ impl Deployer {
             return Err(superseded_halt());
         };
         let Inputs {
-            turn,
+            reservation,
             values,
             values_digest,
             package,
         } = inputs?;
-        let turn = RenderReservation::new(turn);
+        let reservation = RenderReservation::new(reservation);
         let revisions = revisions(is_first);
         let values = Arc::new(values);
         let Package {
@@ -390,7 +390,7 @@ impl Deployer {
             limit: self.render_limit,
             spent: Mutex::default(),
             superseded: superseded.clone(),
-            turn: turn.clone(),
+            reservation: reservation.clone(),
             revisions,
         };
         let always = matches!(
@@ -428,8 +428,8 @@ impl Deployer {
             known: known.cloned(),
             on_begun: Some(on_begun),
             on_written: Some({
-                let turn = turn.clone();
-                Arc::new(move || turn.written())
+                let reservation = reservation.clone();
+                Arc::new(move || reservation.written())
             }),
             on_hooks: Some({
                 let has_run_hooks = Arc::clone(&has_run_hooks);
@@ -441,7 +441,11 @@ impl Deployer {
             match deployed {
                 // Nothing was written: it begins anew once there is room for more.
                 Err(DeployError::Render(failed)) if failed.is::<OverReservation>() => {
-                    if superseded.run_until_cancelled(turn.grow()).await.is_none() {
+                    if superseded
+                        .run_until_cancelled(reservation.grow())
+                        .await
+                        .is_none()
+                    {
                         return Err(superseded_halt());
                     }
                 }
@@ -483,7 +487,7 @@ impl Deployer {
         self.polled
             .lock()
             .insert(bundle.name().to_owned(), Instant::now());
-        Ok((deployed, turn.take()))
+        Ok((deployed, reservation.take()))
     }
 
     /// The bundle's values, its chart and its kustomization, from whichever source its spec names, and the turn that covers what is
@@ -553,10 +557,10 @@ impl Deployer {
         let files =
             checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
         let bytes = deploy_bytes(files) * revisions(is_first);
-        let turn = match reading {
-            Some(mut turn) => {
-                turn.resize(bytes).await;
-                turn
+        let reservation = match reading {
+            Some(mut reservation) => {
+                reservation.resize(bytes).await;
+                reservation
             }
             None => memory.reserve(bytes).await,
         };
@@ -580,7 +584,7 @@ impl Deployer {
             logging::debug!(warning = PublicText::of_warning(warning), "loading a chart");
         }
         Ok(Inputs {
-            turn,
+            reservation,
             values,
             values_digest,
             package,
@@ -651,11 +655,11 @@ impl Deployer {
         }
         // What an index says of a chart is one thing, what the chart says of itself another.
         let files = checked_size(&loaded)?;
-        let turn = self.fetcher.memory().reserve(deploy_bytes(files)).await;
+        let reservation = self.fetcher.memory().reserve(deploy_bytes(files)).await;
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
         let work = move || {
             let package = loaded.package(&bundle, &namespace);
-            let _covered = turn;
+            let _covered = reservation;
             package.map(|package| package.chart.metadata)
         };
         let metadata = impersonated.cluster().host().work(work).await;
@@ -700,7 +704,7 @@ impl Deployer {
 /// What a deploy is made from.
 struct Inputs {
     /// Covers what is made of them.
-    turn: Reservation,
+    reservation: Reservation,
     values: Map<String, Value>,
     /// Of those that come from ConfigMaps and Secrets.
     values_digest: Option<String>,

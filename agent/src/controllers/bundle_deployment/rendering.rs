@@ -136,7 +136,7 @@ pub(super) struct Rendering {
     /// Cancelled when nobody wants the result any more.
     pub(super) superseded: CancellationToken,
     /// What it may take.
-    pub(super) turn: RenderReservation,
+    pub(super) reservation: RenderReservation,
     /// How many revisions are there at one time, as large as this one.
     pub(super) revisions: u64,
 }
@@ -265,8 +265,8 @@ fn larger_turn(bytes: u64) -> u64 {
 }
 
 /// What templates may take in a turn of so many bytes, and whether a larger one would give them more.
-fn limits(turn: u64) -> (Limits, bool) {
-    let output = turn / OUTPUT_PART;
+fn limits(reserved: u64) -> (Limits, bool) {
+    let output = reserved / OUTPUT_PART;
     if output >= MAX_OUTPUT {
         let limits = Limits {
             output: MAX_OUTPUT,
@@ -278,7 +278,7 @@ fn limits(turn: u64) -> (Limits, bool) {
     let limits = Limits {
         output,
         text: output,
-        memory: turn,
+        memory: reserved,
         ..Limits::default()
     };
     (limits, true)
@@ -312,13 +312,13 @@ impl Rendering {
     pub(super) fn render(&self, request: &RenderRequest) -> Result<Rendered, BoxError> {
         let host = ClusterHost {
             lookup: &request.lookup,
-            turn: &self.turn,
+            reservation: &self.reservation,
             sensitive: &self.sensitive,
             resolves_names: !self.disable_dns,
             clock: RenderClock::new(*self.spent.lock(), self.limit),
             superseded: &self.superseded,
         };
-        let (limits, may_grow) = limits(self.turn.most());
+        let (limits, may_grow) = limits(self.reservation.most());
         let scopes = DiscoveredScopes(&self.discovery);
         let post_renderer = FleetPostRenderer::new(
             &self.chart,
@@ -354,7 +354,7 @@ impl Rendering {
             // The last moment before anything is written.
             return Err(Superseded.into());
         }
-        self.turn.rendered(
+        self.reservation.rendered(
             rendered_bytes(&rendered) * self.revisions,
             rendered.manifest.len() as u64 * 2 + rendered.chart.size_bytes(),
         );
@@ -372,7 +372,7 @@ impl Rendering {
 /// The world as templates of a deploy see it: the clock, the cluster, and names if allowed.
 struct ClusterHost<'a> {
     lookup: &'a ClusterLookup,
-    turn: &'a RenderReservation,
+    reservation: &'a RenderReservation,
     sensitive: &'a SensitiveInputs,
     resolves_names: bool,
     clock: RenderClock,
@@ -422,7 +422,7 @@ impl Host for ClusterHost<'_> {
         if !self.resolves_names {
             return None;
         }
-        let waits = self.turn.waits();
+        let waits = self.reservation.waits();
         let addresses = (name, 0).to_socket_addrs();
         drop(waits);
         Some(match addresses {
@@ -438,7 +438,7 @@ impl Host for ClusterHost<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<Value, templating::Error> {
-        let waits = self.turn.waits();
+        let waits = self.reservation.waits();
         let found = self.lookup.lookup(api_version, kind, namespace, name);
         drop(waits);
         let found = found.map_err(|failed| templating::Error::message(error::chain(&failed)))?;
@@ -528,15 +528,15 @@ mod tests {
     /// Whatever templates a turn begins with, the last one is alone and has the most.
     #[test]
     fn turns_grow_until_templates_have_all_they_may() {
-        let (mut turn, mut turns) = (1 << 20, 1);
-        while let (smaller, true) = limits(turn) {
-            turn = larger_turn(turn);
+        let (mut reserved, mut turns) = (1 << 20, 1);
+        while let (smaller, true) = limits(reserved) {
+            reserved = larger_turn(reserved);
             turns += 1;
-            let (larger, _) = limits(turn);
+            let (larger, _) = limits(reserved);
             assert!(larger.output > smaller.output && larger.memory > smaller.memory);
         }
         assert_eq!(turns, 4);
-        assert_eq!(limits(turn).0.output, MAX_OUTPUT);
+        assert_eq!(limits(reserved).0.output, MAX_OUTPUT);
         // A large chart has it at once, and no less for being large.
         assert_eq!(larger_turn(1 << 30), 1 << 30);
     }
@@ -545,10 +545,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn templates_that_wait_for_the_cluster_hold_nobody_up() {
         let memory = Memory::new(48 << 20);
-        let turn = RenderReservation::new(memory.reserve(64 << 20).await);
+        let reservation = RenderReservation::new(memory.reserve(64 << 20).await);
         let asks = async {
             loop {
-                let waits = turn.waits();
+                let waits = reservation.waits();
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 drop(waits);
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -565,8 +565,8 @@ mod tests {
             begun.elapsed()
         );
         // What is taken away waits for nothing.
-        drop(turn.take());
-        assert!(turn.waits().is_none());
+        drop(reservation.take());
+        assert!(reservation.waits().is_none());
         assert_eq!(memory.used(), 0);
     }
 }

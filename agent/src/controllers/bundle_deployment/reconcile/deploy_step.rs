@@ -419,8 +419,8 @@ impl Reconciler {
             )
             .await;
         let deployed = match deployed {
-            Ok((deployed, turn)) => {
-                state.turn = turn;
+            Ok((deployed, reservation)) => {
+                state.reservation = reservation;
                 deployed
             }
             Err(mut halt) => {

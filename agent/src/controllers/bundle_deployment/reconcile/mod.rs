@@ -114,7 +114,7 @@ struct ReconcileState {
     /// What the bundle's names may be filled in with, once it is known.
     facts: Arc<SensitiveData>,
     /// What the release that was read takes of the memory that all reconciles share.
-    turn: Option<Reservation>,
+    reservation: Option<Reservation>,
     /// The same of options that the store leaves out.
     options: Option<Reservation>,
 }
@@ -204,7 +204,7 @@ impl Reconciler {
             bundle,
             hold,
             facts: Arc::default(),
-            turn: None,
+            reservation: None,
             options: None,
         };
         let set = SetId::new(name, &self.scope);
@@ -254,7 +254,7 @@ impl Reconciler {
             Some(LeftOut::Refused(_, too_many)) => return refused(too_many),
             Some(LeftOut::Large(_)) => {}
         }
-        let mut turn = self.context.deployer.memory().reserve(LARGE_OPTIONS).await;
+        let mut reservation = self.context.deployer.memory().reserve(LARGE_OPTIONS).await;
         let bundles = self
             .upstream
             .bundle_deployments::<Unread<BundleDeployment>>();
@@ -268,9 +268,9 @@ impl Reconciler {
         if let Some(LeftOut::Refused(_, too_many)) = &bundle.spec.left_out {
             return refused(too_many);
         }
-        turn.hold(weight as u64);
-        turn.rest();
-        state.options = Some(turn);
+        reservation.hold(weight as u64);
+        reservation.rest();
+        state.options = Some(reservation);
         state.bundle = Arc::new(bundle);
         Ok(())
     }

@@ -124,9 +124,9 @@ impl Reconciler {
             }
         };
         let release = Arc::new(release);
-        if let Some(turn) = &mut state.turn {
+        if let Some(reservation) = &mut state.reservation {
             // What it is compared with is read now, which takes no longer than any look.
-            turn.resume();
+            reservation.resume();
         }
         let observed = self.observe(state, &impersonated, &release, applied).await;
         let observed = match observed {
@@ -163,9 +163,9 @@ impl Reconciler {
         let desired = observe::objects(impersonated.cluster(), release)
             .await
             .map_err(|e| error::chain(&e))?;
-        if let Some(turn) = &mut state.turn {
+        if let Some(reservation) = &mut state.reservation {
             // Now it can be told what they take.
-            turn.hold(compared_bytes(release, &desired));
+            reservation.hold(compared_bytes(release, &desired));
         }
         let written = match applied.is_empty() {
             true => None,

@@ -36,8 +36,8 @@ impl Reconciler {
         let key = id.key();
         let known = self.context.ledger.get(&key).unwrap_or_default();
         let storage = self.records(&state.bundle, impersonated, &key.namespace, Writes::Deploys);
-        let mut turn = match state.turn.take() {
-            Some(turn) => turn,
+        let mut reservation = match state.reservation.take() {
+            Some(reservation) => reservation,
             None => self.context.deployer.memory().reserve_brief(RECORD).await,
         };
         let stored = storage.get(&key.name, id.revision).await;
@@ -45,9 +45,9 @@ impl Reconciler {
             release_bytes(&release.manifest, release.chart.as_deref())
         });
         // Its objects are read next, and the live ones beside them.
-        turn.resize(bytes).await;
-        turn.rest();
-        state.turn = Some(turn);
+        reservation.resize(bytes).await;
+        reservation.rest();
+        state.reservation = Some(reservation);
         let release = match stored {
             Ok(release) => release,
             Err(StorageError::NotFound) => return Ok(None),
@@ -113,7 +113,7 @@ impl Reconciler {
             // It may come yet, and nothing tells of that.
             Err(_) => return Entered::NotYet,
         };
-        let _turn = self.context.deployer.memory().reserve_brief(RECORD).await;
+        let _reservation = self.context.deployer.memory().reserve_brief(RECORD).await;
         let storage = self.records(bundle, &impersonated, &id.namespace, Writes::Deploys);
         match storage.get_unverified(&id.name, id.revision).await {
             Ok(release) => {
