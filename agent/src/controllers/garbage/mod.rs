@@ -397,13 +397,13 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
     }
 
-    /// Removes bundle "web", which has these entries of the ledger, from an API server that has nothing of them. `code` says how it answers a
-    /// request for a path. Gives the ledger, too.
-    async fn remove(
+    /// A collector with these entries in the ledger, and an API server that has nothing of them. `code` says how it answers a request for a
+    /// path. Gives the ledger, too.
+    async fn collector(
         store: &Arc<Store>,
         entries: &[(&str, LedgerEntry)],
         code: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
-    ) -> (Verdict, Arc<Ledger>) {
+    ) -> (Collector, Arc<Ledger>) {
         let clients = scripted::clients(move |request: Request<Body>| {
             let path = request.uri().path();
             let items = match path.contains("bundledeployments") {
@@ -444,9 +444,33 @@ mod tests {
             removal_grace: Duration::ZERO,
             rename_grace: Duration::ZERO,
         };
-        let collector = Collector::new(&upstream, "system", context);
+        (Collector::new(&upstream, "system", context), ledger)
+    }
+
+    /// Removes bundle "web", as [`collector`] has it.
+    async fn remove(
+        store: &Arc<Store>,
+        entries: &[(&str, LedgerEntry)],
+        code: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
+    ) -> (Verdict, Arc<Ledger>) {
+        let (collector, ledger) = collector(store, entries, code).await;
         let verdict = collector.remove("web", Instant::now()).await.unwrap();
         (verdict, ledger)
+    }
+
+    /// Should upstream lose it by mistake later on, nothing proves that it was deleted.
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_that_is_back_is_not_being_removed_though_it_cannot_be_read() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            is_removing: true,
+            ..LedgerEntry::default()
+        };
+        let store = Arc::<Store>::default();
+        let (collector, ledger) = collector(&store, &[("one", entry)], |_| 200).await;
+        assert_eq!(store.malformed("web").names, ["web"]);
+        collector.is_back("web", false).await;
+        assert!(!ledger.of_bundle("web")[0].1.is_removing);
     }
 
     /// The bundle has two releases, and comes back while the records of the first one are read.
