@@ -123,6 +123,7 @@ impl Session {
                 events,
                 metrics,
                 health,
+                memory: self.fetcher.memory(),
                 removal_grace: timing.removal_grace,
                 rename_grace: timing.rename_grace,
             },

@@ -12,10 +12,13 @@ mod details;
 mod parts;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use chart::Chart;
+use chart::source::Memory;
 use objects::drift::MASK;
 use objects::manifest::split;
+use release::Host;
 use release::model::Release;
 use release::storage::{Storage, StorageError};
 use serde_json::Value;
@@ -34,6 +37,17 @@ const GO_QUOTED: usize = 7;
 /// So much of an error is told at most, in bytes: more than a condition takes. What comes after it is cut before it is redacted.
 pub const MOST_TOLD: usize = 32 << 10;
 
+/// So many revisions of a release are gone through for an error, and so many bytes of them: as many as a bundle may have kept, and what takes
+/// some seconds. An error of a release that has more is not told.
+const MOST_REVISIONS: usize = 64;
+const MOST_OF_RECORDS: usize = 64 << 20;
+
+/// Stands for an error of such a release.
+const UNTOLD: &str = "what is wrong is not told, as the release's records are more than are searched for what it may quote";
+
+/// What is read of a record takes so much at most, in bytes.
+const RECORD: u64 = 24 << 20;
+
 /// An error as it may leave the process: only [`SensitiveData`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -45,8 +59,43 @@ impl Redacted {
         Self(release::error_unquoted(failed).to_string())
     }
 
+    /// An error about a release, without what is secret in any revision of it that is kept. Who may write records there chooses how many there are and
+    /// how large they are: they are read one by one, in a turn, gone through on another thread, and let go of.
+    pub async fn by_records(
+        failed: &(dyn std::error::Error + Sync + 'static),
+        (records, name): (&Storage, &str),
+        (host, memory): (&Host, &Memory),
+    ) -> Self {
+        let gone_through = async {
+            let history = records.history(name).await?;
+            if history.len() > MOST_REVISIONS {
+                return Ok(None);
+            }
+            let _turn = memory.reserve(RECORD).await;
+            let whole = error::chain(failed);
+            let begun = host.work(move || Redaction::of(&whole)).await;
+            let (mut redaction, mut left) = (begun.ok(), MOST_OF_RECORDS);
+            for revision in history {
+                let release = records.get(name, revision.revision).await?;
+                let (Some(begun), Some(rest)) = (redaction, left.checked_sub(weigh(&release)))
+                else {
+                    return Ok(None);
+                };
+                left = rest;
+                let work = move || begun.without(&SensitiveData::of_release(&release));
+                redaction = host.work(work).await.ok();
+            }
+            Ok(redaction)
+        };
+        match gone_through.await {
+            Ok(Some(redaction)) => Self(redaction.finish()),
+            Ok(None) => Self(UNTOLD.to_owned()),
+            Err(unreadable) => Self::withheld(&unreadable),
+        }
+    }
+
     /// Stands for an error whose secrets cannot be read, so that it cannot be redacted.
-    pub fn withheld(unreadable: &StorageError) -> Self {
+    fn withheld(unreadable: &StorageError) -> Self {
         let why = error::chain(unreadable);
         Self(format!(
             "what is wrong is not told, as the release's records cannot be read: {why}"
@@ -74,7 +123,7 @@ struct Given {
     texts: Vec<Secret>,
     /// What of it everybody reads.
     shown: Vec<Secret>,
-    chart: Chart,
+    chart: Arc<Chart>,
 }
 
 /// Something that may be secret, as it came.
@@ -125,7 +174,7 @@ impl Secret {
 impl SensitiveData {
     /// Everything in values that a user gave; what the chart's own defaults and templates say is
     /// known anyway.
-    pub fn of_values(values: &serde_json::Map<String, Value>, chart: &Chart) -> Self {
+    pub fn of_values(values: &serde_json::Map<String, Value>, chart: &Arc<Chart>) -> Self {
         let mut given = Self::default();
         values.values().for_each(|value| given.add_value(value));
         Self {
@@ -133,7 +182,7 @@ impl SensitiveData {
             given: vec![Given {
                 texts: given.texts,
                 shown: Vec::new(),
-                chart: chart.clone(),
+                chart: Arc::clone(chart),
             }],
             unread: Vec::new(),
         }
@@ -150,7 +199,7 @@ impl SensitiveData {
     pub fn of_given(release: &Release) -> Self {
         match &release.chart {
             Some(chart) => Self::of_values(&release.config, chart),
-            None => Self::of_values(&release.config, &Chart::default()),
+            None => Self::of_values(&release.config, &Arc::default()),
         }
     }
 
@@ -171,19 +220,6 @@ impl SensitiveData {
             given.shown.append(&mut known.texts);
         }
         self
-    }
-
-    /// The same of all revisions that are kept of a release.
-    ///
-    /// # Errors
-    /// They cannot be read, so what is secret in them is not known.
-    pub async fn of_records(records: &Storage, name: &str) -> Result<Self, StorageError> {
-        let mut secrets = Self::default();
-        for revision in records.history(name).await? {
-            let release = records.get(name, revision.revision).await?;
-            secrets.add_release(&release);
-        }
-        Ok(secrets)
     }
 
     /// What is secret in a release as well: it may be quoted where another one takes its place, or gives it back.
@@ -302,18 +338,10 @@ impl SensitiveData {
 
     /// As much of a text as may be told, without any of it, nor the beginning of any where the text is cut.
     pub fn redact(&self, whole: &str) -> String {
-        let mut text = &whole[..whole.floor_char_boundary(MOST_TOLD)];
-        let is_cut = text.len() < whole.len();
-        if is_cut && !self.unread.is_empty() {
-            text = &text[..text.rfind(char::is_whitespace).unwrap_or_default()];
+        match self.is_empty() {
+            true => whole[..whole.floor_char_boundary(MOST_TOLD)].to_owned(),
+            false => Redaction::of(whole).without(self).finish(),
         }
-        let parts = Parts::of(text);
-        let end = match is_cut {
-            true => text.floor_char_boundary(text.len() - self.begun_at_end(&parts)),
-            false => text.len(),
-        };
-        let mut masks = Masks::of(self, &parts);
-        masks.take(&text[..end])
     }
 
     /// How much stands at the end of a text of anything that is secret, and may go on where the text was cut.
@@ -331,9 +359,13 @@ impl SensitiveData {
 
     /// The same of every text in a value, its keys and numbers among them. The value takes no more than may be told.
     fn redact_value(&self, value: &mut Value) {
+        if self.is_empty() {
+            return;
+        }
         let mut texts = String::new();
         collect(value, &mut texts);
-        let mut masks = Masks::of(self, &Parts::of(&texts));
+        let parts = Parts::of(&texts);
+        let mut masks = Masks::of(&self.found_in(&parts), &parts);
         if masks.places.peek().is_some() {
             masks.redact_value(value);
         }
@@ -365,6 +397,61 @@ impl SensitiveData {
     }
 }
 
+/// A text that is to be told. What may be secret in it is looked for bit by bit, and none of that is kept.
+struct Redaction {
+    text: String,
+    /// More came after it, which is not told.
+    is_cut: bool,
+    parts: Parts,
+    found: HashSet<Part>,
+    /// How much of its end is not told.
+    dropped: usize,
+}
+
+impl Redaction {
+    /// As much of a text as may be told.
+    fn of(whole: &str) -> Self {
+        let text = &whole[..whole.floor_char_boundary(MOST_TOLD)];
+        Self {
+            text: text.to_owned(),
+            is_cut: text.len() < whole.len(),
+            parts: Parts::of(text),
+            found: HashSet::new(),
+            dropped: 0,
+        }
+    }
+
+    /// Leaves out all of these, and the beginning of any where the text is cut.
+    fn without(mut self, secrets: &SensitiveData) -> Self {
+        self.found.extend(secrets.found_in(&self.parts));
+        if self.is_cut {
+            let word = match secrets.unread.is_empty() {
+                true => 0,
+                false => self.text.len() - self.text.rfind(char::is_whitespace).unwrap_or_default(),
+            };
+            let begun = secrets.begun_at_end(&self.parts);
+            self.dropped = self.dropped.max(word).max(begun);
+        }
+        self
+    }
+
+    fn finish(self) -> String {
+        let end = self.text.len() - self.dropped;
+        let told = &self.text[..self.text.floor_char_boundary(end)];
+        Masks::of(&self.found, &self.parts).take(told)
+    }
+}
+
+/// What of a release is gone through, in bytes, about.
+fn weigh(release: &Release) -> usize {
+    let hooks = release.hooks.iter().map(|hook| hook.manifest.len());
+    let values = release.config.values().map(golib::budget::weigh);
+    let chart = release.chart.as_deref().map_or(0, |chart| {
+        chart.size_bytes() as usize + golib::budget::weigh(&chart.values)
+    });
+    release.manifest.len() + hooks.sum::<usize>() + values.sum::<usize>() + chart
+}
+
 /// Where secrets stand in a text, which is gone through from its beginning.
 struct Masks {
     places: std::iter::Peekable<std::vec::IntoIter<(usize, usize)>>,
@@ -372,8 +459,8 @@ struct Masks {
 }
 
 impl Masks {
-    fn of(secrets: &SensitiveData, parts: &Parts) -> Self {
-        let places = parts.places(&secrets.found_in(parts));
+    fn of(found: &HashSet<Part>, parts: &Parts) -> Self {
+        let places = parts.places(found);
         Self {
             places: places.into_iter().peekable(),
             at: 0,
@@ -492,8 +579,17 @@ fn unknown_to(chart: &Chart, parts: &Parts, found: &mut HashSet<Part>) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread::ThreadId;
+
     use super::*;
     use chart::File;
+    use futures_util::FutureExt as _;
+    use futures_util::future::BoxFuture;
+    use parking_lot::Mutex;
+    use release::model::Status;
+    use release::storage::{Driver, Found, RecordUid, StoredRelease, StoredRevision};
     use rstest::rstest;
     use serde_json::json;
 
@@ -515,7 +611,7 @@ mod tests {
             templates: vec![File::new("templates/t.yaml", template)].into(),
             ..Chart::default()
         };
-        SensitiveData::of_values(values.as_object().unwrap(), &chart)
+        SensitiveData::of_values(values.as_object().unwrap(), &chart.into())
     }
 
     #[rstest]
@@ -640,7 +736,7 @@ mod tests {
             ..Chart::default()
         };
         let values = json!({ "many": many });
-        let mut secrets = SensitiveData::of_values(values.as_object().unwrap(), &chart);
+        let mut secrets = SensitiveData::of_values(values.as_object().unwrap(), &chart.into());
         secrets.add_value(&json!(many[6_030]));
         let end = |secret: usize| {
             let told = secrets.redact(&format!("{} {}", "b ".repeat(10_000), many[secret]));
@@ -683,5 +779,110 @@ mod tests {
         secrets.add_value(&json!(["canary-one-two", "two-three-canary"]));
         let told = secrets.redact("a canary-one-two-three-canary b");
         assert_eq!(told, format!("a {MASK} b"));
+    }
+
+    /// Records as somebody may have forged them.
+    #[derive(Debug)]
+    struct Records {
+        count: i64,
+        /// How large each of them is, in bytes.
+        size: usize,
+        /// The threads on which those were let go of that were read.
+        gone_on: Arc<Mutex<Vec<ThreadId>>>,
+        reads: Arc<AtomicUsize>,
+    }
+
+    /// The text of a template.
+    struct Template(Vec<u8>, Arc<Mutex<Vec<ThreadId>>>);
+
+    impl AsRef<[u8]> for Template {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    impl Drop for Template {
+        fn drop(&mut self) {
+            self.1.lock().push(std::thread::current().id());
+        }
+    }
+
+    impl Driver for Records {
+        fn history<'a>(
+            &'a self,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
+            let heads = (1..=self.count).map(|one| StoredRevision::new(one, Status::Superseded));
+            ready(Ok(heads.collect())).boxed()
+        }
+
+        fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Found, StorageError>> {
+            let reads = self.reads.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(self.gone_on.lock().len(), reads, "the one before is kept");
+            let revision = key.rsplit_once('v').unwrap().1;
+            let template = Template(vec![b'x'; self.size], Arc::clone(&self.gone_on));
+            let template = bytes::Bytes::from_owner(template);
+            let chart = Chart {
+                templates: vec![File::new("templates/t.yaml", template)].into(),
+                ..Chart::default()
+            };
+            let password = json!(format!("canary-{revision}"));
+            let release = Release {
+                config: [("password".to_owned(), password)].into_iter().collect(),
+                chart: Some(chart.into()),
+                ..Release::default()
+            };
+            let (uid, release) = (RecordUid::new(revision), Ok(release));
+            ready(Ok(Found { uid, release })).boxed()
+        }
+
+        fn create<'a>(&'a self, _: &'a Release) -> BoxFuture<'a, Result<RecordUid, StorageError>> {
+            unreachable!()
+        }
+
+        fn update<'a>(&'a self, _: &'a StoredRelease) -> BoxFuture<'a, Result<(), StorageError>> {
+            unreachable!()
+        }
+
+        fn delete<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a RecordUid,
+        ) -> BoxFuture<'a, Result<(), StorageError>> {
+            unreachable!()
+        }
+    }
+
+    /// A tenant may write any number of records, 16 MiB each once they are unpacked. What is searched is searched on another thread.
+    #[rstest]
+    #[case::all_that_are_kept(62, 1 << 10, (62, 0), true)]
+    #[case::more_than_are_kept(65, 1, (0, 0), false)]
+    #[case::large_ones(62, 16 << 20, (4, 1), false)]
+    #[tokio::test]
+    async fn the_records_of_a_release_are_gone_through_one_by_one(
+        #[case] count: i64,
+        #[case] size: usize,
+        #[case] (reads, here): (usize, usize),
+        #[case] is_quoted: bool,
+    ) {
+        let (gone_on, counted) = (Arc::<Mutex<Vec<_>>>::default(), Arc::default());
+        let records = Storage::new(Records {
+            count,
+            size,
+            gone_on: Arc::clone(&gone_on),
+            reads: Arc::clone(&counted),
+        });
+        let failed = std::io::Error::other("of canary-7 and canary-62, too");
+        let (host, memory) = (Host::default(), Memory::new(48 << 20));
+        let told = Redacted::by_records(&failed, (&records, "web"), (&host, &memory)).await;
+        let expected = match is_quoted {
+            true => format!("of {MASK} and {MASK}, too"),
+            false => UNTOLD.to_owned(),
+        };
+        assert_eq!(told.to_string(), expected);
+        let this = std::thread::current().id();
+        let gone_here = gone_on.lock().iter().filter(|on| **on == this).count();
+        assert_eq!((counted.load(Ordering::Relaxed), gone_here), (reads, here));
+        assert_eq!(memory.used(), 0);
     }
 }

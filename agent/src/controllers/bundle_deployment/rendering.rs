@@ -104,7 +104,7 @@ impl SensitiveInputs {
     }
 
     /// All of it, with the values.
-    pub(super) fn secrets(&self, values: &Map<String, Value>, chart: &Chart) -> SensitiveData {
+    pub(super) fn secrets(&self, values: &Map<String, Value>, chart: &Arc<Chart>) -> SensitiveData {
         let mut secrets = SensitiveData::of_values(values, chart);
         let documents = self.secrets.lock();
         documents
@@ -505,7 +505,7 @@ mod tests {
             failed.to_string().contains("more than 4194304 bytes"),
             "{failed}"
         );
-        let secrets = inputs.secrets(&Map::new(), &Chart::default());
+        let secrets = inputs.secrets(&Map::new(), &Arc::default());
         assert!(!secrets.redact(&"x".repeat(1 << 20)).contains('x'));
     }
 

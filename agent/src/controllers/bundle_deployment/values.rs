@@ -118,17 +118,17 @@ impl ValuesReader {
         };
         let (own, known) = (Arc::clone(bundle), Arc::clone(&gathered));
         let clock = RenderClock::new(Duration::ZERO, self.limit);
-        let filled = self
-            .host
-            .work(move || values::fill(&own, helm.as_ref(), &known.facts, &clock));
-        let filled = filled.await.map_err(aborted)?;
-        let (filled, values) = filled.map_err(|failed: TemplateError| {
-            let secrets = secret_in(&gathered);
-            let message = secrets.tell(&failed.masked());
-            // Names of sources, and what they answered.
-            let asked = secrets.tell(&gathered.summary());
-            InputError::Failed(public!("{}; {}", message, asked))
-        })?;
+        let filled = self.host.work(move || {
+            let filled = values::fill(&own, helm.as_ref(), &known.facts, &clock);
+            filled.map_err(|failed: TemplateError| {
+                let secrets = secret_in(&known);
+                let message = secrets.tell(&failed.masked());
+                // Names of sources, and what they answered.
+                let asked = secrets.tell(&known.summary());
+                InputError::Failed(public!("{}; {}", message, asked))
+            })
+        });
+        let (filled, values) = filled.await.map_err(aborted)??;
         let values = fills_values.then(|| values.unwrap_or_default());
         let secrets = match fills_coordinates {
             true => Arc::new(secret_in(&gathered)),

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chart::source::Memory;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -95,6 +96,7 @@ pub struct CollectorContext<'a> {
     pub events: &'a Arc<Events>,
     pub metrics: &'a Metrics,
     pub health: &'a Health,
+    pub memory: &'a Memory,
     /// How long a bundle is missed before its removal is looked at.
     pub removal_grace: Duration,
     /// How long facts must have given a bundle another release before who waits for the former one gets it.
@@ -114,6 +116,7 @@ impl Collector {
             events,
             metrics,
             health,
+            memory,
             removal_grace,
             rename_grace,
         } = context;
@@ -133,6 +136,7 @@ impl Collector {
                 store: Arc::clone(store),
                 ledger: Arc::clone(ledger),
                 neighbourhood: neighbourhood.clone(),
+                memory: memory.clone(),
             },
             neighbourhood,
             report: Report::new(maps, metrics.clone()),
@@ -441,6 +445,7 @@ mod tests {
             events: &Arc::new(Events::new(&agent, "system", "host", metrics.clone())),
             metrics: &metrics,
             health: &Health::new(Duration::from_secs(300)),
+            memory: &Memory::new(1 << 20),
             removal_grace: Duration::ZERO,
             rename_grace: Duration::ZERO,
         };

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use chart::source::Memory;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use objects::ObjectKey;
@@ -20,7 +21,7 @@ use crate::controllers::store::Store;
 use crate::error;
 use crate::ledger::records::{ReleaseRecords, Writes};
 use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
-use crate::public::redact::{Redacted, SensitiveData};
+use crate::public::redact::Redacted;
 
 /// Why a release is removed.
 #[derive(Clone, Copy)]
@@ -56,6 +57,8 @@ pub(super) struct Uninstaller {
     pub(super) store: Arc<Store>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) neighbourhood: Neighbourhood,
+    /// What records are read in turns of, where an error is to be told.
+    pub(super) memory: Memory,
 }
 
 /// A release whose bundle is gone, as its records are.
@@ -399,7 +402,10 @@ impl Uninstaller {
                 }));
             }
             Err(_) if self.is_gone(namespace).await => return Ok(false),
-            Err(failed) => return Err(uninstall_error(&release.storage, name, &failed).await),
+            Err(failed) => {
+                let records = (&release.storage, &**name);
+                return Err(self.uninstall_error(impersonated, records, &failed).await);
+            }
         };
         if !done.not_owned.is_empty() {
             let (release, kept) = (name, &done.not_owned);
@@ -593,7 +599,10 @@ impl Uninstaller {
                 namespaces: Vec::new(),
                 is_again: false,
             })),
-            Err(failed) => Err(uninstall_error(&storage, name, &failed).await),
+            Err(failed) => {
+                let records = (&storage, &**name);
+                Err(self.uninstall_error(&impersonated, records, &failed).await)
+            }
         }
     }
 
@@ -625,17 +634,19 @@ impl Uninstaller {
         let namespaces = Api::<Namespace>::all(self.identities.agent().client());
         matches!(namespaces.get_metadata_opt(namespace).await, Ok(None))
     }
-}
 
-/// What failed, without what the release's records hold.
-async fn uninstall_error(storage: &Storage, name: &str, failed: &UninstallError) -> RemovalError {
-    let source = match SensitiveData::of_records(storage, name).await {
-        Ok(secrets) => secrets.redacted(failed),
-        Err(unreadable) => Redacted::withheld(&unreadable),
-    };
-    RemovalError::Uninstall {
-        name: name.to_owned(),
-        source,
+    /// What failed, without what the release's records hold.
+    async fn uninstall_error(
+        &self,
+        impersonated: &DeploymentClient,
+        records: (&Storage, &str),
+        failed: &UninstallError,
+    ) -> RemovalError {
+        let host = impersonated.cluster().host();
+        RemovalError::Uninstall {
+            name: records.1.to_owned(),
+            source: Redacted::by_records(failed, records, (host, &self.memory)).await,
+        }
     }
 }
 
@@ -660,6 +671,7 @@ mod tests {
             store: Arc::clone(&store),
             ledger: Arc::clone(&ledger),
             neighbourhood: Neighbourhood::new(&store, &ledger),
+            memory: Memory::new(1 << 20),
         };
         let key = ReleaseKey {
             namespace: "apps".to_owned(),

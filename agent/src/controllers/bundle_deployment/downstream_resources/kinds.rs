@@ -32,6 +32,9 @@ pub(super) trait Copied:
     + Debug
     + DeserializeOwned
     + Serialize
+    + Send
+    + Sync
+    + 'static
 {
     /// What upstream calls it where it is read.
     const READ: &str;

@@ -225,19 +225,28 @@ async fn copy<K: Copied>(
     let copies = Api::<K>::namespaced(downstream.client(), target);
     let mut replaced = None;
     let written = write(&copies, name, bundle.name(), &source, &mut replaced).await;
-    written.map_err(|refusal| match refusal {
+    let refusal = match written {
+        Ok(written) => return Ok(written),
+        Err(refusal) => refusal,
+    };
+    Err(match refusal {
         Refusal::NotACopy => CopyError::NotACopy {
             what: K::WRITTEN,
             namespace: target.to_owned(),
             name: name.to_owned(),
         },
-        Refusal::Api(refusal) => CopyError::Write {
-            what: K::WRITTEN,
-            // Upstream prints its own.
-            namespace: bundle.namespace().into(),
-            name: name.to_owned(),
-            source: redacted(&refusal, [Some(&source), replaced.as_ref()]),
-        },
+        Refusal::Api(refusal) => {
+            // A large Secret takes long to look for: others do not wait for that.
+            let telling = move || redacted(&refusal, [Some(&source), replaced.as_ref()]);
+            let told = downstream.cluster().host().work(telling).await;
+            CopyError::Write {
+                what: K::WRITTEN,
+                // Upstream prints its own.
+                namespace: bundle.namespace().into(),
+                name: name.to_owned(),
+                source: told.unwrap_or_else(|aborted| Redacted::unquoted(&aborted)),
+            }
+        }
     })
 }
 
