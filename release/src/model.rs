@@ -94,6 +94,18 @@ impl Release {
             .unwrap_or_default()
     }
 
+    /// What it takes as it is read from a record, in bytes, about.
+    pub fn size_bytes(&self) -> u64 {
+        let weigh = |value: &Value| golib::budget::weigh(value) as u64;
+        let chart = self
+            .chart
+            .as_deref()
+            .map_or(0, |chart| chart.size_bytes() + weigh(&chart.values));
+        let config: u64 = self.config.values().map(weigh).sum();
+        let hooks: usize = self.hooks.iter().map(|hook| hook.manifest.len()).sum();
+        (self.manifest.len() + hooks) as u64 + chart + config
+    }
+
     /// The description; empty when the record has no info.
     pub fn description(&self) -> &str {
         self.info.as_ref().map_or("", |info| &info.description)

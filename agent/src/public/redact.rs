@@ -40,7 +40,7 @@ pub const MOST_TOLD: usize = 32 << 10;
 /// So many revisions of a release are gone through for an error, and so many bytes of them: as many as a bundle may have kept, and what takes
 /// some seconds. An error of a release that has more is not told.
 const MOST_REVISIONS: usize = 64;
-const MOST_OF_RECORDS: usize = 64 << 20;
+const MOST_OF_RECORDS: u64 = 64 << 20;
 
 /// Stands for an error of such a release.
 const UNTOLD: &str = "what is wrong is not told, as the release's records are more than are searched for what it may quote";
@@ -77,7 +77,7 @@ impl Redacted {
             let (mut redaction, mut left) = (begun.ok(), MOST_OF_RECORDS);
             for revision in history {
                 let release = records.get(name, revision.revision).await?;
-                let (Some(begun), Some(rest)) = (redaction, left.checked_sub(weigh(&release)))
+                let (Some(begun), Some(rest)) = (redaction, left.checked_sub(release.size_bytes()))
                 else {
                     return Ok(None);
                 };
@@ -440,16 +440,6 @@ impl Redaction {
         let told = &self.text[..self.text.floor_char_boundary(end)];
         Masks::of(&self.found, &self.parts).take(told)
     }
-}
-
-/// What of a release is gone through, in bytes, about.
-fn weigh(release: &Release) -> usize {
-    let hooks = release.hooks.iter().map(|hook| hook.manifest.len());
-    let values = release.config.values().map(golib::budget::weigh);
-    let chart = release.chart.as_deref().map_or(0, |chart| {
-        chart.size_bytes() as usize + golib::budget::weigh(&chart.values)
-    });
-    release.manifest.len() + hooks.sum::<usize>() + values.sum::<usize>() + chart
 }
 
 /// Where secrets stand in a text, which is gone through from its beginning.

@@ -110,8 +110,10 @@ struct Holder {
     waited: Duration,
     /// Its bytes are the reserve's.
     is_brief: bool,
-    /// It came by the reserve: it comes again and again, and is no sign that others move.
+    /// It came by the reserve: it comes again and again, and is no sign that others move. So it is as long as it has no more than that gave.
     is_extra: bool,
+    /// What it began with, in bytes.
+    given: u64,
 }
 
 impl Holder {
@@ -220,7 +222,9 @@ impl Usage {
                 waited: Duration::ZERO,
                 is_brief,
                 is_extra: is_brief,
+                given: bytes,
             });
+            holder.is_extra &= grows.is_none();
             holder.bytes += bytes;
             holder.activity = Activity::Works;
             holder.changed = now;
@@ -243,6 +247,7 @@ impl Usage {
             return;
         };
         let before = std::mem::replace(&mut holder.bytes, bytes);
+        holder.is_extra &= bytes <= holder.given;
         if before != bytes {
             holder.changed = now;
             holder.waited = Duration::ZERO;
@@ -258,6 +263,7 @@ impl Usage {
         if !holder.is_extra && before != bytes {
             self.changed = now;
         }
+        self.note_idle(now);
     }
 
     fn end(&mut self, id: u64, now: Instant) {
@@ -806,5 +812,27 @@ mod tests {
             drop(look);
         }
         assert!(next.is_finished());
+    }
+
+    /// A look at what is large is work like any other once that is known: the next one does not begin beside it as if nobody worked.
+    #[tokio::test(start_paused = true)]
+    async fn looks_that_grow_wait_for_each_other() {
+        let memory = Memory::new(48).with_reserve(6);
+        let mut first = memory.reserve_brief(2).await;
+        first.resize(80).await;
+        first.resume();
+        let mut second = memory.reserve_brief(2).now_or_never().unwrap();
+        let grown = tokio::time::timeout(STALL / 2, second.resize(80)).await;
+        assert!(grown.is_err(), "{}", memory.used());
+        // The same where it holds what it has read, whether there is room or not.
+        let mut third = memory.reserve_brief(2).now_or_never().unwrap();
+        third.hold(20);
+        drop(first);
+        tokio::time::sleep(LULL * 2).await;
+        let grown = tokio::time::timeout(SLOW / 3, second.resize(80)).await;
+        assert!(grown.is_err(), "{}", memory.used());
+        drop(third);
+        second.resize(80).await;
+        assert_eq!(memory.used(), 80);
     }
 }

@@ -1,5 +1,6 @@
 //! The release of a bundle as it is in storage, and what the ledger says of it.
 
+use chart::source::Reservation;
 use objects::manifest::documents;
 use release::model::{Release, Status};
 use release::storage::{Storage, StorageError, StoredRelease};
@@ -41,12 +42,7 @@ impl Reconciler {
             None => self.context.deployer.memory().reserve_brief(RECORD).await,
         };
         let stored = storage.get(&key.name, id.revision).await;
-        let bytes = stored.as_ref().map_or(0, |release| {
-            release_bytes(&release.manifest, release.chart.as_deref())
-        });
-        // Its objects are read next, and the live ones beside them.
-        reservation.resize(bytes).await;
-        reservation.rest();
+        cover(&mut reservation, stored.as_deref().ok()).await;
         state.reservation = Some(reservation);
         let release = match stored {
             Ok(release) => release,
@@ -317,6 +313,18 @@ impl ReconcileState {
     }
 }
 
+/// Waits until a reservation covers what is made of a release that was read: its objects are read next, and the live ones beside them.
+async fn cover(reservation: &mut Reservation, read: Option<&Release>) {
+    let (read, bytes) = read.map_or((0, 0), |release| {
+        let bytes = release_bytes(&release.manifest, release.chart.as_deref());
+        (release.size_bytes(), bytes)
+    });
+    // It is there while room for the rest is waited for.
+    reservation.hold(read);
+    reservation.resize(bytes.max(read)).await;
+    reservation.rest();
+}
+
 /// Whether somebody has written a later revision, or this one, whose objects lack the marks of the bundle's set.
 fn is_anothers(release: &Release, hash: &str) -> bool {
     let status = release.info.as_ref().map(|info| &info.status);
@@ -325,4 +333,31 @@ fn is_anothers(release: &Release, hash: &str) -> bool {
             && documents(&release.manifest).is_ok_and(|documents| !documents.is_empty())
     };
     status == Some(&Status::Superseded) || lacks_marks()
+}
+
+#[cfg(test)]
+mod tests {
+    use chart::source::Memory;
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_release_that_was_read_counts_while_it_waits_for_the_rest() {
+        let memory = Memory::new(48 << 20).with_reserve(6 << 20);
+        let _others = memory.reserve(42 << 20).await;
+        let mut reservation = memory.reserve_brief(RECORD).await;
+        let release = Release {
+            manifest: " ".repeat(1 << 20),
+            config: [("a".to_owned(), " ".repeat(6 << 20).into())]
+                .into_iter()
+                .collect(),
+            ..Release::default()
+        };
+        let waits = cover(&mut reservation, Some(&release)).now_or_never();
+        assert!(waits.is_none());
+        assert!(memory.used() >= 49 << 20, "{}", memory.used());
+        cover(&mut reservation, None).await;
+        assert_eq!(memory.used(), 42 << 20);
+    }
 }
