@@ -23,6 +23,7 @@ use release::model::Release;
 use release::storage::{Storage, StorageError};
 use serde_json::Value;
 
+use crate::api::ANNOTATION_LOOKED_UP;
 use crate::error;
 use crate::public::PublicText;
 pub use details::{MAX_DETAIL_BYTES, Told};
@@ -117,6 +118,8 @@ pub struct SensitiveData {
     given: Vec<Given>,
     /// Documents that cannot be read: any of their words may be secret.
     unread: Vec<String>,
+    /// There are others that nobody knows any more: of a text nothing is told that it quotes.
+    are_some_unknown: bool,
 }
 
 struct Given {
@@ -184,7 +187,7 @@ impl SensitiveData {
                 shown: Vec::new(),
                 chart: Arc::clone(chart),
             }],
-            unread: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -203,8 +206,12 @@ impl SensitiveData {
         }
     }
 
-    /// What stands in the Secrets of a release, those of its hooks among them.
+    /// What stands in the Secrets of a release, those of its hooks among them, and that its templates looked up others when it was deployed.
     pub fn add_secrets(&mut self, release: &Release) {
+        let chart = release.chart.as_ref();
+        let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
+        let looked_up = annotations.is_some_and(|all| all.contains_key(ANNOTATION_LOOKED_UP));
+        self.are_some_unknown |= looked_up;
         self.add_manifest(&release.manifest);
         for hook in &release.hooks {
             self.add_manifest(&hook.manifest);
@@ -228,15 +235,36 @@ impl SensitiveData {
             texts,
             given,
             unread,
+            are_some_unknown,
         } = Self::of_release(release);
         self.texts.extend(texts);
         self.given.extend(given);
         self.unread.extend(unread);
+        self.are_some_unknown |= are_some_unknown;
     }
 
     /// Whether nothing is secret.
     pub fn is_empty(&self) -> bool {
-        self.texts.is_empty() && self.given.is_empty() && self.unread.is_empty()
+        self.texts.is_empty()
+            && self.given.is_empty()
+            && self.unread.is_empty()
+            && !self.are_some_unknown
+    }
+
+    /// Whether something of these has data that none of the Secrets known here has.
+    pub fn lacks<'o>(&self, objects: impl Iterator<Item = &'o Value>) -> bool {
+        let mut known = HashSet::new();
+        for secret in &self.texts {
+            if let Secret::Text(text) = secret {
+                known.extend([golib::base64::encode(text), text.clone()]);
+            }
+        }
+        let mut data = objects.flat_map(|object| {
+            let fields = ["data", "stringData"].map(|field| object.get(field));
+            let fields = fields.into_iter().flatten().filter_map(Value::as_object);
+            fields.flat_map(|fields| fields.values())
+        });
+        data.any(|value| value.as_str().is_some_and(|text| !known.contains(text)))
     }
 
     /// An error and its causes, without any of it, to be told.
@@ -406,6 +434,8 @@ struct Redaction {
     found: HashSet<Part>,
     /// How much of its end is not told.
     dropped: usize,
+    /// Nothing is told that it quotes.
+    is_unquoted: bool,
 }
 
 impl Redaction {
@@ -418,12 +448,14 @@ impl Redaction {
             parts: Parts::of(text),
             found: HashSet::new(),
             dropped: 0,
+            is_unquoted: false,
         }
     }
 
     /// Leaves out all of these, and the beginning of any where the text is cut.
     fn without(mut self, secrets: &SensitiveData) -> Self {
         self.found.extend(secrets.found_in(&self.parts));
+        self.is_unquoted |= secrets.are_some_unknown;
         if self.is_cut {
             let word = match secrets.unread.is_empty() {
                 true => 0,
@@ -438,7 +470,11 @@ impl Redaction {
     fn finish(self) -> String {
         let end = self.text.len() - self.dropped;
         let told = &self.text[..self.text.floor_char_boundary(end)];
-        Masks::of(&self.found, &self.parts).take(told)
+        let told = Masks::of(&self.found, &self.parts).take(told);
+        match self.is_unquoted {
+            true => outside_quotes(&told),
+            false => told,
+        }
     }
 }
 
@@ -533,6 +569,20 @@ pub fn without_quotes(text: &str) -> PublicText {
         is_escaped = c == '\\' && !is_escaped;
     }
     PublicText::of_redacted(told)
+}
+
+/// What stands before the first and behind the last quote of each of these texts, which a sign is between that none has: one sign that is no
+/// quote does not turn what is quoted inside out.
+fn outside_quotes(texts: &str) -> String {
+    let is_quote = |c: char| c == '"' || c == '`';
+    let told = texts.split('\0').map(|text| {
+        let (first, last) = (text.find(is_quote), text.rfind(is_quote));
+        match first.zip(last) {
+            Some((first, last)) => format!("{}{MASK}{}", &text[..first], &text[last + 1..]),
+            None => text.to_owned(),
+        }
+    });
+    told.collect::<Vec<_>>().join("\0")
 }
 
 /// The words of a text that may be secrets, without the signs around them.

@@ -20,7 +20,7 @@ use templating::{Host, Limits, TemplateCache};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::BundleDeployment;
+use crate::api::{ANNOTATION_LOOKED_UP, BundleDeployment};
 use crate::bundle::{FleetPostRenderer, Kustomization, ResourceScope, Scopes, SetId};
 use crate::error;
 use crate::public::PublicText;
@@ -101,6 +101,20 @@ impl SensitiveInputs {
                 "templates look up more than {MAX_LOOKED_UP} bytes of Secrets"
             ))),
         }
+    }
+
+    /// Whether what was looked up stands in Secrets of the release no more: nobody knows it later.
+    fn are_some_unknown(&self) -> bool {
+        let mut secrets = SensitiveData::default();
+        let looked_up = self.looked_up.lock();
+        if looked_up.found.is_empty() {
+            return false;
+        }
+        let documents = self.secrets.lock();
+        documents
+            .iter()
+            .for_each(|document| secrets.add_manifest(document));
+        secrets.lacks(looked_up.found.values())
     }
 
     /// All of it, with the values.
@@ -342,7 +356,7 @@ impl Rendering {
             ..rendered::Request::new(chart, &values, release, capabilities, &host)
         });
         *self.spent.lock() += host.clock.begun.elapsed();
-        let rendered = rendered.map_err(|failed| match failed {
+        let mut rendered = rendered.map_err(|failed| match failed {
             RenderedError::Schema(misfits) => Box::new(SchemaViolation(misfits.masked())).into(),
             failed if may_grow && is_limit(&failed) && host.check().is_ok() => {
                 BoxError::from(OverReservation(failed))
@@ -350,6 +364,10 @@ impl Rendering {
             failed => BoxError::from(failed),
         })?;
         self.sensitive.rendered(&rendered);
+        if self.sensitive.are_some_unknown() {
+            let annotations = rendered.chart.metadata.annotations.get_or_insert_default();
+            annotations.insert(ANNOTATION_LOOKED_UP.to_owned(), "true".to_owned());
+        }
         if self.superseded.is_cancelled() {
             // The last moment before anything is written.
             return Err(Superseded.into());
@@ -507,6 +525,25 @@ mod tests {
         );
         let secrets = inputs.secrets(&Map::new(), &Arc::default());
         assert!(!secrets.redact(&"x".repeat(1 << 20)).contains('x'));
+    }
+
+    /// A password of a Secret of others is known at the deploy alone; what a chart makes once and looks up from then on is in its own Secret.
+    #[test]
+    fn that_a_secret_of_others_was_looked_up_is_noted() {
+        let looked_up = |data: &str| {
+            let inputs = SensitiveInputs::default();
+            let encoded = golib::base64::encode("canary");
+            let own = format!("kind: Secret\ndata: {{a: {encoded}}}\nstringData: {{b: other}}\n");
+            inputs.secrets.lock().push(own);
+            let secret =
+                serde_json::json!({"kind": "Secret", "data": {"x": golib::base64::encode(data)}});
+            inputs.looked_up(&secret).unwrap();
+            inputs.are_some_unknown()
+        };
+        assert!(!looked_up("canary"));
+        assert!(!looked_up("other"));
+        assert!(looked_up("of-others"));
+        assert!(!SensitiveInputs::default().are_some_unknown());
     }
 
     /// A chart that is rendered four times, as it wants ever more room, has its time once.

@@ -356,7 +356,7 @@ async fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ModifiedStatus;
+    use crate::api::{ANNOTATION_LOOKED_UP, ModifiedStatus};
     use chart::Chart;
     use rstest::rstest;
     use serde_json::json;
@@ -427,5 +427,35 @@ mod tests {
         assert_eq!(patch["replicas"], 3);
         let hidden = url.contains("REDACTED");
         assert_eq!(patch["**REDACTED**"].is_string(), hidden, "{patch}");
+    }
+
+    /// The chart put it into a ConfigMap, and it stands in no Secret of the release.
+    #[test]
+    fn what_templates_looked_up_in_secrets_is_not_told_later() {
+        let spec: BundleDeploymentSpec = serde_json::from_value(json!({})).unwrap();
+        let mut chart = Chart::default();
+        let annotations = chart.metadata.annotations.get_or_insert_default();
+        annotations.insert(ANNOTATION_LOOKED_UP.to_owned(), "true".to_owned());
+        let release = Release {
+            chart: Some(chart.into()),
+            ..Release::default()
+        };
+        let patch = json!({"data": {"password": "canary"}}).to_string();
+        let entry = ModifiedStatus {
+            patch,
+            ..ModifiedStatus::default()
+        };
+        let secrets = secrets(&spec, &release);
+        assert!(!secrets.is_empty());
+        let told = secrets.told_modified(entry).into_inner();
+        assert_eq!(told.patch, r#"{"data":{"...":"1 fields"}}"#);
+        let quoted = r#"Invalid value: "canary": not found"#;
+        let told = SensitiveData::of_release(&release).tell(quoted);
+        assert_eq!(&*told, "Invalid value: **REDACTED**: not found");
+        let told = SensitiveData::of_release(&release).tell("a 5\" disk\0got \"canary\"");
+        assert_eq!(&*told, "a 5**REDACTED** disk\0got **REDACTED**");
+        let mut deploy = SensitiveData::default();
+        deploy.add_release(&release);
+        assert!(!deploy.tell(quoted).contains("canary"));
     }
 }

@@ -52,7 +52,7 @@ impl SensitiveData {
     /// How an object differs: a list is replaced whole, and may have a password beside what was edited.
     pub fn told_modified(&self, mut entry: ModifiedStatus) -> Told<ModifiedStatus> {
         let patch = &mut entry.patch;
-        if patch.len() > MOST_TOLD {
+        if patch.len() > MOST_TOLD || self.are_some_unknown {
             *patch = outline(patch);
         }
         match serde_json::from_str(patch) {
