@@ -26,6 +26,13 @@ const MOST_READ: usize = 2 * MOST_TOLD;
 /// `mapping` says which conditions are errors for which kind; `now` bounds how long a new Rancher
 /// object may be initialising and a removed one may linger.
 pub fn summarize(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Summary {
+    let mut summary = summarize_as_written(object, mapping, now);
+    summary.state = summary.state.to_lowercase();
+    summary
+}
+
+/// The same with the state as the object has it: in small letters nobody finds what is secret in it.
+fn summarize_as_written(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Summary {
     let conditions = conditions(object);
     let mut summary = Summary::default();
     status_summary(object, &mut summary);
@@ -53,7 +60,6 @@ pub fn summarize(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Summ
     if summary.state.is_empty() {
         summary.state = "active".to_owned();
     }
-    summary.state = summary.state.to_lowercase();
     let whole = summary.message.iter().map(|message| message.trim());
     let trimmed = whole
         .map(|message| &message[..message.floor_char_boundary(MOST_READ)])
@@ -65,9 +71,9 @@ pub fn summarize(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Summ
     summary
 }
 
-/// The entry of `status.nonReadyStatus` for a live object; `None` where it is ready.
+/// The entry of `status.nonReadyStatus` for a live object; `None` where it is ready. Its state is put into small letters once it is told.
 pub fn non_ready(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Option<NonReadyStatus> {
-    let summary = summarize(object, mapping, now);
+    let summary = summarize_as_written(object, mapping, now);
     let field = |path: &[&str]| fields::str_or(object, path, "").to_owned();
     (!summary.is_ready()).then(|| NonReadyStatus {
         uid: field(&["metadata", "uid"]),

@@ -1,6 +1,7 @@
 //! `ready.json`: is a live object ready?
 
 use agent::api::NonReadyStatus;
+use agent::public::redact::{SensitiveData, Told};
 use agent::summary::{self, ErrorMapping};
 use objects::readiness::{kstatus, wait};
 use serde_json::{Value, json};
@@ -83,7 +84,10 @@ fn non_ready(case: &Case, now: jiff::Timestamp) -> Check {
         if !ignored.is_empty() {
             summary::exclude_ignored_conditions(&mut object, &ignored.iter().collect());
         }
-        found.extend(summary::non_ready(&object, &ErrorMapping::default(), now));
+        let not_ready = summary::non_ready(&object, &ErrorMapping::default(), now);
+        // As a status has it.
+        let told = not_ready.map(|one| SensitiveData::default().told_not_ready(one));
+        found.extend(told.map(Told::into_inner));
     }
     found.sort_by(|left, right| left.uid.cmp(&right.uid));
     let texts: Vec<_> = found.iter().map(ToString::to_string).collect();

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use objects::drift::MASK;
 use serde_json::{Map, Value};
 
 use super::{MOST_TOLD, SensitiveData};
@@ -44,6 +45,9 @@ impl SensitiveData {
         let told = self.redact(&texts.join("\0"));
         let mut told = told.split(BETWEEN).map(str::to_owned);
         summary.state = cut(told.next().unwrap_or_default(), MAX_STATE_BYTES);
+        // Upstream has states in small letters, which secrets are not.
+        let state = summary.state.split(MASK).map(str::to_lowercase);
+        summary.state = state.collect::<Vec<_>>().join(MASK);
         summary.message = told.collect();
         cut_messages(&mut summary.message);
         Told(entry)
@@ -108,7 +112,6 @@ fn outline(patch: &str) -> String {
 mod tests {
     use super::*;
     use crate::api::Summary;
-    use objects::drift::MASK;
     use serde_json::json;
 
     fn secrets() -> SensitiveData {
@@ -173,6 +176,18 @@ mod tests {
             (MASK, vec!["one".to_owned(), quoted])
         );
         assert_eq!(told("state", &[]).message, [""; 0]);
+        // In capitals it is the secret still.
+        let mut capitals = SensitiveData::default();
+        capitals.add_value(&json!("Canary-Password"));
+        let entry = NonReadyStatus {
+            summary: Summary {
+                state: "In Canary-Password".to_owned(),
+                ..Summary::default()
+            },
+            ..NonReadyStatus::default()
+        };
+        let told_state = capitals.told_not_ready(entry).into_inner().summary.state;
+        assert_eq!(told_state, format!("in {MASK}"));
         // Cut in the middle of a secret, none of that is told.
         let secret = "canary line, and a long one";
         for begun in (1..secret.len()).step_by(5) {
