@@ -199,9 +199,11 @@ impl DigestStore for LedgerDigests {
             let known = self.ledger.get(&key);
             let before = known.as_ref();
             let before = before.and_then(|entry| entry.note_of(name, revision));
+            // What was announced and not written yet is no news of before.
             self.replaced
                 .lock()
-                .insert((release.to_owned(), revision), before.cloned());
+                .entry((release.to_owned(), revision))
+                .or_insert_with(|| before.cloned());
             let theirs = self.theirs.lock().get(release).cloned().unwrap_or_default();
             let entry = match known {
                 // Whose it is, is settled by how the deploy ends.
@@ -249,10 +251,55 @@ impl DigestStore for LedgerDigests {
         state.note(&self.key(release), |entry| entry.without(revision));
     }
 
+    fn is_written(&self, release: &str, revision: i64) {
+        self.replaced.lock().remove(&(release.to_owned(), revision));
+    }
+
     fn withdraw(&self, release: &str, revision: i64) {
         let before = self.replaced.lock().remove(&(release.to_owned(), revision));
         let restore =
             |entry: LedgerEntry| entry.restoring(&self.bundle.name, revision, before.flatten());
         self.ledger.state.lock().note(&self.key(release), restore);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::scripted;
+    use serde_json::json;
+
+    /// The namespace was missing and is made; meanwhile a helm client wrote the record.
+    #[tokio::test]
+    async fn a_record_that_was_announced_twice_and_not_written_is_nobodys() {
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let identities = scripted::identities(&clients);
+        let ledger = Ledger::load(&identities.agent(), "system").await.unwrap();
+        let digests = LedgerDigests {
+            ledger: Arc::new(ledger),
+            namespace: "apps".to_owned(),
+            bundle: Bundle {
+                name: "a".to_owned(),
+                account: String::new(),
+                keep_resources: false,
+                deployment: None,
+            },
+            writes: Writes::Deploys,
+            replaced: Mutex::default(),
+            theirs: Mutex::default(),
+        };
+        let store = || digests.store("web", 1, "own".to_owned());
+        store().await.unwrap();
+        store().await.unwrap();
+        assert_eq!(digests.written("web"), [1]);
+        digests.withdraw("web", 1);
+        assert_eq!(digests.written("web"), [0; 0]);
+        // What is written is what a later one replaces.
+        store().await.unwrap();
+        digests.is_written("web", 1);
+        digests.store("web", 1, "other".to_owned()).await.unwrap();
+        digests.withdraw("web", 1);
+        let known = KnownDigest::Digest("own".to_owned());
+        assert_eq!(digests.known("web", 1), known);
     }
 }

@@ -58,6 +58,8 @@ pub trait DigestStore: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), BoxError>>;
     /// A revision is gone. Its digest goes with the next one that is stored, not at once.
     fn forget(&self, release: &str, revision: i64);
+    /// A revision whose digest was stored is written.
+    fn is_written(&self, _release: &str, _revision: i64) {}
     /// A revision whose digest was stored was not written after all: somebody else was first, or it was refused.
     fn withdraw(&self, release: &str, revision: i64);
 }

@@ -420,10 +420,18 @@ impl Storage {
             return Err(unstored);
         }
         let created = self.driver.create(release).await;
-        if created.as_ref().is_err_and(StorageError::is_refusal) {
-            self.withdraw_digest(release);
+        match &created {
+            Ok(_) => self.is_written(release),
+            Err(failed) if failed.is_refusal() => self.withdraw_digest(release),
+            Err(_) => {}
         }
         created
+    }
+
+    fn is_written(&self, release: &Release) {
+        if let Some(digests) = &self.digests {
+            digests.is_written(&release.name, release.revision);
+        }
     }
 
     /// Takes back the digest of a revision that is not written after all: its number is whoever's writes it first.
@@ -469,6 +477,10 @@ impl Storage {
     pub async fn update(&self, stored: &StoredRelease) -> Result<(), StorageError> {
         let refused = match self.driver.update(stored).await {
             Err(refused) if refused.is_conflict() => refused,
+            Ok(()) => {
+                self.is_written(stored);
+                return Ok(());
+            }
             other => return other,
         };
         let key = key(&stored.name, stored.revision);
