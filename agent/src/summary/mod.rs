@@ -85,20 +85,38 @@ pub fn non_ready(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Opti
     })
 }
 
-/// Conditions that do not count (`spec.options.ignore.conditions`): what their fields say, by the names of those fields. A condition is
-/// looked up here, as there may be thousands of either.
+/// A field of a condition, and what it says.
+type Said<'a> = (&'a str, &'a str);
+
+/// Conditions that do not count (`spec.options.ignore.conditions`): what they say, by that of it which the fewest say. There may be thousands of
+/// them, each with fields of its own, and of an object's: each of these is compared with those alone that have something in common with it.
 #[derive(Default)]
-pub struct IgnoredConditions<'a>(HashMap<Vec<&'a str>, HashSet<Vec<&'a str>>>);
+pub struct IgnoredConditions<'a> {
+    rules: HashMap<Said<'a>, Vec<Vec<Said<'a>>>>,
+    /// One of them says nothing: it is about all.
+    has_all: bool,
+}
 
 impl<'a, P> FromIterator<P> for IgnoredConditions<'a>
 where
     P: IntoIterator<Item = (&'a String, &'a String)>,
 {
     fn from_iter<I: IntoIterator<Item = P>>(all: I) -> Self {
+        let all = all.into_iter().map(|pairs| {
+            let pairs = pairs.into_iter().map(|(k, v)| (&**k, &**v));
+            pairs.collect::<Vec<_>>()
+        });
+        let all: HashSet<_> = all.collect();
+        let mut counts: HashMap<_, usize> = HashMap::new();
+        for pair in all.iter().flatten() {
+            *counts.entry(*pair).or_default() += 1;
+        }
         let mut ignored = Self::default();
         for pairs in all {
-            let (names, says) = pairs.into_iter().map(|(k, v)| (&**k, &**v)).unzip();
-            ignored.0.entry(names).or_default().insert(says);
+            match pairs.iter().min_by_key(|pair| counts.get(*pair)) {
+                Some(rarest) => ignored.rules.entry(*rarest).or_default().push(pairs),
+                None => ignored.has_all = true,
+            }
         }
         ignored
     }
@@ -107,16 +125,21 @@ where
 impl IgnoredConditions<'_> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rules.is_empty() && !self.has_all
     }
 
     /// Whether the condition says all that one of them does.
     fn has(&self, condition: &Value) -> bool {
-        let said = |name: &&str| condition.get(name).and_then(Value::as_str);
-        self.0.iter().any(|(names, ignored)| {
-            let says: Option<Vec<_>> = names.iter().map(said).collect();
-            says.is_some_and(|says| ignored.contains(&says))
-        })
+        let says = |(name, text): &(&str, &str)| {
+            condition.get(name).and_then(Value::as_str) == Some(*text)
+        };
+        let fields = condition.as_object().into_iter().flatten();
+        let mut texts = fields.filter_map(|(name, text)| Some((&**name, text.as_str()?)));
+        self.has_all
+            || texts.any(|pair| {
+                let rules = self.rules.get(&pair).into_iter().flatten();
+                rules.into_iter().any(|rule| rule.iter().all(says))
+            })
     }
 }
 
@@ -455,6 +478,8 @@ mod tests {
             rule(&[("type", "Stalled"), ("reason", "Busy")]),
         ];
         rules.extend((0..20_000).map(|n| rule(&[("type", &n.to_string())])));
+        // Each has fields of its own: asked one by one for each condition, these would take minutes.
+        rules.extend((0..20_000).map(|n| rule(&[("type", "Other"), (&n.to_string(), "x")])));
         let condition = |kind: &str, reason: &str| json!({ "type": kind, "reason": reason });
         let mut conditions = vec![
             condition("Ready", "Any"),
