@@ -233,7 +233,7 @@ impl<'w> Case<'w> {
         let options: BundleDeploymentOptions =
             serde_json::from_value(json!({"diff": self.given["diff"]}))?;
         let rules = observe::rules(&options);
-        let mut live = Live::read(&self.world.cluster, hash, &wanted).await?;
+        let mut live = Live::read(&self.world.cluster, hash, &wanted, |_| ()).await?;
         let differences = live.differences(cluster, owner, &wanted, &rules).await;
         let mapping = ErrorMapping::default();
         let view = View {

@@ -41,7 +41,7 @@ impl MonitorPass {
     async fn at(world: World, manifest: &str) -> Result<Self> {
         let release = world.deploy(manifest).await?.release;
         let wanted = observe::objects(&world.cluster, &release).await?;
-        let live = Live::read(&world.cluster, &world.namespace, &wanted).await?;
+        let live = Live::read(&world.cluster, &world.namespace, &wanted, |_| ()).await?;
         Ok(Self {
             world,
             release: release.into_release(),

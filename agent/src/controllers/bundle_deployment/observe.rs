@@ -97,6 +97,8 @@ pub struct Live {
     in_sync: InSync,
     /// Definitions that visibly are what is wanted; without their schemas.
     covered: BTreeSet<ObjectKey>,
+    /// What the objects take, in bytes, about: whoever may write one makes it as large as he likes.
+    bytes: u64,
 }
 
 /// Wanted objects by kind, kinds in order of first appearance, objects by namespace and name.
@@ -152,7 +154,7 @@ fn whole(resource: &Resource, mut item: Value) -> Value {
 }
 
 impl Live {
-    /// Reads the live objects of the set with this hash.
+    /// Reads the live objects of the set with this hash. `held` is told what they take, in bytes, as they come.
     ///
     /// # Errors
     /// A kind cannot be listed. Where the account may not list, its wanted objects are read one by
@@ -161,6 +163,7 @@ impl Live {
         cluster: &Cluster,
         hash: &str,
         desired: &[Object],
+        mut held: impl FnMut(u64) + Send,
     ) -> Result<Self, ObserveError> {
         let mut live = Self::default();
         let selector = format!("{LABEL_OBJECT_SET_HASH}={hash}");
@@ -174,6 +177,7 @@ impl Live {
                         true => live.add_definitions(&resource, items, &objects),
                         false => live.add(&resource, items),
                     }
+                    held(live.bytes);
                 };
                 let listed = cluster.list_pages(&resource, namespace, &selector, take);
                 match listed.await {
@@ -188,6 +192,7 @@ impl Live {
                             };
                             if hash_of(&found) == hash {
                                 live.add(&resource, vec![found]);
+                                held(live.bytes);
                             }
                         }
                     }
@@ -262,9 +267,13 @@ impl Live {
 
     fn add(&mut self, resource: &Resource, items: Vec<Value>) {
         for item in items {
-            let item = whole(resource, item);
-            self.objects.insert(ObjectKey::of(&item), item);
+            self.keep(whole(resource, item));
         }
+    }
+
+    fn keep(&mut self, item: Value) {
+        self.bytes += golib::budget::weigh(&item) as u64;
+        self.objects.insert(ObjectKey::of(&item), item);
     }
 
     /// Takes in what is known of objects that are nested too deep to be read: of what is not wanted that is enough.
@@ -303,7 +312,7 @@ impl Live {
                 fields.remove("spec");
                 self.covered.insert(object.key());
             }
-            self.objects.insert(ObjectKey::of(&item), item);
+            self.keep(item);
         }
     }
 
@@ -592,6 +601,7 @@ async fn get(cluster: &Cluster, object: &Object) -> Result<Option<Value>, Observ
 #[cfg(test)]
 mod tests {
     use super::super::observation_cache::{in_sync, unchanged};
+    use super::super::rendering::Compared;
     use super::*;
     use serde_json::json;
 
@@ -618,6 +628,20 @@ mod tests {
         let metadata = json!({"namespace": "ns", "name": name, "resourceVersion": "5",
                               "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": []});
         (resource(kind), json!({"metadata": metadata, "data": data}))
+    }
+
+    /// Somebody filled up what is wanted empty.
+    #[test]
+    fn live_objects_count_as_they_are() {
+        let mut live = Live::default();
+        let full = |name: &str| json!({"metadata": {"namespace": "ns", "name": name}, "data": {"a": "x".repeat(1 << 20)}});
+        live.add(&resource("ConfigMap"), vec![full("a"), full("b")]);
+        assert!((2 << 20..3 << 20).contains(&live.bytes), "{}", live.bytes);
+        let wanted = Compared {
+            known: 100,
+            live: 10,
+        };
+        assert_eq!((wanted.bytes(3), wanted.bytes(1_000)), (110, 1_100));
     }
 
     #[test]

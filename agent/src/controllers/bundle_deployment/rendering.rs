@@ -248,13 +248,31 @@ fn rendered_bytes(rendered: &rendered::Rendered) -> u64 {
     3 * text + 2 * objects.sum::<u64>() + rendered.chart.size_bytes()
 }
 
-/// What a release takes with its `objects` and those that are live, in bytes, about.
-pub(super) fn compared_bytes(release: &Release, objects: &[Object]) -> u64 {
-    let objects = objects
-        .iter()
-        .map(|object| golib::budget::weigh(&object.body) as u64);
-    let chart = release.chart.as_deref().map_or(0, Chart::size_bytes);
-    release.manifest.len() as u64 + chart + 2 * objects.sum::<u64>()
+/// What a release takes that live objects are compared with, in bytes, about.
+pub(super) struct Compared {
+    /// With its objects.
+    pub(super) known: u64,
+    /// The live ones, where they are as they are wanted.
+    pub(super) live: u64,
+}
+
+impl Compared {
+    pub(super) fn of(release: &Release, objects: &[Object]) -> Self {
+        let objects = objects
+            .iter()
+            .map(|object| golib::budget::weigh(&object.body) as u64);
+        let (chart, live) = (release.chart.as_deref(), objects.sum());
+        let text = release.manifest.len() as u64 + chart.map_or(0, Chart::size_bytes);
+        Self {
+            known: text + live,
+            live,
+        }
+    }
+
+    /// With live objects that take so much by now.
+    pub(super) fn bytes(&self, live: u64) -> u64 {
+        self.known + self.live.max(live)
+    }
 }
 
 /// What a release takes with the objects that are read from it and those that are live, in bytes, about, as long as they are not read.

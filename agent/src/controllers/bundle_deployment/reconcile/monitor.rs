@@ -21,7 +21,7 @@ use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::observe::{self, Live, View};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
-use crate::controllers::bundle_deployment::rendering::compared_bytes;
+use crate::controllers::bundle_deployment::rendering::Compared;
 use crate::controllers::bundle_deployment::status::{Observation, READY, ToldObservation};
 use crate::controllers::bundle_deployment::values;
 use crate::controllers::bundle_deployment::{
@@ -163,17 +163,21 @@ impl Reconciler {
         let desired = observe::objects(impersonated.cluster(), release)
             .await
             .map_err(|e| error::chain(&e))?;
-        if let Some(reservation) = &mut state.reservation {
-            // Now it can be told what they take.
-            reservation.hold(compared_bytes(release, &desired));
-        }
+        let (compared, reservation) = (Compared::of(release, &desired), &mut state.reservation);
+        let mut held = |live| {
+            if let Some(reservation) = reservation {
+                reservation.hold(compared.bytes(live));
+            }
+        };
+        // Now it can be told what they take.
+        held(0);
         let written = match applied.is_empty() {
             true => None,
             false => Live::written(set.hash(), &desired, applied),
         };
         let mut live = match written {
             Some(live) => live,
-            None => Live::read(impersonated.cluster(), set.hash(), &desired)
+            None => Live::read(impersonated.cluster(), set.hash(), &desired, held)
                 .await
                 .map_err(|e| error::chain(&e))?,
         };
