@@ -58,6 +58,7 @@ impl SafeUrl {
             || self.password().is_some()
             || self.query().is_some()
             || self.fragment().is_some()
+            || behind_login(self).is_some()
     }
 
     /// Whether a request to `other` stays with the server we were given credentials for.
@@ -93,6 +94,27 @@ fn shown_query(query: &str) -> String {
     parts.collect::<Vec<_>>().join("&")
 }
 
+/// What is shown of an address with an `@` where no login stands: one with a `/`, `?` or `#` in it ends there, as URLs are read, and the rest of it
+/// is taken for a path. What follows the last `@` is none of it; in a query it may be. An `@` before a digest is none of a login's.
+fn behind_login(url: &Url) -> Option<&str> {
+    let is_digest = |text: &str| {
+        ["sha256:", "sha512:"]
+            .iter()
+            .any(|kind| text.starts_with(kind))
+    };
+    if url.query().is_some_and(|query| query.contains('@')) {
+        return Some("");
+    }
+    if let Some((_, rest)) = url.fragment().and_then(|text| text.rsplit_once('@')) {
+        return Some(rest);
+    }
+    let path = match url.path().rsplit_once('@') {
+        Some((path, digest)) if is_digest(digest) => path,
+        _ => url.path(),
+    };
+    path.rsplit_once('@').map(|(_, rest)| rest)
+}
+
 /// A text that may be an address, as it may be shown whatever it is: without what stands before an `@`, and as a URL's query is shown.
 pub(super) fn shown_text(text: &str) -> String {
     if let Ok(url) = SafeUrl::parse(text)
@@ -100,27 +122,29 @@ pub(super) fn shown_text(text: &str) -> String {
     {
         return url.to_string().trim_end_matches('/').to_owned();
     }
+    // A password may have any sign in it.
+    let text = match text.rsplit_once('@') {
+        Some((login, _)) if login.contains('?') => return "…".to_owned(),
+        Some((_, rest)) => &format!("…@{rest}"),
+        None => text,
+    };
     let text = text.split('#').next().unwrap_or_default();
-    let (place, query) = match text.split_once('?') {
-        Some((place, query)) => (place, Some(query)),
-        None => (text, None),
-    };
-    // A password may have a question mark in it.
-    let (place, query) = match query.and_then(|query| query.rsplit_once('@')) {
-        Some((_, rest)) => (format!("…@{rest}"), None),
-        None => match place.rsplit_once('@') {
-            Some((_, rest)) => (format!("…@{rest}"), query),
-            None => (place.to_owned(), query),
-        },
-    };
-    match query {
-        Some(query) => format!("{place}?{}", shown_query(query)),
-        None => place,
+    match text.split_once('?') {
+        Some((place, query)) => format!("{place}?{}", shown_query(query)),
+        None => text.to_owned(),
     }
 }
 
 impl fmt::Display for SafeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(rest) = behind_login(&self.0) {
+            let scheme = self.0.scheme();
+            // What follows has none.
+            return match Self::parse(&format!("{scheme}://{HIDDEN}@{rest}")) {
+                Ok(url) if url.has_host() => url.fmt(f),
+                _ => write!(f, "{scheme}://{HIDDEN}/"),
+            };
+        }
         let mut shown = Url::clone(&self.0);
         if !shown.username().is_empty() || shown.password().is_some() {
             // Both fail only for URLs that cannot have any.
@@ -174,6 +198,13 @@ mod tests {
                 "https://h/x?checksum=sha256:ab&archive=tgz&ref=v1&version=1.0%2Ba",
             ),
             ("https://h:8443/a%20b.tgz", "https://h:8443/a%20b.tgz"),
+            // A login with a sign in it that ends one.
+            ("https://glp/at-1@h/x?a=b", "https://xxxxx@h/x"),
+            ("https://user:/abc@h/", "https://xxxxx@h/"),
+            ("https://glp#at-1@h/x", "https://xxxxx@h/x"),
+            ("https://glp?at-1@h/x", "https://xxxxx/"),
+            ("https://h/x?private_token=a@glpat-1", "https://xxxxx/"),
+            ("oci://h/x@sha256:ab", "oci://h/x@sha256:ab"),
         ] {
             assert_eq!(shown(text), want);
             // Notes on disk are compared with what is shown.
@@ -194,10 +225,15 @@ mod tests {
             "github.com/a/b?private_token=glpat-1",
             "https://u:p?glpat-1@:x/",
             "glpat-1@h:a/b#glpat-1",
+            "https://user:glpat-1#ss@h/x",
+            "https://user:/glpat-1@h/",
+            "https://glpat-1/x@h/x",
+            "github.com/a/b?private_token=a@glpat-1",
         ] {
             let shown = shown_text(text);
             assert!(!shown.contains("glpat-1"), "{shown}");
         }
+        assert_eq!(shown_text("https://user:pa#ss@h/x"), "…@h/x");
         assert_eq!(shown_text("github.com/a/b?ref=v1"), "github.com/a/b?ref=v1");
         assert_eq!(shown_text("./charts/web"), "./charts/web");
     }
