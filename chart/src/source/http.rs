@@ -300,7 +300,8 @@ impl Http {
                 Err(error) => return Err(failed(error)),
             };
             received += chunk.len() as u64;
-            if reservation.is_some() && pace.is_too_slow(chunk.len() as u64, waiting.elapsed()) {
+            let is_held = reservation.is_some() || filter.is_some();
+            if is_held && pace.is_too_slow(chunk.len() as u64, waiting.elapsed()) {
                 return Err(FetchError::Transport {
                     url: url.clone(),
                     source: TransportError::TooSlow {
@@ -322,6 +323,19 @@ impl Http {
                     Some(filter) => {
                         if filter.push(&chunk).is_err() {
                             return Ok(unknown_form(response.headers_mut()));
+                        }
+                        // What it keeps is there, as the body would be.
+                        let kept = filter.kept_bytes();
+                        let held = reservation.as_ref();
+                        if kept > held.map_or(SMALL_BYTES, Reservation::bytes) {
+                            let needed = kept.saturating_mul(2);
+                            match &mut reservation {
+                                Some(turn) => deadline.paused_while(turn.resize(needed)).await,
+                                None => {
+                                    let turn = self.settings.memory.reserve(needed);
+                                    reservation = Some(deadline.paused_while(turn).await);
+                                }
+                            }
                         }
                         continue;
                     }
@@ -366,11 +380,11 @@ impl Http {
             Some(Err(_)) => return Ok(unknown_form(response.headers_mut())),
             Some(Ok(kept)) => {
                 let bytes = kept.len() as u64;
-                if bytes > SMALL_BYTES {
+                if bytes > SMALL_BYTES && reservation.is_none() {
                     let turn = self.settings.memory.reserve(bytes);
                     reservation = Some(deadline.paused_while(turn).await);
                 }
-                body = BytesMut::from(&kept[..]);
+                body = BytesMut::from(Bytes::from(kept));
                 BodyIs::Filtered
             }
         };

@@ -64,6 +64,11 @@ impl IndexFilter {
         }
     }
 
+    /// How much it keeps so far, in bytes.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.kept.len() as u64
+    }
+
     /// What was kept: an index of these charts alone.
     pub(super) fn finish(mut self) -> Result<Vec<u8>, UnknownForm> {
         match &mut self.form {
