@@ -38,6 +38,14 @@ impl List {
     }
 
     /// A `[]string`.
+    ///
+    /// ```
+    /// use templating::{List, Value};
+    ///
+    /// let hosts = List::strings(["a", "b"]);
+    /// assert_eq!(hosts.as_slice().len(), 2);
+    /// assert_eq!(Value::List(hosts).type_name(), "[]string");
+    /// ```
     pub fn strings<T: Into<Str>>(items: impl IntoIterator<Item = T>) -> Self {
         let items = items
             .into_iter()

@@ -35,6 +35,15 @@ pub(super) struct Entries(pub(super) RefCell<BTreeMap<Str, Value>>, Held);
 
 impl Map {
     /// An empty `map[string]interface {}`.
+    ///
+    /// ```
+    /// use templating::{Map, Value};
+    ///
+    /// let values = Map::new();
+    /// values.insert("replicas", Value::Int(3))?;
+    /// assert!(values.contains_key("replicas"));
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self::typed(&MAP, BTreeMap::new())
     }
