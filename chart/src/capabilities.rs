@@ -83,6 +83,12 @@ pub enum KubeVersionError {
 
 impl Capabilities {
     /// Whether `api_version` (`group/version` or `group/version/Kind`) is among the known ones.
+    ///
+    /// ```
+    /// let offline = chart::Capabilities::default();
+    /// assert!(offline.has("apps/v1"));
+    /// assert!(!offline.has("example.com/v1"));
+    /// ```
     pub fn has(&self, api_version: &str) -> bool {
         self.api_versions.iter().any(|known| known == api_version)
     }

@@ -36,6 +36,11 @@ pub struct File {
 
 impl File {
     /// A file with its content; the modification time is unknown.
+    ///
+    /// ```
+    /// let file = chart::File::new("templates/a.yaml", "kind: Service");
+    /// assert_eq!(&*file.data, b"kind: Service");
+    /// ```
     pub fn new(name: impl Into<String>, data: impl Into<Bytes>) -> Self {
         Self {
             name: name.into(),

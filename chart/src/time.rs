@@ -39,6 +39,13 @@ impl Time {
 
     /// Seconds since the Unix epoch, as archives store modification times; out of range is zero
     /// time.
+    ///
+    /// ```
+    /// use chart::Time;
+    ///
+    /// assert_eq!(Time::from_unix_seconds(86_400).to_string(), "1970-01-02T00:00:00Z");
+    /// assert!(Time::from_unix_seconds(i64::MAX).is_zero());
+    /// ```
     pub fn from_unix_seconds(seconds: i64) -> Self {
         Timestamp::from_second(seconds).map_or(Self::ZERO, Self::utc)
     }
