@@ -350,7 +350,7 @@ async fn prepare<'a>(
             cluster,
             storage,
             owner: &owner,
-            neighbours: &spec.options.neighbours,
+            newest: last(history).map(StoredRevision::id),
             retained: Retained::new(&spec.namespace, &objects, Some(&spec.chart)),
             previous: &previous,
             desired: &objects,

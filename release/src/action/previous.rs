@@ -11,12 +11,14 @@ use super::error::DeployError;
 use super::records::{last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Owner, delete_all};
+use crate::kube::{Cluster, Owner, TakeBackError, take_back};
 use crate::model::{Release, Status};
-use crate::neighbours::Neighbours;
 use crate::state::Action;
 use crate::state::ownership::Operation;
-use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRelease, StoredRevision};
+use crate::storage::{
+    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision,
+    is_gone_on_from,
+};
 
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
@@ -145,7 +147,8 @@ pub(super) struct Pruning<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) storage: &'a Storage,
     pub(super) owner: &'a Owner,
-    pub(super) neighbours: &'a Neighbours,
+    /// The newest record that is known of: whoever writes a later one may have any of the objects.
+    pub(super) newest: Option<RecordId>,
     pub(super) retained: Retained<'a>,
     pub(super) previous: &'a PreviousObjects,
     pub(super) desired: &'a [Object],
@@ -153,15 +156,30 @@ pub(super) struct Pruning<'a> {
 
 impl Pruning<'_> {
     /// Deletes the objects that only the record of `revision` knows.
+    ///
+    /// # Errors
+    /// Some cannot be deleted, or somebody has gone on with the release since its history was read.
     pub(super) async fn delete_orphans(&self, revision: i64) -> Result<(), DeployError> {
         let orphans = self.previous.orphans(revision, self.desired);
         let (orphans, _) = self.retained.split(orphans);
-        if !orphans.is_empty() {
-            delete_all(self.cluster, self.owner, self.neighbours, orphans)
-                .await
-                .map_err(DeployError::Delete)?;
+        let orphans: Vec<_> = orphans.iter().map(|(object, _)| (object, None)).collect();
+        let back = take_back(self.cluster, self.owner, &orphans, || self.is_newest()).await;
+        back.map_err(|error| match error {
+            TakeBackError::Delete(failures) => DeployError::Delete(failures),
+            TakeBackError::Stopped(stopped) => stopped,
+        })
+    }
+
+    /// Whether nobody has written a record since: rendering takes its time.
+    async fn is_newest(&self) -> Result<(), DeployError> {
+        let Some(newest) = &self.newest else {
+            return Ok(());
+        };
+        let now = self.storage.history(&self.owner.name).await?;
+        match is_gone_on_from(&now, newest) {
+            true => Err(DeployError::Locked),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether the record of `revision` must stay until the next one is there.

@@ -92,7 +92,7 @@ pub(super) async fn rollback(
         cluster,
         storage,
         owner: &owner,
-        neighbours: &spec.options.neighbours,
+        newest: last(&history).map(StoredRevision::id),
         retained: Retained::new(&spec.namespace, desired, target.chart.as_deref()),
         previous: &previous,
         desired,

@@ -133,6 +133,7 @@ stories! {
     an_attempt_is_withdrawn_after_a_pruning_that_was_cut_off
     what_attempts_over_a_helm_release_left_goes_with_the_next_version_there
     a_helm_upgrade_during_an_undo_keeps_what_it_has
+    a_helm_upgrade_during_a_pruning_keeps_what_it_has
     the_last_good_revision_stays_though_a_tenant_replaces_a_later_one
     the_last_good_revision_stays_though_a_tenant_labels_an_attempt
     a_bundle_that_wants_its_former_release_again_finds_it_going
