@@ -24,10 +24,11 @@ use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, TakeBackError, apply_all,
-    check_deletable, delete_all, holds_more, is_custom, newest_first, take_back, wait_until_ready,
+    check_deletable, delete_all, holds_more, is_custom, look_all, newest_first, take_back,
+    wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
-use crate::state::ownership;
+use crate::state::ownership::{self, ObjectState};
 use crate::storage::{Deletable, Storage, StoredRelease, StoredRevision};
 
 /// What is attempted.
@@ -151,15 +152,13 @@ impl Attempt<'_> {
         if self.operation == Operation::Install && !self.options.skip_crds {
             install::create_crds(self.cluster, &self.release).await?;
         }
-        self.run_hooks(before).await?;
+        let have_run = self.run_hooks(before).await?;
+        if have_run && self.operation != Operation::Rollback {
+            self.look_again().await?;
+        }
         let claim = Claim {
             owner: &self.owner,
-            operation: match self.operation {
-                Operation::Rollback => ownership::Operation::Restore,
-                _ if self.options.take_ownership => ownership::Operation::TakeOwnership,
-                Operation::Install => ownership::Operation::Install,
-                Operation::Upgrade => ownership::Operation::Upgrade,
-            },
+            operation: self.claimed(),
             open: &self.open,
             recorded: &self.recorded,
         };
@@ -211,6 +210,41 @@ impl Attempt<'_> {
         })
     }
 
+    /// What writing objects is, for who judges whose they are.
+    fn claimed(&self) -> ownership::Operation {
+        match self.operation {
+            Operation::Rollback => ownership::Operation::Restore,
+            _ if self.options.take_ownership => ownership::Operation::TakeOwnership,
+            Operation::Install => ownership::Operation::Install,
+            Operation::Upgrade => ownership::Operation::Upgrade,
+        }
+    }
+
+    /// Looks for what the last revision proves to be the release's and another one has taken while hooks ran: both write as the same field
+    /// manager, so that writing it would meet no conflict.
+    async fn look_again(&mut self) -> Result<(), DeployError> {
+        let is_open = |object: &&Object| self.open.contains_key(&object.key());
+        let proven: Vec<&Object> = self.objects.iter().filter(|one| !is_open(one)).collect();
+        // Things have begun, so that it has to be undone as any other failure.
+        let looked = look_all(self.cluster, &proven)
+            .await
+            .map_err(|unknown| DeployError::Apply(ApplyError::unknown(unknown)))?;
+        let operation = self.claimed();
+        let is_taken = |object: &Object, found: &Value| {
+            let is_recorded = self.recorded.contains(&object.key());
+            self.owner.observe(found).state(operation, is_recorded) == ObjectState::Anothers
+        };
+        let found = looked
+            .into_iter()
+            .filter_map(|(object, found)| Some((object, found?)));
+        let taken = found.filter(|(object, found)| is_taken(object, found));
+        let taken: Vec<_> = taken
+            .map(|(object, found)| (object.key(), Some(found)))
+            .collect();
+        self.open.extend(taken);
+        Ok(())
+    }
+
     /// An object that is somebody else's undoes the whole attempt: what was created goes, and the
     /// record with it, as if everything had been looked at first.
     async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
@@ -258,9 +292,10 @@ impl Attempt<'_> {
         refused
     }
 
-    async fn run_hooks(&mut self, event: HookEvent) -> Result<(), DeployError> {
+    /// Whether one was to be run or waited for.
+    async fn run_hooks(&mut self, event: HookEvent) -> Result<bool, DeployError> {
         if self.options.disable_hooks {
-            return Ok(());
+            return Ok(false);
         }
         let info = self.release.info.as_ref();
         let mut run = HookRun {

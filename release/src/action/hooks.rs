@@ -147,7 +147,7 @@ const OPERATIONS: [[HookEvent; 2]; 4] = [
 
 impl HookRun<'_> {
     /// Runs all hooks of `event`. Each start is stored in the release's record, and the end of those
-    /// that precede the objects.
+    /// that precede the objects. Says whether there was one to be run or waited for, which takes its time.
     ///
     /// # Cancellation
     /// A hook that was started goes on in the cluster; a resumed operation waits for it instead of
@@ -156,12 +156,13 @@ impl HookRun<'_> {
         &mut self,
         release: &mut StoredRelease,
         event: HookEvent,
-    ) -> Result<(), HookError> {
+    ) -> Result<bool, HookError> {
         let order = order(&release.hooks, event);
         let is_first_over = is_over(release, event);
         let is_first = OPERATIONS.iter().any(|[first, _]| *first == event);
         if is_first && is_first_over && self.is_resumed {
-            return self.finish_first(release, &order, event).await;
+            self.finish_first(release, &order, event).await?;
+            return Ok(false);
         }
         let mut is_any_new = false;
         for (position, &index) in order.iter().enumerate() {
@@ -210,7 +211,7 @@ impl HookRun<'_> {
             self.delete(release, index, HookDeletePolicy::Succeeded, event)
                 .await?;
         }
-        Ok(())
+        Ok(is_any_new)
     }
 
     /// Ends a first event all of whose hooks have ended well: what of them is to be deleted may be there still, but

@@ -240,7 +240,8 @@ async fn run_hooks(
             "cannot record that a hook has failed"
         );
     }
-    ran.map_err(UninstallError::Hook)
+    ran.map_err(UninstallError::Hook)?;
+    Ok(())
 }
 
 /// The records of a release. Whose the release is, the caller has proven.

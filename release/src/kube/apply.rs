@@ -76,6 +76,14 @@ impl ApplyError {
         }
     }
 
+    /// It cannot be told whose an object is; nothing was written.
+    pub(crate) fn unknown(source: OwnershipError) -> Self {
+        Self {
+            failures: vec![ObjectFailure::NotOurs(source)],
+            applied: Applied::default(),
+        }
+    }
+
     /// Splits off that an object is somebody else's, and what was created before that was found.
     pub(crate) fn not_ours(mut self) -> Result<(OwnershipError, Vec<(Object, Created)>), Self> {
         let is_foreign = |failure: &ObjectFailure| matches!(failure, ObjectFailure::NotOurs(_));
