@@ -248,7 +248,7 @@ impl Attempt<'_> {
     /// An object that is somebody else's undoes the whole attempt: what was created goes, and the
     /// record with it, as if everything had been looked at first.
     async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
-        let (source, created) = match error.not_ours() {
+        let foreign = match error.not_ours() {
             Ok(foreign) => foreign,
             Err(mut error) => {
                 self.created = std::mem::take(&mut error.applied.created);
@@ -257,18 +257,26 @@ impl Attempt<'_> {
         };
         // Its record is the newest and pending: nobody begins anything over it.
         let check = || ready(Ok::<_, Infallible>(()));
-        let back = take_back(self.cluster, &self.owner, &newest_first(&created), check).await;
+        let back = take_back(
+            self.cluster,
+            &self.owner,
+            &newest_first(&foreign.created),
+            check,
+        )
+        .await;
         let failures = match back {
             Ok(()) => Vec::new(),
             Err(TakeBackError::Delete(failures)) => failures,
             Err(TakeBackError::Stopped(never)) => match never {},
         };
-        let remains = !failures.is_empty();
+        // What nobody answered for may be there all the same, with our marks.
+        let remains = foreign.is_in_doubt || !failures.is_empty();
         for failure in failures {
             let error = error_unquoted(&failure);
             logging::warn!(error, "cannot take back a new object");
         }
         let operation = "install";
+        let source = foreign.source;
         let refused = DeployError::Ownership { operation, source };
         let name = &self.release.name;
         let forgotten = if remains {

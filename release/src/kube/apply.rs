@@ -52,6 +52,14 @@ pub struct ApplyError {
     pub applied: Applied,
 }
 
+/// An object that is somebody else's, and what came of those beside it.
+pub(crate) struct NotOurs {
+    pub(crate) source: OwnershipError,
+    pub(crate) created: Vec<(Object, Created)>,
+    /// Whether another object may be there though nobody answered that it is.
+    pub(crate) is_in_doubt: bool,
+}
+
 impl std::fmt::Display for ApplyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (index, failure) in self.failures.iter().enumerate() {
@@ -85,11 +93,16 @@ impl ApplyError {
     }
 
     /// Splits off that an object is somebody else's, and what was created before that was found.
-    pub(crate) fn not_ours(mut self) -> Result<(OwnershipError, Vec<(Object, Created)>), Self> {
+    pub(crate) fn not_ours(mut self) -> Result<NotOurs, Self> {
         let is_foreign = |failure: &ObjectFailure| matches!(failure, ObjectFailure::NotOurs(_));
         match self.failures.iter().position(is_foreign) {
             Some(at) => match self.failures.swap_remove(at) {
-                ObjectFailure::NotOurs(foreign) => Ok((foreign, self.applied.created)),
+                ObjectFailure::NotOurs(source) => Ok(NotOurs {
+                    source,
+                    // Of those that were created beside it.
+                    is_in_doubt: self.is_in_doubt(),
+                    created: self.applied.created,
+                }),
                 failure => {
                     self.failures.push(failure);
                     Err(self)
@@ -332,10 +345,7 @@ pub async fn reapply(
         }
     }
     let all: Vec<&Object> = objects.iter().collect();
-    let looked = look_all(cluster, &all).await.map_err(|error| ApplyError {
-        failures: vec![ObjectFailure::NotOurs(error)],
-        applied: Applied::default(),
-    })?;
+    let looked = look_all(cluster, &all).await.map_err(ApplyError::unknown)?;
     let found = looked
         .into_iter()
         .map(|(object, found)| (object.key(), found));
@@ -487,5 +497,27 @@ mod tests {
             let found = applied.map(|applied| applied.created.len());
             assert_eq!(found.ok(), is_found.then_some(1));
         }
+    }
+
+    #[test]
+    fn what_nobody_answered_for_is_in_doubt_beside_what_is_somebody_elses() {
+        let foreign = || {
+            ObjectFailure::NotOurs(OwnershipError::Foreign {
+                object: "b".to_owned(),
+                problems: Vec::new(),
+            })
+        };
+        let unanswered = || ObjectFailure::Apply {
+            object: "a".to_owned(),
+            source: ApiError::Unreachable(kube::Error::Service("connection reset by peer".into())),
+        };
+        let is_in_doubt = |failures| {
+            let applied = Applied::default();
+            let foreign = ApplyError { failures, applied }.not_ours();
+            foreign.ok().map(|foreign| foreign.is_in_doubt)
+        };
+        assert_eq!(is_in_doubt(vec![unanswered(), foreign()]), Some(true));
+        assert_eq!(is_in_doubt(vec![foreign()]), Some(false));
+        assert_eq!(is_in_doubt(vec![unanswered()]), None);
     }
 }
