@@ -310,7 +310,17 @@ impl<'a> ObjectWriter<'a> {
                 new_or_left => return Ok(new_or_left),
             },
             None if self.options.migrate => self.migrate(object, None).await?,
-            None => self.write_unjudged(object).await?,
+            None => match (self.write_unjudged(object).await, self.claim) {
+                // Its replacement met somebody else's change, or what is to be noted or left.
+                (Err(ObjectFailure::Conflict { .. }), Some(claim)) if self.options.force => {
+                    let found = self.read_metadata(object).await?;
+                    match self.write_judged(claim, object, found).await? {
+                        Some(wrote) if wrote.created.is_none() => wrote,
+                        new_or_left => return Ok(new_or_left),
+                    }
+                }
+                (written, _) => written?,
+            },
         };
         if wrote.live.pointer("/metadata/deletionTimestamp").is_some() {
             // It was accepted and will vanish all the same: written again once it is gone, unless somebody else is faster.
@@ -592,28 +602,40 @@ impl<'a> ObjectWriter<'a> {
                 false => ObjectFailure::Apply { object, source },
             }
         };
-        let first = Body::over(&object.body, version);
-        match self.send(object, first, false).await {
-            Ok(live) => Ok(WrittenObject::over(live, Vec::new())),
-            Err(error) if !error.contested_fields().is_empty() => {
-                let live = self.cluster.get(object).await.map_err(refused)?;
-                let live = live.unwrap_or_default();
-                if version.is_none() {
-                    self.check_still_ours(object, &live)?;
+        let mut tries = 1;
+        loop {
+            let first = Body::over(&object.body, version);
+            match self.send(object, first, false).await {
+                Ok(live) => return Ok(WrittenObject::over(live, Vec::new())),
+                Err(error) if !error.contested_fields().is_empty() => {
+                    let live = self.cluster.get(object).await.map_err(refused)?;
+                    let live = live.unwrap_or_default();
+                    if version.is_none() {
+                        self.check_still_ours(object, &live)?;
+                    }
+                    let settled = self.settle(object, &error, &live).await;
+                    let (conflicts, body) = settled.map_err(refused)?;
+                    // Only what was looked at is forced.
+                    let looked_at = version.unwrap_or_else(|| resource_version(&live));
+                    let settled = Body::over(&body, Some(looked_at));
+                    drop(body);
+                    match self.send(object, settled, true).await {
+                        Ok(live) => return Ok(WrittenObject::over(live, conflicts)),
+                        // Somebody wrote it: what he has in it, and whose it is, has to be seen again.
+                        Err(error)
+                            if version.is_none() && error.is_conflict() && tries < MAX_TRIES =>
+                        {
+                            tries += 1;
+                        }
+                        Err(error) => return Err(refused(error)),
+                    }
                 }
-                let settled = self.settle(object, &error, &live).await;
-                let (conflicts, body) = settled.map_err(refused)?;
-                let settled = Body::over(&body, version);
-                drop(body);
-                let live = self.send(object, settled, true).await;
-                let live = live.map_err(refused)?;
-                Ok(WrittenObject::over(live, conflicts))
+                Err(error) if self.options.force && error.is_invalid() => {
+                    let forced = self.force(object, error).await?;
+                    return Ok(WrittenObject::over(forced, Vec::new()));
+                }
+                Err(error) => return Err(self.named(object, refused(error)).await),
             }
-            Err(error) if self.options.force && error.is_invalid() => {
-                let forced = self.force(object, error).await?;
-                Ok(WrittenObject::over(forced, Vec::new()))
-            }
-            Err(error) => Err(self.named(object, refused(error)).await),
         }
     }
 
@@ -724,31 +746,46 @@ impl<'a> ObjectWriter<'a> {
             };
             return Err(self.named(object, failure).await);
         };
-        if let Some(claim) = self.claim
-            && claim.verdict(object, Some(&live)) == Verdict::Refuse
+        let changed = |source| ObjectFailure::Conflict {
+            object: object.describe(),
+            source,
+        };
+        match self
+            .claim
+            .map(|claim| (claim, claim.verdict(object, Some(&live))))
         {
-            let refusal = claim.owner.refusal(object, &live);
-            return Err(ObjectFailure::NotOurs(refusal));
+            None | Some((_, Verdict::Write)) => {}
+            Some((claim, Verdict::Refuse)) => {
+                let refusal = claim.owner.refusal(object, &live);
+                return Err(ObjectFailure::NotOurs(refusal));
+            }
+            // It is to be noted or left first: it goes the way of what may be somebody else's.
+            Some(_) => return Err(changed(refusal)),
         }
-        let version = live.pointer("/metadata/resourceVersion");
-        let version = version.and_then(Value::as_str).unwrap_or_default();
+        let version = resource_version(&live);
         // Who reads it must find the note still.
         let mut whole = object.clone();
         if let Some(note) = adoption(&live) {
             whole.body["metadata"]["annotations"][ADOPTED_ANNOTATION] = note.as_str().into();
         }
-        match self.cluster.replace(&whole, version).await {
-            Ok(_) => {}
+        let replaced = match self.cluster.replace(&whole, version).await {
+            Ok(replaced) => replaced,
             Err(error) if error.is_immutable() => return self.recreate(object, error).await,
+            Err(error) if error.is_conflict() => return Err(changed(error)),
             Err(error) => return Err(failed(error)),
-        }
+        };
+        let unless_changed = |error: ApiError| match error.is_conflict() {
+            true => changed(error),
+            false => failed(error),
+        };
         // What was written whole is owned as if it had been applied.
-        migrate::take_over_managers(self.cluster, object, None)
+        let version = resource_version(&replaced);
+        let (_, version) = migrate::take_over_managers(self.cluster, object, Some(version))
             .await
-            .map_err(failed)?;
-        self.send(object, Body::over(&object.body, None), true)
+            .map_err(unless_changed)?;
+        self.send(object, Body::over(&object.body, version.as_deref()), true)
             .await
-            .map_err(failed)
+            .map_err(unless_changed)
     }
 
     /// Deletes the object and creates it anew, where that loses nothing but the object.
@@ -827,6 +864,12 @@ impl<'a> ObjectWriter<'a> {
         }
         Ok(live)
     }
+}
+
+/// The version of an object that was read; empty if it was not there.
+fn resource_version(live: &Value) -> &str {
+    let version = live.pointer("/metadata/resourceVersion");
+    version.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A run that was found, without the version it has: what it came to may be in that already, so that whoever watches it begins with it.
