@@ -14,8 +14,7 @@
 //!
 //! **The bound.** Used are at most the budget; half as much again beside what stalls, or beside what rests; the largest one that stalls
 //! with an eighth of the budget beside it; or the largest one that begins beside a half of the budget that waits. Only where nothing at all moves for half a minute one more begins above that, as they may wait for
-//! each other: for three minutes where some wait for a server, since they end by themselves. None does once all but the largest have half as
-//! much again as the budget.
+//! each other: for three minutes where some wait for a server, since they end by themselves.
 //! The reserve is a part of the budget that only brief work takes, so that no download and no template keeps a look waiting.
 
 use std::collections::BTreeMap;
@@ -210,9 +209,7 @@ impl Usage {
         let mut growing = self.waiting.iter().filter(|(_, one)| one.grows.is_some());
         let is_next = growing.next().map_or(is_oldest, |(first, _)| *first == id);
         let has_room = self.used.saturating_add(self.reserve_used) <= half_more;
-        let may_wait = waiting.grows.is_some() || stands_still;
-        // Whoever rests may do so for days, and one more begins each time: not without end.
-        let may_exceed = is_next && (has_room || may_wait && beside_largest <= half_more);
+        let may_exceed = is_next && (waiting.grows.is_some() || has_room || stands_still);
         let begins =
             is_brief || nothing_moves && may_exceed || fits && (is_oldest || !is_passed_too_often);
         if begins {
@@ -837,37 +834,5 @@ mod tests {
         drop(third);
         second.resize(80).await;
         assert_eq!(memory.used(), 80);
-    }
-
-    /// However long they rest, and whether they are new or grow.
-    #[tokio::test(start_paused = true)]
-    async fn where_all_rest_not_ever_more_begin() {
-        let memory = Memory::new(48).with_reserve(6);
-        let mut resting = Vec::new();
-        for _ in 0..20 {
-            let next = memory.reserve(40);
-            let Ok(mut turn) = tokio::time::timeout(LONG_PATIENCE * 2, next).await else {
-                break;
-            };
-            turn.rest();
-            resting.push(turn);
-        }
-        assert_eq!(memory.used(), 120);
-        let memory = Memory::new(48).with_reserve(6);
-        let mut growing = Vec::new();
-        for _ in 0..20 {
-            let mut turn = memory.reserve(2).await;
-            turn.rest();
-            growing.push(turn);
-        }
-        for turn in &mut growing {
-            let grown = turn.resize(40);
-            let grown = tokio::time::timeout(LONG_PATIENCE * 2, grown).await;
-            turn.rest();
-            if grown.is_err() {
-                break;
-            }
-        }
-        assert!(memory.used() <= 72 + 2 * 40, "{}", memory.used());
     }
 }
