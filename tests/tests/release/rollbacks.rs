@@ -1,8 +1,12 @@
 //! Going back after a failure: where to, and what is left behind.
 
 use anyhow::Result;
-use release::DeployOptions;
+use k8s_openapi::jiff::Timestamp;
+use release::action::record_failed_rollback;
+use release::model::{Info, Release, Status};
+use release::{DeployOptions, Storage};
 
+use crate::memory::Memory;
 use crate::world::{Template, World, config_map};
 
 fn options(max_history: i64, atomic: bool) -> DeployOptions {
@@ -95,5 +99,36 @@ async fn with_one_record_kept_a_failed_upgrade_can_still_be_rolled_back() -> Res
         Some(&format!("{} deployed", done.release.revision))
     );
     assert!(history.len() <= 2, "{history:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_attempt_brought_is_remembered_over_a_correction_that_failed() -> Result<()> {
+    let record = |revision, status, manifest: &str| {
+        let mut record = Release {
+            name: "web".to_owned(),
+            namespace: "n".to_owned(),
+            manifest: manifest.to_owned(),
+            info: Some(Info::default()),
+            revision,
+            ..Release::default()
+        };
+        record.set_status(status, String::new());
+        record
+    };
+    let storage = Storage::new(Memory::default());
+    let deployed = record(2, Status::Deployed, "good");
+    for stored in [
+        record(1, Status::Superseded, "old"),
+        deployed.clone(),
+        record(3, Status::Failed, "more"),
+        record(4, Status::Failed, "good"),
+    ] {
+        storage.create(&stored).await?;
+    }
+    record_failed_rollback(&storage, &deployed, "refused", 1, Timestamp::UNIX_EPOCH).await?;
+    let left = storage.history("web").await?;
+    let left: Vec<i64> = left.iter().map(|head| head.revision).collect();
+    assert_eq!(left, [2, 3, 5]);
     Ok(())
 }
