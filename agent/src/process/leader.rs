@@ -22,6 +22,9 @@ use crate::public::{Name, PublicText};
 /// Until a Lease that somebody else wrote is read again.
 const AFTER_CONFLICT: Duration = Duration::from_secs(1);
 
+/// How long giving it back may take: a kubelet waits thirty seconds for everything.
+const RELEASE: Duration = Duration::from_secs(5);
+
 /// A candidate for the agent's Lease.
 ///
 /// # Expected flow
@@ -150,26 +153,36 @@ impl Candidate {
         let Some(Observed { lease, .. }) = &self.observed else {
             return;
         };
-        if self.holder() != self.identity {
-            return;
-        }
-        let mut lease = lease.clone();
-        let now = Some(MicroTime(self.host.now()));
-        let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
-        lease.spec = Some(LeaseSpec {
-            holder_identity: Some(String::new()),
-            lease_duration_seconds: Some(1),
-            acquire_time: now.clone(),
-            renew_time: now,
-            lease_transitions: transitions,
-            ..Default::default()
-        });
-        let parameters = PostParams::default();
-        let replaced = self.leases.replace(AGENT_NAME, &parameters, &lease);
-        match tokio::time::timeout(Duration::from_secs(2), replaced).await {
-            Ok(Ok(_)) => {}
+        let released = self.release_from(lease.clone());
+        match tokio::time::timeout(RELEASE, released).await {
+            Ok(Ok(())) => {}
             _ => logging::warn!("could not release the lease, it will run out"),
         }
+    }
+
+    /// The renewal that the end of the work has cut off may have been carried out, so that what was seen last is not what is there.
+    async fn release_from(&self, mut seen: Lease) -> kube::Result<()> {
+        while holder_of(&seen) == self.identity {
+            let now = Some(MicroTime(self.host.now()));
+            let transitions = seen.spec.as_ref().and_then(|spec| spec.lease_transitions);
+            seen.spec = Some(LeaseSpec {
+                holder_identity: Some(String::new()),
+                lease_duration_seconds: Some(1),
+                acquire_time: now.clone(),
+                renew_time: now,
+                lease_transitions: transitions,
+                ..Default::default()
+            });
+            let parameters = PostParams::default();
+            let replaced = self.leases.replace(AGENT_NAME, &parameters, &seen);
+            match replaced.await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    seen = self.leases.get(AGENT_NAME).await?;
+                }
+                other => return other.map(drop),
+            }
+        }
+        Ok(())
     }
 
     fn holder(&self) -> &str {
@@ -310,7 +323,10 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use serde_json::json;
+    use http::Request;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::client::requests::LastContact;
@@ -422,6 +438,51 @@ mod tests {
     #[test]
     fn a_released_lease_is_free_at_once() {
         assert!(decide(Some(&held_by("", 1)), 0).is_some());
+    }
+
+    /// The server has carried out a renewal whose answer nobody waited for.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_given_back_though_its_renewal_was_cut_off() {
+        let failure = |code: u16, reason: &str| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason});
+        let there = Arc::new(Mutex::new((0, Value::Null)));
+        let stored = Arc::clone(&there);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let stored = Arc::clone(&stored);
+            async move {
+                let is_read = request.method() == http::Method::GET;
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let (mut writes, mut lease) = stored.lock().clone();
+                if is_read {
+                    return match lease.is_null() {
+                        true => (404, failure(404, "NotFound")),
+                        false => (200, lease),
+                    };
+                }
+                let mut sent: Value = serde_json::from_slice(&body).unwrap();
+                let version = |of: &Value| of["metadata"]["resourceVersion"].clone();
+                if version(&sent) != version(&lease) {
+                    return (409, failure(409, "Conflict"));
+                }
+                writes += 1;
+                sent["metadata"]["resourceVersion"] = writes.to_string().into();
+                lease.clone_from(&sent);
+                *stored.lock() = (writes, lease);
+                if writes == 2 {
+                    std::future::pending::<()>().await;
+                }
+                (200, sent)
+            }
+        });
+        let identities = scripted::identities(&clients);
+        let agent = identities.agent();
+        let mut candidate =
+            Candidate::new(agent.client(), Host::default(), "system", "me", ELECTION);
+        candidate.campaign().await;
+        let renewed = tokio::time::timeout(Duration::from_secs(1), candidate.try_claim());
+        assert!(renewed.await.is_err());
+        candidate.release().await;
+        let (writes, lease) = there.lock().clone();
+        assert_eq!((writes, &lease["spec"]["holderIdentity"]), (3, &json!("")));
     }
 
     #[test]
