@@ -1,6 +1,7 @@
 //! A process that ends in the middle of an action, as a future that is dropped behind a gate.
 
 use anyhow::Result;
+use release::model::Status;
 use release::storage::Storage;
 use release::{Cluster, DeployOptions, DeploySpec, UninstallSpec};
 use testbed::cluster::{ADMIN, client, kubeconfig};
@@ -57,15 +58,27 @@ impl<'w> Doomed<'w> {
 }
 
 impl World {
-    /// Whether a revision that is or was deployed, and not removed since, is stored and can be read.
+    /// Whether a revision that is or was deployed, and not removed since, is stored and can be read. A record
+    /// without labels counts too: the next deployment gives them back.
     pub(crate) async fn has_good_revision(&self) -> Result<bool> {
-        for head in self.storage.history(&self.name).await?.iter().rev() {
-            match head.status.as_str() {
-                "deployed" | "superseded" => {
-                    self.storage.get(&self.name, head.revision).await?;
+        let listed = self.storage.history(&self.name).await?;
+        let prefix = format!("secret/sh.helm.release.v1.{}.v", self.name);
+        let names = self.kubectl(&["get", "secret", "--output=name"])?;
+        let revisions = names.lines().filter_map(|name| name.strip_prefix(&prefix));
+        let mut revisions: Vec<i64> = revisions.flat_map(str::parse).collect();
+        revisions.sort_unstable();
+        for revision in revisions.into_iter().rev() {
+            let head = listed.iter().find(|head| head.revision == revision);
+            let status = match head {
+                Some(head) => head.status.clone(),
+                None => self.storage.get(&self.name, revision).await?.status(),
+            };
+            match status {
+                Status::Deployed | Status::Superseded => {
+                    self.storage.get(&self.name, revision).await?;
                     return Ok(true);
                 }
-                "uninstalling" | "uninstalled" => return Ok(false),
+                Status::Uninstalling | Status::Uninstalled => return Ok(false),
                 _ => {}
             }
         }
