@@ -1,8 +1,8 @@
 //! Whatever happened to a release, the next deployment comes right and loses nothing.
 //!
 //! Random sequences of deployments and removals that are cut off, of edits and deletions by hand, of
-//! damage to records and of helm's own upgrades. `HISTORIES=500 SEED=7` asks for more of them, or for
-//! the ones of a failure.
+//! damage to records and of helm's own upgrades. The same four each time: a landing must not depend on
+//! chance. `HISTORIES=500 SEED=7` asks for others, or for the ones of a failure.
 
 use anyhow::{Context as _, Result};
 use rand::rngs::StdRng;
@@ -17,6 +17,8 @@ use crate::world::{Template, World, config_map};
 
 /// Sequences in `make test`.
 const HISTORIES: u64 = 4;
+/// The seed of the first of them.
+const SEED: u64 = 7_740_001_166_364_276_211;
 /// Events in a sequence.
 const EVENTS: usize = 8;
 /// Everything a release here may hold.
@@ -314,7 +316,7 @@ async fn history(seed: u64) -> Result<()> {
 #[tokio::test]
 async fn after_any_history_the_next_deployment_succeeds() -> Result<()> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    let first = number("SEED").unwrap_or_else(rand::random);
+    let first = number("SEED").unwrap_or(SEED);
     for at in 0..number("HISTORIES").unwrap_or(HISTORIES) {
         let seed = first.wrapping_add(at);
         let told = history(seed).await;
