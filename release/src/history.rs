@@ -1,5 +1,7 @@
 //! What a release's history looks like from its records' metadata, and which records may go.
 
+use std::collections::HashSet;
+
 use crate::deletable::Deletable;
 use crate::model::Status;
 use crate::stored_release::RecordId;
@@ -10,12 +12,27 @@ pub fn last(history: &[StoredRevision]) -> Option<&StoredRevision> {
     history.iter().max_by_key(|head| head.revision)
 }
 
-/// Whether somebody has written a later revision than an attempt's, or another record in its place: what that brought is none of the attempt's.
-pub(crate) fn is_gone_on_from(history: &[StoredRevision], attempt: &RecordId) -> bool {
-    last(history).is_some_and(|newest| {
-        newest.revision > attempt.revision
-            || newest.revision == attempt.revision && newest.uid != attempt.uid
-    })
+/// The records that whoever acts on a release knows: those of the history that it goes by, and those it wrote itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KnownRecords(HashSet<RecordId>);
+
+impl KnownRecords {
+    /// Those of a history.
+    pub(crate) fn of(history: &[StoredRevision]) -> Self {
+        Self(history.iter().map(StoredRevision::id).collect())
+    }
+
+    /// Takes in one that was written since.
+    pub(crate) fn with(mut self, record: RecordId) -> Self {
+        self.0.insert(record);
+        self
+    }
+
+    /// Whether somebody else has written a record since, which `now` has: what there is of the release may be that one's. Its number says
+    /// nothing: once records were deleted, helm counts from 1 again.
+    pub(crate) fn is_gone_on_from(&self, now: &[StoredRevision]) -> bool {
+        now.iter().any(|head| !self.0.contains(&head.id()))
+    }
 }
 
 /// The newest deployed revision. Two concurrent writers may have left several.
@@ -85,20 +102,20 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_place_of_an_attempt_is_another_ones() {
+    fn a_record_that_was_not_there_before_is_another_ones_whatever_its_number() {
         let head = |revision, uid: &str| StoredRevision {
             uid: RecordUid::new(uid),
             ..StoredRevision::new(revision, Status::PendingUpgrade)
         };
         let (before, attempt) = (head(1, "before"), head(2, "attempt"));
-        let is_gone_on = |later: &[StoredRevision]| {
-            let history = [std::slice::from_ref(&before), later].concat();
-            is_gone_on_from(&history, &attempt.id())
-        };
-        assert!(!is_gone_on(&[]), "it was deleted");
-        assert!(!is_gone_on(std::slice::from_ref(&attempt)));
-        assert!(is_gone_on(&[head(2, "another")]));
-        assert!(is_gone_on(&[attempt.clone(), head(3, "later")]));
+        let known = KnownRecords::of(std::slice::from_ref(&before)).with(attempt.id());
+        let is_gone_on = |now: &[StoredRevision]| known.is_gone_on_from(now);
+        assert!(!is_gone_on(&[]), "all were deleted");
+        assert!(!is_gone_on(std::slice::from_ref(&before)));
+        assert!(!is_gone_on(&[before.clone(), attempt.clone()]));
+        assert!(is_gone_on(&[before.clone(), head(2, "another")]));
+        assert!(is_gone_on(&[before, attempt, head(3, "later")]));
+        assert!(is_gone_on(&[head(1, "installed after all were deleted")]));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::model::Release;
 use crate::stored_revision::StoredRevision;
 
 /// Which object a record is: the uid that the API server gave it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct RecordUid(String);
 
 impl RecordUid {
@@ -26,7 +26,7 @@ impl RecordUid {
 }
 
 /// Which record: that of a revision, and the object that it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RecordId {
     /// The revision.
     pub revision: i64,

@@ -61,12 +61,16 @@ impl Redacted {
     }
 
     /// An error about a release, without what is secret in any revision of it that is kept. Who may write records there chooses how many there are and
-    /// how large they are: they are read one by one, in a turn, gone through on another thread, and let go of.
+    /// how large they are: they are read one by one, in a turn, gone through on another thread, and let go of. None is where all words are our own.
     pub async fn by_records(
         failed: &(dyn std::error::Error + Sync + 'static),
         (records, name): (&Storage, &str),
         (host, memory): (&Host, &Memory),
     ) -> Self {
+        let unquoted = Self::unquoted(failed);
+        if unquoted.0 == error::chain(failed) {
+            return unquoted;
+        }
         let gone_through = async {
             let history = records.history(name).await?;
             if history.len() > MOST_REVISIONS {

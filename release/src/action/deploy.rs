@@ -44,8 +44,8 @@ use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status}
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
-    Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, is_gone_on_from,
-    last, prunable,
+    Deletable, KnownRecords, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
+    prunable,
 };
 
 /// Brings a release to what is desired.
@@ -125,8 +125,10 @@ pub async fn deploy(
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {
             // What may be there unseen is found by its record.
             let is_in_doubt = error.is_in_doubt();
+            let record = attempt.release.id();
             let made = Made {
-                record: attempt.release.id(),
+                known: KnownRecords::of(&history).with(record.clone()),
+                record,
                 is_all: !was_known && !attempt.found && !is_in_doubt,
                 created: std::mem::take(&mut attempt.created),
             };
@@ -333,7 +335,7 @@ async fn prepare<'a>(
     let release = if let Some(head) = unfinished_head.filter(|_| is_finish) {
         // Rendering takes its time, and nothing but the creation of a record is a lock.
         let now = storage.history(&spec.name).await?;
-        if is_gone_on_from(&now, &head.id()) {
+        if KnownRecords::of(history).is_gone_on_from(&now) {
             return Err(DeployError::Locked);
         }
         storage.store_digest(&release).await?;
@@ -350,7 +352,7 @@ async fn prepare<'a>(
             cluster,
             storage,
             owner: &owner,
-            newest: last(history).map(StoredRevision::id),
+            known: KnownRecords::of(history),
             retained: Retained::new(&spec.namespace, &objects, Some(&spec.chart)),
             previous: &previous,
             desired: &objects,
@@ -571,17 +573,17 @@ async fn make_room(
     Ok(waiting)
 }
 
-/// Whether no other client has deployed over an attempt: the objects that it created belong to that client then.
+/// Whether no other client has deployed since an attempt began: the objects that it created belong to that client then.
 ///
 /// # Errors
 /// Somebody has, or that cannot be told.
 async fn is_newest(
     storage: &Storage,
     spec: &DeploySpec,
-    attempt: &RecordId,
+    known: &KnownRecords,
 ) -> Result<(), DeployError> {
-    let history = storage.history(&spec.name).await?;
-    match is_gone_on_from(&history, attempt) {
+    let now = storage.history(&spec.name).await?;
+    match known.is_gone_on_from(&now) {
         true => Err(DeployError::Locked),
         false => Ok(()),
     }
@@ -590,6 +592,8 @@ async fn is_newest(
 /// What an attempt brought into the cluster.
 struct Made {
     record: RecordId,
+    /// That one, and those that were there before.
+    known: KnownRecords,
     /// Whether there was nothing of the release before.
     is_all: bool,
     created: Vec<(Object, Created)>,
@@ -636,7 +640,7 @@ async fn go_back(
     let owner = Owner::new(&spec.name, &spec.namespace);
     match undo {
         Undo::Uninstall => {
-            is_newest(storage, spec, &made.record).await?;
+            is_newest(storage, spec, &made.known).await?;
             let uninstall_spec = UninstallSpec {
                 disable_hooks: spec.options.disable_hooks,
                 timeout: spec.options.timeout,
@@ -646,7 +650,7 @@ async fn go_back(
             uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await?;
         }
         Undo::TakeBack => {
-            let check = || is_newest(storage, spec, &made.record);
+            let check = || is_newest(storage, spec, &made.known);
             let back = take_back(cluster, &owner, &newest_first(&made.created), check).await;
             back.map_err(|error| match error {
                 TakeBackError::Delete(failures) => DeployError::Delete(failures),
@@ -654,7 +658,7 @@ async fn go_back(
             })?;
         }
         Undo::RollBack { to: revision } => {
-            let back = rollback::rollback(cluster, storage, spec, revision, &made.record);
+            let back = rollback::rollback(cluster, storage, spec, revision, &made.known);
             Box::pin(back).await?;
         }
     }

@@ -16,8 +16,7 @@ use crate::model::{Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
 use crate::storage::{
-    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision,
-    is_gone_on_from,
+    Deletable, KnownRecords, Origin, Storage, StorageError, StoredRelease, StoredRevision,
 };
 
 /// The objects that earlier revisions put into the cluster.
@@ -147,8 +146,8 @@ pub(super) struct Pruning<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) storage: &'a Storage,
     pub(super) owner: &'a Owner,
-    /// The newest record that is known of: whoever writes a later one may have any of the objects.
-    pub(super) newest: Option<RecordId>,
+    /// The records that are known of: whoever writes another one may have any of the objects.
+    pub(super) known: KnownRecords,
     pub(super) retained: Retained<'a>,
     pub(super) previous: &'a PreviousObjects,
     pub(super) desired: &'a [Object],
@@ -172,11 +171,8 @@ impl Pruning<'_> {
 
     /// Whether nobody has written a record since: rendering takes its time.
     async fn is_newest(&self) -> Result<(), DeployError> {
-        let Some(newest) = &self.newest else {
-            return Ok(());
-        };
         let now = self.storage.history(&self.owner.name).await?;
-        match is_gone_on_from(&now, newest) {
+        match self.known.is_gone_on_from(&now) {
             true => Err(DeployError::Locked),
             false => Ok(()),
         }

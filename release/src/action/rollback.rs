@@ -20,11 +20,10 @@ use super::spec::DeploySpec;
 use crate::kube::{Cluster, Owner, look_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
 use crate::storage::{
-    RecordId, Storage, StorageError, StoredRelease, StoredRevision, is_gone_on_from, key, last,
-    prunable,
+    KnownRecords, Storage, StorageError, StoredRelease, StoredRevision, key, last, prunable,
 };
 
-/// Gives the release, whose lock the caller holds, the content of revision `to` again, since `attempt`, the newest one, failed.
+/// Gives the release, whose lock the caller holds, the content of revision `to` again, since the newest one that is `known` failed.
 ///
 /// # Errors
 /// The revision does not exist, or as [`super::deploy`].
@@ -36,14 +35,14 @@ pub(super) async fn rollback(
     storage: &Storage,
     spec: &DeploySpec,
     to: i64,
-    attempt: &RecordId,
+    known: &KnownRecords,
 ) -> Result<(), RollbackError> {
     let history = storage
         .history(&spec.name)
         .await
         .map_err(DeployError::Storage)?;
     let newest = last(&history).map_or(0, |head| head.revision);
-    if is_gone_on_from(&history, attempt) {
+    if known.is_gone_on_from(&history) {
         return Err(DeployError::Locked.into());
     }
     if !history.iter().any(|head| head.revision == to) {
@@ -92,7 +91,7 @@ pub(super) async fn rollback(
         cluster,
         storage,
         owner: &owner,
-        newest: last(&history).map(StoredRevision::id),
+        known: known.clone(),
         retained: Retained::new(&spec.namespace, desired, target.chart.as_deref()),
         previous: &previous,
         desired,

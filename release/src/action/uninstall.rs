@@ -24,8 +24,8 @@ use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
 use crate::storage::{
-    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision,
-    is_gone_on_from, last,
+    Deletable, KnownRecords, Origin, RecordId, Storage, StorageError, StoredRelease,
+    StoredRevision, last,
 };
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
@@ -178,9 +178,10 @@ pub(super) async fn uninstall_locked(
     match extent {
         Extent::All => {}
         Extent::Created(created, attempt) => {
+            let known = KnownRecords::default().with(attempt.clone());
             let check = || async {
-                let history = storage.history(&spec.name).await.map_err(load)?;
-                match is_gone_on_from(&history, attempt) {
+                let now = storage.history(&spec.name).await.map_err(load)?;
+                match known.is_gone_on_from(&now) {
                     true => Err(UninstallError::Locked),
                     false => Ok(()),
                 }

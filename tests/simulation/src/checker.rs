@@ -46,6 +46,8 @@ struct Origin {
     taken: bool,
     /// The number of the release's good revisions when it was created.
     born: u64,
+    /// Whether its agent had not noticed yet that the local cluster was restored.
+    is_unnoticed: bool,
 }
 
 /// Everything that is known.
@@ -111,6 +113,8 @@ pub struct Checker {
     pub successes: BTreeMap<ReleaseKey, u64>,
     /// Releases whose records somebody else deleted, or labelled as uninstalled: what they had is known to nobody.
     forgotten: BTreeSet<ReleaseKey>,
+    /// Whether the local cluster was restored and no agent has written the ledger since.
+    is_restored: bool,
     /// When somebody else last deleted a release's record.
     robbed: BTreeMap<ReleaseKey, Instant>,
     /// Writes of the agent by object, since this was last taken.
@@ -122,6 +126,8 @@ pub struct Checker {
     pub lines: Vec<String>,
 }
 
+/// Where the agent notes whose each release is.
+const LEDGER: &str = "fleet-agent-ledger";
 /// Deploys that have other reasons than a desired: edits, deletions, other clients.
 const MOST_DEPLOYS: u64 = 8;
 /// How often an object may be created at first, and once more in each minute: with every try of what is undone each time.
@@ -530,6 +536,7 @@ impl Checker {
         });
         let cut_off = under_way.map(|(release, (_, record))| (release.clone(), Arc::clone(record)));
         self.cut_off = cut_off.collect();
+        self.is_restored = true;
         self.records.clear();
         self.were_good.clear();
         self.hooks.clear();
@@ -545,13 +552,12 @@ impl Checker {
         for release in releases {
             let newest = self.records[&release].last_key_value();
             if newest.is_some_and(|(_, status)| !Self::is_deployed(status)) {
-                // When it began is not known any more.
-                let is_first = !self.has_deployed(&release);
-                let begun = Instant::now();
+                // When it began, and as what, is not known any more.
                 let attempt = Attempt {
                     good: 0,
-                    is_first,
-                    begun,
+                    is_first: !self.has_deployed(&release),
+                    is_atomic: true,
+                    begun: Instant::now(),
                 };
                 self.attempts.insert(release, attempt);
             }
@@ -565,14 +571,17 @@ impl Checker {
             .count()
     }
 
-    /// How many releases are being removed.
+    /// How many releases are being removed, or are to be once somebody has ended what their newest record says is under way.
     pub fn removals(&self) -> usize {
-        // Not the newest one alone: somebody else may have written above it.
-        let is_leaving = |records: &&BTreeMap<i64, String>| {
+        let is_leaving = |(release, records): &(&ReleaseKey, &BTreeMap<i64, String>)| {
+            let newest = records.last_key_value();
+            let is_locked = newest.is_some_and(|(_, status)| status.starts_with("pending"));
+            // Not the newest one alone: somebody else may have written above it.
             let mut statuses = records.values();
             statuses.any(|status| status == "uninstalling")
+                || is_locked && self.claimants(release) == 0
         };
-        self.records.values().filter(is_leaving).count()
+        self.records.iter().filter(is_leaving).count()
     }
 
     /// Whether somebody deployed a release, or tried to.
@@ -716,7 +725,7 @@ impl Checker {
             if !desired.ids().any(|id| id == write.id) {
                 continue;
             }
-            let is_undo = self.is_undo(&owner, origin.as_ref(), desired.atomic);
+            let is_undo = self.is_undo(&owner, origin.as_ref());
             if is_undo || desired.force || self.is_late(bundle, &owner, &write.id) {
                 continue;
             }
@@ -739,16 +748,21 @@ impl Checker {
         let Some(deployed) = self.written_bundle(release) else {
             return false;
         };
-        let ever = self.desired_state.ever.get(&deployed);
-        let mut ever: Vec<&Desired> = ever.into_iter().flatten().rev().collect();
-        ever.dedup();
-        let mut recent = ever.into_iter().take(self.recent_changes(deployed) + 1);
+        let mut recent = self.recent(deployed);
         if deployed != bundle {
             let left = self.left.get(&(deployed, release.clone()));
             return left.is_some_and(|at| at.elapsed() < LATEST_NEWS)
                 && recent.any(|desired| release_of(desired) == *release && desired.take_ownership);
         }
         recent.any(|desired| desired.ids().all(|wanted| wanted != *id))
+    }
+
+    /// What is wanted of a bundle, the last first, and was when a deploy that goes on now may have begun.
+    fn recent(&self, bundle: usize) -> impl Iterator<Item = &Desired> {
+        let ever = self.desired_state.ever.get(&bundle);
+        let mut ever: Vec<&Desired> = ever.into_iter().flatten().rev().collect();
+        ever.dedup();
+        ever.into_iter().take(self.recent_changes(bundle) + 1)
     }
 
     /// How often what is wanted of a bundle has changed lately: a deploy of that time may have begun with any of it.
@@ -768,16 +782,11 @@ impl Checker {
         let gone = unwanted.find(|(bundle, (unwanted, _))| {
             unwanted == release && is_removal && had.is_none_or(|had| had == **bundle)
         });
-        let Some((bundle, (_, gone))) = gone else {
+        let Some((_, (_, gone))) = gone else {
             return;
         };
         // A deploy that began before its bundle went is ended, and undone where it fails.
-        let last = self
-            .desired_state
-            .ever
-            .get(bundle)
-            .and_then(|ever| ever.last());
-        if self.is_undo(release, origin, last.is_some_and(|desired| desired.atomic)) {
+        if self.is_undo(release, origin) {
             return;
         }
         let after = gone.elapsed();
@@ -982,6 +991,8 @@ impl Audit for Checker {
             return;
         }
         self.one_writer(write);
+        // A ledger that was restored refuses what goes by another one.
+        self.is_restored &= !(by_agent && write.id.name == LEDGER);
         if let (None, Some(after)) = (&write.before, &write.after) {
             let owner = Self::owner(after);
             let born = owner.and_then(|owner| self.deployed.get(&owner).copied());
@@ -989,6 +1000,7 @@ impl Audit for Checker {
                 actor: write.who.actor,
                 taken: false,
                 born: born.unwrap_or(0),
+                is_unnoticed: self.is_restored,
             };
             self.origins.insert(Self::uid(after), origin);
         }

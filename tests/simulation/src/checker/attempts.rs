@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Checker, Origin, ReleaseKey, named_bundle};
+use super::{Checker, Origin, ReleaseKey, named_bundle, release_of};
 use crate::apiserver::Write;
 
 /// A deploy of the agent that has not succeeded.
@@ -15,6 +15,8 @@ pub(super) struct Attempt {
     pub(super) good: u64,
     /// Whether there was no good revision when it began.
     pub(super) is_first: bool,
+    /// Whether it may have begun as one that is undone where it fails.
+    pub(super) is_atomic: bool,
     pub(super) begun: Instant,
 }
 
@@ -52,7 +54,12 @@ impl Checker {
         match after.as_deref() {
             _ if before == after => {}
             Some("pending-install" | "pending-upgrade") => {
+                let named = write.after.as_deref().and_then(named_bundle);
                 let attempt = Attempt {
+                    is_atomic: named.is_some_and(|bundle| {
+                        let mut recent = self.recent(bundle);
+                        recent.any(|desired| desired.atomic && release_of(desired) == *release)
+                    }),
                     good: self.deployed.get(release).copied().unwrap_or(0),
                     is_first: !self.has_deployed(release),
                     begun: Instant::now(),
@@ -72,17 +79,12 @@ impl Checker {
 
     /// Whether an object goes with the attempt that created it: where that was asked for, and where an install, the first or one after all
     /// records are gone, meets what is another's. What others deploy in the meantime makes no success of it.
-    pub(super) fn is_undo(
-        &self,
-        release: &ReleaseKey,
-        object: Option<&Origin>,
-        is_atomic: bool,
-    ) -> bool {
+    pub(super) fn is_undo(&self, release: &ReleaseKey, object: Option<&Origin>) -> bool {
         let born = object.map_or(0, |origin| origin.born);
         let attempt = self.attempts.get(release);
         attempt.is_some_and(|attempt| {
             let is_install = attempt.is_first || !self.has_deployed(release);
-            born >= attempt.good && (is_atomic || is_install)
+            born >= attempt.good && (attempt.is_atomic || is_install)
         })
     }
 }

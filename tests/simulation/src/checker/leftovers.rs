@@ -123,7 +123,9 @@ impl Checker {
             let id = Id::new("", "secrets", namespace, &format!("pull{number}"));
             let live = (rest.live)(&id);
             let origin = live.and_then(|live| self.origins.get(&Self::uid(&live)).cloned());
-            let is_made = origin.is_some_and(|origin| origin.actor.deploys_bundles());
+            // As docs/security.md has it, what is made before a restore is noticed goes with no bundle that is deleted at that moment.
+            let is_made =
+                origin.is_some_and(|origin| origin.actor.deploys_bundles() && !origin.is_unnoticed);
             let needed = |desired: &Desired| {
                 desired.copies.contains(number) && desired.release_namespace() == *namespace
             };
