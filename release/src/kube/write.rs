@@ -115,10 +115,14 @@ impl Claim<'_> {
         self.owner.observe(live).state(self.operation, is_recorded)
     }
 
-    /// What is to be done about it, with what it was noted as before.
+    /// What is to be done about it, with what it was noted as before: what says already that it is adopted is written.
     pub(crate) fn verdict(&self, object: &Object, found: Option<&Value>) -> Verdict {
+        let noted = found.and_then(adoption);
         match judge(self.operation, self.state(object, found)) {
-            Verdict::Adopt(now) => Verdict::Adopt(now.after(found.and_then(adoption))),
+            Verdict::Adopt(now) => match now.after(noted) {
+                now if noted == Some(now) => Verdict::Write,
+                now => Verdict::Adopt(now),
+            },
             verdict => verdict,
         }
     }

@@ -534,6 +534,44 @@ async fn force_replaces_what_cannot_be_merged() -> Result<()> {
     Ok(())
 }
 
+/// What was there before the release is noted as such and replaced, once, where it cannot be merged with the chart's.
+#[tokio::test]
+async fn force_replaces_what_was_there_before() -> Result<()> {
+    let service = |port: u16| {
+        format!(
+            "---\n# Source: web/templates/s.yaml\napiVersion: v1\nkind: Service\nmetadata:\n  name: s\nspec:\n  \
+             selector: {{app: web}}\n  ports: [{{port: {port}, name: http}}]\n"
+        )
+    };
+    for (take_ownership, is_upgrade, noted) in [
+        (true, false, "owned"),
+        (true, true, "owned"),
+        (false, true, "kept"),
+    ] {
+        let world = World::new().await?;
+        if is_upgrade {
+            world.deploy(&config_map("a", "1")).await?;
+        } else {
+            world.kubectl(&["create", "namespace", &world.namespace])?;
+        }
+        world.create(&service(8080)).await?;
+        let uid = ["get", "service", "s", "--output=jsonpath={.metadata.uid}"];
+        let before = world.kubectl(&uid)?;
+        let options = DeployOptions {
+            force: true,
+            take_ownership,
+            ..DeployOptions::default()
+        };
+        let template = Template::new(&(config_map("a", "2") + &service(80)));
+        world.deploy_with(&template, options).await?;
+        let shown = "--output=jsonpath={.spec.ports[*].port} {.metadata.annotations.fleetagent\\.cattle\\.io/adopted}";
+        let live = world.kubectl(&["get", "service", "s", shown])?;
+        assert_eq!(live, format!("80 {noted}"));
+        assert_eq!(world.kubectl(&uid)?, before, "it was not recreated");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_retry_tells_which_object_it_could_not_create() -> Result<()> {
     let world = World::new().await?;
