@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::OwnershipError;
+use super::ownership::{OwnershipError, Version};
 use super::transport::PARALLEL;
 
 /// Looks at `objects`, whatever of them exists. Nothing is changed.
@@ -90,8 +90,8 @@ pub(super) enum Creation {
 
 /// Creates the object by server-side apply, and only if it does not exist.
 ///
-/// An apply that names a version is refused by every object that has another one; none has the
-/// first, which etcd gives to nothing. One that does not exist is created whatever is named.
+/// An apply that names a version is refused by every object that has another one. One that does not exist is
+/// created whatever is named.
 ///
 /// # Errors
 /// The API server refused it, or what is there cannot be looked at.
@@ -103,7 +103,7 @@ pub(super) async fn create_new(
     object: &Object,
 ) -> Result<Creation, CreateError> {
     let mut body = object.body.clone();
-    body["metadata"]["resourceVersion"] = json!("1");
+    body["metadata"]["resourceVersion"] = json!(Version::OF_NOTHING);
     let text = golib::json::encode(&body);
     drop(body);
     let refused = match cluster.apply(object, text, false).await {

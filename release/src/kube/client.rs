@@ -8,7 +8,6 @@ use futures_util::Stream;
 use golib::json::encode;
 use http::Request;
 use kube::core::WatchEvent;
-use objects::fields::text;
 use objects::managed_fields::FIELD_MANAGER;
 use objects::manifest::has_unknown_kinds;
 use objects::merge::Patch;
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use super::discovery::CachedDiscovery;
 use super::error::ApiError;
 use super::lock::{ReleaseLock, ReleaseLocks};
-use super::ownership::{ADOPTED_ANNOTATION, Deletable, Owner, OwnershipError};
+use super::ownership::{ADOPTED_ANNOTATION, Deletable, Owner, OwnershipError, Version};
 use super::record_lists::{BatchedLists, RecordMetadata};
 use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, Watched, escape, found,
@@ -363,10 +362,14 @@ impl Cluster {
     }
 
     /// Writes the object whole, if it still has this version.
-    pub(crate) async fn replace(&self, object: &Object, version: &str) -> Result<Value, ApiError> {
+    pub(super) async fn replace(
+        &self,
+        object: &Object,
+        version: &Version,
+    ) -> Result<Value, ApiError> {
         let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let mut body = object.body.clone();
-        body["metadata"]["resourceVersion"] = version.into();
+        body["metadata"]["resourceVersion"] = version.as_str().into();
         let body = encode(&body);
         self.send(Verb::write("PUT"), object_path(object, &query), Some(body))
             .await
@@ -436,13 +439,13 @@ impl Cluster {
     pub(super) async fn note_adoption(
         &self,
         object: &Object,
-        version: &str,
+        version: Option<&Version>,
         adoption: Adoption,
     ) -> Result<Value, ApiError> {
         let mut note =
             json!({"metadata": {"annotations": {ADOPTED_ANNOTATION: adoption.as_str()}}});
-        if !version.is_empty() {
-            note["metadata"]["resourceVersion"] = version.into();
+        if let Some(version) = version {
+            note["metadata"]["resourceVersion"] = version.as_str().into();
         }
         self.annotate(object, note).await
     }
@@ -467,7 +470,7 @@ impl Cluster {
     /// Notes on an object that was there before its release that it goes with it, as `takeOwnership` says; whatever else somebody writes into
     /// it, the note is the same.
     pub(crate) async fn own(&self, object: &Object) -> Result<(), ApiError> {
-        let noted = self.note_adoption(object, "", Adoption::Owned).await;
+        let noted = self.note_adoption(object, None, Adoption::Owned).await;
         noted.map(drop)
     }
 
@@ -479,10 +482,8 @@ impl Cluster {
         found: Option<Value>,
         adoption: Adoption,
     ) -> Result<Option<Value>, OwnershipError> {
-        let version = found
-            .as_ref()
-            .map_or("", |live| text(live, "/metadata/resourceVersion"));
-        match self.note_adoption(object, version, adoption).await {
+        let version = found.as_ref().map(Version::of);
+        match self.note_adoption(object, version.as_ref(), adoption).await {
             Ok(noted) => Ok(Some(noted)),
             Err(error) if error.is_conflict() || error.is_not_found() => Ok(found),
             Err(source) => Err(OwnershipError::Unknown {

@@ -16,16 +16,17 @@ use serde_json::{Value, json};
 
 use super::client::Cluster;
 use super::error::ApiError;
+use super::ownership::Version;
 
 /// Makes the entries of other Helm clients ours, only in `version` if one is given; gives their names and the version after that. A missing
 /// object is fine.
 pub(super) async fn take_over_managers(
     cluster: &Cluster,
     object: &Object,
-    version: Option<&str>,
-) -> Result<(Vec<String>, Option<String>), ApiError> {
+    version: Option<&Version>,
+) -> Result<(Vec<String>, Option<Version>), ApiError> {
     const TRIES: u32 = 5;
-    let unchanged = (Vec::new(), version.map(str::to_owned));
+    let unchanged = (Vec::new(), version.cloned());
     let mut tries = 1;
     loop {
         let Some(live) = cluster.get(object).await? else {
@@ -34,20 +35,19 @@ pub(super) async fn take_over_managers(
         let Some(entries) = taken_over(&live) else {
             return Ok(unchanged);
         };
-        let read = live.pointer("/metadata/resourceVersion");
+        let over = version.cloned().unwrap_or_else(|| Version::of(&live));
         let patch = json!([
             {"op": "replace", "path": "/metadata/managedFields", "value": entries},
             {"op": "replace", "path": "/metadata/resourceVersion",
-             "value": version.map_or(read.cloned(), |version| Some(version.into()))},
+             "value": over.as_str()},
         ]);
         match cluster.json_patch(object, &patch).await {
             Err(error) if error.is_conflict() && version.is_none() && tries < TRIES => tries += 1,
             Err(error) if error.is_not_found() => return Ok(unchanged),
             other => {
                 let now = other?;
-                let after = now.pointer("/metadata/resourceVersion");
-                let after = after.and_then(Value::as_str).map(str::to_owned);
-                return Ok((other_helm_managers(&live), version.and(after)));
+                let after = version.map(|_| Version::of(&now));
+                return Ok((other_helm_managers(&live), after));
             }
         }
     }

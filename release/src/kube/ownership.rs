@@ -61,6 +61,28 @@ pub enum OwnershipError {
     },
 }
 
+/// The version of an object that was read. One is written, or deleted, in that version and in no other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Version(String);
+
+impl Version {
+    /// Which nothing has: etcd gives the first one to nothing. Written over it, an object is created, and nothing else.
+    pub(super) const OF_NOTHING: &str = "1";
+
+    /// Of `live`, an object or its metadata; one that does not say it cannot be written over.
+    pub(super) fn of(live: &Value) -> Self {
+        let version = match text(live, "/metadata/resourceVersion") {
+            "" => Self::OF_NOTHING,
+            version => version,
+        };
+        Self(version.to_owned())
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// What was found under an object's name, and in which version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Observed {
@@ -69,7 +91,7 @@ pub(crate) struct Observed {
     is_leaving: bool,
     adoption: Option<Adoption>,
     uid: String,
-    version: String,
+    version: Version,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,19 +107,17 @@ enum Marks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deletable {
     uid: String,
-    version: String,
+    version: Version,
 }
 
 impl Deletable {
     /// What the API server is asked to make sure of.
     pub(super) fn preconditions(&self) -> Value {
-        let mut conditions = Map::new();
-        for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.version)] {
-            if !value.is_empty() {
-                conditions.insert(field.to_owned(), value.clone().into());
-            }
+        let mut conditions = json!({"resourceVersion": self.version.as_str()});
+        if !self.uid.is_empty() {
+            conditions["uid"] = self.uid.as_str().into();
         }
-        Value::Object(conditions)
+        conditions
     }
 
     /// What takes the release's marks off this object in this version, and notes that it was left.
@@ -200,10 +220,6 @@ impl RunMark {
 }
 
 impl Observed {
-    pub(super) fn version(&self) -> &str {
-        &self.version
-    }
-
     /// Whether it is the object that was created, still.
     pub(super) fn is_instance(&self, created: &Created) -> bool {
         self.uid == created.uid
@@ -346,7 +362,7 @@ impl Owner {
             is_leaving: live.pointer("/metadata/deletionTimestamp").is_some(),
             adoption: adoption(live),
             uid: text(live, "/metadata/uid").to_owned(),
-            version: text(live, "/metadata/resourceVersion").to_owned(),
+            version: Version::of(live),
         }
     }
 

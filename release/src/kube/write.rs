@@ -17,7 +17,7 @@ use super::delete::{runs, stays_for_next_run};
 use super::error::ApiError;
 use super::migrate;
 use super::ownership::{
-    ADOPTED_ANNOTATION, Created, HookState, Owner, OwnershipError, RunMark, adoption,
+    ADOPTED_ANNOTATION, Created, HookState, Owner, OwnershipError, RunMark, Version, adoption,
     is_written_by_us, stored_policy,
 };
 use super::wait::{WaitError, wait_until_left};
@@ -394,8 +394,8 @@ impl<'a> ObjectWriter<'a> {
                 Verdict::Write => found.unwrap_or_default(),
                 Verdict::Adopt(adoption) => {
                     let live = found.unwrap_or_default();
-                    let version = claim.owner.observe(&live).version().to_owned();
-                    let noted = self.cluster.note_adoption(object, &version, adoption);
+                    let version = Version::of(&live);
+                    let noted = self.cluster.note_adoption(object, Some(&version), adoption);
                     match noted.await {
                         Ok(noted) => noted,
                         Err(error) if error.is_conflict() && tries < MAX_TRIES => {
@@ -425,7 +425,7 @@ impl<'a> ObjectWriter<'a> {
                     return Err(ObjectFailure::NotOurs(refusal));
                 }
             };
-            let version = claim.owner.observe(&live).version().to_owned();
+            let version = Version::of(&live);
             let written = match self.options.migrate {
                 true => self.migrate(object, Some(&version)).await,
                 false => self.write_settled(object, Some(&version)).await,
@@ -464,7 +464,7 @@ impl<'a> ObjectWriter<'a> {
                 }
                 HookVerdict::Await => WrittenObject::over(begun(live), Vec::new()),
                 HookVerdict::Write => {
-                    let version = claim.run.owner().observe(&live).version().to_owned();
+                    let version = Version::of(&live);
                     match self.write_settled(object, Some(&version)).await {
                         // Somebody wrote it: whose it is has to be seen again.
                         Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => continue,
@@ -512,7 +512,7 @@ impl<'a> ObjectWriter<'a> {
 
     /// Writes an object of another Helm client: what that owned is ours from now on, and nothing of
     /// the manifest before stays behind. Only over `version`, if one is given.
-    async fn migrate(&self, object: &Object, version: Option<&str>) -> Sent {
+    async fn migrate(&self, object: &Object, version: Option<&Version>) -> Sent {
         let failed = |source: ApiError| {
             let object = object.describe();
             match source.is_conflict() && version.is_some() {
@@ -523,7 +523,7 @@ impl<'a> ObjectWriter<'a> {
         let (managers, version) = migrate::take_over_managers(self.cluster, object, version)
             .await
             .map_err(failed)?;
-        let mut wrote = self.write_settled(object, version.as_deref()).await?;
+        let mut wrote = self.write_settled(object, version.as_ref()).await?;
         if !managers.is_empty() {
             wrote.conflicts.insert(
                 0,
@@ -598,7 +598,7 @@ impl<'a> ObjectWriter<'a> {
 
     /// Applies without force; what others hold is settled and the rest forced. Only over `version`, if one is
     /// given.
-    async fn write_settled(&self, object: &Object, version: Option<&str>) -> Sent {
+    async fn write_settled(&self, object: &Object, version: Option<&Version>) -> Sent {
         let refused = |source: ApiError| {
             let object = object.describe();
             match source.is_conflict() {
@@ -608,38 +608,47 @@ impl<'a> ObjectWriter<'a> {
         };
         let mut tries = 1;
         loop {
+            let mut conflicts = Vec::new();
+            let mut is_contested = false;
             let first = Body::over(&object.body, version);
-            match self.send(object, first, false).await {
-                Ok(live) => return Ok(WrittenObject::over(live, Vec::new())),
-                Err(error) if !error.contested_fields().is_empty() => {
-                    let live = self.cluster.get(object).await.map_err(refused)?;
-                    let live = live.unwrap_or_default();
+            let mut sent = self.send(object, first, false).await;
+            if let Err(error) = &sent
+                && !error.contested_fields().is_empty()
+            {
+                is_contested = true;
+                // One that went meanwhile is created by the next try.
+                if let Some(live) = self.cluster.get(object).await.map_err(refused)? {
                     if version.is_none() {
                         self.check_still_ours(object, &live)?;
                     }
-                    let settled = self.settle(object, &error, &live).await;
-                    let (conflicts, body) = settled.map_err(refused)?;
+                    let settled = self.settle(object, error, &live).await;
+                    let body;
+                    (conflicts, body) = settled.map_err(refused)?;
                     // Only what was looked at is forced.
-                    let looked_at = version.unwrap_or_else(|| resource_version(&live));
-                    let settled = Body::over(&body, Some(looked_at));
+                    let looked_at = Version::of(&live);
+                    let settled = Body::over(&body, Some(version.unwrap_or(&looked_at)));
                     drop(body);
-                    match self.send(object, settled, true).await {
-                        Ok(live) => return Ok(WrittenObject::over(live, conflicts)),
-                        // Somebody wrote it: what he has in it, and whose it is, has to be seen again.
-                        Err(error)
-                            if version.is_none() && error.is_conflict() && tries < MAX_TRIES =>
-                        {
-                            tries += 1;
-                        }
-                        Err(error) => return Err(refused(error)),
-                    }
+                    sent = self.send(object, settled, true).await;
                 }
-                Err(error) if self.options.force && error.is_invalid() => {
-                    let forced = self.force(object, error).await?;
-                    return Ok(WrittenObject::over(forced, Vec::new()));
-                }
-                Err(error) => return Err(self.named(object, refused(error)).await),
             }
+            let error = match sent {
+                Ok(live) => return Ok(WrittenObject::over(live, conflicts)),
+                Err(error) => error,
+            };
+            if self.options.force && error.is_invalid() {
+                let forced = self.force(object, error).await?;
+                // Whoever held a field of it, it was replaced whole.
+                for conflict in &mut conflicts {
+                    conflict.outcome = Outcome::Taken;
+                }
+                return Ok(WrittenObject::over(forced, conflicts));
+            }
+            // Somebody wrote it: what he has in it, and whose it is, has to be seen again.
+            let is_changed = error.is_conflict() && is_contested && version.is_none();
+            if !is_changed || tries == MAX_TRIES {
+                return Err(self.named(object, refused(error)).await);
+            }
+            tries += 1;
         }
     }
 
@@ -766,13 +775,13 @@ impl<'a> ObjectWriter<'a> {
             // It is to be noted or left first: it goes the way of what may be somebody else's.
             Some(_) => return Err(changed(refusal)),
         }
-        let version = resource_version(&live);
+        let version = Version::of(&live);
         // Who reads it must find the note still.
         let mut whole = object.clone();
         if let Some(note) = adoption(&live) {
             whole.body["metadata"]["annotations"][ADOPTED_ANNOTATION] = note.as_str().into();
         }
-        let replaced = match self.cluster.replace(&whole, version).await {
+        let replaced = match self.cluster.replace(&whole, &version).await {
             Ok(replaced) => replaced,
             Err(error) if error.is_immutable() => return self.recreate(object, error).await,
             Err(error) if error.is_conflict() => return Err(changed(error)),
@@ -783,11 +792,11 @@ impl<'a> ObjectWriter<'a> {
             false => failed(error),
         };
         // What was written whole is owned as if it had been applied.
-        let version = resource_version(&replaced);
-        let (_, version) = migrate::take_over_managers(self.cluster, object, Some(version))
+        let version = Version::of(&replaced);
+        let (_, version) = migrate::take_over_managers(self.cluster, object, Some(&version))
             .await
             .map_err(unless_changed)?;
-        self.send(object, Body::over(&object.body, version.as_deref()), true)
+        self.send(object, Body::over(&object.body, version.as_ref()), true)
             .await
             .map_err(unless_changed)
     }
@@ -863,17 +872,11 @@ impl<'a> ObjectWriter<'a> {
         };
         // It stands where something was before.
         if let Some(note) = note {
-            let noted = self.cluster.note_adoption(object, "", note).await;
+            let noted = self.cluster.note_adoption(object, None, note).await;
             noted.map_err(failed)?;
         }
         Ok(live)
     }
-}
-
-/// The version of an object that was read; empty if it was not there.
-fn resource_version(live: &Value) -> &str {
-    let version = live.pointer("/metadata/resourceVersion");
-    version.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A run that was found, without the version it has: what it came to may be in that already, so that whoever watches it begins with it.
@@ -935,15 +938,15 @@ struct Body {
 
 impl Body {
     /// Applied only over a version, if one is given.
-    fn over(body: &Value, version: Option<&str>) -> Self {
-        let Some(version) = version.filter(|version| !version.is_empty()) else {
+    fn over(body: &Value, version: Option<&Version>) -> Self {
+        let Some(version) = version else {
             return Self {
                 text: json::encode(body),
                 is_for_any_version: body.pointer("/metadata/resourceVersion").is_none(),
             };
         };
         let mut body = body.clone();
-        body["metadata"]["resourceVersion"] = version.into();
+        body["metadata"]["resourceVersion"] = version.as_str().into();
         Self {
             text: json::encode(&body),
             is_for_any_version: false,
@@ -953,10 +956,16 @@ impl Body {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use chart::manifest::HOOK_ANNOTATION;
+    use http::{Request, Response};
+    use kube::client::Body;
     use objects::managed_fields::FIELD_MANAGER;
+    use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;
+    use tower::BoxError;
 
     use super::super::fixture::object;
     use super::*;
@@ -1006,5 +1015,50 @@ mod tests {
             })
         });
         assert_eq!(found, expected);
+    }
+
+    /// The object goes between the refusal, which tells of fields of others, and the look at it: whatever is made under its name then is not
+    /// written over by force.
+    #[tokio::test]
+    async fn what_went_before_it_was_looked_at_is_not_forced() {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let told = Arc::clone(&seen);
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let uri = request.uri().to_string();
+            let is_first = !told.lock().iter().any(|uri| uri.contains("force="));
+            told.lock().push(uri.clone());
+            let (code, answer) = match (uri.contains("force="), is_first) {
+                (true, true) => {
+                    let cause = json!({"reason": "FieldManagerConflict", "field": ".data.a", "message": "conflict"});
+                    let details = json!({"causes": [cause]});
+                    (
+                        409,
+                        json!({"kind": "Status", "code": 409, "reason": "Conflict", "details": details}),
+                    )
+                }
+                (true, false) => (
+                    201,
+                    json!({"metadata": {"name": "a", "resourceVersion": "7"}}),
+                ),
+                _ => (
+                    404,
+                    json!({"kind": "Status", "code": 404, "reason": "NotFound"}),
+                ),
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            std::future::ready(Ok::<_, BoxError>(answer.expect("it is valid")))
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let previous = BTreeMap::new();
+        let writer = ObjectWriter::again(&cluster, &previous);
+        let object = object("", "ConfigMap", json!({"metadata": {"name": "a"}}));
+        writer.write(&object).await.unwrap();
+        let seen = seen.lock();
+        assert!(
+            !seen.iter().any(|uri| uri.contains("force=true")),
+            "{seen:?}"
+        );
     }
 }
