@@ -24,20 +24,20 @@ pub fn is_scaled(live: &Value) -> bool {
     })
 }
 
-/// The managers whose entries are taken over, without our own name.
+/// The managers of what other Helm clients wrote, without our own name.
 pub fn other_helm_managers(live: &Value) -> Vec<String> {
     let names = entries(live)
         .iter()
-        .filter(|entry| is_taken_over(entry))
+        .filter(|entry| is_helm_clients(entry))
         .filter_map(|entry| entry["manager"].as_str());
     let others: BTreeSet<&str> = names.filter(|name| *name != FIELD_MANAGER).collect();
     others.into_iter().map(str::to_owned).collect()
 }
 
-/// The new `managedFields`; `None` if no other Helm client wrote the object.
-pub fn taken_over(live: &Value) -> Option<Value> {
+/// The new `managedFields` where these entries become ours; `None` if there is none of them.
+pub fn taken_over(live: &Value, is_taken: impl Fn(&Value) -> bool) -> Option<Value> {
     let (foreign, mut kept): (Vec<Value>, Vec<Value>) =
-        entries(live).iter().cloned().partition(is_taken_over);
+        entries(live).iter().cloned().partition(is_taken);
     let mut first = foreign.first()?.clone();
     let mut fields = Map::new();
     let is_ours = |entry: &Value| {
@@ -62,10 +62,17 @@ pub fn taken_over(live: &Value) -> Option<Value> {
 }
 
 /// Whether a Helm client other than our applies wrote this entry.
-fn is_taken_over(entry: &Value) -> bool {
+pub fn is_helm_clients(entry: &Value) -> bool {
     const MARK: &str = "/fieldsV1/f:metadata/f:annotations/f:meta.helm.sh~1release-name";
     let is_our_apply = entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
     !is_our_apply && entry.get("subresource").is_none() && entry.pointer(MARK).is_some()
+}
+
+/// Whether this entry is what we changed of an object that we wrote whole, and did not apply: of one that was ours its marks are no part of that.
+pub fn is_our_update(entry: &Value) -> bool {
+    entry["manager"] == FIELD_MANAGER
+        && entry["operation"] == "Update"
+        && entry.get("subresource").is_none()
 }
 
 fn unite(into: &mut Map<String, Value>, more: &Map<String, Value>) {
@@ -95,7 +102,7 @@ mod tests {
             {"manager": "fleetagent", "operation": "Apply", "fieldsV1": {"f:data": {"f:c": {}}}},
         ]}});
         assert_eq!(other_helm_managers(&live), ["helm"]);
-        let entries = taken_over(&live).unwrap();
+        let entries = taken_over(&live, is_helm_clients).unwrap();
         assert_eq!(
             entries,
             json!([
@@ -106,6 +113,25 @@ mod tests {
             ])
         );
         let ours = json!({"metadata": {"managedFields": entries}});
-        assert_eq!(taken_over(&ours), None);
+        assert_eq!(taken_over(&ours, is_helm_clients), None);
+    }
+
+    #[test]
+    fn what_we_wrote_whole_is_ours_whatever_it_is() {
+        let status = json!({"manager": "fleetagent", "operation": "Update", "subresource": "status",
+            "fieldsV1": {"f:status": {}}});
+        let live = json!({"metadata": {"managedFields": [
+            {"manager": "fleetagent", "operation": "Update", "fieldsV1": {"f:data": {"f:a": {}}}},
+            {"manager": "fleetagent", "operation": "Apply", "fieldsV1": {"f:data": {"f:b": {}}}},
+            status,
+        ]}});
+        assert_eq!(
+            taken_over(&live, is_our_update).unwrap(),
+            json!([
+                status,
+                {"manager": "fleetagent", "operation": "Apply",
+                 "fieldsV1": {"f:data": {"f:a": {}, "f:b": {}}}},
+            ])
+        );
     }
 }

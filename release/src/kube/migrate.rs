@@ -10,7 +10,9 @@
 //! Mirrors `csaupgrade` of client-go, which knows the old manager's name instead.
 
 use objects::Object;
-use objects::managed_fields::{is_scaled, other_helm_managers, taken_over};
+use objects::managed_fields::{
+    is_helm_clients, is_our_update, is_scaled, other_helm_managers, taken_over,
+};
 use objects::merge::{self, Patch};
 use serde_json::{Value, json};
 
@@ -32,25 +34,47 @@ pub(super) async fn take_over_managers(
         let Some(live) = cluster.get(object).await? else {
             return Ok(unchanged);
         };
-        let Some(entries) = taken_over(&live) else {
+        let Some(entries) = taken_over(&live, is_helm_clients) else {
             return Ok(unchanged);
         };
-        let over = version.cloned().unwrap_or_else(|| Version::of(&live));
-        let patch = json!([
-            {"op": "replace", "path": "/metadata/managedFields", "value": entries},
-            {"op": "replace", "path": "/metadata/resourceVersion",
-             "value": over.as_str()},
-        ]);
-        match cluster.json_patch(object, &patch).await {
+        let read = Version::of(&live);
+        match write_entries(cluster, object, entries, version.unwrap_or(&read)).await {
             Err(error) if error.is_conflict() && version.is_none() && tries < TRIES => tries += 1,
             Err(error) if error.is_not_found() => return Ok(unchanged),
-            other => {
-                let now = other?;
-                let after = version.map(|_| Version::of(&now));
-                return Ok((other_helm_managers(&live), after));
+            written => {
+                let after = written?;
+                return Ok((other_helm_managers(&live), version.and(Some(after))));
             }
         }
     }
+}
+
+/// Makes ours what we have written whole, and what other Helm clients wrote; gives the version after that.
+pub(super) async fn own_replaced(
+    cluster: &Cluster,
+    object: &Object,
+    live: &Value,
+) -> Result<Version, ApiError> {
+    let read = Version::of(live);
+    let is_ours = |entry: &Value| is_our_update(entry) || is_helm_clients(entry);
+    match taken_over(live, is_ours) {
+        Some(entries) => write_entries(cluster, object, entries, &read).await,
+        None => Ok(read),
+    }
+}
+
+async fn write_entries(
+    cluster: &Cluster,
+    object: &Object,
+    entries: Value,
+    version: &Version,
+) -> Result<Version, ApiError> {
+    let patch = json!([
+        {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version.as_str()},
+    ]);
+    let now = cluster.json_patch(object, &patch).await?;
+    Ok(Version::of(&now))
 }
 
 /// What removes from `live` that the last manifest had and this one has not; none if it is gone.

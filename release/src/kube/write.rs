@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::check::{CreateError, Creation, create_new};
 use super::client::Cluster;
-use super::delete::{runs, stays_for_next_run};
+use super::delete::{MAX_TRIES, pause, runs, stays_for_next_run};
 use super::error::ApiError;
 use super::migrate;
 use super::ownership::{
@@ -27,8 +27,6 @@ use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a write that met another one is tried.
 const TRIES: u32 = 5;
-/// How often an object that is written all the time is looked at.
-const MAX_TRIES: u32 = 20;
 
 /// How a manifest is applied.
 #[derive(Debug, Clone, Copy, Default)]
@@ -759,46 +757,64 @@ impl<'a> ObjectWriter<'a> {
             };
             return Err(self.named(object, failure).await);
         };
-        let changed = |source| ObjectFailure::Conflict {
-            object: object.describe(),
-            source,
-        };
-        match self
-            .claim
-            .map(|claim| (claim, claim.verdict(object, Some(&live))))
-        {
-            None | Some((_, Verdict::Write)) => {}
-            Some((claim, Verdict::Refuse)) => {
-                let refusal = claim.owner.refusal(object, &live);
-                return Err(ObjectFailure::NotOurs(refusal));
-            }
-            // It is to be noted or left first: it goes the way of what may be somebody else's.
-            Some(_) => return Err(changed(refusal)),
-        }
-        let version = Version::of(&live);
+        self.check_writable(object, &live, refusal)?;
         // Who reads it must find the note still.
         let mut whole = object.clone();
         if let Some(note) = adoption(&live) {
             whole.body["metadata"]["annotations"][ADOPTED_ANNOTATION] = note.as_str().into();
         }
-        let replaced = match self.cluster.replace(&whole, &version).await {
+        let mut live = match self.cluster.replace(&whole, &Version::of(&live)).await {
             Ok(replaced) => replaced,
             Err(error) if error.is_immutable() => return self.recreate(object, error).await,
-            Err(error) if error.is_conflict() => return Err(changed(error)),
+            Err(error) if error.is_conflict() => return Err(conflict(object, error)),
             Err(error) => return Err(failed(error)),
         };
-        let unless_changed = |error: ApiError| match error.is_conflict() {
-            true => changed(error),
-            false => failed(error),
+        let mut tries = 1;
+        loop {
+            let error = match self.apply_replaced(object, &live).await {
+                Ok(applied) => return Ok(applied),
+                Err(error) => error,
+            };
+            if !error.is_conflict() && !error.is_not_found() {
+                return Err(failed(error));
+            }
+            if tries == MAX_TRIES {
+                return Err(conflict(object, error));
+            }
+            // Somebody wrote it.
+            sleep(pause(tries)).await;
+            tries += 1;
+            let Some(found) = self.cluster.get(object).await.map_err(failed)? else {
+                return Err(conflict(object, error));
+            };
+            self.check_writable(object, &found, error)?;
+            live = found;
+        }
+    }
+
+    /// What was written whole is owned as if it had been applied.
+    async fn apply_replaced(&self, object: &Object, live: &Value) -> Result<Value, ApiError> {
+        let version = migrate::own_replaced(self.cluster, object, live).await?;
+        let body = Body::over(&object.body, Some(&version));
+        self.send(object, body, true).await
+    }
+
+    /// Refuses what may not be written as it was found. What is to be noted or left first is a conflict: it goes the way of what may be
+    /// somebody else's.
+    fn check_writable(
+        &self,
+        object: &Object,
+        live: &Value,
+        refusal: ApiError,
+    ) -> Result<(), ObjectFailure> {
+        let Some(claim) = self.claim else {
+            return Ok(());
         };
-        // What was written whole is owned as if it had been applied.
-        let version = Version::of(&replaced);
-        let (_, version) = migrate::take_over_managers(self.cluster, object, Some(&version))
-            .await
-            .map_err(unless_changed)?;
-        self.send(object, Body::over(&object.body, version.as_ref()), true)
-            .await
-            .map_err(unless_changed)
+        match claim.verdict(object, Some(live)) {
+            Verdict::Write => Ok(()),
+            Verdict::Refuse => Err(ObjectFailure::NotOurs(claim.owner.refusal(object, live))),
+            _ => Err(conflict(object, refusal)),
+        }
     }
 
     /// Deletes the object and creates it anew, where that loses nothing but the object.
@@ -877,6 +893,12 @@ impl<'a> ObjectWriter<'a> {
         }
         Ok(live)
     }
+}
+
+/// Others wrote the object.
+fn conflict(object: &Object, source: ApiError) -> ObjectFailure {
+    let object = object.describe();
+    ObjectFailure::Conflict { object, source }
 }
 
 /// A run that was found, without the version it has: what it came to may be in that already, so that whoever watches it begins with it.

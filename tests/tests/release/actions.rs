@@ -514,7 +514,9 @@ async fn force_replaces_what_cannot_be_merged() -> Result<()> {
         let before = world.kubectl(&uid)?;
         world.kubectl(&["patch", "service", "s", "--type=merge", "--patch", edit])?;
 
-        let other = service.replace("app: web", "app: other");
+        let other = service
+            .replace("app: web", "app: other")
+            .replace("dropped: ", "added: \"yes\", dropped: ");
         let error = world.deploy(&other).await.unwrap_err();
         let text = release::error_chain(&error);
         assert!(
@@ -526,16 +528,21 @@ async fn force_replaces_what_cannot_be_merged() -> Result<()> {
             ..DeployOptions::default()
         };
         world.deploy_with(&Template::new(&other), options).await?;
-        let shown = "--output=jsonpath={.spec.ports[*].port} {.spec.selector.app}";
+        let shown =
+            "--output=jsonpath={.spec.ports[*].port} {.spec.selector} {.metadata.labels.added}";
         let live = world.kubectl(&["get", "service", "s", shown])?;
-        assert_eq!(live, "80 other", "{edit}");
+        assert_eq!(live, r#"80 {"app":"other"} yes"#, "{edit}");
         assert_eq!(world.kubectl(&uid)?, before, "it was not recreated");
 
-        // What was replaced is ours: a field that the chart drops goes.
-        let without = other.replace("  labels: {dropped: \"yes\"}\n", "");
+        // What was replaced is ours: what the chart drops goes, what only the replacement brought too.
+        let without = other
+            .replace("  labels: {added: \"yes\", dropped: \"yes\"}\n", "")
+            .replace("app: other", "tier: web");
+        assert!(!without.contains("added"), "{without}");
         world.deploy(&without).await?;
-        let label = "--output=jsonpath={.metadata.labels.dropped}";
-        assert_eq!(world.kubectl(&["get", "service", "s", label])?, "");
+        let shown = "--output=jsonpath={.spec.selector} {.metadata.labels.added} {.metadata.labels.dropped}";
+        let live = world.kubectl(&["get", "service", "s", shown])?;
+        assert_eq!(live, r#"{"tier":"web"}  "#, "{edit}");
     }
     Ok(())
 }

@@ -590,6 +590,119 @@ async fn force_recreates_no_custom_resource_and_nothing_whose_claims_go_with_it(
     Ok(())
 }
 
+/// Only what was looked at is written over by force, at whichever moment somebody else writes the object: who takes it keeps it, and who
+/// only writes it keeps nobody from replacing it.
+#[tokio::test]
+async fn force_writes_over_nothing_that_was_taken_meanwhile() -> Result<()> {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let service = |app: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: s\nspec:\n  selector: {{app: {app}}}\n  \
+             ports: [{{port: 80}}]\n"
+        )
+    };
+    let is_forced = |request: &Request<Incoming>| {
+        let query = request.uri().query().unwrap_or_default();
+        query.contains("force=true")
+    };
+    let is_replacement = |request: &Request<Incoming>| *request.method() == Method::PUT;
+    let is_taking_over = |request: &Request<Incoming>| {
+        let content = request.headers().get(http::header::CONTENT_TYPE);
+        content.is_some_and(|content| content == "application/json-patch+json")
+    };
+    let contested = r#"{"spec":{"ports":[{"port":81}],"selector":{"app":"edited"}}}"#;
+    let plain = r#"{"spec":{"ports":[{"port":81}]}}"#;
+    type Moment = fn(&Request<Incoming>) -> bool;
+    let moments: [(&str, &str, Moment); 4] = [
+        ("what others hold is taken", contested, is_forced),
+        ("it is replaced", contested, is_replacement),
+        ("its fields are taken over", contested, is_taking_over),
+        ("it is applied over that", plain, is_forced),
+    ];
+    for (moment, edit, is_it) in moments {
+        for (act, owner) in [
+            (
+                "annotate service/s --overwrite meta.helm.sh/release-name=other",
+                "other",
+            ),
+            ("annotate service/s note=x", "web"),
+        ] {
+            let mut world = World::new().await?;
+            world.deploy(&service("one")).await?;
+            world.kubectl(&["patch", "service", "s", "--type=merge", "--patch", edit])?;
+            let on_service = move |request: &Request<Incoming>| {
+                request.uri().path().ends_with("/services/s") && is_it(request)
+            };
+            let met = interrupted_at(&mut world, on_service, vec![words(act)]).await?;
+            let forced = DeployOptions {
+                force: true,
+                ..DeployOptions::default()
+            };
+            let done = world
+                .deploy_with(&Template::new(&service("two")), forced)
+                .await;
+            assert!(met.load(Ordering::SeqCst) > 0, "{moment}: it came to that");
+            let told = done.map(drop).map_err(|error| release::error_chain(&error));
+            assert_eq!(told.is_ok(), owner == "web", "{moment}: {told:?}");
+            let shown = "--output=jsonpath={.metadata.annotations.meta\\.helm\\.sh/release-name}";
+            let live = world.kubectl(&["get", "service", "s", shown])?;
+            assert_eq!(live, owner, "{moment}");
+            if owner == "web" {
+                let shown = "--output=jsonpath={.spec.selector.app} {.spec.ports[*].port}";
+                let live = world.kubectl(&["get", "service", "s", shown])?;
+                assert_eq!(live, "two 80", "{moment}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// While a hook of an upgrade runs another bundle takes an object of it, as the same field manager.
+#[tokio::test]
+async fn what_was_taken_while_hooks_ran_is_not_written_over() -> Result<()> {
+    for take_ownership in [false, true] {
+        let world = World::new().await?;
+        world.deploy(&config_map("a", "1")).await?;
+        let other = world.beside("other").await?;
+        let theirs = std::env::temp_dir().join(format!("{}-theirs.yaml", world.namespace));
+        let marks = format!(
+            "metadata:\n  labels: {{app.kubernetes.io/managed-by: Helm}}\n  annotations: {{meta.helm.sh/release-name: \
+             other, meta.helm.sh/release-namespace: {}}}\n",
+            world.namespace
+        );
+        let taken = config_map("a", "theirs").replace("metadata:\n", &marks);
+        std::fs::write(&theirs, taken)?;
+        let path = theirs.to_string_lossy().into_owned();
+        let takes = move || {
+            let manager = "--field-manager=fleetagent";
+            let apply = ["apply", "--server-side", manager, "--filename", &path];
+            other.kubectl(&apply).expect("the other one has its way");
+        };
+        let template =
+            Template::new(&config_map("a", "2")).hook("h", "pre-upgrade", &config_map("h", "1"));
+        let mut spec = world.spec(&template, options(take_ownership, false));
+        spec.on_hooks = Some(Arc::new(takes));
+        let done = release::deploy(&world.cluster, &world.storage, &spec).await;
+        std::fs::remove_file(&theirs)?;
+        let told = done.map(drop).map_err(|error| release::error_chain(&error));
+        let noted = "--output=jsonpath={.metadata.annotations.fleetagent\\.cattle\\.io/adopted}";
+        let noted = world.kubectl(&["get", "configmap", "a", noted])?;
+        let value = world.value("a").await?;
+        match take_ownership {
+            false => {
+                let told = told.unwrap_err();
+                assert!(told.contains("cannot be imported"), "{told}");
+                assert_eq!((value.as_str(), noted.as_str()), ("theirs", ""));
+            }
+            true => {
+                assert_eq!(told, Ok(()));
+                assert_eq!((value.as_str(), noted.as_str()), ("2", "handed-over"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A proxy that does something of somebody else's before the first request of a method for a ConfigMap reaches the server. Gives how many there
 /// were.
 pub(crate) async fn interrupted(
@@ -598,21 +711,33 @@ pub(crate) async fn interrupted(
     name: &'static str,
     act: Vec<Vec<String>>,
 ) -> Result<Arc<AtomicUsize>> {
+    let is_it = move |request: &Request<Incoming>| {
+        let path = request.uri().path();
+        *request.method() == method && path.ends_with(&format!("/configmaps/{name}"))
+    };
+    interrupted_at(world, is_it, act).await
+}
+
+/// As [`interrupted`], before the first of the requests that `is_it` tells.
+async fn interrupted_at(
+    world: &mut World,
+    is_it: impl Fn(&Request<Incoming>) -> bool + Send + Sync + 'static,
+    act: Vec<Vec<String>>,
+) -> Result<Arc<AtomicUsize>> {
     let kubeconfig = world.plane.kubeconfig(ADMIN)?;
     let namespace = world.namespace.clone();
     let act = Arc::new(Mutex::new(act));
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&requests);
+    let is_it = Arc::new(is_it);
     let url = proxy::listen(
         world.plane.kubeconfig_value(ADMIN, "default"),
         move |client, request: Request<Incoming>| {
             let (kubeconfig, namespace) = (kubeconfig.clone(), namespace.clone());
             let (act, counted) = (Arc::clone(&act), Arc::clone(&counted));
-            let method = method.clone();
+            let is_it = is_it(&request);
             async move {
-                let path = request.uri().path();
-                let is_it = path.ends_with(&format!("/configmaps/{name}"));
-                if *request.method() == method && is_it {
+                if is_it {
                     counted.fetch_add(1, Ordering::SeqCst);
                     let due = std::mem::take(&mut *act.lock().expect("nobody panics"));
                     for arguments in due {
