@@ -115,10 +115,11 @@ impl Request<'_> {
             .await
         {
             Err(error) if !error.contested_fields().is_empty() => {
+                let is_autoscaled = self.writer.is_autoscaled(&self.desired, &error).await;
                 // Whoever holds what by now: the answer is refused if that is not the version meant.
                 let live = self.cluster.get(&self.desired).await?.unwrap_or_default();
-                let settled = self.writer.settle(&self.desired, &error, &live);
-                let (_, body) = settled.await?;
+                let writer = &self.writer;
+                let (_, body) = writer.settle(&self.desired, &error, &live, is_autoscaled);
                 self.try_apply(body, version, true).await
             }
             answer => answer,

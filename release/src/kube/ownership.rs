@@ -220,6 +220,23 @@ impl RunMark {
 }
 
 impl Observed {
+    pub(super) fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// The same, in another version.
+    pub(super) fn in_version(&self, version: Version) -> Self {
+        Self {
+            version,
+            ..self.clone()
+        }
+    }
+
+    /// Whether it is the same object and would be judged alike, whatever else was written into it.
+    pub(super) fn is_alike(&self, other: &Self) -> bool {
+        self.in_version(other.version.clone()) == *other
+    }
+
     /// Whether it is the object that was created, still.
     pub(super) fn is_instance(&self, created: &Created) -> bool {
         self.uid == created.uid

@@ -17,8 +17,8 @@ use super::delete::{MAX_TRIES, pause, runs, stays_for_next_run};
 use super::error::ApiError;
 use super::migrate;
 use super::ownership::{
-    ADOPTED_ANNOTATION, Created, HookState, Owner, OwnershipError, RunMark, Version, adoption,
-    is_written_by_us, stored_policy,
+    ADOPTED_ANNOTATION, Created, HookState, Observed, Owner, OwnershipError, RunMark, Version,
+    adoption, is_written_by_us, stored_policy,
 };
 use super::wait::{WaitError, wait_until_left};
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
@@ -397,6 +397,7 @@ impl<'a> ObjectWriter<'a> {
                     match noted.await {
                         Ok(noted) => noted,
                         Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+                            sleep(pause(tries)).await;
                             found = self.read_metadata(object).await?;
                             continue;
                         }
@@ -423,14 +424,15 @@ impl<'a> ObjectWriter<'a> {
                     return Err(ObjectFailure::NotOurs(refusal));
                 }
             };
-            let version = Version::of(&live);
+            let judged = claim.owner.observe(&live);
             let written = match self.options.migrate {
-                true => self.migrate(object, Some(&version)).await,
-                false => self.write_settled(object, Some(&version)).await,
+                true => self.migrate(object, Some(&judged)).await,
+                false => self.write_settled(object, Some(&judged)).await,
             };
             match written {
                 // Somebody wrote it: whose it is has to be seen again.
                 Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => {
+                    sleep(pause(tries)).await;
                     found = self.read_metadata(object).await?;
                 }
                 written => return written.map(Some),
@@ -462,10 +464,13 @@ impl<'a> ObjectWriter<'a> {
                 }
                 HookVerdict::Await => WrittenObject::over(begun(live), Vec::new()),
                 HookVerdict::Write => {
-                    let version = Version::of(&live);
-                    match self.write_settled(object, Some(&version)).await {
+                    let judged = claim.run.owner().observe(&live);
+                    match self.write_settled(object, Some(&judged)).await {
                         // Somebody wrote it: whose it is has to be seen again.
-                        Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => continue,
+                        Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => {
+                            sleep(pause(tries)).await;
+                            continue;
+                        }
                         written => written?,
                     }
                 }
@@ -509,19 +514,21 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Writes an object of another Helm client: what that owned is ours from now on, and nothing of
-    /// the manifest before stays behind. Only over `version`, if one is given.
-    async fn migrate(&self, object: &Object, version: Option<&Version>) -> Sent {
+    /// the manifest before stays behind. Only as it was judged, if it was.
+    async fn migrate(&self, object: &Object, judged: Option<&Observed>) -> Sent {
         let failed = |source: ApiError| {
             let object = object.describe();
-            match source.is_conflict() && version.is_some() {
+            match source.is_conflict() && judged.is_some() {
                 true => ObjectFailure::Conflict { object, source },
                 false => ObjectFailure::Migrate { object, source },
             }
         };
+        let version = judged.map(Observed::version);
         let (managers, version) = migrate::take_over_managers(self.cluster, object, version)
             .await
             .map_err(failed)?;
-        let mut wrote = self.write_settled(object, version.as_ref()).await?;
+        let judged = judged.zip(version).map(|(one, now)| one.in_version(now));
+        let mut wrote = self.write_settled(object, judged.as_ref()).await?;
         if !managers.is_empty() {
             wrote.conflicts.insert(
                 0,
@@ -594,9 +601,9 @@ impl<'a> ObjectWriter<'a> {
         self.own_kinds.contains(&key)
     }
 
-    /// Applies without force; what others hold is settled and the rest forced. Only over `version`, if one is
-    /// given.
-    async fn write_settled(&self, object: &Object, version: Option<&Version>) -> Sent {
+    /// Applies without force; what others hold is settled and the rest forced. Only as it was judged, if it was: an object that is written all
+    /// the time is written over the version in which it was looked at last, if nothing has changed about whose it is.
+    async fn write_settled(&self, object: &Object, judged: Option<&Observed>) -> Sent {
         let refused = |source: ApiError| {
             let object = object.describe();
             match source.is_conflict() {
@@ -608,23 +615,29 @@ impl<'a> ObjectWriter<'a> {
         loop {
             let mut conflicts = Vec::new();
             let mut is_contested = false;
-            let first = Body::over(&object.body, version);
+            let first = Body::over(&object.body, judged.map(Observed::version));
             let mut sent = self.send(object, first, false).await;
             if let Err(error) = &sent
                 && !error.contested_fields().is_empty()
             {
                 is_contested = true;
+                let is_autoscaled = self.is_autoscaled(object, error).await;
                 // One that went meanwhile is created by the next try.
                 if let Some(live) = self.cluster.get(object).await.map_err(refused)? {
-                    if version.is_none() {
+                    if judged.is_none() {
                         self.check_still_ours(object, &live)?;
                     }
-                    let settled = self.settle(object, error, &live).await;
                     let body;
-                    (conflicts, body) = settled.map_err(refused)?;
+                    (conflicts, body) = self.settle(object, error, &live, is_autoscaled);
+                    let is_alike = |judged: &&Observed| match self.claim {
+                        Some(claim) => claim.owner.observe(&live).is_alike(judged),
+                        None => false,
+                    };
                     // Only what was looked at is forced.
                     let looked_at = Version::of(&live);
-                    let settled = Body::over(&body, Some(version.unwrap_or(&looked_at)));
+                    let changed = judged.filter(|judged| !is_alike(judged));
+                    let over = changed.map_or(&looked_at, Observed::version);
+                    let settled = Body::over(&body, Some(over));
                     drop(body);
                     sent = self.send(object, settled, true).await;
                 }
@@ -642,10 +655,11 @@ impl<'a> ObjectWriter<'a> {
                 return Ok(WrittenObject::over(forced, conflicts));
             }
             // Somebody wrote it: what he has in it, and whose it is, has to be seen again.
-            let is_changed = error.is_conflict() && is_contested && version.is_none();
+            let is_changed = error.is_conflict() && is_contested && judged.is_none();
             if !is_changed || tries == MAX_TRIES {
                 return Err(self.named(object, refused(error)).await);
             }
+            sleep(pause(tries)).await;
             tries += 1;
         }
     }
@@ -703,15 +717,13 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Decides about the fields that others hold; gives what is to be written by force then.
-    pub(super) async fn settle(
+    pub(super) fn settle(
         &self,
         object: &Object,
         error: &ApiError,
         live: &Value,
-    ) -> Result<(Vec<FieldConflict>, Value), ApiError> {
-        let paths = error.contested_fields();
-        let is_autoscaled = concerns_replicas(paths.iter().copied())
-            && self.is_autoscaled(object).await.unwrap_or_default();
+        is_autoscaled: bool,
+    ) -> (Vec<FieldConflict>, Value) {
         let previous = self.previous.get(&object.key()).map(|old| &old.body);
         let contested = Contested {
             desired: object,
@@ -719,15 +731,21 @@ impl<'a> ObjectWriter<'a> {
             live,
             is_autoscaled,
         };
-        let conflicts = contested.settle(paths);
+        let conflicts = contested.settle(error.contested_fields());
         let mut body = object.body.clone();
         for left in conflicts.iter().filter(|one| one.outcome == Outcome::Left) {
             leave_out(&mut body, &left.field);
         }
-        Ok((conflicts, body))
+        (conflicts, body)
     }
 
-    async fn is_autoscaled(&self, object: &Object) -> Result<bool, ApiError> {
+    /// Whether an autoscaler sets the replicas that others hold; asked before the object is looked at, which is written right after that.
+    pub(super) async fn is_autoscaled(&self, object: &Object, error: &ApiError) -> bool {
+        concerns_replicas(error.contested_fields().into_iter())
+            && self.has_autoscaler(object).await.unwrap_or_default()
+    }
+
+    async fn has_autoscaler(&self, object: &Object) -> Result<bool, ApiError> {
         let discovery = self.cluster.discovery().await?;
         let Some(kind) = discovery.resource("autoscaling", "v2", "HorizontalPodAutoscaler") else {
             return Ok(false);
@@ -873,7 +891,10 @@ impl<'a> ObjectWriter<'a> {
             match self.cluster.delete(object, &proof).await {
                 Ok(()) => break,
                 Err(error) if error.is_not_found() => break,
-                Err(error) if error.is_conflict() && tries < MAX_TRIES => tries += 1,
+                Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+                    sleep(pause(tries)).await;
+                    tries += 1;
+                }
                 Err(error) => return Err(failed(error)),
             }
         }
@@ -1082,5 +1103,61 @@ mod tests {
             !seen.iter().any(|uri| uri.contains("force=true")),
             "{seen:?}"
         );
+    }
+
+    /// Others write an object all the time, and hold a field of it: it is written over the version in which it was looked at last.
+    #[tokio::test]
+    async fn an_object_that_is_written_all_the_time_is_written_as_it_was_looked_at_last() {
+        let live = |version: u32| {
+            let mut live = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version.to_string()}});
+            Owner::new("web", "shop").mark(&mut live);
+            live
+        };
+        let now = Arc::new(Mutex::new(1));
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let now = Arc::clone(&now);
+            async move {
+                let uri = request.uri().to_string();
+                let body = request.into_body().collect_bytes().await?;
+                let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let mut now = now.lock();
+                let is_now = sent["metadata"]["resourceVersion"] == now.to_string();
+                let refused = |reason: &str, code: u16, causes: Value| {
+                    let details = json!({"causes": causes});
+                    let status = json!({"kind": "Status", "code": code, "reason": reason, "details": details});
+                    (code, status)
+                };
+                let contested = json!([{"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": ""}]);
+                // Whatever is asked, there is another version after that.
+                *now += 1;
+                let (code, answer) = match (uri.contains("force=false"), uri.contains("force=true"))
+                {
+                    (true, _) => refused("Conflict", 409, contested),
+                    (_, true) if !is_now => refused("Conflict", 409, json!([])),
+                    _ if uri.contains("/deployments/a") => (200, live(*now)),
+                    _ => refused("NotFound", 404, json!([])),
+                };
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, BoxError>(Response::builder().status(code).body(answer)?)
+            }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let (owner, previous) = (Owner::new("web", "shop"), BTreeMap::new());
+        let body = json!({"metadata": {"name": "a"}, "spec": {"replicas": 1}});
+        let object = object("apps", "Deployment", body);
+        let open = HashMap::from([(object.key(), Some(live(1)))]);
+        let recorded = HashSet::from([object.key()]);
+        let claim = Claim {
+            owner: &owner,
+            operation: Operation::Upgrade,
+            open: &open,
+            recorded: &recorded,
+        };
+        let writer = ObjectWriter {
+            claim: Some(claim),
+            ..ObjectWriter::again(&cluster, &previous)
+        };
+        let wrote = writer.write(&object).await.unwrap();
+        assert_eq!(wrote.unwrap().conflicts.len(), 1);
     }
 }
