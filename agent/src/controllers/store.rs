@@ -225,8 +225,6 @@ impl Store {
             inner.is_older_listed = true;
         }
         inner.malformed.remove(&name);
-        inner.deleted.remove(&name);
-        inner.missing.remove(&name);
         inner.kept.remove(&name);
         let written = inner.written.get(&name);
         let old = inner.bundles.get(&name);
@@ -256,7 +254,6 @@ impl Store {
         let mut inner = self.inner.lock();
         inner.seen(name);
         inner.bundles.remove(name);
-        inner.missing.remove(name);
         inner.malformed.insert(name.to_owned());
         Wake {
             names: vec![name.to_owned()],
@@ -331,7 +328,10 @@ impl Inner {
         self.filled.get(bundle.name()).cloned().or_else(deployed)
     }
 
+    /// A bundle is there, whether or not it can be read: it is neither deleted nor missed, whatever was seen before.
     fn seen(&mut self, name: &str) {
+        self.deleted.remove(name);
+        self.missing.remove(name);
         if let Some(listed) = &mut self.relisting {
             listed.insert(name.to_owned());
         }
@@ -355,6 +355,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
     use serde_json::json;
 
     fn bundle(value: serde_json::Value) -> BundleDeployment {
@@ -508,13 +509,19 @@ mod tests {
         assert_eq!(known(&store), Some(key("plain")));
     }
 
-    #[test]
-    fn a_bundle_that_comes_back_is_not_deleted() {
+    #[rstest]
+    #[case::readable(|store: &Store| store.applied(named("a")))]
+    #[case::unreadable(|store: &Store| store.malformed("a"))]
+    fn a_bundle_that_comes_back_is_not_deleted(#[case] comes_back: impl Fn(&Store) -> Wake) {
         let store = Store::default();
         store.applied(named("a"));
         assert_eq!(store.deleted("a").names, ["a"]);
         assert!(store.deleted_since("a").is_some());
-        store.applied(named("a"));
+        comes_back(&store);
         assert!(store.deleted_since("a").is_none());
+        // It goes unseen later.
+        store.relist();
+        store.relisted();
+        assert!(store.deleted_since("a").is_none() && !store.is_listed("a"));
     }
 }
