@@ -43,8 +43,9 @@ pub const MOST_TOLD: usize = 32 << 10;
 const MOST_REVISIONS: usize = 64;
 const MOST_OF_RECORDS: u64 = 64 << 20;
 
-/// Stands for an error of such a release.
-const UNTOLD: &str = "what is wrong is not told, as the release's records are more than are searched for what it may quote";
+/// Stands for what an error of such a release quotes.
+const UNTOLD: &str =
+    "what it quotes is not told, as the release's records are more than are searched for it";
 
 /// What is read of a record takes so much at most, in bytes.
 const RECORD: u64 = 24 << 20;
@@ -76,12 +77,15 @@ impl Redacted {
             if history.len() > MOST_REVISIONS {
                 return Ok(None);
             }
-            let _turn = memory.reserve(RECORD).await;
+            let turn = memory.reserve(RECORD).await;
             let whole = error::chain(failed);
             let begun = host.work(move || Redaction::of(&whole)).await;
             let (mut redaction, mut left) = (begun.ok(), MOST_OF_RECORDS);
             for revision in history {
-                let release = records.get(name, revision.revision).await?;
+                let waits = turn.waits();
+                let release = records.get(name, revision.revision).await;
+                drop(waits);
+                let release = release?;
                 let (Some(begun), Some(rest)) = (redaction, left.checked_sub(release.size_bytes()))
                 else {
                     return Ok(None);
@@ -90,21 +94,17 @@ impl Redacted {
                 let work = move || begun.without(&SensitiveData::of_release(&release));
                 redaction = host.work(work).await.ok();
             }
-            Ok(redaction)
+            Ok::<_, StorageError>(redaction)
         };
         match gone_through.await {
             Ok(Some(redaction)) => Self(redaction.finish()),
-            Ok(None) => Self(UNTOLD.to_owned()),
-            Err(unreadable) => Self::withheld(&unreadable),
+            Ok(None) => Self(format!("{}; {UNTOLD}", Self::unquoted(failed))),
+            Err(unreadable) => Self(format!(
+                "{}; what it quotes is not told, as the release's records cannot be read: {}",
+                Self::unquoted(failed),
+                Self::unquoted(&unreadable)
+            )),
         }
-    }
-
-    /// Stands for an error whose secrets cannot be read, so that it cannot be redacted.
-    fn withheld(unreadable: &StorageError) -> Self {
-        let why = error::chain(unreadable);
-        Self(format!(
-            "what is wrong is not told, as the release's records cannot be read: {why}"
-        ))
     }
 }
 
@@ -376,6 +376,11 @@ impl SensitiveData {
         }
     }
 
+    /// As much of several texts as may be told together.
+    fn redact_all(&self, texts: &[String]) -> Vec<String> {
+        Redaction::of_all(texts).without(self).finish_all()
+    }
+
     /// How much stands at the end of a text of anything that is secret, and may go on where the text was cut.
     fn begun_at_end(&self, parts: &Parts) -> usize {
         let mut most = 0;
@@ -397,7 +402,7 @@ impl SensitiveData {
         let mut texts = String::new();
         collect(value, &mut texts);
         let parts = Parts::of(&texts);
-        let mut masks = Masks::of(&self.found_in(&parts), &parts);
+        let mut masks = Masks::at(parts.places(&self.found_in(&parts)));
         if masks.places.peek().is_some() {
             masks.redact_value(value);
         }
@@ -429,9 +434,12 @@ impl SensitiveData {
     }
 }
 
-/// A text that is to be told. What may be secret in it is looked for bit by bit, and none of that is kept.
+/// Texts that are to be told. What may be secret in them is looked for bit by bit, and none of that is kept.
 struct Redaction {
+    /// All of them, with a sign between them.
     text: String,
+    /// How long each of them is.
+    lengths: Vec<usize>,
     /// More came after it, which is not told.
     is_cut: bool,
     parts: Parts,
@@ -445,9 +453,19 @@ struct Redaction {
 impl Redaction {
     /// As much of a text as may be told.
     fn of(whole: &str) -> Self {
+        Self::of_joined(whole, vec![whole.len()])
+    }
+
+    fn of_all(texts: &[String]) -> Self {
+        let lengths = texts.iter().map(String::len).collect();
+        Self::of_joined(&texts.join("\0"), lengths)
+    }
+
+    fn of_joined(whole: &str, lengths: Vec<usize>) -> Self {
         let text = &whole[..whole.floor_char_boundary(MOST_TOLD)];
         Self {
             text: text.to_owned(),
+            lengths,
             is_cut: text.len() < whole.len(),
             parts: Parts::of(text),
             found: HashSet::new(),
@@ -472,13 +490,46 @@ impl Redaction {
     }
 
     fn finish(self) -> String {
-        let end = self.text.len() - self.dropped;
-        let told = &self.text[..self.text.floor_char_boundary(end)];
-        let told = Masks::of(&self.found, &self.parts).take(told);
-        match self.is_unquoted {
-            true => outside_quotes(&told),
-            false => told,
+        self.finish_all().pop().unwrap_or_default()
+    }
+
+    fn finish_all(self) -> Vec<String> {
+        let mut places = self.parts.places(&self.found);
+        if self.is_unquoted {
+            places.extend(self.quoted());
         }
+        let (mut masks, mut told) = (Masks::at(places), Vec::new());
+        let end = self.text.len() - self.dropped;
+        let end = self.text.floor_char_boundary(end);
+        for (begin, length) in self.each() {
+            if begin <= end {
+                told.push(masks.take(&self.text[begin..end.min(begin + length)]));
+            }
+        }
+        told
+    }
+
+    /// Where each of the texts begins, and how much there is of it.
+    fn each(&self) -> impl Iterator<Item = (usize, usize)> {
+        let whole = self.text.len();
+        let begins = self.lengths.iter().scan(0, |next, length| {
+            let begin = *next;
+            *next += length + 1;
+            Some((begin, *length))
+        });
+        begins
+            .take_while(move |(begin, _)| *begin <= whole)
+            .map(move |(begin, length)| (begin, length.min(whole - begin)))
+    }
+
+    /// What each of them quotes.
+    fn quoted(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.each().filter_map(|(begin, length)| {
+            let end = begin + length;
+            let is_whole = !self.is_cut || end < self.text.len();
+            let (first, last) = quoted(&self.text[begin..end], is_whole)?;
+            Some((begin + first, begin + last))
+        })
     }
 }
 
@@ -489,8 +540,15 @@ struct Masks {
 }
 
 impl Masks {
-    fn of(found: &HashSet<Part>, parts: &Parts) -> Self {
-        let places = parts.places(found);
+    fn at(mut places: Vec<(usize, usize)>) -> Self {
+        places.sort_unstable();
+        places.dedup_by(|next, before| {
+            let is_one = next.0 < before.1;
+            if is_one {
+                before.1 = before.1.max(next.1);
+            }
+            is_one
+        });
         Self {
             places: places.into_iter().peekable(),
             at: 0,
@@ -575,18 +633,27 @@ pub fn without_quotes(text: &str) -> PublicText {
     PublicText::of_redacted(told)
 }
 
-/// What stands before the first and behind the last quote of each of these texts, which a sign is between that none has: one sign that is no
-/// quote does not turn what is quoted inside out.
-fn outside_quotes(texts: &str) -> String {
-    let is_quote = |c: char| c == '"' || c == '`';
-    let told = texts.split('\0').map(|text| {
-        let (first, last) = (text.find(is_quote), text.rfind(is_quote));
-        match first.zip(last) {
-            Some((first, last)) => format!("{}{MASK}{}", &text[..first], &text[last + 1..]),
-            None => text.to_owned(),
-        }
+/// What is not told of a text that may quote what nobody knows: all from its first quote to its last. Where they do not pair, or more came after it, it
+/// may end within one, and where its first sign is no beginning, or the only one there is, it may begin within one: nothing is told of that side.
+fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
+    let before = |at: usize| text[..at].chars().next_back();
+    let after = |at: usize| text[at + 1..].chars().next();
+    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let quotes = text.match_indices(['"', '`', '\'']).map(|(at, _)| at);
+    let quotes = quotes.filter(|&at| {
+        // In a word it is an apostrophe.
+        text.as_bytes()[at] != b'\'' || !(is_word(before(at)) && is_word(after(at)))
     });
-    told.collect::<Vec<_>>().join("\0")
+    let quotes: Vec<usize> = quotes.collect();
+    let (&first, &last) = quotes.first().zip(quotes.last())?;
+    let begins = before(first).is_none_or(|c| c.is_whitespace() || "([{<:,=\\".contains(c));
+    let is_paired = is_whole && quotes.len() % 2 == 0 && !is_word(after(last));
+    let begins = begins && (quotes.len() > 1 || !is_whole);
+    Some(match (begins, is_paired) {
+        (true, true) => (first, last + 1),
+        (true, false) => (first, text.len()),
+        (false, _) => (0, text.len()),
+    })
 }
 
 /// The words of a text that may be secrets, without the signs around them.
@@ -825,6 +892,41 @@ mod tests {
         assert_eq!(told, format!("a {MASK} b"));
     }
 
+    /// Of a release whose templates looked up what nobody knows any more.
+    fn some_unknown() -> SensitiveData {
+        SensitiveData {
+            are_some_unknown: true,
+            ..SensitiveData::default()
+        }
+    }
+
+    #[rstest]
+    #[case::paired(r#"got "canary": 5 s"#, "got **REDACTED**: 5 s")]
+    #[case::two_of_them(r#"field "url": bad value "canary", only"#, "field **REDACTED**, only")]
+    #[case::in_single_ones("no user 'canary' there", "no user **REDACTED** there")]
+    #[case::an_apostrophe_is_none("can't do that", "can't do that")]
+    #[case::cut_by_its_writer(r#"field "url": bad value "canary-abc"#, "field **REDACTED**")]
+    #[case::one_alone(r#"bad value "canary"#, "**REDACTED**")]
+    #[case::a_tail_that_begins_within_one(r#"canary" is refused"#, "**REDACTED**")]
+    #[case::a_tail_that_begins_and_ends_within_one(r#"canary" and "canary"#, "**REDACTED**")]
+    #[case::begins_and_ends_within_single_ones("canary' and 'canary", "**REDACTED**")]
+    #[case::a_zero_within("a \"b\" and \"ca\0canary\0nary\"", "a **REDACTED**")]
+    fn of_what_nobody_knows_nothing_that_may_be_quoted_is_told(
+        #[case] text: &str,
+        #[case] told: &str,
+    ) {
+        assert_eq!(&*some_unknown().tell(text), told);
+    }
+
+    #[test]
+    fn what_is_quoted_is_hidden_though_its_end_is_cut() {
+        let canary = "canary ".repeat(MOST_TOLD / 7 + 1);
+        let told = some_unknown().tell(&format!("spec.x: Invalid value: \"{canary}\": too long"));
+        assert_eq!(&*told, "spec.x: Invalid value: **REDACTED**");
+        let told = some_unknown().tell(&format!("\"a\" is not \"{canary}"));
+        assert_eq!(&*told, MASK);
+    }
+
     /// Records as somebody may have forged them.
     #[derive(Debug)]
     struct Records {
@@ -916,12 +1018,14 @@ mod tests {
             gone_on: Arc::clone(&gone_on),
             reads: Arc::clone(&counted),
         });
-        let failed = std::io::Error::other("of canary-7 and canary-62, too");
+        let text = "of canary-7 and canary-62, too";
+        let refused = kube::core::Status::failure(text, "Invalid").with_code(422);
+        let failed = kube::Error::Api(refused.boxed());
         let (host, memory) = (Host::default(), Memory::new(48 << 20));
         let told = Redacted::by_records(&failed, (&records, "web"), (&host, &memory)).await;
         let expected = match is_quoted {
             true => format!("of {MASK} and {MASK}, too"),
-            false => UNTOLD.to_owned(),
+            false => format!("the API server answered 422 Invalid; {UNTOLD}"),
         };
         assert_eq!(told.to_string(), expected);
         let this = std::thread::current().id();

@@ -452,8 +452,6 @@ mod tests {
         let quoted = r#"Invalid value: "canary": not found"#;
         let told = SensitiveData::of_release(&release).tell(quoted);
         assert_eq!(&*told, "Invalid value: **REDACTED**: not found");
-        let told = SensitiveData::of_release(&release).tell("a 5\" disk\0got \"canary\"");
-        assert_eq!(&*told, "a 5**REDACTED** disk\0got **REDACTED**");
         let mut deploy = SensitiveData::default();
         deploy.add_release(&release);
         assert!(!deploy.tell(quoted).contains("canary"));

@@ -15,9 +15,6 @@ pub const MAX_DETAIL_BYTES: usize = 16 << 10;
 /// The most that the name of a state may take: it may be any text of the object's.
 const MAX_STATE_BYTES: usize = 1 << 10;
 
-/// Stands between texts that are gone through together.
-const BETWEEN: char = '\0';
-
 /// A detail without what is secret: only [`SensitiveData`] makes one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told<T>(T);
@@ -42,8 +39,7 @@ impl SensitiveData {
         let summary = &mut entry.summary;
         let mut texts = std::mem::take(&mut summary.message);
         texts.insert(0, std::mem::take(&mut summary.state));
-        let told = self.redact(&texts.join("\0"));
-        let mut told = told.split(BETWEEN).map(str::to_owned);
+        let mut told = self.redact_all(&texts).into_iter();
         summary.state = cut(told.next().unwrap_or_default(), MAX_STATE_BYTES);
         // Upstream has states in small letters, which secrets are not.
         let state = summary.state.split(MASK).map(str::to_lowercase);
@@ -176,6 +172,26 @@ mod tests {
             (MASK, vec!["one".to_owned(), quoted])
         );
         assert_eq!(told("state", &[]).message, [""; 0]);
+        // One text's quotes say nothing of another's.
+        let looked_up = SensitiveData {
+            are_some_unknown: true,
+            ..SensitiveData::default()
+        };
+        let entry = NonReadyStatus {
+            summary: Summary {
+                state: "state".to_owned(),
+                message: ["a 5\" disk", "got \"canary\"", "\"ca\0nary\" it", "well"]
+                    .map(str::to_owned)
+                    .into(),
+                ..Summary::default()
+            },
+            ..NonReadyStatus::default()
+        };
+        let unquoted = looked_up.told_not_ready(entry).into_inner().summary;
+        assert_eq!(
+            unquoted.message,
+            [MASK, &format!("got {MASK}"), &format!("{MASK} it"), "well"]
+        );
         // In capitals it is the secret still.
         let mut capitals = SensitiveData::default();
         capitals.add_value(&json!("Canary-Password"));
