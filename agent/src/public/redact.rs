@@ -647,7 +647,7 @@ fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
     let quotes: Vec<usize> = quotes.collect();
     let (&first, &last) = quotes.first().zip(quotes.last())?;
     let begins = before(first).is_none_or(|c| c.is_whitespace() || "([{<:,=\\".contains(c));
-    let is_paired = is_whole && quotes.len() % 2 == 0 && !is_word(after(last));
+    let is_paired = is_whole && quotes.len().is_multiple_of(2) && !is_word(after(last));
     let begins = begins && (quotes.len() > 1 || !is_whole);
     Some(match (begins, is_paired) {
         (true, true) => (first, last + 1),
