@@ -62,16 +62,12 @@ impl Redacted {
     }
 
     /// An error about a release, without what is secret in any revision of it that is kept. Who may write records there chooses how many there are and
-    /// how large they are: they are read one by one, in a turn, gone through on another thread, and let go of. None is where all words are our own.
+    /// how large they are: they are read one by one, in a turn, gone through on another thread, and let go of.
     pub async fn by_records(
         failed: &(dyn std::error::Error + Sync + 'static),
         (records, name): (&Storage, &str),
         (host, memory): (&Host, &Memory),
     ) -> Self {
-        let unquoted = Self::unquoted(failed);
-        if unquoted.0 == error::chain(failed) {
-            return unquoted;
-        }
         let gone_through = async {
             let history = records.history(name).await?;
             if history.len() > MOST_REVISIONS {
@@ -633,8 +629,8 @@ pub fn without_quotes(text: &str) -> PublicText {
     PublicText::of_redacted(told)
 }
 
-/// What is not told of a text that may quote what nobody knows: all from its first quote to its last. Where they do not pair, or more came after it, it
-/// may end within one, and where its first sign is no beginning, or the only one there is, it may begin within one: nothing is told of that side.
+/// What is not told of a text that may quote what nobody knows: all from its first quote to its last. Where more came after it, it may end within one, and
+/// where its first sign is no beginning it may begin within one: nothing is told of that side. Where signs do not pair nobody knows which side that is.
 fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
     let before = |at: usize| text[..at].chars().next_back();
     let after = |at: usize| text[at + 1..].chars().next();
@@ -647,8 +643,10 @@ fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
     let quotes: Vec<usize> = quotes.collect();
     let (&first, &last) = quotes.first().zip(quotes.last())?;
     let begins = before(first).is_none_or(|c| c.is_whitespace() || "([{<:,=\\".contains(c));
-    let is_paired = is_whole && quotes.len().is_multiple_of(2) && !is_word(after(last));
-    let begins = begins && (quotes.len() > 1 || !is_whole);
+    let is_escaped = |at: usize| before(at) == Some('\\');
+    let is_even = quotes.len().is_multiple_of(2) && is_escaped(first) == is_escaped(last);
+    let begins = begins && (is_even || !is_whole);
+    let is_paired = is_even && is_whole && !is_word(after(last));
     Some(match (begins, is_paired) {
         (true, true) => (first, last + 1),
         (true, false) => (first, text.len()),
@@ -905,7 +903,9 @@ mod tests {
     #[case::two_of_them(r#"field "url": bad value "canary", only"#, "field **REDACTED**, only")]
     #[case::in_single_ones("no user 'canary' there", "no user **REDACTED** there")]
     #[case::an_apostrophe_is_none("can't do that", "can't do that")]
-    #[case::cut_by_its_writer(r#"field "url": bad value "canary-abc"#, "field **REDACTED**")]
+    #[case::cut_by_its_writer(r#"field "url": bad value "canary-abc"#, "**REDACTED**")]
+    #[case::cut_behind_an_escaped_one(r#"bad value "abc \" canary"#, "**REDACTED**")]
+    #[case::a_tail_with_others_behind(r#"canary, "user": "x"}" is invalid"#, "**REDACTED**")]
     #[case::one_alone(r#"bad value "canary"#, "**REDACTED**")]
     #[case::a_tail_that_begins_within_one(r#"canary" is refused"#, "**REDACTED**")]
     #[case::a_tail_that_begins_and_ends_within_one(r#"canary" and "canary"#, "**REDACTED**")]
@@ -1020,7 +1020,8 @@ mod tests {
         });
         let text = "of canary-7 and canary-62, too";
         let refused = kube::core::Status::failure(text, "Invalid").with_code(422);
-        let failed = kube::Error::Api(refused.boxed());
+        let refused = release::kube::ApiError::Refused(refused.boxed());
+        let failed = release::UninstallError::Discovery(refused);
         let (host, memory) = (Host::default(), Memory::new(48 << 20));
         let told = Redacted::by_records(&failed, (&records, "web"), (&host, &memory)).await;
         let expected = match is_quoted {

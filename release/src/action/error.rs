@@ -270,6 +270,21 @@ pub enum UninstallError {
     },
 }
 
+impl UninstallError {
+    /// Whether all that it says is said here: nothing of it can quote an object.
+    pub fn quotes_nothing(&self) -> bool {
+        match self {
+            Self::Locked | Self::Taken(_) | Self::Awaits(_) => true,
+            Self::Load { .. }
+            | Self::Purge(_)
+            | Self::Hook(_)
+            | Self::Corrupted(_)
+            | Self::Discovery(_)
+            | Self::Delete { .. } => false,
+        }
+    }
+}
+
 fn hook_text(event: &str) -> String {
     match event {
         "pre-install" | "post-install" => format!("failed {event}"),

@@ -1,9 +1,11 @@
 //! Errors for logs that nobody redacts.
 
+use std::error::Error;
+
 use logging::Public;
 use objects::BuildError;
 
-use super::error::HookError;
+use super::error::{CrdError, DeployError, HookError, UninstallError};
 use crate::kube::error::answered;
 use crate::kube::{ApiError, ApplyError, WaitError};
 use crate::storage::RecordError;
@@ -26,23 +28,15 @@ impl Public for Unquoted {
 
 /// An error and its causes for a log that nobody redacts: what may quote an object is left out. An API server or a webhook repeats what it
 /// refuses, a parser what it stumbles over, and it may be a Secret.
-pub fn error_unquoted(error: &(dyn std::error::Error + 'static)) -> Unquoted {
+pub fn error_unquoted(error: &(dyn Error + 'static)) -> Unquoted {
     Unquoted(words(error))
 }
 
-fn words(error: &(dyn std::error::Error + 'static)) -> String {
-    // These say what their causes say.
-    match error.downcast_ref::<HookError>() {
-        Some(HookError::Observed(inner) | HookError::Discovery(inner)) => {
-            return words(inner);
-        }
-        Some(HookError::Delete(inner)) => return words(inner),
-        Some(HookError::Storage(inner)) => return words(inner),
-        Some(HookError::Wait(inner) | HookError::Former(inner)) => return words(inner),
-        _ => {}
-    }
+fn words(error: &(dyn Error + 'static)) -> String {
     let mut words: Vec<String> = Vec::new();
-    for cause in std::iter::successors(Some(error), |error| error.source()) {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let cause = unwrapped(cause);
         if let Some(unquoted) = unquoted(cause) {
             words.push(unquoted);
             break;
@@ -51,12 +45,49 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
         if !told.is_empty() && words.last() != Some(&told) {
             words.push(told);
         }
+        next = cause.source();
     }
     words.join(": ")
 }
 
+/// What an error only passes on. Each of its variants is named here: one that is `transparent` says what its cause says, and shows only the causes
+/// of that.
+fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    let inner: Option<&'e (dyn Error + 'static)> = if let Some(failed) = error.downcast_ref() {
+        match failed {
+            HookError::Observed(inner) | HookError::Discovery(inner) => Some(inner),
+            HookError::Delete(inner) => Some(inner),
+            HookError::Storage(inner) => Some(inner),
+            HookError::Wait(inner) | HookError::Former(inner) => Some(inner),
+            HookError::Build { .. } | HookError::Create { .. } | HookError::Foreign { .. } => None,
+        }
+    } else if let Some(failed) = error.downcast_ref() {
+        match failed {
+            UninstallError::Hook(inner) => Some(inner),
+            UninstallError::Discovery(inner) => Some(inner),
+            UninstallError::Load { .. }
+            | UninstallError::Locked
+            | UninstallError::Taken(_)
+            | UninstallError::Awaits(_)
+            | UninstallError::Purge(_)
+            | UninstallError::Corrupted(_)
+            | UninstallError::Delete { .. } => None,
+        }
+    } else if let Some(failed) = error.downcast_ref() {
+        match failed {
+            CrdError::Build(inner) => Some(inner),
+            CrdError::Api(inner) => Some(inner),
+            CrdError::Wait(inner) => Some(inner),
+            CrdError::Empty(_) => None,
+        }
+    } else {
+        None
+    };
+    inner.map_or(error, unwrapped)
+}
+
 /// What stands for an error that may quote an object; none for any other.
-fn unquoted(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+fn unquoted(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(ApiError::Refused(status)) = error.downcast_ref() {
         return Some(answered(status));
     }
@@ -73,6 +104,14 @@ fn unquoted(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(WaitError::NotReady { .. }) = error.downcast_ref() {
         return Some("it did not come to its end".to_owned());
     }
+    if let Some(UninstallError::Delete { name, failures }) = error.downcast_ref() {
+        let failures: Vec<String> = failures.iter().map(|failed| words(failed)).collect();
+        let failures = failures.join("; ");
+        return Some(format!("failed to delete release: {name}: {failures}"));
+    }
+    if error.is::<DeployError>() {
+        return Some("the deploy failed".to_owned());
+    }
     let is_unread = error.is::<BuildError>() || error.is::<RecordError>();
     is_unread.then(|| "it cannot be read".to_owned())
 }
@@ -81,6 +120,7 @@ fn unquoted(error: &(dyn std::error::Error + 'static)) -> Option<String> {
 mod tests {
     use super::*;
     use crate::error::error_chain;
+    use crate::kube::DeleteError;
     use crate::storage::StorageError;
     use kube::core::Status;
 
@@ -97,7 +137,12 @@ mod tests {
             source: quoting(),
         };
         let unread = objects::manifest::documents("a: [canary").unwrap_err();
-        let cases: [(&(dyn std::error::Error + 'static), &str); 6] = [
+        let failed = DeleteError::of("apps", "a", "ConfigMap", quoting());
+        let not_ready = || WaitError::NotReady {
+            lines: vec!["canary".to_owned()],
+            timed_out: true,
+        };
+        let cases: [(&(dyn Error + 'static), &str); 11] = [
             (&quoting(), "the API server answered 422 Invalid"),
             (
                 &storage(),
@@ -111,13 +156,28 @@ mod tests {
                 &HookError::Storage(storage()),
                 "update: failed to update: the API server answered 422 Invalid",
             ),
+            (&HookError::Wait(not_ready()), "it did not come to its end"),
             (
-                &HookError::Wait(WaitError::NotReady {
-                    lines: vec!["canary".to_owned()],
-                    timed_out: true,
-                }),
+                &UninstallError::Hook(HookError::Wait(not_ready())),
                 "it did not come to its end",
             ),
+            (
+                &UninstallError::Hook(HookError::Observed(quoting())),
+                "the API server answered 422 Invalid",
+            ),
+            (
+                &UninstallError::Discovery(quoting()),
+                "the API server answered 422 Invalid",
+            ),
+            (
+                &UninstallError::Delete {
+                    name: "web".to_owned(),
+                    failures: vec![failed],
+                },
+                "failed to delete release: web: failed to delete resource namespace=apps, name=a, kind=ConfigMap: the API \
+                 server answered 422 Invalid",
+            ),
+            (&DeployError::Storage(storage()), "the deploy failed"),
             (&unread, "it cannot be read"),
         ];
         for (error, told) in cases {

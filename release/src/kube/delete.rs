@@ -80,6 +80,17 @@ pub struct DeleteError {
 }
 
 impl DeleteError {
+    /// Of an object by its name.
+    #[cfg(test)]
+    pub(crate) fn of(namespace: &str, name: &str, kind: &str, source: ApiError) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            source,
+        }
+    }
+
     fn new(object: &Object, source: ApiError) -> Self {
         Self {
             namespace: object.namespace.clone().unwrap_or_default(),

@@ -645,7 +645,10 @@ impl Uninstaller {
         let host = impersonated.cluster().host();
         RemovalError::Uninstall {
             name: records.1.to_owned(),
-            source: Redacted::by_records(failed, records, (host, &self.memory)).await,
+            source: match failed.quotes_nothing() {
+                true => Redacted::unquoted(failed),
+                false => Redacted::by_records(failed, records, (host, &self.memory)).await,
+            },
         }
     }
 }
