@@ -36,16 +36,16 @@ pub fn other_helm_managers(live: &Value) -> Vec<String> {
 
 /// The new `managedFields` where these entries become ours; `None` if there is none of them.
 pub fn taken_over(live: &Value, is_taken: impl Fn(&Value) -> bool) -> Option<Value> {
-    let (foreign, mut kept): (Vec<Value>, Vec<Value>) =
+    let (taken, mut kept): (Vec<Value>, Vec<Value>) =
         entries(live).iter().cloned().partition(is_taken);
-    let mut first = foreign.first()?.clone();
+    let mut first = taken.first()?.clone();
     let mut fields = Map::new();
     let is_ours = |entry: &Value| {
         entry["manager"] == FIELD_MANAGER
             && entry["operation"] == "Apply"
             && entry.get("subresource").is_none()
     };
-    for entry in foreign
+    for entry in taken
         .iter()
         .chain(kept.iter().filter(|entry| is_ours(entry)))
     {
@@ -68,7 +68,8 @@ pub fn is_helm_clients(entry: &Value) -> bool {
     !is_our_apply && entry.get("subresource").is_none() && entry.pointer(MARK).is_some()
 }
 
-/// Whether this entry is what we changed of an object that we wrote whole, and did not apply: of one that was ours its marks are no part of that.
+/// Whether this entry is what we changed of an object by writing it whole (PUT), and not by an apply. Where the object was ours its marks did not
+/// change, so that they are not in the entry and [`is_helm_clients`] does not know it.
 pub fn is_our_update(entry: &Value) -> bool {
     entry["manager"] == FIELD_MANAGER
         && entry["operation"] == "Update"

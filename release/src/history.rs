@@ -28,9 +28,9 @@ impl KnownRecords {
         self
     }
 
-    /// Whether somebody else has written a record since, which `now` has: what there is of the release may be that one's. Its number says
+    /// Whether `now` has a record that somebody else has written since: what there is of the release may be that one's. Its number says
     /// nothing: once records were deleted, helm counts from 1 again.
-    pub(crate) fn is_gone_on_from(&self, now: &[StoredRevision]) -> bool {
+    pub(crate) fn lacks_any_of(&self, now: &[StoredRevision]) -> bool {
         now.iter().any(|head| !self.0.contains(&head.id()))
     }
 }
@@ -109,7 +109,7 @@ mod tests {
         };
         let (before, attempt) = (head(1, "before"), head(2, "attempt"));
         let known = KnownRecords::of(std::slice::from_ref(&before)).with(attempt.id());
-        let is_gone_on = |now: &[StoredRevision]| known.is_gone_on_from(now);
+        let is_gone_on = |now: &[StoredRevision]| known.lacks_any_of(now);
         assert!(!is_gone_on(&[]), "all were deleted");
         assert!(!is_gone_on(std::slice::from_ref(&before)));
         assert!(!is_gone_on(&[before.clone(), attempt.clone()]));

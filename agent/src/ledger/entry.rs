@@ -302,7 +302,7 @@ impl LedgerEntry {
 
     /// What a revision's record must be, for the bundle that has the release or for one that claims it. Up to the newest one ever noted, all
     /// that is not known stands in the place of what was written here; but what was seen there before, or lies below the first attempt at
-    /// somebody's release, is somebody else's. To a claimant the whole release is, but what is noted of it tells what it had.
+    /// somebody's release, is somebody else's. To a claimant the whole release is.
     pub fn known_digest(&self, bundle: &str, revision: i64) -> KnownDigest {
         let is_own = bundle == self.bundle;
         let own = self.notes_of(bundle);
@@ -315,11 +315,7 @@ impl LedgerEntry {
             return KnownDigest::Claim(digest.to_owned());
         }
         if !is_own {
-            let owners = self.revisions.as_ref();
-            let owners = owners.and_then(|owners| owners.digest(revision));
-            return owners.map_or(KnownDigest::Unknown, |digest| {
-                KnownDigest::Owners(digest.to_owned())
-            });
+            return KnownDigest::Unknown;
         }
         let Some(own) = own else {
             return KnownDigest::Untracked;
@@ -777,10 +773,9 @@ mod tests {
         let unknown = KnownDigest::Unknown;
         let owners = [digest("one"), claim("two"), unknown.clone()];
         assert_eq!(known(&claimed, "a"), owners);
-        let of_owner = |text: &str| KnownDigest::Owners(text.into());
-        let claimants = [of_owner("one"), digest("two"), unknown.clone()];
+        let claimants = [unknown.clone(), digest("two"), unknown.clone()];
         assert_eq!(known(&claimed, "b"), claimants);
-        let thirds = [of_owner("one"), claim("two"), unknown.clone()];
+        let thirds = [unknown.clone(), claim("two"), unknown.clone()];
         assert_eq!(known(&claimed, "c"), thirds);
         assert_eq!((claimed.digest(2), claimed.may_believe(2)), (None, false));
         assert!(claimed.is_claim(2, "two") && !claimed.is_claim(1, "one"));

@@ -335,7 +335,7 @@ async fn prepare<'a>(
     let release = if let Some(head) = unfinished_head.filter(|_| is_finish) {
         // Rendering takes its time, and nothing but the creation of a record is a lock.
         let now = storage.history(&spec.name).await?;
-        if KnownRecords::of(history).is_gone_on_from(&now) {
+        if KnownRecords::of(history).lacks_any_of(&now) {
             return Err(DeployError::Locked);
         }
         storage.store_digest(&release).await?;
@@ -583,7 +583,7 @@ async fn is_newest(
     known: &KnownRecords,
 ) -> Result<(), DeployError> {
     let now = storage.history(&spec.name).await?;
-    match known.is_gone_on_from(&now) {
+    match known.lacks_any_of(&now) {
         true => Err(DeployError::Locked),
         false => Ok(()),
     }

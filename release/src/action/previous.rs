@@ -172,7 +172,7 @@ impl Pruning<'_> {
     /// Whether nobody has written a record since: rendering takes its time.
     async fn is_newest(&self) -> Result<(), DeployError> {
         let now = self.storage.history(&self.owner.name).await?;
-        match self.known.is_gone_on_from(&now) {
+        match self.known.lacks_any_of(&now) {
             true => Err(DeployError::Locked),
             false => Ok(()),
         }

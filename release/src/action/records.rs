@@ -8,9 +8,7 @@ use super::spec::Writer;
 use super::unquoted::error_unquoted;
 use crate::kube::Cluster;
 use crate::model::{Release, Status};
-use crate::storage::{
-    KnownDigest, Origin, Storage, StorageError, StoredRelease, StoredRevision, digest,
-};
+use crate::storage::{Origin, Storage, StorageError, StoredRelease, StoredRevision};
 
 /// Reads one revision; none if it is gone, cannot be decoded, or is not what was written.
 pub(super) async fn read_if_possible(
@@ -83,26 +81,21 @@ pub(super) async fn is_agents(
     is_agents
 }
 
-/// The last revision below another one that was written here and was good, as its record says, whatever its label does. For one that claims the
-/// release those of the one that has it count too: they tell what it had.
+/// The last revision below another one that was written here and was good, as its record says, whatever its label does.
 pub(super) async fn last_good(
     storage: &Storage,
     history: &[StoredRevision],
     name: &str,
     below: i64,
 ) -> Result<Option<StoredRelease>, StorageError> {
-    let own = history.iter().filter(|head| head.revision < below);
-    let own = own.filter_map(|head| match storage.known_digest(name, head.revision) {
-        KnownDigest::Digest(written) | KnownDigest::Owners(written) => {
-            Some((head.revision, written))
-        }
-        _ => None,
-    });
-    let mut own: Vec<(i64, String)> = own.collect();
+    let own = history
+        .iter()
+        .filter(|head| head.origin == Origin::Noted && head.revision < below);
+    let mut own: Vec<i64> = own.map(|head| head.revision).collect();
     own.sort_unstable();
-    for (revision, written) in own.into_iter().rev() {
+    for revision in own.into_iter().rev() {
         let release = read_if_possible(storage, name, revision).await?;
-        let release = release.filter(|release| digest(release) == written);
+        let release = release.filter(|release| storage.proves(name, revision, release));
         if release.as_deref().is_some_and(was_good) {
             return Ok(release);
         }

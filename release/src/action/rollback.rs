@@ -42,7 +42,7 @@ pub(super) async fn rollback(
         .await
         .map_err(DeployError::Storage)?;
     let newest = last(&history).map_or(0, |head| head.revision);
-    if known.is_gone_on_from(&history) {
+    if known.lacks_any_of(&history) {
         return Err(DeployError::Locked.into());
     }
     if !history.iter().any(|head| head.revision == to) {

@@ -181,7 +181,7 @@ pub(super) async fn uninstall_locked(
             let known = KnownRecords::default().with(attempt.clone());
             let check = || async {
                 let now = storage.history(&spec.name).await.map_err(load)?;
-                match known.is_gone_on_from(&now) {
+                match known.lacks_any_of(&now) {
                     true => Err(UninstallError::Locked),
                     false => Ok(()),
                 }

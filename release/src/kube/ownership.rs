@@ -81,6 +81,11 @@ impl Version {
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether the object did not say its version.
+    fn is_none(&self) -> bool {
+        self.0 == Self::OF_NOTHING
+    }
 }
 
 /// What was found under an object's name, and in which version.
@@ -113,11 +118,16 @@ pub(crate) struct Deletable {
 impl Deletable {
     /// What the API server is asked to make sure of.
     pub(super) fn preconditions(&self) -> Value {
-        let mut conditions = json!({"resourceVersion": self.version.as_str()});
+        let mut conditions = Map::new();
         if !self.uid.is_empty() {
-            conditions["uid"] = self.uid.as_str().into();
+            conditions.insert("uid".to_owned(), self.uid.as_str().into());
         }
-        conditions
+        // An API that gives its objects no versions tells them apart by their uids alone.
+        if !self.version.is_none() || conditions.is_empty() {
+            let version = self.version.as_str().into();
+            conditions.insert("resourceVersion".to_owned(), version);
+        }
+        conditions.into()
     }
 
     /// What takes the release's marks off this object in this version, and notes that it was left.

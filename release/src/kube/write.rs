@@ -633,7 +633,8 @@ impl<'a> ObjectWriter<'a> {
                         Some(claim) => claim.owner.observe(&live).is_alike(judged),
                         None => false,
                     };
-                    // Only what was looked at is forced.
+                    // Only what was looked at is forced: where it would be judged otherwise by now, the version that was judged is named, which the API
+                    // server refuses.
                     let looked_at = Version::of(&live);
                     let changed = judged.filter(|judged| !is_alike(judged));
                     let over = changed.map_or(&looked_at, Observed::version);
@@ -784,7 +785,9 @@ impl<'a> ObjectWriter<'a> {
         let mut live = match self.cluster.replace(&whole, &Version::of(&live)).await {
             Ok(replaced) => replaced,
             Err(error) if error.is_immutable() => return self.recreate(object, error).await,
-            Err(error) if error.is_conflict() => return Err(conflict(object, error)),
+            Err(error) if error.is_conflict() || error.is_not_found() => {
+                return Err(conflict(object, error));
+            }
             Err(error) => return Err(failed(error)),
         };
         let mut tries = 1;

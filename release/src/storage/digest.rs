@@ -26,9 +26,6 @@ pub enum KnownDigest {
     Digest(String),
     /// What was written is gone, or was never known: nothing in this place is to be believed.
     Gone,
-    /// The digest of what the one of those that share the digests wrote that has the release, where another one asks, who claims it: nothing
-    /// of it is proven for them, but it tells what the release had.
-    Owners(String),
     /// The digest of what another of those that share the digests wrote, in an attempt at the release: what that
     /// created may be taken back, but nothing of it is applied and no hook is run.
     Claim(String),

@@ -247,7 +247,7 @@ impl Storage {
                 KnownDigest::Untracked => Origin::Untracked,
                 KnownDigest::Claim(_) | KnownDigest::Gone => Origin::Spent,
                 KnownDigest::Digest(_) => Origin::Noted,
-                KnownDigest::Unknown | KnownDigest::Owners(_) => Origin::Foreign,
+                KnownDigest::Unknown => Origin::Foreign,
             };
         }
         StoredRevision::retain_counting(&mut history);
@@ -278,7 +278,7 @@ impl Storage {
         match self.known_digest(release, revision) {
             KnownDigest::Digest(known) | KnownDigest::Claim(known) => known != digest(found),
             KnownDigest::Gone => true,
-            KnownDigest::Unknown | KnownDigest::Owners(_) | KnownDigest::Untracked => false,
+            KnownDigest::Unknown | KnownDigest::Untracked => false,
         }
     }
 
@@ -363,8 +363,8 @@ impl Storage {
     pub fn proves(&self, name: &str, revision: i64, release: &Release) -> bool {
         match self.known_digest(name, revision) {
             KnownDigest::Untracked => true,
+            KnownDigest::Unknown | KnownDigest::Claim(_) | KnownDigest::Gone => false,
             KnownDigest::Digest(known) => known == digest(release),
-            _ => false,
         }
     }
 

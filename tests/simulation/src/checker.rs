@@ -77,6 +77,8 @@ pub struct Checker {
     /// Releases whose record of an upgrade that was under way a restore of the local cluster took, with that record: what it drops goes with that upgrade, or
     /// with the same one that is begun anew.
     cut_off: BTreeMap<ReleaseKey, Arc<Value>>,
+    /// Good revisions that a release had when another bundle took it over above a forged record.
+    taken_above_forged: BTreeMap<ReleaseKey, u64>,
     /// What the agent began with each release, until it succeeds.
     attempts: BTreeMap<ReleaseKey, Attempt>,
     /// The bundle that each release was last deployed for.
@@ -126,6 +128,8 @@ pub struct Checker {
     pub lines: Vec<String>,
 }
 
+/// The status of a record that a tenant wrote as a good one.
+const FORGED_STATUS: &str = "forged";
 /// Where the agent notes whose each release is.
 const LEDGER: &str = "fleet-agent-ledger";
 /// Deploys that have other reasons than a desired: edits, deletions, other clients.
@@ -397,7 +401,7 @@ impl Checker {
                     Some(_) if self.were_good.contains(&(release.clone(), revision)) => {
                         status.to_owned()
                     }
-                    known => known.unwrap_or_else(|| "forged".to_owned()),
+                    known => known.unwrap_or_else(|| FORGED_STATUS.to_owned()),
                 },
                 _ => status.to_owned(),
             }
@@ -552,11 +556,15 @@ impl Checker {
         for release in releases {
             let newest = self.records[&release].last_key_value();
             if newest.is_some_and(|(_, status)| !Self::is_deployed(status)) {
-                // When it began, and as what, is not known any more.
+                // When it began, and as which version, is not known any more.
+                let bundles = self.desired_state.of_release(&release.0, &release.1);
+                let mut ever = bundles
+                    .iter()
+                    .flat_map(|bundle| &self.desired_state.ever[bundle]);
                 let attempt = Attempt {
                     good: 0,
                     is_first: !self.has_deployed(&release),
-                    is_atomic: true,
+                    is_atomic: ever.any(|desired| desired.atomic && release_of(desired) == release),
                     begun: Instant::now(),
                 };
                 self.attempts.insert(release, attempt);

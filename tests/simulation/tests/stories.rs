@@ -113,7 +113,7 @@ stories! {
     an_undo_keeps_the_last_good_revision_below_a_forged_one
     an_undo_keeps_what_helm_installed_after_the_records_were_deleted
     an_undo_ends_though_its_bundle_is_atomic_no_more
-    a_takeover_drops_what_the_release_had_below_a_forged_record
+    a_takeover_above_a_forged_record_leaves_what_that_leaves_out
     a_removal_that_waits_for_a_helm_client_gives_rest
     a_copy_made_before_a_restore_is_noticed_is_left
     what_a_failed_takeover_made_goes_once_its_bundle_has_another_release

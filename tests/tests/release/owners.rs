@@ -610,11 +610,12 @@ async fn force_writes_over_nothing_that_was_taken_meanwhile() -> Result<()> {
         let content = request.headers().get(http::header::CONTENT_TYPE);
         content.is_some_and(|content| content == "application/json-patch+json")
     };
+    let held = r#"{"spec":{"selector":{"app":"edited"}}}"#;
     let contested = r#"{"spec":{"ports":[{"port":81}],"selector":{"app":"edited"}}}"#;
     let plain = r#"{"spec":{"ports":[{"port":81}]}}"#;
     type Moment = fn(&Request<Incoming>) -> bool;
     let moments: [(&str, &str, Moment); 4] = [
-        ("what others hold is taken", contested, is_forced),
+        ("what others hold is taken", held, is_forced),
         ("it is replaced", contested, is_replacement),
         ("its fields are taken over", contested, is_taking_over),
         ("it is applied over that", plain, is_forced),
@@ -651,6 +652,15 @@ async fn force_writes_over_nothing_that_was_taken_meanwhile() -> Result<()> {
                 let shown = "--output=jsonpath={.spec.selector.app} {.spec.ports[*].port}";
                 let live = world.kubectl(&["get", "service", "s", shown])?;
                 assert_eq!(live, "two 80", "{moment}");
+                let shown =
+                    "--output=jsonpath={range .metadata.managedFields[*]}{.manager}/{.operation} ";
+                let shown = format!("{shown}{{end}}");
+                let managers = ["get", "service", "s", "--show-managed-fields", &shown];
+                let managers = world.kubectl(&managers)?;
+                assert!(
+                    !managers.contains("fleetagent/Update"),
+                    "{moment}: {managers}"
+                );
             }
         }
     }

@@ -1,11 +1,12 @@
 //! What the agent has begun with each release, and which bundle it was for.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Checker, Origin, ReleaseKey, named_bundle, release_of};
+use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, named_bundle, release_of};
 use crate::apiserver::Write;
 
 /// A deploy of the agent that has not succeeded.
@@ -55,12 +56,22 @@ impl Checker {
             _ if before == after => {}
             Some("pending-install" | "pending-upgrade") => {
                 let named = write.after.as_deref().and_then(named_bundle);
+                let good = self.deployed.get(release).copied().unwrap_or(0);
+                let mut statuses = self
+                    .records
+                    .get(release)
+                    .into_iter()
+                    .flat_map(BTreeMap::values);
+                let is_takeover = named.as_ref() != self.deployed_for.get(release);
+                if is_takeover && statuses.any(|status| status == FORGED_STATUS) {
+                    self.taken_above_forged.insert(release.clone(), good);
+                }
                 let attempt = Attempt {
+                    good,
                     is_atomic: named.is_some_and(|bundle| {
                         let mut recent = self.recent(bundle);
                         recent.any(|desired| desired.atomic && release_of(desired) == *release)
                     }),
-                    good: self.deployed.get(release).copied().unwrap_or(0),
                     is_first: !self.has_deployed(release),
                     begun: Instant::now(),
                 };

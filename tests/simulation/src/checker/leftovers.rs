@@ -76,7 +76,8 @@ impl Checker {
             }
             [(bundle, desired)] => {
                 let wants = desired.is_missing || desired.ids().any(|wanted| wanted == *id);
-                let is_known = self.is_beside_helms(id, release, **bundle, rest);
+                let is_known = self.is_beside_helms(id, release, **bundle, rest)
+                    || self.is_below_forged(id, release, rest);
                 (!wants && !is_known && (rest.is_ready)(**bundle))
                     .then(|| format!("{} is ready and does not want it", bundle_name(**bundle)))
             }
@@ -101,6 +102,13 @@ impl Checker {
         let mut ever = self.desired_state.ever.get(&bundle).into_iter().flatten();
         let had = ever.any(|desired| desired.ids().any(|wanted| wanted == *id));
         is_helms && born.as_ref() == self.deployed.get(release) && !had
+    }
+
+    /// Whether an object is of a release as it was before another bundle took it over above a forged record: as docs/security.md has it, that
+    /// stays.
+    fn is_below_forged(&self, id: &Id, release: &ReleaseKey, rest: &Rest<'_>) -> bool {
+        let born = (rest.live)(id).and_then(|live| Some(self.origins.get(&Self::uid(&live))?.born));
+        born.as_ref() <= self.taken_above_forged.get(release) && born.is_some()
     }
 
     /// Whether the agent remembers that a bundle left something in a namespace beside releases of its own, and it is not to go yet: the bundle has
