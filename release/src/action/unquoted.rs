@@ -112,7 +112,13 @@ fn unquoted(error: &(dyn Error + 'static)) -> Option<String> {
     if error.is::<DeployError>() {
         return Some("the deploy failed".to_owned());
     }
-    let is_unread = error.is::<BuildError>() || error.is::<RecordError>();
+    if error.is::<tokio::task::JoinError>() {
+        // A panic may quote anything.
+        return Some("it was aborted".to_owned());
+    }
+    let is_unread = error.is::<BuildError>()
+        || error.is::<RecordError>()
+        || matches!(error.downcast_ref(), Some(kube::Error::SerdeError(_)));
     is_unread.then(|| "it cannot be read".to_owned())
 }
 
@@ -136,13 +142,19 @@ mod tests {
             verb: "update",
             source: quoting(),
         };
+        // A webhook may put its sentence where the API server has one word.
+        let own_reason = || {
+            let status = Status::failure("canary", "password canary is refused").with_code(403);
+            ApiError::Refused(status.boxed())
+        };
         let unread = objects::manifest::documents("a: [canary").unwrap_err();
         let failed = DeleteError::of("apps", "a", "ConfigMap", quoting());
         let not_ready = || WaitError::NotReady {
             lines: vec!["canary".to_owned()],
             timed_out: true,
         };
-        let cases: [(&(dyn Error + 'static), &str); 11] = [
+        let cases: [(&(dyn Error + 'static), &str); 12] = [
+            (&own_reason(), "the API server answered 403"),
             (&quoting(), "the API server answered 422 Invalid"),
             (
                 &storage(),
@@ -184,5 +196,6 @@ mod tests {
             assert_eq!(error_unquoted(error).0, told);
         }
         assert!(error_chain(&storage()).contains("canary"));
+        assert_eq!(own_reason().reason(), "Unknown");
     }
 }

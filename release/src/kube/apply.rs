@@ -120,7 +120,7 @@ impl ApplyError {
     }
 
     /// The API server's reason for the first failure.
-    pub fn reason(&self) -> &str {
+    pub fn reason(&self) -> &'static str {
         self.failures
             .first()
             .map_or("Unknown", ObjectFailure::reason)

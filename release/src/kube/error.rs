@@ -44,9 +44,41 @@ pub fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
     causes.any(|cause| cause.is::<AnswerTooLarge>())
 }
 
+/// What an API server gives as the reason of a refusal: `metav1.StatusReason` of apimachinery.
+const REASONS: [&str; 19] = [
+    "AlreadyExists",
+    "BadRequest",
+    "Conflict",
+    "Expired",
+    "Forbidden",
+    "Gone",
+    "InternalError",
+    "Invalid",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "NotFound",
+    "RequestEntityTooLarge",
+    "ServerTimeout",
+    "ServiceUnavailable",
+    "StoreReadError",
+    "Timeout",
+    "TooManyRequests",
+    "Unauthorized",
+    "UnsupportedMediaType",
+];
+
+/// The reason of a refusal; none if there is none, or it is a webhook's own, who may write what he likes there.
+fn known_reason(status: &Status) -> Option<&'static str> {
+    REASONS.into_iter().find(|known| *known == status.reason)
+}
+
 /// A refusal without what it may quote of an object.
 pub(crate) fn answered(status: &Status) -> String {
-    format!("the API server answered {} {}", status.code, status.reason)
+    let code = status.code;
+    match known_reason(status) {
+        Some(reason) => format!("the API server answered {code} {reason}"),
+        None => format!("the API server answered {code}"),
+    }
 }
 
 impl From<kube::Error> for ApiError {
@@ -72,12 +104,11 @@ impl ApiError {
         }
     }
 
-    /// The API server's reason (`NotFound`, `Forbidden`, …), or `Unreachable`. A small fixed set,
+    /// The API server's reason (`NotFound`, `Forbidden`, …), `Unknown` where it is none that it gives, or `Unreachable`. A small fixed set,
     /// fit for metrics.
-    pub fn reason(&self) -> &str {
+    pub fn reason(&self) -> &'static str {
         match self {
-            Self::Refused(status) if status.reason.is_empty() => "Unknown",
-            Self::Refused(status) => &status.reason,
+            Self::Refused(status) => known_reason(status).unwrap_or("Unknown"),
             Self::Unreachable(_) | Self::Timeout(_) => "Unreachable",
             Self::NotServed(_) => "NotServed",
             Self::Unreadable(_) => "Unreadable",

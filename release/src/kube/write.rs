@@ -210,7 +210,7 @@ pub enum ObjectFailure {
 
 impl ObjectFailure {
     /// The API server's reason, for metrics and conditions.
-    pub fn reason(&self) -> &str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::Apply { source, .. }
             | Self::Create { source, .. }
