@@ -63,7 +63,7 @@ pub enum OwnershipError {
 
 /// The version of an object that was read. One is written, or deleted, in that version and in no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Version(String);
+pub(super) struct Version(Option<String>);
 
 impl Version {
     /// Which nothing has: etcd gives the first one to nothing. Written over it, an object is created, and nothing else.
@@ -71,20 +71,17 @@ impl Version {
 
     /// Of `live`, an object or its metadata; one that does not say it cannot be written over.
     pub(super) fn of(live: &Value) -> Self {
-        let version = match text(live, "/metadata/resourceVersion") {
-            "" => Self::OF_NOTHING,
-            version => version,
-        };
-        Self(version.to_owned())
+        let version = text(live, "/metadata/resourceVersion");
+        Self(Some(version.to_owned()).filter(|version| !version.is_empty()))
     }
 
     pub(super) fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_deref().unwrap_or(Self::OF_NOTHING)
     }
 
     /// Whether the object did not say its version.
     fn is_none(&self) -> bool {
-        self.0 == Self::OF_NOTHING
+        self.0.is_none()
     }
 }
 

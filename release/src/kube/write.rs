@@ -785,9 +785,7 @@ impl<'a> ObjectWriter<'a> {
         let mut live = match self.cluster.replace(&whole, &Version::of(&live)).await {
             Ok(replaced) => replaced,
             Err(error) if error.is_immutable() => return self.recreate(object, error).await,
-            Err(error) if error.is_conflict() || error.is_not_found() => {
-                return Err(conflict(object, error));
-            }
+            Err(error) if error.is_conflict() => return Err(conflict(object, error)),
             Err(error) => return Err(failed(error)),
         };
         let mut tries = 1;
