@@ -58,7 +58,9 @@ pub struct Redacted(String);
 impl Redacted {
     /// An error whose secrets are not known: without any words of an API server or a webhook, which may quote them.
     pub fn unquoted(failed: &(dyn std::error::Error + 'static)) -> Self {
-        Self(release::error_unquoted(failed).to_string())
+        let mut text = release::error_unquoted(failed).to_string();
+        text.truncate(text.floor_char_boundary(MOST_TOLD));
+        Self(text)
     }
 
     /// An error about a release, without what is secret in any revision of it that is kept. Who may write records there chooses how many there are and
@@ -641,10 +643,17 @@ fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
         text.as_bytes()[at] != b'\'' || !(is_word(before(at)) && is_word(after(at)))
     });
     let quotes: Vec<usize> = quotes.collect();
+    let sign = |at: usize| text.as_bytes()[at];
+    let is_each_even = [b'"', b'`', b'\''].into_iter().all(|kind| {
+        let of_kind = quotes.iter().filter(|&&at| sign(at) == kind);
+        of_kind.count().is_multiple_of(2)
+    });
     let (&first, &last) = quotes.first().zip(quotes.last())?;
-    let begins = before(first).is_none_or(|c| c.is_whitespace() || "([{<:,=\\".contains(c));
+    let stands_before = text[..first].trim_end_matches('\\').chars().next_back();
+    let begins = stands_before.is_none_or(|c| c.is_whitespace() || "([{<:,=".contains(c));
     let is_escaped = |at: usize| before(at) == Some('\\');
-    let is_even = quotes.len().is_multiple_of(2) && is_escaped(first) == is_escaped(last);
+    let are_alike = sign(first) == sign(last) && is_escaped(first) == is_escaped(last);
+    let is_even = is_each_even && are_alike;
     let begins = begins && (is_even || !is_whole);
     let is_paired = is_even && is_whole && !is_word(after(last));
     Some(match (begins, is_paired) {
@@ -905,6 +914,9 @@ mod tests {
     #[case::an_apostrophe_is_none("can't do that", "can't do that")]
     #[case::cut_by_its_writer(r#"field "url": bad value "canary-abc"#, "**REDACTED**")]
     #[case::cut_behind_an_escaped_one(r#"bad value "abc \" canary"#, "**REDACTED**")]
+    #[case::escaped_on_both_sides(r#"canary\" and \"canary"#, "**REDACTED**")]
+    #[case::cut_behind_one_of_another_kind(r#"bad value "Xk'#canary"#, "**REDACTED**")]
+    #[case::a_tail_before_one_of_another_kind(r#"canary ' x" is invalid"#, "**REDACTED**")]
     #[case::a_tail_with_others_behind(r#"canary, "user": "x"}" is invalid"#, "**REDACTED**")]
     #[case::one_alone(r#"bad value "canary"#, "**REDACTED**")]
     #[case::a_tail_that_begins_within_one(r#"canary" is refused"#, "**REDACTED**")]
