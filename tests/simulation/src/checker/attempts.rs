@@ -62,8 +62,11 @@ impl Checker {
                     .get(release)
                     .into_iter()
                     .flat_map(BTreeMap::values);
-                let is_takeover = named.as_ref() != self.deployed_for.get(release);
-                if is_takeover && statuses.any(|status| status == FORGED_STATUS) {
+                let former = self.deployed_for.get(release);
+                if former.is_some()
+                    && former != named.as_ref()
+                    && statuses.any(|status| status == FORGED_STATUS)
+                {
                     self.taken_above_forged.insert(release.clone(), good);
                 }
                 let attempt = Attempt {

@@ -108,7 +108,8 @@ impl Checker {
     /// stays.
     fn is_below_forged(&self, id: &Id, release: &ReleaseKey, rest: &Rest<'_>) -> bool {
         let born = (rest.live)(id).and_then(|live| Some(self.origins.get(&Self::uid(&live))?.born));
-        born.as_ref() <= self.taken_above_forged.get(release) && born.is_some()
+        let taken = self.taken_above_forged.get(release);
+        born.zip(taken).is_some_and(|(born, taken)| born < *taken)
     }
 
     /// Whether the agent remembers that a bundle left something in a namespace beside releases of its own, and it is not to go yet: the bundle has
