@@ -14,15 +14,9 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    app, deploy, deploy_own, gone, in_haste, present, release_hold, start, untouched, wait_held,
+    app, delete_at_once, deploy, deploy_own, gone, in_haste, present, release_hold, start,
+    untouched, wait_held,
 };
-
-async fn delete_at_once(agent: &TestAgent<'_>, names: &[String]) -> Result<()> {
-    let deletions = names.iter().map(|name| agent.delete(name));
-    futures_util::future::try_join_all(deletions)
-        .await
-        .map(drop)
-}
 
 /// The brake is for what goes at once: what it holds already is no reason to hold the next one.
 #[tokio::test]

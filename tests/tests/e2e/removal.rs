@@ -8,7 +8,7 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    app, deletions, deploy, deploy_own, gone, in_haste, page, present, release_hold, target,
+    app, delete_at_once, deletions, deploy, deploy_own, gone, page, present, release_hold, target,
     untouched, wait_event, wait_held, wait_report, with_own_bundle,
 };
 
@@ -51,7 +51,10 @@ async fn ten_of_twelve_bundles_are_removed_while_the_agents_own_is_listed() -> R
 /// Where the agent never had a bundle of its own, a deletion that was watched is proof, until there are too many.
 #[tokio::test]
 async fn too_many_removals_at_once_are_held_until_they_are_released() -> Result<()> {
-    let mut agent = in_haste().await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    // The real grace time: five deletions may take longer than that of an agent in haste.
+    agent.grant().await?;
+    agent.start(Default::default())?;
     let apps = deploy(&agent, "app", 12).await?;
     for app in &apps[..2] {
         agent.delete(app).await?;
@@ -75,9 +78,7 @@ async fn too_many_removals_at_once_are_held_until_they_are_released() -> Result<
     wait_held(&agent, 0).await?;
     wait_report(&agent, "held", str::is_empty).await?;
 
-    for app in &apps[2..7] {
-        agent.delete(app).await?;
-    }
+    delete_at_once(&agent, &apps[2..7]).await?;
     wait_held(&agent, 5).await?;
     wait_report(&agent, "held", |text| text.contains("more than a fifth")).await?;
     let told = wait_event(&agent, "RemovalHeld", "app-4").await?;

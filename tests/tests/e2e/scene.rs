@@ -34,6 +34,14 @@ pub(crate) async fn with_own_bundle() -> Result<TestAgent<'static>> {
     Ok(agent)
 }
 
+/// Deletes bundles before the grace of the first is over, so that they count together.
+pub(crate) async fn delete_at_once(agent: &TestAgent<'_>, names: &[String]) -> Result<()> {
+    let deletions = names.iter().map(|name| agent.delete(name));
+    futures_util::future::try_join_all(deletions)
+        .await
+        .map(drop)
+}
+
 /// Starts an agent in haste, on the bed's upstream, with a credential.
 pub(crate) async fn hasty(agent: &mut TestAgent<'_>) -> Result<()> {
     agent.grant().await?;
