@@ -1,38 +1,12 @@
 //! What a release's history looks like from its records' metadata, and which records may go.
 
-use std::collections::HashSet;
-
 use crate::deletable::Deletable;
 use crate::model::Status;
-use crate::stored_release::RecordId;
 use crate::stored_revision::{Origin, StoredRevision};
 
 /// The newest revision.
 pub fn last(history: &[StoredRevision]) -> Option<&StoredRevision> {
     history.iter().max_by_key(|head| head.revision)
-}
-
-/// The records that whoever acts on a release knows: those of the history that it goes by, and those it wrote itself.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct KnownRecords(HashSet<RecordId>);
-
-impl KnownRecords {
-    /// Those of a history.
-    pub(crate) fn of(history: &[StoredRevision]) -> Self {
-        Self(history.iter().map(StoredRevision::id).collect())
-    }
-
-    /// Takes in one that was written since.
-    pub(crate) fn with(mut self, record: RecordId) -> Self {
-        self.0.insert(record);
-        self
-    }
-
-    /// Whether `now` has a record that somebody else has written since: what there is of the release may be that one's. Its number says
-    /// nothing: once records were deleted, helm counts from 1 again.
-    pub(crate) fn lacks_any_of(&self, now: &[StoredRevision]) -> bool {
-        now.iter().any(|head| !self.0.contains(&head.id()))
-    }
 }
 
 /// The newest deployed revision. Two concurrent writers may have left several.
@@ -94,28 +68,10 @@ pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stored_release::RecordUid;
 
     fn before(history: &[StoredRevision], max_history: i64) -> Vec<i64> {
         let before = prunable(history, max_history).before;
         before.iter().map(Deletable::revision).collect()
-    }
-
-    #[test]
-    fn a_record_that_was_not_there_before_is_another_ones_whatever_its_number() {
-        let head = |revision, uid: &str| StoredRevision {
-            uid: RecordUid::new(uid),
-            ..StoredRevision::new(revision, Status::PendingUpgrade)
-        };
-        let (before, attempt) = (head(1, "before"), head(2, "attempt"));
-        let known = KnownRecords::of(std::slice::from_ref(&before)).with(attempt.id());
-        let is_gone_on = |now: &[StoredRevision]| known.lacks_any_of(now);
-        assert!(!is_gone_on(&[]), "all were deleted");
-        assert!(!is_gone_on(std::slice::from_ref(&before)));
-        assert!(!is_gone_on(&[before.clone(), attempt.clone()]));
-        assert!(is_gone_on(&[before.clone(), head(2, "another")]));
-        assert!(is_gone_on(&[before, attempt, head(3, "later")]));
-        assert!(is_gone_on(&[head(1, "installed after all were deleted")]));
     }
 
     #[test]

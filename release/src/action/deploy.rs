@@ -28,6 +28,7 @@ use super::attempt::{Attempt, Operation, apply_options};
 use super::capabilities::capabilities;
 use super::error::DeployError;
 use super::hooks::{HookObjects, carried_on};
+use super::known_records::KnownRecords;
 use super::previous::{Pruning, previous_objects, supersede};
 use super::records::{is_agents, last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
@@ -37,15 +38,14 @@ use super::written_here::{confirm_install, plan};
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
-    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, TakeBackError,
-    creatable_unchecked, look_all, newest_first, take_back,
+    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked, look_all,
+    newest_first, take_back,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
-    Deletable, KnownRecords, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
-    prunable,
+    Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last, prunable,
 };
 
 /// Brings a release to what is desired.
@@ -334,10 +334,8 @@ async fn prepare<'a>(
         .find(|head| head.revision == release.revision);
     let release = if let Some(head) = unfinished_head.filter(|_| is_finish) {
         // Rendering takes its time, and nothing but the creation of a record is a lock.
-        let now = storage.history(&spec.name).await?;
-        if KnownRecords::of(history).lacks_any_of(&now) {
-            return Err(DeployError::Locked);
-        }
+        let known = KnownRecords::of(history);
+        known.check(storage, &spec.name).await?;
         storage.store_digest(&release).await?;
         let release = StoredRelease::over(head, release);
         if let Err(failed) = storage.update(&release).await {
@@ -573,22 +571,6 @@ async fn make_room(
     Ok(waiting)
 }
 
-/// Whether no other client has deployed since an attempt began: the objects that it created belong to that client then.
-///
-/// # Errors
-/// Somebody has, or that cannot be told.
-async fn is_newest(
-    storage: &Storage,
-    spec: &DeploySpec,
-    known: &KnownRecords,
-) -> Result<(), DeployError> {
-    let now = storage.history(&spec.name).await?;
-    match known.lacks_any_of(&now) {
-        true => Err(DeployError::Locked),
-        false => Ok(()),
-    }
-}
-
 /// What an attempt brought into the cluster.
 struct Made {
     record: RecordId,
@@ -638,9 +620,11 @@ async fn go_back(
     made: &Made,
 ) -> Result<(), BoxError> {
     let owner = Owner::new(&spec.name, &spec.namespace);
+    // What the attempt created belongs to whoever has deployed since.
+    let check = || made.known.check(storage, &spec.name);
     match undo {
         Undo::Uninstall => {
-            is_newest(storage, spec, &made.known).await?;
+            check().await?;
             let uninstall_spec = UninstallSpec {
                 disable_hooks: spec.options.disable_hooks,
                 timeout: spec.options.timeout,
@@ -650,12 +634,8 @@ async fn go_back(
             uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await?;
         }
         Undo::TakeBack => {
-            let check = || is_newest(storage, spec, &made.known);
             let back = take_back(cluster, &owner, &newest_first(&made.created), check).await;
-            back.map_err(|error| match error {
-                TakeBackError::Delete(failures) => DeployError::Delete(failures),
-                TakeBackError::Stopped(stopped) => stopped,
-            })?;
+            back.map_err(DeployError::from)?;
         }
         Undo::RollBack { to: revision } => {
             let back = rollback::rollback(cluster, storage, spec, revision, &made.known);

@@ -3,7 +3,7 @@
 use objects::BuildError;
 
 use crate::error::{BoxError, error_chain};
-use crate::kube::{ApiError, ApplyError, DeleteError, OwnershipError, WaitError};
+use crate::kube::{ApiError, ApplyError, DeleteError, OwnershipError, TakeBackError, WaitError};
 use crate::storage::StorageError;
 
 /// A deployment failed.
@@ -102,6 +102,15 @@ pub enum DeployError {
         /// Why it cannot be undone.
         source: BoxError,
     },
+}
+
+impl From<TakeBackError<StorageError>> for DeployError {
+    fn from(error: TakeBackError<StorageError>) -> Self {
+        match error {
+            TakeBackError::Delete(failures) => Self::Delete(failures),
+            TakeBackError::Stopped(stopped) => Self::Storage(stopped),
+        }
+    }
 }
 
 impl DeployError {
@@ -231,7 +240,7 @@ pub(super) enum RollbackError {
 /// A removal failed. Trying again goes on where it stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum UninstallError {
-    /// The newest record cannot be read.
+    /// The records cannot be read, or somebody goes on with the release ([`StorageError::HistoryChanged`]).
     #[error("uninstall: Release not loaded: {name}")]
     Load {
         /// Name of the release.

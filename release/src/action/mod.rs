@@ -11,6 +11,7 @@ mod deploy;
 pub(crate) mod error;
 mod hooks;
 mod install;
+mod known_records;
 mod previous;
 mod records;
 mod retained;

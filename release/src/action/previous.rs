@@ -8,16 +8,15 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::DeployError;
+use super::known_records::KnownRecords;
 use super::records::{last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Owner, TakeBackError, take_back};
+use crate::kube::{Cluster, Owner, take_back};
 use crate::model::{Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
-use crate::storage::{
-    Deletable, KnownRecords, Origin, Storage, StorageError, StoredRelease, StoredRevision,
-};
+use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRelease, StoredRevision};
 
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
@@ -162,20 +161,10 @@ impl Pruning<'_> {
         let orphans = self.previous.orphans(revision, self.desired);
         let (orphans, _) = self.retained.split(orphans);
         let orphans: Vec<_> = orphans.iter().map(|(object, _)| (object, None)).collect();
-        let back = take_back(self.cluster, self.owner, &orphans, || self.is_newest()).await;
-        back.map_err(|error| match error {
-            TakeBackError::Delete(failures) => DeployError::Delete(failures),
-            TakeBackError::Stopped(stopped) => stopped,
-        })
-    }
-
-    /// Whether nobody has written a record since: rendering takes its time.
-    async fn is_newest(&self) -> Result<(), DeployError> {
-        let now = self.storage.history(&self.owner.name).await?;
-        match self.known.lacks_any_of(&now) {
-            true => Err(DeployError::Locked),
-            false => Ok(()),
-        }
+        // Rendering takes its time.
+        let check = || self.known.check(self.storage, &self.owner.name);
+        take_back(self.cluster, self.owner, &orphans, check).await?;
+        Ok(())
     }
 
     /// Whether the record of `revision` must stay until the next one is there.

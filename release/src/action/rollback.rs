@@ -13,15 +13,14 @@ use serde_json::Value;
 use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
 use super::hooks::HookObjects;
+use super::known_records::KnownRecords;
 use super::previous::{PreviousObjects, Pruning, unfinished_objects};
 use super::records::{listed_objects, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::spec::DeploySpec;
 use crate::kube::{Cluster, Owner, look_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
-use crate::storage::{
-    KnownRecords, Storage, StorageError, StoredRelease, StoredRevision, key, last, prunable,
-};
+use crate::storage::{Storage, StorageError, StoredRelease, StoredRevision, key, last, prunable};
 
 /// Gives the release, whose lock the caller holds, the content of revision `to` again, since the newest one that is `known` failed.
 ///
@@ -37,14 +36,11 @@ pub(super) async fn rollback(
     to: i64,
     known: &KnownRecords,
 ) -> Result<(), RollbackError> {
-    let history = storage
-        .history(&spec.name)
+    let history = known
+        .history(storage, &spec.name)
         .await
         .map_err(DeployError::Storage)?;
     let newest = last(&history).map_or(0, |head| head.revision);
-    if known.lacks_any_of(&history) {
-        return Err(DeployError::Locked.into());
-    }
     if !history.iter().any(|head| head.revision == to) {
         return Err(RollbackError::NoRevision(to));
     }

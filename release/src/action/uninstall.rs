@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::error::{HookError, UninstallError};
 use super::hooks::{HookObjects, HookRun, carried_on, forget_later_runs};
+use super::known_records::KnownRecords;
 use super::records::{is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
@@ -24,8 +25,7 @@ use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
 use crate::storage::{
-    Deletable, KnownRecords, Origin, RecordId, Storage, StorageError, StoredRelease,
-    StoredRevision, last,
+    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
 };
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
@@ -179,13 +179,7 @@ pub(super) async fn uninstall_locked(
         Extent::All => {}
         Extent::Created(created, attempt) => {
             let known = KnownRecords::default().with(attempt.clone());
-            let check = || async {
-                let now = storage.history(&spec.name).await.map_err(load)?;
-                match known.lacks_any_of(&now) {
-                    true => Err(UninstallError::Locked),
-                    false => Ok(()),
-                }
-            };
+            let check = || known.check(storage, &spec.name);
             match take_back(cluster, &owner, &newest_first(created), check).await {
                 Ok(()) => {}
                 Err(TakeBackError::Delete(failures)) => {
@@ -198,7 +192,7 @@ pub(super) async fn uninstall_locked(
                     release.set_status(Status::Failed, described);
                     let recorded = storage.update(&release).await;
                     recorded.map_err(UninstallError::Purge)?;
-                    return Err(stopped);
+                    return Err(load(stopped));
                 }
             }
         }

@@ -19,7 +19,6 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 pub use crate::deletable::Deletable;
-pub(crate) use crate::history::KnownRecords;
 pub use crate::history::{Prunable, deployed, last, prunable};
 pub use crate::stored_release::{RecordId, RecordUid, StoredRelease};
 pub use crate::stored_revision::{Origin, StoredRevision};
@@ -52,6 +51,12 @@ pub enum StorageError {
     /// The record is another object than the one that was to be changed or deleted: that is gone, and somebody has made this one.
     #[error("release: already exists: somebody has replaced the record {key:?}")]
     Replaced {
+        /// Name of the storage object.
+        key: String,
+    },
+    /// Somebody wrote a record of the release, or restored one, after the operation had read its history.
+    #[error("the history of the release changed during the operation: {key:?} is new")]
+    HistoryChanged {
         /// Name of the storage object.
         key: String,
     },
@@ -119,6 +124,7 @@ impl StorageError {
             }
             Self::NotFound
             | Self::Replaced { .. }
+            | Self::HistoryChanged { .. }
             | Self::Decode { .. }
             | Self::Unproven { .. }
             | Self::DigestNotStored { .. }
@@ -141,6 +147,7 @@ impl StorageError {
             Self::Api { source, .. } => source.is_retryable(),
             Self::Exists
             | Self::Replaced { .. }
+            | Self::HistoryChanged { .. }
             | Self::NoNamespace { .. }
             | Self::DigestNotStored { .. } => true,
             Self::NotFound
