@@ -161,8 +161,10 @@ pub struct Plan {
 /// Names from here on are those of copies.
 const COPIES: u8 = 100;
 
-/// How many steps a plan has.
-const STEPS: u64 = 20;
+/// How many steps most plans have: what goes wrong needs few actors, and long histories cost what several short ones do.
+const STEPS: (u64, u64) = (5, 12);
+/// How many the others have, for what only comes about in time.
+const MANY_STEPS: (u64, u64) = (10, 30);
 /// And how many more where little happens.
 const SPARE: u64 = 100;
 
@@ -175,7 +177,7 @@ impl Plan {
             has_fallback: random.chance(20),
             fights_last: random.chance(50),
             has_two: random.chance(12),
-            rests_briefly: Random::of(seed, "rest").chance(75),
+            rests_briefly: Random::of(seed, "rest").chance(85),
         };
         // Each history leans towards some of the actors, so that rare ones meet.
         let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + random.below(6)).collect();
@@ -184,7 +186,8 @@ impl Plan {
             ..Course::default()
         };
         let mut steps = Vec::new();
-        let count = random.between(STEPS / 2, STEPS * 3 / 2);
+        let (fewest, most) = if random.chance(20) { MANY_STEPS } else { STEPS };
+        let count = random.between(fewest, most);
         for number in 0..count + SPARE {
             let action = course.draw(&mut random, &leaning, number < 2);
             let after = match random.below(10) {
