@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{OwnershipError, Version};
+use super::ownership::OwnershipError;
 use super::transport::PARALLEL;
+use super::version::Version;
 
 /// Looks at `objects`, whatever of them exists. Nothing is changed.
 ///

@@ -18,12 +18,13 @@ use serde_json::{Value, json};
 use super::discovery::CachedDiscovery;
 use super::error::ApiError;
 use super::lock::{ReleaseLock, ReleaseLocks};
-use super::ownership::{ADOPTED_ANNOTATION, Deletable, Owner, OwnershipError, Version};
+use super::ownership::{ADOPTED_ANNOTATION, Deletable, Owner, OwnershipError};
 use super::record_lists::{BatchedLists, RecordMetadata};
 use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, Watched, escape, found,
     get_page, object_path, path, send,
 };
+use super::version::Version;
 use crate::host::Host;
 use crate::state::ownership::Adoption;
 
@@ -369,7 +370,7 @@ impl Cluster {
     ) -> Result<Value, ApiError> {
         let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let mut body = object.body.clone();
-        body["metadata"]["resourceVersion"] = version.as_str().into();
+        version.demand(&mut body);
         let body = encode(&body);
         self.send(Verb::write("PUT"), object_path(object, &query), Some(body))
             .await
@@ -445,7 +446,7 @@ impl Cluster {
         let mut note =
             json!({"metadata": {"annotations": {ADOPTED_ANNOTATION: adoption.as_str()}}});
         if let Some(version) = version {
-            note["metadata"]["resourceVersion"] = version.as_str().into();
+            version.demand(&mut note);
         }
         self.annotate(object, note).await
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::Owner;
+use super::version::Version;
 use super::write::ObjectWriter;
 
 /// How often an object that was written meanwhile is read again. Then the dry run takes it as it is, so
@@ -57,7 +58,7 @@ pub async fn dry_run(
     let mut newer: Option<Value> = None;
     for _ in 0..READINGS {
         let version = Version::of(newer.as_ref().unwrap_or(live));
-        let refusal = match request.send(version).await {
+        let refusal = match request.send(Some(&version)).await {
             Err(error) if is_another_version(&error) => error,
             answer => {
                 let predicted = answer?;
@@ -72,34 +73,8 @@ pub async fn dry_run(
         }
         newer = Some(found);
     }
-    let predicted = request.send(Version::default()).await?;
+    let predicted = request.send(None).await?;
     Ok(DryRun::Applied { predicted, newer })
-}
-
-/// Which object, and which state of it; either may be empty, for any.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Version<'v> {
-    uid: &'v str,
-    version: &'v str,
-}
-
-impl<'v> Version<'v> {
-    fn of(live: &'v Value) -> Self {
-        let text = |pointer| live.pointer(pointer).and_then(Value::as_str);
-        Self {
-            uid: text("/metadata/uid").unwrap_or_default(),
-            version: text("/metadata/resourceVersion").unwrap_or_default(),
-        }
-    }
-
-    fn demand(self, body: &mut Value) {
-        let demands = [("uid", self.uid), ("resourceVersion", self.version)];
-        for (field, value) in demands {
-            if !value.is_empty() {
-                body["metadata"][field] = value.into();
-            }
-        }
-    }
 }
 
 struct Request<'a> {
@@ -109,7 +84,7 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    async fn send(&self, version: Version<'_>) -> Result<Value, ApiError> {
+    async fn send(&self, version: Option<&Version>) -> Result<Value, ApiError> {
         match self
             .try_apply(self.desired.body.clone(), version, false)
             .await
@@ -129,10 +104,12 @@ impl Request<'_> {
     async fn try_apply(
         &self,
         mut body: Value,
-        version: Version<'_>,
+        version: Option<&Version>,
         force: bool,
     ) -> Result<Value, ApiError> {
-        version.demand(&mut body);
+        if let Some(version) = version {
+            version.demand_known(&mut body);
+        }
         let text = json::encode(&body);
         drop(body);
         self.cluster.try_apply(&self.desired, text, force).await

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::Version;
+use super::version::Version;
 
 /// Makes the entries of other Helm clients ours, only in `version` if one is given; gives their names and the version after that. A missing
 /// object is fine.
@@ -71,7 +71,7 @@ async fn write_entries(
 ) -> Result<Version, ApiError> {
     let patch = json!([
         {"op": "replace", "path": "/metadata/managedFields", "value": entries},
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": version.as_str()},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version.resource_version()},
     ]);
     let now = cluster.json_patch(object, &patch).await?;
     Ok(Version::of(&now))

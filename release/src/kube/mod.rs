@@ -31,6 +31,7 @@ mod ownership;
 mod record_lists;
 mod transport;
 mod unlisted;
+mod version;
 mod wait;
 mod write;
 

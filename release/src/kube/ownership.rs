@@ -14,6 +14,7 @@ use objects::managed_fields::{FIELD_MANAGER, entries};
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
+use super::version::Version;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 use crate::stored_release::RecordId;
 
@@ -61,30 +62,6 @@ pub enum OwnershipError {
     },
 }
 
-/// The version of an object that was read. One is written, or deleted, in that version and in no other.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Version(Option<String>);
-
-impl Version {
-    /// Which nothing has: etcd gives the first one to nothing. Written over it, an object is created, and nothing else.
-    pub(super) const OF_NOTHING: &str = "1";
-
-    /// Of `live`, an object or its metadata; one that does not say it cannot be written over.
-    pub(super) fn of(live: &Value) -> Self {
-        let version = text(live, "/metadata/resourceVersion");
-        Self(Some(version.to_owned()).filter(|version| !version.is_empty()))
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        self.0.as_deref().unwrap_or(Self::OF_NOTHING)
-    }
-
-    /// Whether the object did not say its version.
-    fn is_none(&self) -> bool {
-        self.0.is_none()
-    }
-}
-
 /// What was found under an object's name, and in which version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Observed {
@@ -92,7 +69,6 @@ pub(crate) struct Observed {
     is_kept: bool,
     is_leaving: bool,
     adoption: Option<Adoption>,
-    uid: String,
     version: Version,
 }
 
@@ -108,23 +84,13 @@ enum Marks {
 /// no other. Only [`Observed::deletable`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deletable {
-    uid: String,
     version: Version,
 }
 
 impl Deletable {
     /// What the API server is asked to make sure of.
     pub(super) fn preconditions(&self) -> Value {
-        let mut conditions = Map::new();
-        if !self.uid.is_empty() {
-            conditions.insert("uid".to_owned(), self.uid.as_str().into());
-        }
-        // An API that gives its objects no versions tells them apart by their uids alone.
-        if !self.version.is_none() || conditions.is_empty() {
-            let version = self.version.as_str().into();
-            conditions.insert("resourceVersion".to_owned(), version);
-        }
-        conditions.into()
+        self.version.preconditions().into()
     }
 
     /// What takes the release's marks off this object in this version, and notes that it was left.
@@ -241,12 +207,13 @@ impl Observed {
 
     /// Whether it is the same object and would be judged alike, whatever else was written into it.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
-        self.in_version(other.version.clone()) == *other
+        self.version.is_same_object(&other.version)
+            && self.in_version(other.version.clone()) == *other
     }
 
     /// Whether it is the object that was created, still.
     pub(super) fn is_instance(&self, created: &Created) -> bool {
-        self.uid == created.uid
+        self.version.is_of(&created.uid)
     }
 
     /// What the object is for an operation. `is_recorded` says whether a stored revision of the release has it.
@@ -296,7 +263,6 @@ impl Observed {
 
     fn instance(&self) -> Deletable {
         Deletable {
-            uid: self.uid.clone(),
             version: self.version.clone(),
         }
     }
@@ -385,7 +351,6 @@ impl Owner {
             is_kept: is_kept(live),
             is_leaving: live.pointer("/metadata/deletionTimestamp").is_some(),
             adoption: adoption(live),
-            uid: text(live, "/metadata/uid").to_owned(),
             version: Version::of(live),
         }
     }

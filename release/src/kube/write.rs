@@ -17,9 +17,10 @@ use super::delete::{MAX_TRIES, pause, runs, stays_for_next_run};
 use super::error::ApiError;
 use super::migrate;
 use super::ownership::{
-    ADOPTED_ANNOTATION, Created, HookState, Observed, Owner, OwnershipError, RunMark, Version,
-    adoption, is_written_by_us, stored_policy,
+    ADOPTED_ANNOTATION, Created, HookState, Observed, Owner, OwnershipError, RunMark, adoption,
+    is_written_by_us, stored_policy,
 };
+use super::version::Version;
 use super::wait::{WaitError, wait_until_left};
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 
@@ -990,7 +991,7 @@ impl Body {
             };
         };
         let mut body = body.clone();
-        body["metadata"]["resourceVersion"] = version.as_str().into();
+        version.demand(&mut body);
         Self {
             text: json::encode(&body),
             is_for_any_version: false,

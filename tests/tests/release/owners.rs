@@ -778,6 +778,32 @@ async fn pass(client: &kube::Client, request: Request<Incoming>) -> Answer {
     answer.map(BodyExt::boxed_unsync)
 }
 
+/// What goes between the look at it and the write over it is made anew by the attempt, which knows that it is, and takes it back when it fails.
+#[tokio::test]
+async fn what_is_made_anew_in_place_of_what_was_taken_is_undone() -> Result<()> {
+    let mut world = World::new().await?;
+    world.kubectl(&["create", "namespace", &world.namespace])?;
+    world.kubectl(&["create", "configmap", "a", "--from-literal=k=theirs"])?;
+    // The first apply would create it, and shows that it is there.
+    let applies = AtomicUsize::new(0);
+    let is_second_apply = move |request: &Request<Incoming>| {
+        let content = request.headers().get(http::header::CONTENT_TYPE);
+        let is_apply = content.is_some_and(|content| content == "application/apply-patch+yaml");
+        is_apply
+            && request.uri().path().ends_with("/configmaps/a")
+            && applies.fetch_add(1, Ordering::SeqCst) == 1
+    };
+    let delete = ["delete", "configmap", "a"].map(str::to_owned).to_vec();
+    let met = interrupted_at(&mut world, is_second_apply, vec![delete]).await?;
+    let refused = config_map("b", "1").replace("\ndata:", "\ndota:");
+    let failing = Template::new(&(config_map("a", "1") + &refused));
+    let failed = world.deploy_with(&failing, options(true, true)).await;
+    let told = release::error_chain(&failed.unwrap_err());
+    assert_eq!(met.load(Ordering::SeqCst), 1, "{told}");
+    assert_eq!(world.value("a").await?, "none", "{told}");
+    Ok(())
+}
+
 /// Between our look and our deletion another release adopts the object, which keeps its uid; or somebody
 /// writes it, which takes nothing from us.
 #[tokio::test]

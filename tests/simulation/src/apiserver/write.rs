@@ -201,12 +201,10 @@ impl State {
         {
             return Err(Self::refused(route, 409, "Conflict", STALE));
         }
-        let wanted = after.pointer("/metadata/uid").and_then(Value::as_str);
-        let found = before.pointer("/metadata/uid").and_then(Value::as_str);
-        let found = found.unwrap_or_default();
-        if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty() && *wanted != found) {
+        let found = uid(before).unwrap_or_default();
+        if let Some(meant) = uid(&after).filter(|meant| *meant != found) {
             let why = format!(
-                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+                "Precondition failed: UID in precondition: {meant}, UID in object meta: {found}"
             );
             return Err(Self::refused(route, 409, "Conflict", &why));
         }
@@ -276,6 +274,12 @@ impl State {
         let Some(stored) = stored else {
             if !route.subresource.is_empty() {
                 return Err(Self::missing(route));
+            }
+            if let Some(meant) = uid(&request.body) {
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {meant}, and no existing object was found"
+                );
+                return Err(Self::refused(route, 409, "Conflict", &why));
             }
             self.admit(request, route, &wanted)?;
             let fields = apply::applied_fields(&writer, &wanted);
@@ -600,6 +604,12 @@ impl State {
         let mut audit = audit.lock().unwrap_or_else(PoisonError::into_inner);
         audit.wrote(&write);
     }
+}
+
+/// The uid that an object says, if any.
+fn uid(object: &Value) -> Option<&str> {
+    let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+    uid.filter(|uid| !uid.is_empty())
 }
 
 /// Other managers own what an apply would change.
