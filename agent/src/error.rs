@@ -7,19 +7,29 @@ use std::error::Error;
 use kube::runtime::watcher;
 use release::kube::ApiError;
 
-/// The error and its causes, joined by `: `. A cause the outer text ends with is not repeated.
+/// The error and its causes, joined by [`BETWEEN`]. A cause the outer text ends with is not repeated.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = one(error);
+    causes(error).join(BETWEEN)
+}
+
+/// What stands between an error and its cause.
+pub const BETWEEN: &str = ": ";
+
+/// The texts of an error and its causes, the outermost first: what [`chain`] joins.
+pub fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
+    let mut whole = one(error);
+    let mut texts = vec![whole.clone()];
     let mut next = source(error);
     while let Some(cause) = next {
-        let cause_text = one(cause);
-        if !cause_text.is_empty() && !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
+        let text = one(cause);
+        if !text.is_empty() && !whole.ends_with(&text) {
+            whole.push_str(BETWEEN);
+            whole.push_str(&text);
+            texts.push(text);
         }
         next = source(cause);
     }
-    text
+    texts
 }
 
 /// A request's failure, in the API server's words where it answered.

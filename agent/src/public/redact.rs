@@ -76,8 +76,8 @@ impl Redacted {
                 return Ok(None);
             }
             let turn = memory.reserve(RECORD).await;
-            let whole = error::chain(failed);
-            let begun = host.work(move || Redaction::of(&whole)).await;
+            let causes = error::causes(failed);
+            let begun = host.work(move || Redaction::of_all(&causes)).await;
             let (mut redaction, mut left) = (begun.ok(), MOST_OF_RECORDS);
             for revision in history {
                 let waits = turn.waits();
@@ -95,7 +95,7 @@ impl Redacted {
             Ok::<_, StorageError>(redaction)
         };
         match gone_through.await {
-            Ok(Some(redaction)) => Self(redaction.finish()),
+            Ok(Some(redaction)) => Self(redaction.finish_all().join(error::BETWEEN)),
             Ok(None) => Self(format!("{}; {UNTOLD}", Self::unquoted(failed))),
             Err(unreadable) => Self(format!(
                 "{}; what it quotes is not told, as the release's records cannot be read: {}",
@@ -271,7 +271,7 @@ impl SensitiveData {
 
     /// An error and its causes, without any of it, to be told.
     pub fn told(&self, failed: &(dyn std::error::Error + 'static)) -> PublicText {
-        self.tell(&error::chain(failed))
+        PublicText::of_redacted(self.redacted_chain(failed))
     }
 
     /// A text without any of it, to be told.
@@ -281,7 +281,15 @@ impl SensitiveData {
 
     /// An error and its causes, without any of it.
     pub fn redacted(&self, failed: &(dyn std::error::Error + 'static)) -> Redacted {
-        Redacted(self.redact(&error::chain(failed)))
+        Redacted(self.redacted_chain(failed))
+    }
+
+    /// Each cause is a text of its own: what one of them quotes puts no word of the others in doubt.
+    fn redacted_chain(&self, failed: &(dyn std::error::Error + 'static)) -> String {
+        match self.is_empty() {
+            true => self.redact(&error::chain(failed)),
+            false => self.redact_all(&error::causes(failed)).join(error::BETWEEN),
+        }
     }
 
     /// Facts of the cluster that may come from a Secret of its site: all ClusterValues, and other texts that do.
@@ -632,7 +640,8 @@ pub fn without_quotes(text: &str) -> PublicText {
 }
 
 /// What is not told of a text that may quote what nobody knows: all from its first quote to its last. Where more came after it, it may end within one, and
-/// where its first sign is no beginning it may begin within one: nothing is told of that side. Where signs do not pair nobody knows which side that is.
+/// where its first sign is no beginning it may begin within one: nothing is told of that side. Where signs do not pair nobody knows which side that is;
+/// where they do, and the last is of another kind than the first, it may still end within one.
 fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
     let before = |at: usize| text[..at].chars().next_back();
     let after = |at: usize| text[at + 1..].chars().next();
@@ -652,15 +661,33 @@ fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
     let stands_before = text[..first].trim_end_matches('\\').chars().next_back();
     let begins = stands_before.is_none_or(|c| c.is_whitespace() || "([{<:,=".contains(c));
     let is_escaped = |at: usize| before(at) == Some('\\');
-    let are_alike = sign(first) == sign(last) && is_escaped(first) == is_escaped(last);
-    let is_even = is_each_even && are_alike;
-    let begins = begins && (is_even || !is_whole);
-    let is_paired = is_even && is_whole && !is_word(after(last));
+    let is_even = is_each_even && is_escaped(first) == is_escaped(last);
+    let are_alike = sign(first) == sign(last);
+    let begins = begins && (is_even && (are_alike || all_close(text, &quotes)) || !is_whole);
+    let is_paired = is_even && are_alike && is_whole && !is_word(after(last));
     Some(match (begins, is_paired) {
         (true, true) => (first, last + 1),
         (true, false) => (first, text.len()),
         (false, _) => (0, text.len()),
     })
+}
+
+/// Whether every quote that begins in a text ends there, and none ends that did not begin. What stands within one is passed over.
+fn all_close(text: &str, quotes: &[usize]) -> bool {
+    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let mut open = None;
+    for &at in quotes {
+        let kind = text.as_bytes()[at];
+        let follows_word = is_word(text[..at].chars().next_back());
+        let precedes_word = is_word(text[at + 1..].chars().next());
+        open = match open {
+            None if follows_word => return false,
+            None => Some(kind),
+            Some(begun) if begun == kind && !precedes_word => None,
+            Some(begun) => Some(begun),
+        };
+    }
+    open.is_none()
 }
 
 /// The words of a text that may be secrets, without the signs around them.
@@ -922,12 +949,33 @@ mod tests {
     #[case::a_tail_that_begins_within_one(r#"canary" is refused"#, "**REDACTED**")]
     #[case::a_tail_that_begins_and_ends_within_one(r#"canary" and "canary"#, "**REDACTED**")]
     #[case::begins_and_ends_within_single_ones("canary' and 'canary", "**REDACTED**")]
+    #[case::of_two_kinds(
+        r#"StatefulSet.apps "canary" is invalid: fields other than 'a', 'b' are forbidden"#,
+        "StatefulSet.apps **REDACTED**"
+    )]
+    #[case::of_two_kinds_cut_on_both_sides(r#"canary 'x' is" bad, "canary"#, "**REDACTED**")]
+    #[case::a_tail_that_quotes_in_another_kind(r#"canary 'x" is bad: 'y' and "z""#, "**REDACTED**")]
+    #[case::a_tail_with_another_kind_alone(r#"canary" is not "canary 'x'"#, "**REDACTED**")]
     #[case::a_zero_within("a \"b\" and \"ca\0canary\0nary\"", "a **REDACTED**")]
     fn of_what_nobody_knows_nothing_that_may_be_quoted_is_told(
         #[case] text: &str,
         #[case] told: &str,
     ) {
         assert_eq!(&*some_unknown().tell(text), told);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("server-side apply failed for object apps/web")]
+    struct Refused(#[source] std::io::Error);
+
+    #[test]
+    fn what_a_cause_quotes_leaves_the_error_above_it_as_it_is() {
+        let failed = Refused(std::io::Error::other("bad value \"canary"));
+        let told = some_unknown().told(&failed);
+        assert_eq!(
+            &*told,
+            "server-side apply failed for object apps/web: **REDACTED**"
+        );
     }
 
     #[test]
