@@ -10,6 +10,7 @@ use super::status::{DEPLOYED, MONITORED, READY};
 use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
 use crate::controllers::queue::Requeue;
+use crate::error;
 use crate::public;
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
@@ -22,6 +23,8 @@ pub struct Halt {
     pub cause: Cause,
     /// What went wrong with it.
     pub message: PublicText,
+    /// Whether it is of [`SHOWN_AS_NOT_READY`]: asked of the error itself, as what it quotes may be redacted from the message.
+    is_shown_as_not_ready: bool,
 }
 
 /// What a step could not do.
@@ -206,7 +209,12 @@ impl Halt {
     /// A halt with a message of its own.
     pub fn new(cause: Cause, message: impl Into<PublicText>) -> Self {
         let message = message.into();
-        Self { cause, message }
+        let is_shown_as_not_ready = SHOWN_AS_NOT_READY.is_match(&message);
+        Self {
+            cause,
+            message,
+            is_shown_as_not_ready,
+        }
     }
 
     /// Turns an error into a halt, for `map_err`. The message is the error and its causes, without what is secret.
@@ -214,7 +222,11 @@ impl Halt {
         cause: Cause,
         secrets: &SensitiveData,
     ) -> impl FnOnce(E) -> Self {
-        move |failed| Self::new(cause, secrets.told(&failed))
+        move |failed| Self {
+            cause,
+            message: secrets.told(&failed),
+            is_shown_as_not_ready: SHOWN_AS_NOT_READY.is_match(&error::chain(&failed)),
+        }
     }
 
     /// Adds a sentence that status says however long the message is.
@@ -238,9 +250,8 @@ impl Halt {
             false => StatusChange::None,
         };
         // A refusal quotes what others wrote, and is a refusal whatever that is like.
-        let shown_as_not_ready = |reason| {
-            reason != Reason::SignatureRefused && SHOWN_AS_NOT_READY.is_match(&self.message)
-        };
+        let shown_as_not_ready =
+            |reason| reason != Reason::SignatureRefused && self.is_shown_as_not_ready;
         let (status, event, what) = match self.cause {
             Cause::TooMany => (deployed, Reason::ValuesFailed, "cannot work on the spec"),
             Cause::FillIn => (deployed, Reason::ValuesFailed, "cannot fill in values"),

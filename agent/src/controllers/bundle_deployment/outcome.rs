@@ -448,11 +448,13 @@ fn names<'n>(objects: impl Iterator<Item = (&'n String, &'n String, &'n String)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ModifiedStatus;
+    use crate::api::{ANNOTATION_LOOKED_UP, ModifiedStatus};
     use crate::bundle::{BundleError, UpstreamKind};
     use crate::controllers::bundle_deployment::halt::{Cause, InputError};
     use crate::controllers::bundle_deployment::status::Observation;
     use crate::public::redact::SensitiveData;
+    use chart::Chart;
+    use release::model::Release;
     use rstest::rstest;
     use serde_json::json;
 
@@ -573,6 +575,26 @@ mod tests {
         let mut report = report();
         report.halt(&halt, true);
         assert_eq!(conditions(&report), ["Deployed=False m"]);
+    }
+
+    #[test]
+    fn an_undone_deploy_is_shown_as_not_ready_though_what_it_quotes_is_redacted() {
+        let mut chart = Chart::default();
+        let annotations = chart.metadata.annotations.get_or_insert_default();
+        annotations.insert(ANNOTATION_LOOKED_UP.to_owned(), "true".to_owned());
+        let mut secrets = SensitiveData::default();
+        secrets.add_release(&Release {
+            chart: Some(chart.into()),
+            ..Release::default()
+        });
+        let failed = "it failed, and has been rolled back due to atomic being set: not \"canary";
+        let cause = Cause::Deploy(Reason::ApplyFailed);
+        let halt = Halt::at(cause, &secrets)(std::io::Error::other(failed));
+        let mut report = report();
+        report.halt(&halt, false);
+        let told = conditions(&report).join("\n");
+        assert!(told.contains("Installed=False"), "{told}");
+        assert!(!told.contains("canary"), "{told}");
     }
 
     #[test]

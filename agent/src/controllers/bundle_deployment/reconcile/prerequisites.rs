@@ -88,15 +88,12 @@ impl Reconciler {
         {
             state.report.wake_after(ReconcileKind::Full, left);
         }
-        let halt = self.refuse(state, key, other);
+        let mut halt = self.refuse(state, key, other);
         self.context.collector.is_desired(key, other);
-        match self.has_lost(state, key, other) {
-            true => Halt {
-                cause: Cause::ReleaseLost,
-                ..halt
-            },
-            false => halt,
+        if self.has_lost(state, key, other) {
+            halt.cause = Cause::ReleaseLost;
         }
+        halt
     }
 
     /// Whether the bundle had the release that is proven to be another's by now.
