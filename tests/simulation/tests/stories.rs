@@ -21,6 +21,8 @@ macro_rules! stories {
 
 stories! {
     a_deploy_that_a_restored_cluster_has_under_way_is_finished
+    a_deploy_that_a_restored_cluster_has_under_way_is_finished_once_its_content_is_back
+    a_deploy_that_a_restored_cluster_has_under_way_is_finished_after_a_refusal_and_a_kill
     a_removal_is_held_no_longer_though_its_end_could_not_be_noted
     a_watch_that_a_restored_upstream_tells_nothing_begins_anew
     copies_come_back_with_a_namespace_that_another_bundle_made_meanwhile

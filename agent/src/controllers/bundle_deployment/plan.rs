@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use release::model::Status;
+
 use super::status::{self, CORRECTIONS_POSTPONED, DEPLOYED, INSTALLED};
 use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
@@ -42,7 +44,7 @@ pub enum DeployReason {
     Changed,
     /// The last attempt failed or did not get to its end.
     Unfinished,
-    /// The release the status names is gone.
+    /// The release the status names is gone, or its deploy is not over, and nobody is about to go on with it.
     ReleaseGone,
     /// Copied resources changed.
     DownstreamResourcesChanged,
@@ -75,11 +77,38 @@ impl DeployReason {
     }
 }
 
+/// What storage has of the release that a status names: what was deployed to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    Missing,
+    /// Its deploy or its removal is under way, or has failed: the cluster was restored from a backup, or a try to deploy the same revision anew was cut off.
+    Unfinished,
+    Deployed,
+}
+
+impl Record {
+    /// By the status of the record, if there is one. No condition says so: one that is False may be so for what ended before any try.
+    pub fn of(status: Option<&Status>) -> Self {
+        match status {
+            None => Self::Missing,
+            Some(Status::Failed | Status::Uninstalling) => Self::Unfinished,
+            Some(status) if status.is_pending() => Self::Unfinished,
+            Some(_) => Self::Deployed,
+        }
+    }
+}
+
+/// Whether what is live may be made like the record, or adopted by it: not where a hook of its deploy may still have to come first, nor while the
+/// site holds changes.
+pub fn may_correct(record: Record, is_held: bool) -> bool {
+    record == Record::Deployed && !is_held
+}
+
 /// Facts a deploy depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct DeployFacts {
-    /// Whether the release named by the status is in storage.
-    pub release_exists: bool,
+    /// The release named by the status.
+    pub record: Record,
     /// A copied resource was updated.
     pub downstream_resources_changed: bool,
     /// See [`is_overwritten`].
@@ -108,7 +137,7 @@ pub fn is_overwritten(spec: &BundleDeploymentSpec, modified: &[ModifiedStatus]) 
 /// Whether this bundle asked to be installed once, and was.
 pub fn is_installed_once(bundle: &BundleDeployment, facts: DeployFacts) -> bool {
     bundle.switch(ANNOTATION_INSTALL_ONCE) == Some("true")
-        && facts.release_exists
+        && facts.record == Record::Deployed
         && bundle.status.condition(INSTALLED) != "False"
 }
 
@@ -125,7 +154,7 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
         Some(DeployReason::Changed)
     } else if status.condition(INSTALLED) == "False" || status.release.is_empty() {
         Some(DeployReason::Unfinished)
-    } else if !facts.release_exists {
+    } else if facts.record == Record::Missing {
         Some(DeployReason::ReleaseGone)
     } else if facts.overwritten {
         Some(DeployReason::Overwritten)
@@ -133,6 +162,8 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
         // Asked after the two above: a deploy for one of them that failed makes the status outdated as well, and the next try is still for that
         // reason, which has pauses of its own.
         Some(DeployReason::Changed)
+    } else if facts.record == Record::Unfinished {
+        Some(DeployReason::ReleaseGone)
     } else if facts.facts_changed {
         Some(DeployReason::FactsChanged)
     } else {
@@ -204,18 +235,24 @@ mod tests {
     }
 
     #[rstest]
-    #[case::same_id("id", "ns/r:1", true, None)]
-    #[case::new_id("old", "ns/r:1", true, Some(DeployReason::Changed))]
-    #[case::record_gone("id", "ns/r:1", false, Some(DeployReason::ReleaseGone))]
-    #[case::failed_before("id", "", true, Some(DeployReason::Unfinished))]
+    #[case::same_id("id", "ns/r:1", Record::Deployed, None)]
+    #[case::new_id("old", "ns/r:1", Record::Deployed, Some(DeployReason::Changed))]
+    #[case::new_id_over_an_unfinished_one(
+        "old",
+        "ns/r:1",
+        Record::Unfinished,
+        Some(DeployReason::Changed)
+    )]
+    #[case::record_gone("id", "ns/r:1", Record::Missing, Some(DeployReason::ReleaseGone))]
+    #[case::failed_before("id", "", Record::Deployed, Some(DeployReason::Unfinished))]
     fn deploys_when_something_changed(
         #[case] applied: &str,
         #[case] release: &str,
-        #[case] release_exists: bool,
+        #[case] record: Record,
         #[case] reason: Option<DeployReason>,
     ) {
         let facts = DeployFacts {
-            release_exists,
+            record,
             downstream_resources_changed: false,
             overwritten: false,
             facts_changed: false,
@@ -259,7 +296,7 @@ mod tests {
             "status": {"appliedDeploymentID": "id", "release": "ns/r:1",
                        "conditions": [{"type": INSTALLED, "status": "False"}]}}));
         let facts = DeployFacts {
-            release_exists: true,
+            record: Record::Deployed,
             downstream_resources_changed: false,
             overwritten: false,
             facts_changed: false,
@@ -267,6 +304,61 @@ mod tests {
         };
         let reason = deploy_reason(&bundle, facts);
         assert_eq!(reason, Some(DeployReason::Unfinished));
+    }
+
+    /// Whatever a condition says: `Deployed` is False for a dependency, an account or a hold as well.
+    #[rstest]
+    #[case::told_as_deployed("True")]
+    #[case::held_up_before_any_try("False")]
+    fn a_record_that_is_not_over_is_gone_on_with(#[case] deployed: &str) {
+        let bundle = bundle(json!({"spec": {"deploymentID": "id"},
+            "status": {"appliedDeploymentID": "id", "release": "ns/r:1",
+                       "conditions": [{"type": DEPLOYED, "status": deployed}]}}));
+        let pending = Record::of(Some(&Status::PendingUpgrade));
+        let facts = DeployFacts {
+            record: pending,
+            downstream_resources_changed: false,
+            overwritten: false,
+            facts_changed: true,
+            status_is_outdated: false,
+        };
+        let reason = deploy_reason(&bundle, facts);
+        assert_eq!(reason, Some(DeployReason::ReleaseGone));
+        // A try is being made already, in its own time.
+        let tried = DeployFacts {
+            status_is_outdated: true,
+            ..facts
+        };
+        let reason = deploy_reason(&bundle, tried);
+        assert_eq!(reason, Some(DeployReason::Changed));
+    }
+
+    #[rstest]
+    #[case(Record::Deployed, false, true)]
+    #[case::its_hooks_come_first(Record::Unfinished, false, false)]
+    #[case::while_changes_are_held(Record::Deployed, true, false)]
+    #[case(Record::Missing, false, false)]
+    fn only_what_was_deployed_to_its_end_is_corrected(
+        #[case] record: Record,
+        #[case] is_held: bool,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(may_correct(record, is_held), expected);
+    }
+
+    #[rstest]
+    #[case(None, Record::Missing)]
+    #[case(Some(Status::PendingInstall), Record::Unfinished)]
+    #[case(Some(Status::PendingRollback), Record::Unfinished)]
+    #[case(Some(Status::Failed), Record::Unfinished)]
+    #[case(Some(Status::Uninstalling), Record::Unfinished)]
+    #[case(Some(Status::Deployed), Record::Deployed)]
+    #[case(Some(Status::Superseded), Record::Deployed)]
+    fn a_record_says_how_far_its_deploy_got(
+        #[case] status: Option<Status>,
+        #[case] expected: Record,
+    ) {
+        assert_eq!(Record::of(status.as_ref()), expected);
     }
 
     #[rstest]
@@ -300,19 +392,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::installed(true, None)]
-    #[case::gone(false, Some(DeployReason::Changed))]
-    fn installed_once_stays_as_it_is(
-        #[case] release_exists: bool,
-        #[case] reason: Option<DeployReason>,
-    ) {
+    #[case::installed(Record::Deployed, None)]
+    #[case::not_to_its_end(Record::Unfinished, Some(DeployReason::Changed))]
+    #[case::gone(Record::Missing, Some(DeployReason::Changed))]
+    fn installed_once_stays_as_it_is(#[case] record: Record, #[case] reason: Option<DeployReason>) {
         let bundle = bundle(
             json!({"metadata": {"annotations": {ANNOTATION_INSTALL_ONCE: "true"}},
             "spec": {"deploymentID": "new"},
             "status": {"appliedDeploymentID": "old", "release": "ns/r:1"}}),
         );
         let facts = DeployFacts {
-            release_exists,
+            record,
             downstream_resources_changed: false,
             overwritten: false,
             facts_changed: true,

@@ -19,7 +19,7 @@ use crate::controllers::bundle_deployment::halt::{Cause, Halt, InputError};
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::Report;
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
-use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
+use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason, Record};
 use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES};
 use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
@@ -60,7 +60,7 @@ impl ReconcileState {
     ) -> DeployFacts {
         let bundle = &self.bundle;
         DeployFacts {
-            release_exists: stored.is_some(),
+            record: Record::of(stored.map(|stored| stored.status()).as_ref()),
             downstream_resources_changed,
             overwritten: overwritten
                 || plan::is_overwritten(&bundle.spec, &bundle.status.modified_status),
@@ -134,6 +134,13 @@ impl Reconciler {
         if self.waits(state, tried.as_ref(), reason) {
             return Ok(Current::stored(stored));
         }
+        if reason == DeployReason::ReleaseGone
+            && let Some(unfinished) = current
+        {
+            let revision = unfinished.revision;
+            let id = ReleaseId::new(&claims::desired(&state.bundle), revision);
+            state.report.record_unfinished(&id);
+        }
         logging::info!(bundle = state.bundle.name(), reason, "deploying");
         let known = current;
         let deployed = self.deploy(state, filled, reason, impersonated, known);
@@ -166,7 +173,7 @@ impl Reconciler {
     }
 
     /// Whether anything was tried since the status was written, as where that comes from a backup.
-    fn is_outdated(&self, state: &ReconcileState) -> bool {
+    pub(super) fn is_outdated(&self, state: &ReconcileState) -> bool {
         let (ids, ledger) = (&self.context.deployed_ids, &self.context.ledger);
         let release = &state.report.status().release;
         ids.is_outdated(&state.bundle, release, |key| ledger.get(key))

@@ -21,6 +21,7 @@ use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::observe::{self, Live, View};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
+use crate::controllers::bundle_deployment::plan::Record;
 use crate::controllers::bundle_deployment::rendering::Compared;
 use crate::controllers::bundle_deployment::status::{Observation, READY, ToldObservation};
 use crate::controllers::bundle_deployment::values;
@@ -79,6 +80,11 @@ async fn told_error(cluster: &Cluster, release: &Arc<StoredRelease>, failed: Str
     told.unwrap_or_else(|_| "an error that cannot be told".into())
 }
 
+/// Whether the deploy of a stored release is over.
+fn is_deployed(release: &StoredRelease) -> bool {
+    Record::of(Some(&release.status())) == Record::Deployed
+}
+
 impl Reconciler {
     /// Compares live objects with the release and corrects them where that is wanted. `impersonated` is the bundle's account, where it was
     /// looked up already.
@@ -112,10 +118,15 @@ impl Reconciler {
             Current::Missing => return Ok(()),
             Current::Unread => {
                 let stored = self.stored(state, &impersonated).await;
-                match stored.map_err(Halt::at(Cause::MonitorRelease, &state.facts))? {
+                let stored = stored.map_err(Halt::at(Cause::MonitorRelease, &state.facts))?;
+                // One whose deploy is not over is finished first, unless that is being tried already.
+                let waits = is_held || state.report.requeue().has_failed();
+                let stored =
+                    stored.filter(|one| waits || is_deployed(one) || self.is_outdated(state));
+                match stored {
                     Some(release) => (release, Vec::new()),
                     // Adopting what is live is a deploy: it waits for the end of a hold, or for the next try.
-                    None if is_held || state.report.requeue().has_failed() => return Ok(()),
+                    None if waits => return Ok(()),
                     None => {
                         state.report.record_vanished();
                         return Ok(());
@@ -137,7 +148,7 @@ impl Reconciler {
                 return Err(Halt::new(Cause::Monitor, told));
             }
         };
-        if state.hold.is_some() {
+        if !plan::may_correct(Record::of(Some(&release.status())), state.hold.is_some()) {
             return Ok(());
         }
         self.adopt_agent(state, &impersonated, &observed.extras)
@@ -254,6 +265,9 @@ impl Reconciler {
             let Ok(Some(stored)) = self.stored(state, &impersonated).await else {
                 return false;
             };
+            if !is_deployed(&stored) {
+                return false;
+            }
             release = Some(stored);
         }
         let set = SetId::new(name, &self.scope);

@@ -12,7 +12,6 @@ use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::outcome::Entered;
-use crate::controllers::bundle_deployment::plan;
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::ledger::records::{self, Writes};
 use crate::ledger::{DeploymentDigest, LedgerEntry, Notes, Proof, ReleaseKey};
@@ -23,8 +22,8 @@ use crate::public::PublicText;
 const RECORD: u64 = 2 << 20;
 
 impl Reconciler {
-    /// The release that the status names, if it is in storage as it was written, and was deployed. A revision above all that the ledger ever had a digest of
-    /// was written by another agent, which named it in the status, where no tenant can: if it names the bundle it is believed once, and its
+    /// The release that the status names, if it is in storage as it was written, though its deploy may not be over. A revision above all that the ledger ever
+    /// had a digest of was written by another agent, which named it in the status, where no tenant can: if it names the bundle it is believed once, and its
     /// digest noted.
     pub(super) async fn stored(
         &self,
@@ -71,12 +70,6 @@ impl Reconciler {
                 let failed = PublicText::nothing_secret_in(&failed);
                 logging::error!(error = failed, "cannot note whose a release is");
             }
-        }
-        // A status names what was deployed to its end, and nothing of the bundle is under way now. Where a try failed since, it is tried again anyway.
-        let is_unfinished = release.status().is_pending() || release.status() == Status::Failed;
-        if is_unfinished && !plan::has_failed(state.report.status()) {
-            state.report.record_unfinished(&id);
-            return Ok(None);
         }
         // With correctDrift what somebody else made of the release is answered from the chart.
         let set = SetId::new(state.bundle.name(), &self.scope);
