@@ -337,6 +337,9 @@ impl<'a> ObjectWriter<'a> {
             wrote = again;
             wrote.conflicts.extend(conflicts);
         }
+        if self.claim.is_some() && adoption(&wrote.live) == Some(Adoption::Left) {
+            self.note_handed_over(object, &wrote.live).await?;
+        }
         let is_taken = self
             .claim
             .is_some_and(|claim| claim.operation == Operation::TakeOwnership);
@@ -346,6 +349,24 @@ impl<'a> ObjectWriter<'a> {
             wrote.kept = Some(object.without_body());
         }
         Ok(Some(wrote))
+    }
+
+    /// Notes on what was left, and has marks now, that it was there before: it counts as handed over as soon as it has marks, but somebody may take them off.
+    async fn note_handed_over(&self, object: &Object, live: &Value) -> Result<(), ObjectFailure> {
+        let (version, note) = (Version::of(live), Adoption::HandedOver);
+        match self
+            .cluster
+            .note_adoption(object, Some(&version), note)
+            .await
+        {
+            Ok(_) => Ok(()),
+            // Whoever writes it next notes it.
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
+            Err(source) => Err(ObjectFailure::Apply {
+                object: object.describe(),
+                source,
+            }),
+        }
     }
 
     async fn until_gone(&self, object: &Object) -> Result<(), ObjectFailure> {
@@ -1104,6 +1125,69 @@ mod tests {
         assert!(
             !seen.iter().any(|uri| uri.contains("force=true")),
             "{seen:?}"
+        );
+    }
+
+    /// A namespace that was left is written by somebody else while the release that has it next writes it: it says that it was left until it has marks.
+    #[tokio::test]
+    async fn what_was_left_stays_so_until_it_has_marks() {
+        let live = |version: &str, note: &str, owner: Option<&Owner>| {
+            let mut live = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version,
+                "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}});
+            if let Some(owner) = owner {
+                owner.mark(&mut live);
+            }
+            live["metadata"]["annotations"][ADOPTED_ANNOTATION] = note.into();
+            live
+        };
+        let owner = Owner::new("web", "shop");
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let told = Arc::clone(&seen);
+        let server_owner = owner.clone();
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let uri = request.uri().to_string();
+            let is_apply = uri.contains("force=");
+            let is_first = !told.lock().iter().any(|uri| uri.contains("force="));
+            let is_read = request.method() == "GET";
+            told.lock().push(uri.clone());
+            let (code, answer) = match (is_apply, is_first) {
+                (true, true) => (
+                    409,
+                    json!({"kind": "Status", "code": 409, "reason": "Conflict"}),
+                ),
+                (true, false) => (200, live("8", "left", Some(&server_owner))),
+                (false, _) if is_read => (200, live("7", "left", None)),
+                (false, _) => (200, live("9", "handed-over", Some(&server_owner))),
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            std::future::ready(Ok::<_, BoxError>(answer.expect("it is valid")))
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let namespace = object("", "Namespace", json!({"metadata": {"name": "a"}}));
+        let open = HashMap::from([(namespace.key(), Some(live("6", "left", None)))]);
+        let claim = Claim {
+            owner: &owner,
+            operation: Operation::Install,
+            open: &open,
+            recorded: &HashSet::new(),
+        };
+        let previous = BTreeMap::new();
+        let writer = ObjectWriter {
+            claim: Some(claim),
+            ..ObjectWriter::again(&cluster, &previous)
+        };
+        writer.write(&namespace).await.unwrap();
+        let asked = seen
+            .lock()
+            .iter()
+            .map(|uri| uri.contains("force="))
+            .collect::<Vec<_>>();
+        assert_eq!(
+            asked,
+            [true, false, true, false],
+            "refused, looked at, applied, noted"
         );
     }
 

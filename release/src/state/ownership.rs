@@ -75,7 +75,8 @@ pub enum ObjectState {
     Stripped,
     /// It carries no release's marks.
     Unmarked,
-    /// A release of ours had it, left it and took its marks off: see [`Adoption::Left`].
+    /// A release of ours had it, left it and took its marks off: see [`Adoption::Left`]. It says so until it has marks again, as it is whose chart has
+    /// it next.
     Left,
     /// It carries another release's marks.
     Anothers,
@@ -210,7 +211,7 @@ const TABLE: [[Verdict; 9]; 12] = {
         [Write, Write, Write, Write, Write, Delete, Leave, Delete, Delete],
         [Refuse, KEPT, KEPT, Write, Write, Refuse, Leave, Leave, Leave],
         [Refuse, KEPT, KEPT, KEPT, KEPT, Refuse, Leave, Leave, Leave],
-        [HANDED, HANDED, HANDED, HANDED, HANDED, Refuse, Leave, Leave, Leave],
+        [Write, Write, Write, Write, Write, Refuse, Leave, Leave, Leave],
         [Refuse, Refuse, HANDED, Refuse, Leave, Refuse, Leave, Leave, Leave],
         [Wait, Wait, Wait, Wait, Wait, Wait, Leave, Leave, Leave],
     ]
@@ -268,9 +269,10 @@ mod tests {
                         assert_ne!(state, ObjectState::KeepPolicy, "{what}");
                         assert_ne!(state, ObjectState::AdoptedKept, "{what}");
                     }
-                    // Overwriting what was nobody's is remembered, or the marks were ours.
+                    // Overwriting what was nobody's is remembered, as what was left says itself, or the marks were ours.
                     Verdict::Write => assert!(
                         state.is_proven()
+                            || state == ObjectState::Left
                             || state == ObjectState::Stripped
                                 && matches!(operation, Operation::Correct | Operation::Restore),
                         "{what}"

@@ -411,6 +411,35 @@ async fn a_namespace_that_was_there_before_outlives_a_release_that_took_it() -> 
     Ok(())
 }
 
+/// What a release left to others is theirs whose chart has it next, and is so still where it could not be written.
+#[tokio::test]
+async fn a_namespace_that_was_left_stays_so_until_it_is_written() -> Result<()> {
+    let world = World::new().await?;
+    world.kubectl(&["create", "namespace", &world.namespace])?;
+    let shared = format!("{}-shared", world.namespace);
+    world.kubectl(&["create", "namespace", &shared])?;
+    let left = "fleetagent.cattle.io/adopted=left";
+    world.kubectl(&["annotate", "namespace", &shared, left])?;
+    let manifest = |label: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {shared}\n  labels: {{a: {label:?}}}\n"
+        )
+    };
+    let noted = || {
+        let note = "--output=jsonpath={.metadata.annotations.fleetagent\\.cattle\\.io/adopted}";
+        world.kubectl(&["get", "namespace", &shared, note])
+    };
+    let refused = world.deploy(&manifest("no label")).await.unwrap_err();
+    let told = release::error_chain(&refused);
+    assert!(told.contains("metadata.labels"), "{told}");
+    assert_eq!(noted()?, "left");
+    world.deploy(&manifest("label")).await?;
+    assert_eq!(noted()?, "handed-over");
+    let done = world.remove().await?;
+    assert_eq!(done.adopted, [], "it goes with the release");
+    Ok(())
+}
+
 /// `force` does not delete what another release has for an attempt that may fail yet.
 #[tokio::test]
 async fn force_recreates_nothing_that_was_just_taken() -> Result<()> {
