@@ -15,14 +15,15 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::check::look_all;
+use super::claim::{Claim, HookClaim};
 use super::client::Cluster;
 use super::error::ApiError;
+use super::object_failure::ObjectFailure;
 use super::ownership::{Created, Owner, OwnershipError};
+use super::sender::Sender;
 use super::transport::{PARALLEL, forget_managers};
 use super::wait::{forget_body, is_established, wait_until_ready};
-use super::write::{
-    ApplyOptions, Claim, HookClaim, ObjectFailure, ObjectWriter, Written, WrittenObject,
-};
+use super::write::{ApplyOptions, ObjectWriter, Written, WrittenObject};
 use crate::state::ownership::{Operation, Verdict};
 
 /// How long a definition may take to be served.
@@ -146,12 +147,15 @@ pub(crate) async fn apply_all(
     claim: Option<Claim<'_>>,
 ) -> Result<Applied, ApplyError> {
     let writer = ObjectWriter {
-        cluster,
+        sender: Sender {
+            cluster,
+            own_kinds: used_definitions(objects),
+            is_update: options.is_update,
+        },
         previous,
         options,
         claim,
         hooks: None,
-        own_kinds: used_definitions(objects),
         found: AtomicBool::new(false),
     };
     write_manifest(writer, objects).await
@@ -181,7 +185,11 @@ pub(crate) async fn apply_hook(
             ..ApplyOptions::default()
         },
         hooks: Some(claim),
-        own_kinds: used_definitions(objects),
+        sender: Sender {
+            cluster,
+            own_kinds: used_definitions(objects),
+            is_update: false,
+        },
         ..ObjectWriter::again(cluster, &previous)
     };
     write_manifest(writer, objects).await
@@ -191,14 +199,14 @@ async fn write_manifest(
     writer: ObjectWriter<'_>,
     objects: &mut [Object],
 ) -> Result<Applied, ApplyError> {
-    let cluster = writer.cluster;
+    let cluster = writer.sender.cluster;
     let (mut definitions, mut others): (Vec<_>, Vec<_>) =
         objects.iter_mut().partition(|object| object.is_crd());
     let mut done = Progress::default();
     done.add(write_all(&writer, &mut definitions).await);
     if !definitions.is_empty() {
         cluster.forget_discovery();
-        if !done.is_over() && !writer.own_kinds.is_empty() {
+        if !done.is_over() && !writer.sender.own_kinds.is_empty() {
             definitions.retain(|object| !done.served.contains(&object.name));
             done.failures.extend(establish(cluster, &definitions).await);
         }

@@ -7,17 +7,17 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use objects::Object;
 use objects::readiness::Status;
 use objects::readiness::wait::{self, Mode};
-use objects::{Object, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
+use super::claim::{HookClaim, HookVerdict, stays_for_next_run};
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{Created, Deletable, HookState, Owner, RunMark, is_kept};
+use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
 use super::transport::PARALLEL;
-use super::write::{HookClaim, HookVerdict, holds_more};
 use crate::neighbours::{Neighbours, Occupancy};
 use crate::state::ownership::{ObjectState, Operation};
 
@@ -432,12 +432,6 @@ impl HookInstance<'_> {
     }
 }
 
-/// Whether a hook of before is written over in place of being made anew: it asks to be kept, or holds more than itself. Of what runs nothing is
-/// kept.
-pub(super) fn stays_for_next_run(object: &Object, live: &Value) -> bool {
-    (is_kept(live) && !runs(object)) || holds_more(object)
-}
-
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
 /// does not, and what another release marked, is left alone, as is what holds more than itself and what asks to be kept. Of what runs
 /// nothing is kept: it would not run again, and its template cannot be changed.
@@ -475,18 +469,11 @@ pub(crate) async fn delete_hook(
     }
 }
 
-/// Whether an object does its work once, and is in the way of the next time.
-pub(super) fn runs(object: &Object) -> bool {
-    let Resource { group, kind, .. } = &*object.resource;
-    matches!(
-        (group.as_str(), kind.as_str()),
-        ("batch", "Job") | ("", "Pod")
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use objects::Resource;
 
     use super::*;
 

@@ -15,6 +15,7 @@
 
 mod apply;
 mod check;
+mod claim;
 mod client;
 pub mod connection;
 mod delete;
@@ -26,9 +27,13 @@ mod fixture;
 mod hook_watch;
 mod lock;
 mod lookup;
+mod losses;
 mod migrate;
+mod object_failure;
 mod ownership;
 mod record_lists;
+mod replace;
+mod sender;
 mod transport;
 mod unlisted;
 mod version;
@@ -42,18 +47,19 @@ pub use delete::{DeleteError, Removal, Removed};
 pub use dry_run::{DryRun, dry_run};
 pub use error::{AnswerLimit, AnswerTooLarge, ApiError, is_too_large};
 pub use lookup::{ClusterLookup, LookupError};
+pub use object_failure::ObjectFailure;
 pub use ownership::{Owner, OwnershipError, unnote};
 pub use wait::WaitError;
-pub use write::{ApplyOptions, ObjectFailure};
+pub use write::ApplyOptions;
 
 pub(crate) use apply::{apply_all, apply_hook};
 pub(crate) use check::{creatable_unchecked, look_all};
+pub(crate) use claim::{Claim, HookClaim};
 pub(crate) use delete::{
     HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_hook, is_awaited,
     newest_first, take_back,
 };
 pub(crate) use hook_watch::wait_for_hooks;
+pub(crate) use losses::{holds_more, is_custom};
 pub(crate) use ownership::{Created, RunMark, stored_policy};
-
 pub(crate) use wait::{wait_until_left, wait_until_ready};
-pub(crate) use write::{Claim, HookClaim, holds_more, is_custom};

@@ -1,0 +1,208 @@
+//! Making an object what is desired where the API server calls the change invalid, because `force` asks for that.
+//!
+//! It is written whole, which drops what others wrote into it; where a field of it cannot change it is deleted and created anew, if nothing is
+//! lost by that but the object ([`super::losses`]). Either is done only to what was looked at, and what may be somebody else's by then is left.
+
+use std::collections::BTreeMap;
+
+use objects::{Object, ObjectKey};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::claim::Claim;
+use super::delete::{MAX_TRIES, pause};
+use super::error::ApiError;
+use super::losses::{contents, is_custom};
+use super::migrate;
+use super::object_failure::ObjectFailure;
+use super::ownership::{ADOPTED_ANNOTATION, adoption, stored_policy};
+use super::sender::{Body, Sender};
+use super::version::Version;
+use crate::state::ownership::{ObjectState, Operation, Verdict};
+
+/// Of a StatefulSet, whether its volume claims go with it.
+const WHEN_DELETED: &str = "/spec/persistentVolumeClaimRetentionPolicy/whenDeleted";
+
+/// What replacing an object depends on.
+pub(super) struct Replacement<'a> {
+    pub(super) sender: &'a Sender<'a>,
+    /// None for what is no object of a release.
+    pub(super) claim: Option<Claim<'a>>,
+    /// The objects of the revision before.
+    pub(super) previous: &'a BTreeMap<ObjectKey, Object>,
+}
+
+impl Replacement<'_> {
+    /// Makes an object what is desired although the API server calls merging invalid.
+    pub(super) async fn run(
+        &self,
+        object: &Object,
+        refusal: ApiError,
+    ) -> Result<Value, ObjectFailure> {
+        if refusal.is_immutable() {
+            return self.recreate(object, refusal).await;
+        }
+        let failed = |source| ObjectFailure::Recreate {
+            object: object.describe(),
+            source,
+        };
+        let found = self
+            .sender
+            .cluster
+            .get_metadata(object)
+            .await
+            .map_err(failed)?;
+        let Some(live) = found else {
+            let failure = ObjectFailure::Apply {
+                object: object.describe(),
+                source: refusal,
+            };
+            return Err(self.sender.named(object, failure).await);
+        };
+        self.check_writable(object, &live, refusal)?;
+        // Who reads it must find the note still.
+        let mut whole = object.clone();
+        if let Some(note) = adoption(&live) {
+            whole.body["metadata"]["annotations"][ADOPTED_ANNOTATION] = note.as_str().into();
+        }
+        let mut live = match self
+            .sender
+            .cluster
+            .replace(&whole, &Version::of(&live))
+            .await
+        {
+            Ok(replaced) => replaced,
+            Err(error) if error.is_immutable() => return self.recreate(object, error).await,
+            Err(error) if error.is_conflict() => {
+                return Err(ObjectFailure::conflict(object, error));
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let mut tries = 1;
+        loop {
+            let error = match self.apply_replaced(object, &live).await {
+                Ok(applied) => return Ok(applied),
+                Err(error) => error,
+            };
+            if !error.is_conflict() && !error.is_not_found() {
+                return Err(failed(error));
+            }
+            if tries == MAX_TRIES {
+                return Err(ObjectFailure::conflict(object, error));
+            }
+            // Somebody wrote it.
+            sleep(pause(tries)).await;
+            tries += 1;
+            let Some(found) = self.sender.cluster.get(object).await.map_err(failed)? else {
+                return Err(ObjectFailure::conflict(object, error));
+            };
+            self.check_writable(object, &found, error)?;
+            live = found;
+        }
+    }
+
+    /// What was written whole is owned as if it had been applied.
+    async fn apply_replaced(&self, object: &Object, live: &Value) -> Result<Value, ApiError> {
+        let version = migrate::own_replaced(self.sender.cluster, object, live).await?;
+        let body = Body::over(&object.body, Some(&version));
+        self.sender.send(object, body, true).await
+    }
+
+    /// Refuses what may not be written as it was found. What is to be noted or left first is a conflict: it goes the way of what may be
+    /// somebody else's.
+    fn check_writable(
+        &self,
+        object: &Object,
+        live: &Value,
+        refusal: ApiError,
+    ) -> Result<(), ObjectFailure> {
+        let Some(claim) = self.claim else {
+            return Ok(());
+        };
+        match claim.verdict(object, Some(live)) {
+            Verdict::Write => Ok(()),
+            Verdict::Refuse => Err(ObjectFailure::NotOurs(claim.owner.refusal(object, live))),
+            _ => Err(ObjectFailure::conflict(object, refusal)),
+        }
+    }
+
+    /// Deletes the object and creates it anew, where that loses nothing but the object.
+    async fn recreate(&self, object: &Object, refusal: ApiError) -> Result<Value, ObjectFailure> {
+        let failed = |source| ObjectFailure::Recreate {
+            object: object.describe(),
+            source,
+        };
+        let irreplaceable = |lost, source| ObjectFailure::Irreplaceable {
+            object: object.describe(),
+            lost,
+            source,
+        };
+        if let Some(lost) = contents(object) {
+            return Err(irreplaceable(lost, refusal));
+        }
+        if is_custom(object) {
+            // "Field is immutable" is what rules and webhooks of custom resources say as well.
+            const LOST: &str =
+                "recreating a custom resource may delete what its controller keeps for it";
+            return Err(irreplaceable(LOST, refusal));
+        }
+        const KEPT: &str = "it asks to be kept (helm.sh/resource-policy)";
+        if stored_policy(&object.body).as_deref() == Some("keep") {
+            return Err(irreplaceable(KEPT, refusal));
+        }
+        let Some(claim) = self.claim else {
+            return Err(failed(refusal));
+        };
+        let mut note = None;
+        let mut tries = 1;
+        while let Some(live) = self.sender.cluster.get(object).await.map_err(failed)? {
+            note = adoption(&live);
+            if live.pointer(WHEN_DELETED) == Some(&Value::from("Delete")) {
+                const LOST: &str =
+                    "its volume claims would go with it (persistentVolumeClaimRetentionPolicy)";
+                return Err(irreplaceable(LOST, refusal));
+            }
+            if note.is_some() && !self.previous.contains_key(&object.key()) {
+                // An attempt that fails could not give it back.
+                return Err(irreplaceable("it was there before this version", refusal));
+            }
+            let proof = match claim.owner.observe(&live).deletable(Operation::Recreate) {
+                Ok(proof) => proof,
+                Err(ObjectState::KeepPolicy) => return Err(irreplaceable(KEPT, refusal)),
+                Err(ObjectState::AdoptedKept) => {
+                    let lost = "it was there before the release";
+                    return Err(irreplaceable(lost, refusal));
+                }
+                Err(ObjectState::Leaving) => break,
+                Err(_) => {
+                    let refusal = claim.owner.refusal(object, &live);
+                    return Err(ObjectFailure::NotOurs(refusal));
+                }
+            };
+            match self.sender.cluster.delete(object, &proof).await {
+                Ok(()) => break,
+                Err(error) if error.is_not_found() => break,
+                Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+                    sleep(pause(tries)).await;
+                    tries += 1;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.sender.until_gone(object).await?;
+        let live = match self.sender.create(object).await? {
+            Ok(created) => created,
+            // Somebody else was faster.
+            Err(live) => {
+                let refusal = claim.owner.refusal(object, &live);
+                return Err(ObjectFailure::NotOurs(refusal));
+            }
+        };
+        // It stands where something was before.
+        if let Some(note) = note {
+            let noted = self.sender.cluster.note_adoption(object, None, note).await;
+            noted.map_err(failed)?;
+        }
+        Ok(live)
+    }
+}
