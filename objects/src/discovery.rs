@@ -179,6 +179,19 @@ impl Discovery {
     }
 
     /// Adds an `APIResourceList`.
+    ///
+    /// ```
+    /// use objects::Discovery;
+    /// use serde_json::json;
+    ///
+    /// let mut discovery = Discovery::default();
+    /// discovery.add_list(&json!({"groupVersion": "apps/v1", "resources": [
+    ///     {"name": "deployments", "kind": "Deployment", "namespaced": true},
+    /// ]}));
+    /// let kind = discovery.resource("apps", "v1", "Deployment").unwrap();
+    /// assert_eq!((kind.plural.as_str(), kind.namespaced), ("deployments", true));
+    /// assert!(discovery.resource("apps", "v1beta1", "Deployment").is_none());
+    /// ```
     pub fn add_list(&mut self, list: &Value) {
         let api_version = text(list, "/groupVersion");
         let (group, version) = group_version(api_version);

@@ -41,6 +41,17 @@ impl WrongType {
 
 /// The value at `fields`; `None` where a map on the way lacks the key or holds null.
 ///
+/// ```
+/// use objects::fields::nested;
+/// use serde_json::json;
+///
+/// let pod = json!({"spec": {"nodeName": "n1"}, "status": null});
+/// assert_eq!(nested(&pod, &["spec", "nodeName"])?, Some(&json!("n1")));
+/// assert_eq!(nested(&pod, &["status", "phase"])?, None);
+/// assert!(nested(&pod, &["spec", "nodeName", "x"]).is_err());
+/// # Ok::<(), objects::fields::WrongType>(())
+/// ```
+///
 /// # Errors
 /// Something on the way is neither a map nor null.
 pub fn nested<'a>(object: &'a Value, fields: &[&str]) -> Result<Option<&'a Value>, WrongType> {

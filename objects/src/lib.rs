@@ -9,6 +9,22 @@
 //! - [`readiness`] judges a live object.
 //! - [`drift`] compares desired with live.
 //! - [`fields`] reads nested fields with Go's notion of "absent", "null" and "wrong type".
+//!
+//! From a manifest to objects, by what a cluster says that it serves:
+//!
+//! ```
+//! use objects::{Discovery, manifest};
+//! use serde_json::json;
+//!
+//! let mut discovery = Discovery::default();
+//! discovery.add_list(&json!({"groupVersion": "v1", "resources": [
+//!     {"name": "configmaps", "kind": "ConfigMap", "namespaced": true},
+//! ]}));
+//! let documents = manifest::documents("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n")?;
+//! let objects = manifest::build(documents, "shop", &discovery, &[])?;
+//! assert_eq!(objects[0].describe(), "shop/web /v1, Kind=ConfigMap");
+//! # Ok::<(), objects::BuildError>(())
+//! ```
 
 pub mod conflict;
 pub mod discovery;

@@ -74,6 +74,15 @@ const MAX_OUTLINES: usize = 32 << 20;
 
 /// The documents of `manifest`, comments-only ones left out and lists flattened.
 ///
+/// ```
+/// use objects::manifest::documents;
+///
+/// let manifest = "# nothing\n---\nkind: List\nitems: [{kind: Pod}, {kind: Service}]\n";
+/// let kinds: Vec<_> = documents(manifest)?.iter().map(|one| one["kind"].clone()).collect();
+/// assert_eq!(kinds, ["Pod", "Service"]);
+/// # Ok::<(), objects::BuildError>(())
+/// ```
+///
 /// # Errors
 /// The first document that is no YAML, or no object.
 pub fn documents(manifest: &str) -> Result<Vec<Value>, BuildError> {
@@ -117,6 +126,11 @@ fn flattened(
 }
 
 /// The texts of a manifest's documents: cuts at lines that begin with `---`; what follows on such a line is dropped.
+///
+/// ```
+/// let texts = objects::manifest::split("kind: Pod\n--- # the next one\nkind: Service\n");
+/// assert_eq!(texts, ["kind: Pod\n", "kind: Service\n"]);
+/// ```
 pub fn split(manifest: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -145,6 +159,17 @@ fn flatten(mut map: Map<String, Value>, out: &mut Vec<Value>) {
 
 /// Turns [`documents`] into objects. `namespace` is for objects that name none; `defined` are kinds
 /// that will be served by the time the objects are written, besides those that the documents define.
+///
+/// ```
+/// use objects::manifest::{build, documents};
+/// use objects::Discovery;
+///
+/// // A cluster that serves nothing of the kind.
+/// let documents = documents("apiVersion: shop.example/v1\nkind: Till\nmetadata: {name: one}\n")?;
+/// let refused = build(documents, "shop", &Discovery::default(), &[]).unwrap_err();
+/// assert!(refused.is_no_match());
+/// # Ok::<(), objects::BuildError>(())
+/// ```
 ///
 /// # Errors
 /// Every document that is broken, or whose kind is unknown, is told.

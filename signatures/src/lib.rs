@@ -8,6 +8,26 @@
 //! - [`cosign`] reads what `cosign sign` writes: simple signing (tags `sha256-….sig`) and Sigstore bundles (referrers). Certificates, logs
 //!   and timestamps are checked by the `sigstore-verify` crate.
 //!
+//! ```
+//! use signatures::{Evidence, Policy, Subject};
+//!
+//! let digest = format!("sha256:{}", "0".repeat(64));
+//! let policy = Policy::parse(&format!(
+//!     "rules: [{{name: frozen, sources: ['https://charts.example/**'], digests: ['{digest}']}}]"
+//! ))?;
+//! let mut chart = Subject {
+//!     addresses: vec!["https://charts.example/web".to_owned()],
+//!     archive: digest,
+//!     ..Subject::default()
+//! };
+//! let demands = policy.demands(&chart, [])?;
+//! assert!(demands.check(&chart, &Evidence::default()).is_ok());
+//! chart.archive = format!("sha256:{}", "1".repeat(64));
+//! let refused = demands.check(&chart, &Evidence::default()).unwrap_err();
+//! assert!(refused.to_string().contains("frozen"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! All texts of errors may be shown: keys and signatures are public, and nothing else is quoted.
 
 pub mod cosign;

@@ -158,6 +158,15 @@ struct ProvenanceText {
 impl Policy {
     /// Reads a policy, YAML or JSON; `docs/signatures.md` describes it.
     ///
+    /// ```
+    /// use signatures::Policy;
+    ///
+    /// assert!(Policy::parse("content: refuse")?.refuses_content());
+    /// // What is not known is no policy, so that a slip lets nothing through.
+    /// assert!(Policy::parse("unmatchd: refuse").is_err());
+    /// # Ok::<(), signatures::PolicyError>(())
+    /// ```
+    ///
     /// # Errors
     /// The text is malformed, has unknown fields or duplicate keys, or a key or certificate in it cannot be used.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {

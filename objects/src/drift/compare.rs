@@ -8,6 +8,16 @@ use serde_json::Value;
 /// list order may differ in form alone. `status` and bookkeeping annotations are not looked at.
 /// Lists must have equal length; a desired null or empty list is taken as absent. An empty map is not: `emptyDir: {}`
 /// may have become another volume.
+///
+/// ```
+/// use objects::drift::covers;
+/// use serde_json::json;
+///
+/// let desired = json!({"kind": "ConfigMap", "data": {"a": "1"}});
+/// let live = json!({"kind": "ConfigMap", "data": {"a": "1", "added": "x"}});
+/// assert!(covers(&live, &desired));
+/// assert!(!covers(&desired, &live));
+/// ```
 pub fn covers(live: &Value, desired: &Value) -> bool {
     let (Some(live), Some(desired)) = (live.as_object(), desired.as_object()) else {
         return live == desired;

@@ -33,6 +33,17 @@ pub use rules::{Operation, Rule, Rules, RulesError};
 /// Server-kept fields, status and Fleet-style bookkeeping annotations never count, nor does what the
 /// live object has beyond the desired one, even where applying would take it away. Values of a
 /// Secret are replaced by [`MASK`], so that the patch may be shown.
+///
+/// ```
+/// use objects::drift::{Rules, modification};
+/// use serde_json::json;
+///
+/// let config_map = |value| json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": value}});
+/// let (edited, desired) = (config_map("edited"), config_map("1"));
+/// let patch = modification(&edited, &desired, &Rules::default());
+/// assert_eq!(patch, Some(json!({"data": {"a": "1"}})));
+/// assert_eq!(modification(&desired, &desired, &Rules::default()), None);
+/// ```
 pub fn modification(live: &Value, predicted: &Value, rules: &Rules) -> Option<Value> {
     let normalised = |object: &Value| {
         let mut object = object.clone();

@@ -5,6 +5,17 @@ use serde_json::{Map, Value};
 /// The smallest merge patch from `original` to `modified`; `None` where they are equal.
 ///
 /// Lists are replaced as a whole. A null in `modified` is written as it is and so deletes.
+///
+/// ```
+/// use objects::merge::json::{create, merge};
+/// use serde_json::json;
+///
+/// let (before, after) = (json!({"a": 1, "b": [1]}), json!({"b": [1, 2]}));
+/// let patch = create(&before, &after).unwrap();
+/// assert_eq!(patch, json!({"a": null, "b": [1, 2]}));
+/// assert_eq!(merge(before, &patch), after);
+/// assert_eq!(create(&after, &after), None);
+/// ```
 pub fn create(original: &Value, modified: &Value) -> Option<Value> {
     let (Value::Object(original), Value::Object(modified)) = (original, modified) else {
         return (!is_equal(original, modified)).then(|| modified.clone());

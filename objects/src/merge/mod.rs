@@ -66,6 +66,20 @@ impl Patch {
 /// For kinds that are not built in, and for a `modified` that does not fit its Go type, lists are left
 /// alone.
 ///
+/// ```
+/// use objects::merge::{Patch, removal};
+/// use serde_json::json;
+///
+/// let object = |data| json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
+/// let last = object(json!({"kept": "1", "dropped": "1"}));
+/// let now = object(json!({"kept": "2"}));
+/// let patch = removal(&last, &now, &last)?;
+/// assert_eq!(patch, Some(Patch::Strategic(json!({"data": {"dropped": null}}))));
+/// // Nothing is left to be removed.
+/// assert_eq!(removal(&last, &now, &now)?, None);
+/// # Ok::<(), objects::merge::MergeError>(())
+/// ```
+///
 /// # Errors
 /// The states cannot be merged: a list without its merge key, a map under a field that the type
 /// lacks, directives that contradict each other.

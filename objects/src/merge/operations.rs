@@ -19,6 +19,16 @@ fn error<T>(text: String) -> Result<T, OperationError> {
 
 /// `document` with a list of operations applied, one after the other.
 ///
+/// ```
+/// use objects::merge::operations::patch;
+/// use serde_json::json;
+///
+/// let operations = [json!({"op": "replace", "path": "/spec/replicas", "value": 3})];
+/// let patched = patch(&json!({"spec": {"replicas": 1}}), &operations)?;
+/// assert_eq!(patched["spec"]["replicas"], 3);
+/// # Ok::<(), objects::merge::operations::OperationError>(())
+/// ```
+///
 /// # Errors
 /// An operation is malformed, unknown or does not apply, or all copies weigh more than a [`Budget`]; nothing of the patch counts then.
 pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationError> {

@@ -18,6 +18,18 @@ use crate::fields::{self, str_or};
 ///
 /// `now` decides only whether a pod has been unschedulable for longer than 15 seconds.
 ///
+/// ```
+/// use jiff::Timestamp;
+/// use objects::readiness::{Status, kstatus};
+/// use serde_json::json;
+///
+/// let claim = |phase| json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": {"phase": phase}});
+/// let status = |phase| kstatus::compute(&claim(phase), Timestamp::UNIX_EPOCH).map(|ready| ready.status);
+/// assert_eq!(status("Pending")?, Status::InProgress);
+/// assert_eq!(status("Bound")?, Status::Current);
+/// # Ok::<(), objects::readiness::ComputeError>(())
+/// ```
+///
 /// # Errors
 /// A field that the rules read has the wrong type.
 pub fn compute(object: &Value, now: Timestamp) -> Result<Readiness, ComputeError> {
