@@ -8,47 +8,33 @@
 //! in what the text has, and none is kept. That takes as long as all of them are long, whatever they are, and a moment for what is told, of
 //! which there is at most 32 KiB: what comes after that is cut first.
 
+mod by_records;
 mod details;
+mod masks;
 mod parts;
+mod quotes;
+mod secret;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use chart::Chart;
-use chart::source::Memory;
-use objects::drift::MASK;
 use objects::manifest::split;
-use release::Host;
 use release::model::Release;
-use release::storage::{Storage, StorageError};
 use serde_json::Value;
 
 use crate::api::ANNOTATION_LOOKED_UP;
 use crate::error;
 use crate::public::PublicText;
 pub use details::{MAX_DETAIL_BYTES, Told};
+use masks::{Masks, collect};
 use parts::{Part, Parts};
-
-/// Shorter texts are no secrets but words, and redacting them would spoil every message.
-const SHORTEST: usize = 6;
-
-/// Go's YAML decoder quotes so much of what it cannot use.
-const GO_QUOTED: usize = 7;
+use quotes::quoted;
+pub use quotes::without_quotes;
+use secret::{SHORTEST, Secret};
 
 /// So much of an error is told at most, in bytes: more than a condition takes. What comes after it is cut before it is redacted.
 pub const MOST_TOLD: usize = 32 << 10;
-
-/// So many revisions of a release are gone through for an error, and so many bytes of them: as many as a bundle may have kept, and what takes
-/// some seconds. An error of a release that has more is not told.
-const MOST_REVISIONS: usize = 64;
-const MOST_OF_RECORDS: u64 = 64 << 20;
-
-/// Stands for what an error of such a release quotes.
-const UNTOLD: &str =
-    "what it quotes is not told, as the release's records are more than are searched for it";
-
-/// What is read of a record takes so much at most, in bytes.
-const RECORD: u64 = 24 << 20;
 
 /// An error as it may leave the process: only [`SensitiveData`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,48 +47,6 @@ impl Redacted {
         let mut text = release::error_unquoted(failed).to_string();
         text.truncate(text.floor_char_boundary(MOST_TOLD));
         Self(text)
-    }
-
-    /// An error about a release, without what is secret in any revision of it that is kept. Who may write records there chooses how many there are and
-    /// how large they are: they are read one by one, in a turn, gone through on another thread, and let go of.
-    pub async fn by_records(
-        failed: &(dyn std::error::Error + Sync + 'static),
-        (records, name): (&Storage, &str),
-        (host, memory): (&Host, &Memory),
-    ) -> Self {
-        let gone_through = async {
-            let history = records.history(name).await?;
-            if history.len() > MOST_REVISIONS {
-                return Ok(None);
-            }
-            let turn = memory.reserve(RECORD).await;
-            let causes = error::causes(failed);
-            let begun = host.work(move || Redaction::of_all(&causes)).await;
-            let (mut redaction, mut left) = (begun.ok(), MOST_OF_RECORDS);
-            for revision in history {
-                let waits = turn.waits();
-                let release = records.get(name, revision.revision).await;
-                drop(waits);
-                let release = release?;
-                let (Some(begun), Some(rest)) = (redaction, left.checked_sub(release.size_bytes()))
-                else {
-                    return Ok(None);
-                };
-                left = rest;
-                let work = move || begun.without(&SensitiveData::of_release(&release));
-                redaction = host.work(work).await.ok();
-            }
-            Ok::<_, StorageError>(redaction)
-        };
-        match gone_through.await {
-            Ok(Some(redaction)) => Self(redaction.finish_all().join(error::BETWEEN)),
-            Ok(None) => Self(format!("{}; {UNTOLD}", Self::unquoted(failed))),
-            Err(unreadable) => Self(format!(
-                "{}; what it quotes is not told, as the release's records cannot be read: {}",
-                Self::unquoted(failed),
-                Self::unquoted(&unreadable)
-            )),
-        }
     }
 }
 
@@ -129,51 +73,6 @@ struct Given {
     /// What of it everybody reads.
     shown: Vec<Secret>,
     chart: Arc<Chart>,
-}
-
-/// Something that may be secret, as it came.
-enum Secret {
-    Text(String),
-    Number(serde_json::Number),
-}
-
-impl Secret {
-    /// All forms that it may be quoted in, one by one.
-    fn each_form(&self, mut take: impl FnMut(&str)) {
-        let mut add = |form: &str| {
-            if form.chars().nth(SHORTEST - 1).is_none() {
-                return;
-            }
-            take(form);
-            if let Some((end, _)) = form.char_indices().nth(GO_QUOTED) {
-                take(&format!("{}...", &form[..end]));
-            }
-        };
-        match self {
-            Self::Number(number) => {
-                add(&number.to_string());
-                // As templates print it.
-                if let Some(number) = number.as_f64() {
-                    add(&golib::strconv::format_float(number, b'g', -1, 64));
-                }
-            }
-            Self::Text(text) => {
-                add(&golib::base64::encode(text));
-                add(text);
-                for line in text.lines() {
-                    let line = line.trim();
-                    add(line);
-                    // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
-                    add(line.trim_matches(|c: char| !c.is_alphanumeric()));
-                    let quoted = golib::strconv::quote(line);
-                    add(quoted.trim_matches('"'));
-                }
-                // In an object that is quoted as JSON.
-                let encoded = golib::json::encode(&Value::String(text.clone()));
-                add(encoded.trim_matches('"'));
-            }
-        }
-    }
 }
 
 impl SensitiveData {
@@ -409,7 +308,7 @@ impl SensitiveData {
         collect(value, &mut texts);
         let parts = Parts::of(&texts);
         let mut masks = Masks::at(parts.places(&self.found_in(&parts)));
-        if masks.places.peek().is_some() {
+        if !masks.is_empty() {
             masks.redact_value(value);
         }
     }
@@ -539,157 +438,6 @@ impl Redaction {
     }
 }
 
-/// Where secrets stand in a text, which is gone through from its beginning.
-struct Masks {
-    places: std::iter::Peekable<std::vec::IntoIter<(usize, usize)>>,
-    at: usize,
-}
-
-impl Masks {
-    fn at(mut places: Vec<(usize, usize)>) -> Self {
-        places.sort_unstable();
-        places.dedup_by(|next, before| {
-            let is_one = next.0 < before.1;
-            if is_one {
-                before.1 = before.1.max(next.1);
-            }
-            is_one
-        });
-        Self {
-            places: places.into_iter().peekable(),
-            at: 0,
-        }
-    }
-
-    /// The next piece of the text, without what is secret in it.
-    fn take(&mut self, piece: &str) -> String {
-        let (from, to) = (self.at, self.at + piece.len());
-        let (mut told, mut rest) = (String::with_capacity(piece.len()), from);
-        while let Some((begin, end)) = self.places.next_if(|(begin, _)| *begin < to) {
-            told.push_str(&piece[rest - from..begin.max(rest) - from]);
-            told.push_str(MASK);
-            rest = end.min(to).max(rest);
-        }
-        told.push_str(&piece[rest - from..]);
-        // Behind the sign that is between two of them.
-        self.at = to + 1;
-        told
-    }
-
-    /// In the order in which [`collect`] has them.
-    fn redact_value(&mut self, value: &mut Value) {
-        match value {
-            Value::String(text) => *text = self.take(text),
-            Value::Number(number) => {
-                let text = number.to_string();
-                let redacted = self.take(&text);
-                if redacted != text {
-                    *value = Value::String(redacted);
-                }
-            }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
-            Value::Object(fields) => {
-                let all = std::mem::take(fields).into_iter();
-                fields.extend(all.map(|(key, mut field)| {
-                    let key = self.take(&key);
-                    self.redact_value(&mut field);
-                    (key, field)
-                }));
-            }
-            Value::Null | Value::Bool(_) => {}
-        }
-    }
-}
-
-/// Every text of a value, with a sign between them that none has.
-fn collect(value: &Value, texts: &mut String) {
-    let mut add = |text: &str| {
-        texts.push_str(text);
-        texts.push('\0');
-    };
-    match value {
-        Value::String(text) => add(text),
-        Value::Number(number) => add(&number.to_string()),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
-        Value::Object(fields) => {
-            for (key, field) in fields {
-                texts.push_str(key);
-                texts.push('\0');
-                collect(field, texts);
-            }
-        }
-        Value::Null | Value::Bool(_) => {}
-    }
-}
-
-/// A text without what it quotes: a decoder names the value that it cannot use.
-pub fn without_quotes(text: &str) -> PublicText {
-    let (mut told, mut is_quoted, mut is_escaped) = (String::new(), false, false);
-    for c in text.chars() {
-        match c {
-            '"' if !is_escaped => {
-                told.push_str(if is_quoted { "" } else { MASK });
-                is_quoted = !is_quoted;
-            }
-            _ if is_quoted => {}
-            c => told.push(c),
-        }
-        is_escaped = c == '\\' && !is_escaped;
-    }
-    PublicText::of_redacted(told)
-}
-
-/// What is not told of a text that may quote what nobody knows: all from its first quote to its last. Where more came after it, it may end within one, and
-/// where its first sign is no beginning it may begin within one: nothing is told of that side. Where signs do not pair nobody knows which side that is;
-/// where they do, and the last is of another kind than the first, it may still end within one.
-fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
-    let before = |at: usize| text[..at].chars().next_back();
-    let after = |at: usize| text[at + 1..].chars().next();
-    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-    let quotes = text.match_indices(['"', '`', '\'']).map(|(at, _)| at);
-    let quotes = quotes.filter(|&at| {
-        // In a word it is an apostrophe.
-        text.as_bytes()[at] != b'\'' || !(is_word(before(at)) && is_word(after(at)))
-    });
-    let quotes: Vec<usize> = quotes.collect();
-    let sign = |at: usize| text.as_bytes()[at];
-    let is_each_even = [b'"', b'`', b'\''].into_iter().all(|kind| {
-        let of_kind = quotes.iter().filter(|&&at| sign(at) == kind);
-        of_kind.count().is_multiple_of(2)
-    });
-    let (&first, &last) = quotes.first().zip(quotes.last())?;
-    let stands_before = text[..first].trim_end_matches('\\').chars().next_back();
-    let begins = stands_before.is_none_or(|c| c.is_whitespace() || "([{<:,=".contains(c));
-    let is_escaped = |at: usize| before(at) == Some('\\');
-    let is_even = is_each_even && is_escaped(first) == is_escaped(last);
-    let are_alike = sign(first) == sign(last);
-    let begins = begins && (is_even && (are_alike || all_close(text, &quotes)) || !is_whole);
-    let is_paired = is_even && are_alike && is_whole && !is_word(after(last));
-    Some(match (begins, is_paired) {
-        (true, true) => (first, last + 1),
-        (true, false) => (first, text.len()),
-        (false, _) => (0, text.len()),
-    })
-}
-
-/// Whether every quote that begins in a text ends there, and none ends that did not begin. What stands within one is passed over.
-fn all_close(text: &str, quotes: &[usize]) -> bool {
-    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-    let mut open = None;
-    for &at in quotes {
-        let kind = text.as_bytes()[at];
-        let follows_word = is_word(text[..at].chars().next_back());
-        let precedes_word = is_word(text[at + 1..].chars().next());
-        open = match open {
-            None if follows_word => return false,
-            None => Some(kind),
-            Some(begun) if begun == kind && !precedes_word => None,
-            Some(begun) => Some(begun),
-        };
-    }
-    open.is_none()
-}
-
 /// The words of a text that may be secrets, without the signs around them.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| c.is_whitespace() || "\"'`,;:()[]{}=".contains(c));
@@ -724,17 +472,9 @@ fn unknown_to(chart: &Chart, parts: &Parts, found: &mut HashSet<Part>) {
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::thread::ThreadId;
-
     use super::*;
     use chart::File;
-    use futures_util::FutureExt as _;
-    use futures_util::future::BoxFuture;
-    use parking_lot::Mutex;
-    use release::model::Status;
-    use release::storage::{Driver, Found, RecordUid, StoredRelease, StoredRevision};
+    use objects::drift::MASK;
     use rstest::rstest;
     use serde_json::json;
 
@@ -985,113 +725,5 @@ mod tests {
         assert_eq!(&*told, "spec.x: Invalid value: **REDACTED**");
         let told = some_unknown().tell(&format!("\"a\" is not \"{canary}"));
         assert_eq!(&*told, MASK);
-    }
-
-    /// Records as somebody may have forged them.
-    #[derive(Debug)]
-    struct Records {
-        count: i64,
-        /// How large each of them is, in bytes.
-        size: usize,
-        /// The threads on which those were let go of that were read.
-        gone_on: Arc<Mutex<Vec<ThreadId>>>,
-        reads: Arc<AtomicUsize>,
-    }
-
-    /// The text of a template.
-    struct Template(Vec<u8>, Arc<Mutex<Vec<ThreadId>>>);
-
-    impl AsRef<[u8]> for Template {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-
-    impl Drop for Template {
-        fn drop(&mut self) {
-            self.1.lock().push(std::thread::current().id());
-        }
-    }
-
-    impl Driver for Records {
-        fn history<'a>(
-            &'a self,
-            _: &'a str,
-        ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
-            let heads = (1..=self.count).map(|one| StoredRevision::new(one, Status::Superseded));
-            ready(Ok(heads.collect())).boxed()
-        }
-
-        fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Found, StorageError>> {
-            let reads = self.reads.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(self.gone_on.lock().len(), reads, "the one before is kept");
-            let revision = key.rsplit_once('v').unwrap().1;
-            let template = Template(vec![b'x'; self.size], Arc::clone(&self.gone_on));
-            let template = bytes::Bytes::from_owner(template);
-            let chart = Chart {
-                templates: vec![File::new("templates/t.yaml", template)].into(),
-                ..Chart::default()
-            };
-            let password = json!(format!("canary-{revision}"));
-            let release = Release {
-                config: [("password".to_owned(), password)].into_iter().collect(),
-                chart: Some(chart.into()),
-                ..Release::default()
-            };
-            let (uid, release) = (RecordUid::new(revision), Ok(release));
-            ready(Ok(Found { uid, release })).boxed()
-        }
-
-        fn create<'a>(&'a self, _: &'a Release) -> BoxFuture<'a, Result<RecordUid, StorageError>> {
-            unreachable!()
-        }
-
-        fn update<'a>(&'a self, _: &'a StoredRelease) -> BoxFuture<'a, Result<(), StorageError>> {
-            unreachable!()
-        }
-
-        fn delete<'a>(
-            &'a self,
-            _: &'a str,
-            _: &'a RecordUid,
-        ) -> BoxFuture<'a, Result<(), StorageError>> {
-            unreachable!()
-        }
-    }
-
-    /// A tenant may write any number of records, 16 MiB each once they are unpacked. What is searched is searched on another thread.
-    #[rstest]
-    #[case::all_that_are_kept(62, 1 << 10, (62, 0), true)]
-    #[case::more_than_are_kept(65, 1, (0, 0), false)]
-    #[case::large_ones(62, 16 << 20, (4, 1), false)]
-    #[tokio::test]
-    async fn the_records_of_a_release_are_gone_through_one_by_one(
-        #[case] count: i64,
-        #[case] size: usize,
-        #[case] (reads, here): (usize, usize),
-        #[case] is_quoted: bool,
-    ) {
-        let (gone_on, counted) = (Arc::<Mutex<Vec<_>>>::default(), Arc::default());
-        let records = Storage::new(Records {
-            count,
-            size,
-            gone_on: Arc::clone(&gone_on),
-            reads: Arc::clone(&counted),
-        });
-        let text = "of canary-7 and canary-62, too";
-        let refused = kube::core::Status::failure(text, "Invalid").with_code(422);
-        let refused = release::kube::ApiError::Refused(refused.boxed());
-        let failed = release::UninstallError::Discovery(refused);
-        let (host, memory) = (Host::default(), Memory::new(48 << 20));
-        let told = Redacted::by_records(&failed, (&records, "web"), (&host, &memory)).await;
-        let expected = match is_quoted {
-            true => format!("of {MASK} and {MASK}, too"),
-            false => format!("the API server answered 422 Invalid; {UNTOLD}"),
-        };
-        assert_eq!(told.to_string(), expected);
-        let this = std::thread::current().id();
-        let gone_here = gone_on.lock().iter().filter(|on| **on == this).count();
-        assert_eq!((counted.load(Ordering::Relaxed), gone_here), (reads, here));
-        assert_eq!(memory.used(), 0);
     }
 }
