@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::health::Health;
 use crate::client::identity::Identities;
 use crate::config::{AgentConfig, Settings};
+use crate::controllers::bundle_deployment::claims::ReleaseLocks;
 use crate::controllers::bundle_deployment::deployed_ids::DeployedIds;
 use crate::controllers::bundle_deployment::deployer::Deployer;
 use crate::controllers::bundle_deployment::reconcile::{Context, Reconciler};
@@ -112,6 +113,7 @@ impl Session {
             timing.drift_delay,
         ));
         let crd_watch = Arc::new(CrdWatch::new(Arc::clone(identities), Arc::clone(&queue)));
+        let release_locks = ReleaseLocks::default();
         let collector = Arc::new(Collector::new(
             upstream,
             &settings.namespace,
@@ -124,6 +126,7 @@ impl Session {
                 metrics,
                 health,
                 memory: self.fetcher.memory(),
+                release_locks: &release_locks,
                 removal_grace: timing.removal_grace,
                 rename_grace: timing.rename_grace,
             },
@@ -163,6 +166,7 @@ impl Session {
             facts: Arc::clone(&facts),
             values_watches,
             deployed_ids: Arc::clone(&self.deployed_ids),
+            release_locks,
             deployer: Deployer::new(
                 upstream.client.clone(),
                 (self.fetcher.clone(), Arc::clone(&source_hosts)),

@@ -146,6 +146,8 @@ stories! {
     a_bundle_that_wants_its_former_release_again_finds_it_going
     an_upgrade_drops_what_helm_had_though_the_cluster_is_restored
     a_restore_from_a_young_backup_is_hidden_by_versions_that_passed
+    a_release_is_not_upgraded_that_another_bundle_deployed_since_it_was_free
+    a_record_stays_that_is_written_while_the_former_bundle_goes
 }
 
 #[test]

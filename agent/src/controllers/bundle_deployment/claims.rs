@@ -289,7 +289,8 @@ pub fn revision(bundle: &BundleDeployment, key: &ReleaseKey) -> i64 {
         .map_or(0, |id| id.revision)
 }
 
-/// Locks of releases that are being deployed: of two bundles that begin at once, one is first.
+/// Locks of releases that are deployed, corrected or removed, from when it is asked whose one is to when that was acted on: of two bundles that begin
+/// at once, one is first.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseLocks(Arc<Mutex<HashMap<ReleaseKey, String>>>);
 
@@ -315,11 +316,6 @@ impl ReleaseLocks {
             locks: self.clone(),
             key: key.clone(),
         })
-    }
-
-    /// Whether another bundle than this one is deploying a release.
-    pub fn is_taken(&self, key: &ReleaseKey, bundle: &str) -> bool {
-        self.0.lock().get(key).is_some_and(|other| other != bundle)
     }
 
     /// How many releases are locked.
@@ -482,7 +478,6 @@ mod tests {
         let locks = ReleaseLocks::default();
         let lock = locks.take(&key(), "a").unwrap();
         assert_eq!(locks.take(&key(), "b").unwrap_err(), "a");
-        assert!(locks.is_taken(&key(), "b") && !locks.is_taken(&key(), "a"));
         drop(lock);
         assert!(locks.take(&key(), "b").is_ok());
     }

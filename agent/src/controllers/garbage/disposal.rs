@@ -115,9 +115,31 @@ impl Collector {
         entry: &LedgerEntry,
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
-        self.give_or_remove(key, entry, removal).await?;
+        if key.is_claims() {
+            self.withdraw_claims(key, entry, removal).await?;
+        } else {
+            let _release_lock = self.uninstaller.lock(key, &entry.bundle)?;
+            // Another bundle may have deployed it since.
+            let known = self.ledger.get(key);
+            if let Some(entry) = known.filter(|known| known.bundle == entry.bundle) {
+                self.give_or_remove(key, &entry, removal).await?;
+            }
+        }
         for waiting in self.neighbourhood.is_over(key) {
             self.queue.wake(&waiting, ReconcileKind::Full);
+        }
+        Ok(())
+    }
+
+    async fn withdraw_claims(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+    ) -> Result<(), RemovalError> {
+        let left = self.uninstaller.withdraw_claims(key, entry, removal);
+        for (release, why) in left.await? {
+            self.tell_left(&entry.bundle, &release, why);
         }
         Ok(())
     }
@@ -128,13 +150,6 @@ impl Collector {
         entry: &LedgerEntry,
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
-        if key.is_claims() {
-            let left = self.uninstaller.withdraw_claims(key, entry, removal);
-            for (release, why) in left.await? {
-                self.tell_left(&entry.bundle, &release, why);
-            }
-            return Ok(());
-        }
         let release = match self.uninstaller.find(key, entry).await? {
             Found::Owned(release) => release,
             Found::Gone => {

@@ -33,14 +33,25 @@ pub enum RemovalError {
     DownstreamResources(#[source] Redacted),
 }
 
-/// A release whose removal waits for that of others, which are in namespaces that it has; or one of another bundle that is being deployed, where
-/// what was tried at it is to be withdrawn.
+/// A release whose removal waits for that of others, which are in namespaces that it has; or one of another bundle that is being deployed, or
+/// was meanwhile.
 #[derive(Debug)]
 pub struct Awaited {
     pub(super) release: ReleaseKey,
     pub(super) namespaces: Vec<String>,
     /// It waited for the same before.
     pub(super) is_again: bool,
+}
+
+impl Awaited {
+    /// What others do with a release.
+    pub(super) fn end_of(release: &ReleaseKey) -> Self {
+        Self {
+            release: release.clone(),
+            namespaces: Vec::new(),
+            is_again: false,
+        }
+    }
 }
 
 impl fmt::Display for Awaited {

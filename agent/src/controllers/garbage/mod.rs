@@ -36,6 +36,7 @@ use upstream_list::{Lister, UpstreamList};
 pub use verdict::{HoldReason, Verdict};
 use verdict::{RemovalFacts, judge};
 
+use super::bundle_deployment::claims::ReleaseLocks;
 use super::neighbours::Neighbourhood;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
@@ -97,6 +98,7 @@ pub struct CollectorContext<'a> {
     pub metrics: &'a Metrics,
     pub health: &'a Health,
     pub memory: &'a Memory,
+    pub release_locks: &'a ReleaseLocks,
     /// How long a bundle is missed before its removal is looked at.
     pub removal_grace: Duration,
     /// How long facts must have given a bundle another release before who waits for the former one gets it.
@@ -117,6 +119,7 @@ impl Collector {
             metrics,
             health,
             memory,
+            release_locks,
             removal_grace,
             rename_grace,
         } = context;
@@ -137,6 +140,7 @@ impl Collector {
                 ledger: Arc::clone(ledger),
                 neighbourhood: neighbourhood.clone(),
                 memory: memory.clone(),
+                locks: release_locks.clone(),
             },
             neighbourhood,
             report: Report::new(maps, metrics.clone()),
@@ -446,6 +450,7 @@ mod tests {
             metrics: &metrics,
             health: &Health::new(Duration::from_secs(300)),
             memory: &Memory::new(1 << 20),
+            release_locks: &ReleaseLocks::default(),
             removal_grace: Duration::ZERO,
             rename_grace: Duration::ZERO,
         };

@@ -15,6 +15,7 @@ use release::storage::{Storage, StorageError};
 use super::error::{Awaited, RemovalError};
 use crate::api::ANNOTATION_AGENT_NAMESPACE;
 use crate::client::identity::{DeploymentClient, Identities};
+use crate::controllers::bundle_deployment::claims::{ReleaseLock, ReleaseLocks};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::neighbours::Neighbourhood;
 use crate::controllers::store::Store;
@@ -59,6 +60,8 @@ pub(super) struct Uninstaller {
     pub(super) neighbourhood: Neighbourhood,
     /// What records are read in turns of, where an error is to be told.
     pub(super) memory: Memory,
+    /// Nobody deploys a release from when its records are read to when that was acted on.
+    pub(super) locks: ReleaseLocks,
 }
 
 /// A release whose bundle is gone, as its records are.
@@ -125,6 +128,15 @@ pub(super) struct OwnedRelease {
 }
 
 impl Uninstaller {
+    /// Locks a release for a bundle that has no use for it.
+    ///
+    /// # Errors
+    /// Another bundle is at it: whose it is, is asked anew.
+    pub(super) fn lock(&self, key: &ReleaseKey, bundle: &str) -> Result<ReleaseLock, RemovalError> {
+        let locked = self.locks.take(key, bundle);
+        locked.map_err(|_| RemovalError::Awaits(Awaited::end_of(key)))
+    }
+
     /// Reads what is there of a release and whose it is.
     ///
     /// # Errors
@@ -395,11 +407,7 @@ impl Uninstaller {
             }
             // Whose it is, is asked anew.
             Err(UninstallError::Taken(_)) => {
-                return Err(RemovalError::Awaits(Awaited {
-                    release: key.clone(),
-                    namespaces: Vec::new(),
-                    is_again: false,
-                }));
+                return Err(RemovalError::Awaits(Awaited::end_of(key)));
             }
             Err(_) if self.is_gone(namespace).await => return Ok(false),
             Err(failed) => {
@@ -594,11 +602,7 @@ impl Uninstaller {
         match withdraw(impersonated.cluster(), &storage, namespace, name).await {
             Ok(is_proven) => Ok(is_proven),
             // Whoever has it may be at it for long.
-            Err(UninstallError::Locked) => Err(RemovalError::Awaits(Awaited {
-                release: key.clone(),
-                namespaces: Vec::new(),
-                is_again: false,
-            })),
+            Err(UninstallError::Locked) => Err(RemovalError::Awaits(Awaited::end_of(key))),
             Err(failed) => {
                 let records = (&storage, &**name);
                 Err(self.uninstall_error(&impersonated, records, &failed).await)
@@ -675,6 +679,7 @@ mod tests {
             ledger: Arc::clone(&ledger),
             neighbourhood: Neighbourhood::new(&store, &ledger),
             memory: Memory::new(1 << 20),
+            locks: ReleaseLocks::default(),
         };
         let key = ReleaseKey {
             namespace: "apps".to_owned(),

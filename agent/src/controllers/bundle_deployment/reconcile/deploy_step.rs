@@ -379,10 +379,7 @@ impl Reconciler {
         };
         let checked = release::action::check_name(&key.name);
         checked.map_err(Halt::at(Cause::ReleaseName, &state.facts))?;
-        let _release_lock = self
-            .release_locks
-            .take(&key, bundle.name())
-            .map_err(|other| self.refuse(state, &key, &other))?;
+        let _release_lock = self.lock(state, &key)?;
         // With its first record the ledger knows that a deploy was begun, before anything is written.
         let before = self.context.ledger.get(&key);
         let records = self.records(&bundle, impersonated, &key.namespace, Writes::Deploys);

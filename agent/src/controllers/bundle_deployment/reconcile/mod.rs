@@ -83,7 +83,6 @@ pub struct Reconciler {
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
     overwritten: Mutex<BTreeSet<String>>,
-    release_locks: ReleaseLocks,
 }
 
 /// What a reconciler works with; all of it outlives a reconcile.
@@ -100,6 +99,7 @@ pub struct Context {
     pub values_watches: Arc<ValuesWatches>,
     pub deployer: Deployer,
     pub deployed_ids: Arc<DeployedIds>,
+    pub release_locks: ReleaseLocks,
 }
 
 /// One reconcile under way.
@@ -152,7 +152,6 @@ impl Reconciler {
             looked_at: Mutex::default(),
             taken: Mutex::default(),
             overwritten: Mutex::default(),
-            release_locks: ReleaseLocks::default(),
         }
     }
 
@@ -371,7 +370,7 @@ impl Reconciler {
             ("deployed_bundles", context.deployed_ids.count()),
             ("looked_up_releases", len(&self.looked_at)),
             ("bundles_without_their_objects", len(&self.taken)),
-            ("locked_releases", self.release_locks.count()),
+            ("locked_releases", context.release_locks.count()),
         ];
         entries.extend(self.observation_cache.entries());
         entries.extend(context.identities.entries());

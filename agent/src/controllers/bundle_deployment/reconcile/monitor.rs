@@ -449,11 +449,11 @@ impl Reconciler {
             namespace: release.namespace.clone(),
             name: release.name.clone(),
         };
-        if self.release_locks.is_taken(&key, name) {
+        let Ok(_release_lock) = self.lock(state, &key) else {
             // Whoever deploys it writes these objects; how that ends tells whose they are.
             state.report.wake_after(ReconcileKind::Drift, DEPLOYED_LOOK);
             return Ok(());
-        }
+        };
         let drifted = correct::correctable(&observed.modified, &observed.taken);
         let now = state.report.now();
         let status = state.report.status().clone();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{ReconcileState, Reconciler};
 use crate::client::identity::{DeploymentClient, Purpose};
+use crate::controllers::bundle_deployment::claims::ReleaseLock;
 use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
@@ -144,6 +145,20 @@ impl Reconciler {
             });
         }
         claims::conflicting_bundle(bundle, key, owner.as_ref(), &others)
+    }
+
+    /// Locks a release for what is done with it next. Whose it is, is asked once more: another bundle may have deployed it since it was found free.
+    pub(super) fn lock(
+        &self,
+        state: &mut ReconcileState,
+        key: &ReleaseKey,
+    ) -> Result<ReleaseLock, Halt> {
+        let taken = self.context.release_locks.take(key, state.bundle.name());
+        let lock = taken.map_err(|other| self.refuse(state, key, &other))?;
+        match self.conflicting_bundle(state, key) {
+            None => Ok(lock),
+            Some(other) => Err(self.refuse_taken(state, key, &other)),
+        }
     }
 
     /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.
