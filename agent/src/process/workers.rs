@@ -64,8 +64,8 @@ impl Workers {
         // Not spawned: dropping the session must end every reconcile at once.
         let mut running = FuturesUnordered::new();
         let mut drifting = 0;
-        // When there is memory to give back once more.
-        let mut settled = None;
+        // When there is memory to give back once more, and to forget what came to rest: also what a session before this one remembered.
+        let mut settled = Some(Instant::now() + SETTLED);
         let mut given_back = Instant::now();
         loop {
             let free = FreeWorkers {
