@@ -79,6 +79,10 @@ pub struct Checker {
     cut_off: BTreeMap<ReleaseKey, Arc<Value>>,
     /// Good revisions that a release had when another bundle took it over above a forged record.
     taken_above_forged: BTreeMap<ReleaseKey, u64>,
+    /// The revision that the Go agent created last of each release, until our agent has entered it into its ledger.
+    not_entered: BTreeMap<ReleaseKey, i64>,
+    /// Records that a tenant wrote in the place of such revisions.
+    in_place: BTreeMap<ReleaseKey, Arc<Value>>,
     /// What the agent began with each release, until it succeeds.
     attempts: BTreeMap<ReleaseKey, Attempt>,
     /// The bundle that each release was last deployed for.
@@ -414,6 +418,17 @@ impl Checker {
             (Actor::Tenant, Some(_)) => {}
             _ => drop(self.were_good.remove(&(release.clone(), revision))),
         }
+        if let Some(after) = &write.after {
+            match write.who.actor {
+                Actor::Go if write.before.is_none() => {
+                    self.not_entered.insert(release.clone(), revision);
+                }
+                Actor::Tenant if self.not_entered.get(&release) == Some(&revision) => {
+                    self.in_place.insert(release.clone(), Arc::clone(after));
+                }
+                _ => {}
+            }
+        }
         if let (true, Some(after)) = (by_agent, &write.after) {
             self.keep_written(&release, revision, after);
             self.cut_off.remove(&release);
@@ -523,6 +538,28 @@ impl Checker {
                 self.violate("history of others purged", text);
             }
         }
+    }
+
+    /// What the ledger says of revisions.
+    fn keep_entered(&mut self, ledger: &Value) {
+        self.not_entered.retain(|(namespace, name), revision| {
+            let entry = ledger["data"][format!("{namespace}_{name}")].as_str();
+            let entry = entry.and_then(|text| serde_json::from_str::<Value>(text).ok());
+            let notes = entry.as_ref().and_then(|entry| entry.get("revisions"));
+            notes.is_none_or(|notes| notes.get(revision.to_string()).is_none())
+        });
+    }
+
+    /// Whether an object is that of a record which the agent may believe, as docs/security.md has it: a tenant wrote it in the place of one of the Go
+    /// agent's before our agent took over.
+    fn is_believed(&self, id: &Id, object: &Value) -> bool {
+        let record = Self::owner(object).and_then(|owner| self.in_place.get(&owner));
+        record
+            .and_then(|record| decoded(record))
+            .is_some_and(|release| {
+                let name = format!("name: {}", id.name);
+                release.manifest.lines().any(|line| line.trim() == name)
+            })
     }
 
     /// The local cluster is what it was: so are its records, and what ran since did not.
@@ -1001,6 +1038,9 @@ impl Audit for Checker {
         self.one_writer(write);
         // A ledger that was restored refuses what goes by another one.
         self.is_restored &= !(by_agent && write.id.name == LEDGER);
+        if let (true, Some(after)) = (by_agent && write.id.name == LEDGER, &write.after) {
+            self.keep_entered(after);
+        }
         if let (None, Some(after)) = (&write.before, &write.after) {
             let owner = Self::owner(after);
             let born = owner.and_then(|owner| self.deployed.get(&owner).copied());
@@ -1032,7 +1072,7 @@ impl Audit for Checker {
             return;
         }
         if let Some(after) = &write.after {
-            if write.id.name.starts_with(FORGED) {
+            if write.id.name.starts_with(FORGED) && !self.is_believed(&write.id, after) {
                 let text = format!(
                     "{} is in no chart, but in a record that a tenant wrote",
                     write.id

@@ -148,6 +148,7 @@ stories! {
     a_restore_from_a_young_backup_is_hidden_by_versions_that_passed
     a_release_is_not_upgraded_that_another_bundle_deployed_since_it_was_free
     a_record_stays_that_is_written_while_the_former_bundle_goes
+    what_a_tenant_wrote_in_the_place_of_the_go_agents_revision_is_believed
     what_an_earlier_session_deployed_is_forgotten_with_its_bundle
 }
 
