@@ -60,6 +60,8 @@ pub struct Checker {
     pub lost: BTreeSet<usize>,
     /// Lost bundles whose removal a person allowed.
     pub allowed: BTreeSet<usize>,
+    /// Bundles that were deleted and whose removal was noted as held when a person allowed it.
+    pub let_through: BTreeSet<usize>,
     /// When a copy that a bundle needs was last written over with other content.
     copies_changed: BTreeMap<(usize, Id), Instant>,
     /// When the agent last deployed a release.
@@ -223,6 +225,7 @@ impl Checker {
 
     /// Upstream wants this of a bundle.
     pub fn want(&mut self, bundle: usize, desired: &Desired) {
+        self.let_through.remove(&bundle);
         let unwanted = self.unwanted.remove(&bundle).map(|(release, _)| release);
         // One that was deleted after it had vanished by mistake was not there to be deleted.
         let former = || {
@@ -257,6 +260,7 @@ impl Checker {
 
     /// Upstream deletes a bundle that it has.
     pub fn unwant(&mut self, bundle: usize) {
+        self.let_through.remove(&bundle);
         if let Some(desired) = self.desired_state.now.get(&bundle) {
             let release = release_of(desired);
             self.left.insert((bundle, release.clone()), Instant::now());
@@ -824,8 +828,12 @@ impl Checker {
         // That of another bundle, which wanted it and never had it, says nothing of the one that has.
         let had = self.written_bundle(release);
         let mut unwanted = self.unwanted.iter();
+        // What is held was missed for its grace before that: that its bundle was back, and deleted then, no agent can know that does not reach upstream.
         let gone = unwanted.find(|(bundle, (unwanted, _))| {
-            unwanted == release && is_removal && had.is_none_or(|had| had == **bundle)
+            unwanted == release
+                && is_removal
+                && had.is_none_or(|had| had == **bundle)
+                && !self.let_through.contains(bundle)
         });
         let Some((_, (_, gone))) = gone else {
             return;

@@ -150,6 +150,7 @@ stories! {
     a_record_stays_that_is_written_while_the_former_bundle_goes
     what_a_tenant_wrote_in_the_place_of_the_go_agents_revision_is_believed
     what_an_earlier_session_deployed_is_forgotten_with_its_bundle
+    what_a_person_lets_through_had_its_grace
 }
 
 #[test]

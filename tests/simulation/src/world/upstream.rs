@@ -69,13 +69,16 @@ impl World {
     /// The releases, each by its bundle, of bundles that upstream has not and that are held by the agent, or being removed: by its own word, as
     /// they may be gone.
     pub fn held(&self) -> Vec<usize> {
+        self.missing_with(&["hold", "lost", "isRemoving"])
+    }
+
+    /// The same of those that the ledger has one of these fields of.
+    pub(super) fn missing_with(&self, fields: &[&str]) -> Vec<usize> {
         let ledger = self.ledger();
         let entries = ledger["data"].as_object().into_iter().flatten();
         let held = entries.filter_map(|(_, text)| {
             let entry: Value = serde_json::from_str(text.as_str()?).ok()?;
-            let is_held = ["hold", "lost", "isRemoving"]
-                .iter()
-                .any(|field| entry.get(field).is_some());
+            let is_held = fields.iter().any(|field| entry.get(field).is_some());
             let bundle = (0..BUNDLES).find(|bundle| entry["bundle"] == bundle_name(*bundle))?;
             (is_held && !self.present(bundle)).then_some(bundle)
         });
