@@ -511,8 +511,7 @@ impl Checker {
         let mut kept = self.records.get(&release).into_iter().flatten();
         let keeps_good = kept.any(|(kept, _)| self.were_good.contains(&(release.clone(), *kept)));
         // Whoever deletes the good one after the agent has read the history leaves it none.
-        let robbed = self.robbed.get(&release);
-        let is_robbed = robbed.is_some_and(|robbed| robbed.elapsed() < LATEST_NEWS);
+        let is_robbed = self.is_robbed(&release);
         if by_agent
             && !wanting.is_empty()
             && had_deployed
@@ -885,12 +884,27 @@ impl Checker {
             && !ever.any(|desired| desired.force && desired.ids().any(|wanted| wanted == *id))
     }
 
-    /// Whether the agent is at an upgrade of a release. What somebody else writes above its record in the meantime does not end it.
+    /// Whether the agent is at an upgrade of a release. What somebody else writes above its record in the meantime does not end it, nor does at once who
+    /// deletes that.
     fn is_upgrading(&self, release: &ReleaseKey) -> bool {
+        let Some((revision, record)) = self.written.get(release) else {
+            return false;
+        };
         let records = self.records.get(release);
-        let written = self.written.get(release);
-        let status = written.and_then(|(revision, _)| records?.get(revision));
-        status.is_some_and(|status| status == "pending-upgrade")
+        let status = match records.and_then(|records| records.get(revision)) {
+            Some(status) => Some(status.as_str()),
+            None if self.is_robbed(release) => record
+                .pointer("/metadata/labels/status")
+                .and_then(Value::as_str),
+            None => None,
+        };
+        status == Some("pending-upgrade")
+    }
+
+    /// Whether somebody else has deleted a record of a release so lately that the agent may not know it.
+    fn is_robbed(&self, release: &ReleaseKey) -> bool {
+        let robbed = self.robbed.get(release);
+        robbed.is_some_and(|robbed| robbed.elapsed() < LATEST_NEWS)
     }
 
     /// The bundles that want a release with an object at this place, and what is wanted of them.

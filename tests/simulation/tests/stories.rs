@@ -151,6 +151,7 @@ stories! {
     what_a_tenant_wrote_in_the_place_of_the_go_agents_revision_is_believed
     what_an_earlier_session_deployed_is_forgotten_with_its_bundle
     what_a_person_lets_through_had_its_grace
+    a_record_that_somebody_deletes_under_an_upgrade_ends_it_not_at_once
 }
 
 #[test]
