@@ -22,6 +22,7 @@ use super::previous::{PreviousObjects, prune_outdated, supersede};
 use super::retained::Retained;
 use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
+use super::written_here::PAGE;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, TakeBackError, apply_all,
     check_deletable, delete_all, holds_more, is_custom, look_all, newest_first, take_back,
@@ -225,22 +226,21 @@ impl Attempt<'_> {
     async fn look_again(&mut self) -> Result<(), DeployError> {
         let is_open = |object: &&Object| self.open.contains_key(&object.key());
         let proven: Vec<&Object> = self.objects.iter().filter(|one| !is_open(one)).collect();
-        // Things have begun, so that it has to be undone as any other failure.
-        let looked = look_all(self.cluster, &proven)
-            .await
-            .map_err(|unknown| DeployError::Apply(ApplyError::unknown(unknown)))?;
         let operation = self.claimed();
         let is_taken = |object: &Object, found: &Value| {
             let is_recorded = self.recorded.contains(&object.key());
             self.owner.observe(found).state(operation, is_recorded) == ObjectState::Anothers
         };
-        let found = looked
-            .into_iter()
-            .filter_map(|(object, found)| Some((object, found?)));
-        let taken = found.filter(|(object, found)| is_taken(object, found));
-        let taken: Vec<_> = taken
-            .map(|(object, found)| (object.key(), Some(found)))
-            .collect();
+        let mut taken = Vec::new();
+        for page in proven.chunks(PAGE) {
+            let looked = look_all(self.cluster, page).await;
+            // Things have begun, so that it has to be undone as any other failure.
+            for (object, found) in looked.map_err(DeployError::Observed)? {
+                if let Some(found) = found.filter(|found| is_taken(object, found)) {
+                    taken.push((object.key(), Some(found)));
+                }
+            }
+        }
         self.open.extend(taken);
         Ok(())
     }

@@ -49,6 +49,9 @@ pub enum DeployError {
         /// Which, and to whom.
         source: OwnershipError,
     },
+    /// Whose an object is by now cannot be told.
+    #[error(transparent)]
+    Observed(OwnershipError),
     /// The namespace cannot be created.
     #[error("failed to create namespace {namespace:?}")]
     Namespace {

@@ -16,7 +16,7 @@ use crate::state::{Plan, decide};
 use crate::storage::{Origin, Storage, StorageError, StoredRevision};
 
 /// How many objects are looked at in one go.
-const PAGE: usize = 50;
+pub(super) const PAGE: usize = 50;
 
 /// Decides from the stored history. A revision that only its label calls superseded is none to build on: that may have been written over how an attempt
 /// ended. What its record says is taken into the history.

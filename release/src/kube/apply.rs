@@ -528,4 +528,14 @@ mod tests {
         assert_eq!(is_in_doubt(vec![foreign()]), Some(false));
         assert_eq!(is_in_doubt(vec![unanswered()]), None);
     }
+
+    #[test]
+    fn what_could_not_be_looked_at_has_the_api_servers_reason() {
+        let status = kube::core::Status::failure("no", "Forbidden").with_code(403);
+        let unseen = ApplyError::unknown(OwnershipError::Unknown {
+            object: "a".to_owned(),
+            source: ApiError::Refused(status.boxed()),
+        });
+        assert_eq!(unseen.reason(), "Forbidden");
+    }
 }

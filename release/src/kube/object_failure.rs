@@ -99,7 +99,8 @@ impl ObjectFailure {
             | Self::Recreate { source, .. } => source.reason(),
             Self::Terminating { .. } => "Terminating",
             Self::Irreplaceable { .. } => "Irreplaceable",
-            Self::NotOurs(_) | Self::NoHookOfOurs { .. } => "NotOwned",
+            Self::NotOurs(OwnershipError::Unknown { source, .. }) => source.reason(),
+            Self::NotOurs(OwnershipError::Foreign { .. }) | Self::NoHookOfOurs { .. } => "NotOwned",
             Self::NotEstablished { .. } => "NotEstablished",
         }
     }
