@@ -695,6 +695,8 @@ mod tests {
     )]
     #[case::of_two_kinds_cut_on_both_sides(r#"canary 'x' is" bad, "canary"#, "**REDACTED**")]
     #[case::a_tail_that_quotes_in_another_kind(r#"canary 'x" is bad: 'y' and "z""#, "**REDACTED**")]
+    #[case::a_tail_that_ends_in_padding(r#"canary==" must be one of "-a, 'b'"#, "**REDACTED**")]
+    #[case::a_tail_that_ends_in_padding_and_a_sign(r#"canary==" is not "+b 'x'"#, "**REDACTED**")]
     #[case::a_tail_with_another_kind_alone(r#"canary" is not "canary 'x'"#, "**REDACTED**")]
     #[case::a_zero_within("a \"b\" and \"ca\0canary\0nary\"", "a **REDACTED**")]
     fn of_what_nobody_knows_nothing_that_may_be_quoted_is_told(

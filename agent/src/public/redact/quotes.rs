@@ -56,16 +56,16 @@ pub(super) fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
 
 /// Whether every quote that begins in a text ends there, and none ends that did not begin. What stands within one is passed over.
 fn all_close(text: &str, quotes: &[usize]) -> bool {
-    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let begins = |c: char| c.is_whitespace() || "([{<".contains(c);
     let mut open = None;
     for &at in quotes {
         let kind = text.as_bytes()[at];
-        let follows_word = is_word(text[..at].chars().next_back());
-        let precedes_word = is_word(text[at + 1..].chars().next());
+        let may_open = text[..at].chars().next_back().is_none_or(begins);
+        let precedes_word = text[at + 1..].starts_with(char::is_alphanumeric);
         open = match open {
-            None if follows_word => return false,
+            None if !may_open => return false,
             None => Some(kind),
-            Some(begun) if begun == kind && !precedes_word => None,
+            Some(begun) if begun == kind && !precedes_word && !may_open => None,
             Some(begun) => Some(begun),
         };
     }
