@@ -30,7 +30,7 @@ use super::error::DeployError;
 use super::hooks::{HookObjects, carried_on};
 use super::known_records::KnownRecords;
 use super::previous::{Pruning, previous_objects, supersede};
-use super::records::{is_agents, last_good, read_if_possible, stored_objects};
+use super::records::{is_agents, last_good, read_if_possible, stored_objects, was_good};
 use super::retained::Retained;
 use super::spec::{DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec};
 use super::uninstall::Extent;
@@ -45,7 +45,8 @@ use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status}
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
-    Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last, prunable,
+    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
+    prunable,
 };
 
 /// Brings a release to what is desired.
@@ -79,6 +80,15 @@ pub async fn deploy(
     first_plan = confirmed.await?;
     let mut rendered = render(cluster, spec, first_plan.action).await?;
     let stored = compared_record(storage, spec, first_plan.action).await?;
+    if let Some(stored) = &stored
+        && is_mislabelled(storage, stored, &mut history)
+    {
+        first_plan = plan(storage, &spec.name, &mut history, cluster.host().now()).await?;
+        if first_plan.action == Action::Wait {
+            return Err(DeployError::Locked);
+        }
+        rendered = render(cluster, spec, first_plan.action).await?;
+    }
     let desired = match &stored {
         Some(stored) if has_content(stored, &rendered) && spec.options.always => {
             DesiredContent::Again
@@ -198,6 +208,27 @@ async fn compared_record(
         Action::None | Action::Wait | Action::Install { .. } => return Ok(None),
     };
     read_if_possible(storage, &spec.name, revision).await
+}
+
+/// Whether only the label of an attempt that was recorded here calls it deployed, as somebody may have written to get a release going again: it is
+/// finished, and its own status is taken into the history. Otherwise what it has left undone would count as done.
+fn is_mislabelled(
+    storage: &Storage,
+    stored: &StoredRelease,
+    history: &mut [StoredRevision],
+) -> bool {
+    if was_good(stored) || !storage.recognises(&stored.name, stored.revision, stored) {
+        return false;
+    }
+    let mut heads = history.iter_mut();
+    let head = heads.find(|head| head.revision == stored.revision);
+    let head =
+        head.filter(|head| (&head.status, head.origin) == (&Status::Deployed, Origin::Noted));
+    let is_mislabelled = head.is_some();
+    if let Some(head) = head {
+        head.status = stored.status();
+    }
+    is_mislabelled
 }
 
 /// Whether a record has the content that was rendered now.

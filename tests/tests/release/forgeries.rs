@@ -58,6 +58,18 @@ async fn an_object_a_forged_revision_omits_is_pruned_by_the_next() -> Result<()>
     Ok(())
 }
 
+/// Writes over the status in a record's labels.
+async fn label(world: &World, revision: i64, status: &str) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
+    let label = json!({"metadata": {"labels": {"status": status}}});
+    let name = release::storage::key("web", revision);
+    let patch = Patch::Merge(&label);
+    secrets
+        .patch(&name, &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
+}
+
 /// How it is made to look as if the release had been removed, or never deployed.
 #[derive(Clone, Copy, Debug)]
 enum Lie {
@@ -71,16 +83,7 @@ impl Lie {
     async fn tell(self, world: &World, plain: &Storage) -> Result<()> {
         match self {
             Self::Above(status) => forge(plain, Status::from(status), |_| {}).await,
-            Self::Label(status) => {
-                let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
-                let label = json!({"metadata": {"labels": {"status": status}}});
-                let name = release::storage::key("web", 1);
-                let patch = Patch::Merge(&label);
-                secrets
-                    .patch(&name, &PatchParams::default(), &patch)
-                    .await?;
-                Ok(())
-            }
+            Self::Label(status) => label(world, 1, status).await,
         }
     }
 }
@@ -118,6 +121,23 @@ async fn nothing_is_installed_over_what_runs() -> Result<()> {
 }
 
 /// What is removed indeed leaves what asks to be kept, and that makes no upgrade of the next install.
+/// Somebody labels a failed attempt as deployed, to get the release going again: what it has left undone is done all the same.
+#[tokio::test]
+async fn an_attempt_that_only_its_label_calls_deployed_is_finished() -> Result<()> {
+    let (world, _, _) = deployed().await?;
+    let refused = config_map("c", "1").replace("\ndata:", "\ndota:");
+    let content = config_map("a", "2") + &refused;
+    assert!(world.deploy(&content).await.is_err());
+    label(&world, 2, "deployed").await?;
+    let again = world.deploy(&content).await;
+    assert!(again.is_err(), "it was not deployed: {again:?}");
+    // As an attempt of the same number, which drops what the version before had.
+    let done = world.deploy(&config_map("a", "2")).await?;
+    assert_eq!(done.plan.action.from(), Some(1));
+    assert_eq!(world.config_map("b").await?, None);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_removed_release_is_installed_anew() -> Result<()> {
     // By helm; after an upgrade by helm.

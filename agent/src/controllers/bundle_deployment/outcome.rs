@@ -291,10 +291,11 @@ impl Report {
         self.deploys_anew(&record, "cannot be read");
     }
 
-    /// The record of the release says that its deploy is under way, or has failed, and the status that it is over: this cluster was restored from a backup.
+    /// The status says that the revision was deployed, and its record does not: this cluster was restored from a backup, or somebody removed the release and kept its
+    /// history.
     pub fn record_unfinished(&mut self, release: &ReleaseId) {
         let record = public!("the record of {}", revision(release));
-        self.deploys_anew(&record, "says that its deploy is not over");
+        self.deploys_anew(&record, "does not say that it was deployed to its end");
     }
 
     /// Another client superseded the revision, or it belongs to another bundle.

@@ -44,7 +44,7 @@ pub enum DeployReason {
     Changed,
     /// The last attempt failed or did not get to its end.
     Unfinished,
-    /// The release the status names is gone, or its deploy is not over, and nobody is about to go on with it.
+    /// The release the status names is gone or was removed, or its deploy is not over, and nobody is about to go on with it.
     ReleaseGone,
     /// Copied resources changed.
     DownstreamResourcesChanged,
@@ -81,7 +81,8 @@ impl DeployReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     Missing,
-    /// Its deploy or its removal is under way, or has failed: the cluster was restored from a backup, or a try to deploy the same revision anew was cut off.
+    /// Its deploy is under way or has failed, as the cluster was restored from a backup or a try to deploy the same revision anew was cut off; or it was
+    /// removed, and its history kept.
     Unfinished,
     Deployed,
 }
@@ -91,7 +92,7 @@ impl Record {
     pub fn of(status: Option<&Status>) -> Self {
         match status {
             None => Self::Missing,
-            Some(Status::Failed | Status::Uninstalling) => Self::Unfinished,
+            Some(Status::Failed | Status::Uninstalled) => Self::Unfinished,
             Some(status) if status.is_pending() => Self::Unfinished,
             Some(_) => Self::Deployed,
         }
@@ -351,7 +352,8 @@ mod tests {
     #[case(Some(Status::PendingInstall), Record::Unfinished)]
     #[case(Some(Status::PendingRollback), Record::Unfinished)]
     #[case(Some(Status::Failed), Record::Unfinished)]
-    #[case(Some(Status::Uninstalling), Record::Unfinished)]
+    #[case::by_helm_which_kept_its_history(Some(Status::Uninstalled), Record::Unfinished)]
+    #[case::by_helm_which_is_at_it(Some(Status::Uninstalling), Record::Deployed)]
     #[case(Some(Status::Deployed), Record::Deployed)]
     #[case(Some(Status::Superseded), Record::Deployed)]
     fn a_record_says_how_far_its_deploy_got(
