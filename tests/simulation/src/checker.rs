@@ -85,6 +85,10 @@ pub struct Checker {
     not_entered: BTreeMap<ReleaseKey, i64>,
     /// Records that a tenant wrote in the place of such revisions.
     in_place: BTreeMap<ReleaseKey, Arc<Value>>,
+    /// The ledger, as the agent wrote it last.
+    ledger: Option<Arc<Value>>,
+    /// Records that a tenant wrote under a number that the ledger said was about to be written.
+    under_announced: BTreeSet<(ReleaseKey, i64)>,
     /// What the agent began with each release, until it succeeds.
     attempts: BTreeMap<ReleaseKey, Attempt>,
     /// The bundle that each release was last deployed for.
@@ -106,6 +110,8 @@ pub struct Checker {
     were_good: BTreeSet<(ReleaseKey, i64)>,
     /// Good revisions that a release ever had.
     deployed: BTreeMap<ReleaseKey, u64>,
+    /// The same when the local cluster was last backed up: a restore takes along what came since.
+    deployed_at_backup: BTreeMap<ReleaseKey, u64>,
     /// Those of them that the agent deployed, or the Go agent.
     deployed_by_agent: BTreeMap<ReleaseKey, u64>,
     /// Hooks that succeeded, by place, release, its revision, the uid of that one's record, and content: with a record that somebody deletes goes what
@@ -430,7 +436,10 @@ impl Checker {
                 Actor::Tenant if self.not_entered.get(&release) == Some(&revision) => {
                     self.in_place.insert(release.clone(), Arc::clone(after));
                 }
-                _ => {}
+                Actor::Tenant if write.before.is_none() && self.is_entered(&release, revision) => {
+                    self.under_announced.insert((release.clone(), revision));
+                }
+                _ => drop(self.under_announced.remove(&(release.clone(), revision))),
             }
         }
         if let (true, Some(after)) = (by_agent, &write.after) {
@@ -531,6 +540,8 @@ impl Checker {
             if let Some(origin) = origin
                 && !origin.actor.deploys_bundles()
                 && self.deployed_by_agent(&release) == 0
+                // As docs/security.md has it: it counts as the agent's own, damaged.
+                && !self.under_announced.contains(&(release.clone(), revision))
                 // Nothing tells what names a bundle of this agent's from what the Go agent deployed for it.
                 && write.before.as_deref().and_then(named_bundle).is_none()
             {
@@ -544,13 +555,28 @@ impl Checker {
     }
 
     /// What the ledger says of revisions.
-    fn keep_entered(&mut self, ledger: &Value) {
-        self.not_entered.retain(|(namespace, name), revision| {
-            let entry = ledger["data"][format!("{namespace}_{name}")].as_str();
-            let entry = entry.and_then(|text| serde_json::from_str::<Value>(text).ok());
-            let notes = entry.as_ref().and_then(|entry| entry.get("revisions"));
-            notes.is_none_or(|notes| notes.get(revision.to_string()).is_none())
-        });
+    fn keep_entered(&mut self, ledger: &Arc<Value>) {
+        self.ledger = Some(Arc::clone(ledger));
+        let not_entered = std::mem::take(&mut self.not_entered);
+        let not_entered = not_entered.into_iter();
+        self.not_entered = not_entered
+            .filter(|(release, revision)| !self.is_entered(release, *revision))
+            .collect();
+    }
+
+    /// Whether the ledger has a note of a revision.
+    fn is_entered(&self, (namespace, name): &ReleaseKey, revision: i64) -> bool {
+        let ledger = self.ledger.as_ref();
+        let entry =
+            ledger.and_then(|ledger| ledger["data"][format!("{namespace}_{name}")].as_str());
+        let entry = entry.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let notes = entry.as_ref().and_then(|entry| entry.get("revisions"));
+        notes.is_some_and(|notes| notes.get(revision.to_string()).is_some())
+    }
+
+    /// The local cluster is backed up.
+    pub fn backed_up(&mut self) {
+        self.deployed_at_backup.clone_from(&self.deployed);
     }
 
     /// Whether an object is that of a record which the agent may believe, as docs/security.md has it: a tenant wrote it in the place of one of the Go
@@ -581,6 +607,9 @@ impl Checker {
         let cut_off = under_way.map(|(release, (_, record))| (release.clone(), Arc::clone(record)));
         self.cut_off = cut_off.collect();
         self.is_restored = true;
+        self.deployed.clone_from(&self.deployed_at_backup);
+        let ledger = there.iter().find(|(id, _)| id.name == LEDGER);
+        self.ledger = ledger.map(|(_, ledger)| Arc::clone(ledger));
         self.records.clear();
         self.were_good.clear();
         self.hooks.clear();

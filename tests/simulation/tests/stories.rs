@@ -152,6 +152,8 @@ stories! {
     what_an_earlier_session_deployed_is_forgotten_with_its_bundle
     what_a_person_lets_through_had_its_grace
     a_record_that_somebody_deletes_under_an_upgrade_ends_it_not_at_once
+    an_undone_attempt_of_a_restored_cluster_takes_what_it_brought
+    a_record_under_a_number_that_was_announced_counts_as_damaged
 }
 
 #[test]

@@ -201,7 +201,10 @@ impl World {
                     self.unnoticed = is_hidden.then(|| (Instant::now(), before.0, lost));
                 }
             }
-            Action::BackupLocal => self.local_backup = Some(self.local.backup()),
+            Action::BackupLocal => {
+                self.local_backup = Some(self.local.backup());
+                self.checker().backed_up();
+            }
             Action::RestoreLocal(goes_back) => {
                 if let Some(backup) = &self.local_backup {
                     self.local.restore(backup, *goes_back);
