@@ -30,7 +30,7 @@ use super::error::DeployError;
 use super::hooks::{HookObjects, carried_on};
 use super::known_records::KnownRecords;
 use super::previous::{Pruning, previous_objects, supersede};
-use super::records::{is_agents, last_good, read_if_possible, stored_objects, was_good};
+use super::records::{is_agents, last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::spec::{DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec};
 use super::uninstall::Extent;
@@ -45,8 +45,7 @@ use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status}
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
-    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
-    prunable,
+    Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last, prunable,
 };
 
 /// Brings a release to what is desired.
@@ -65,32 +64,28 @@ pub async fn deploy(
     install::check_name(&spec.name)?;
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
     let mut history = storage.history(&spec.name).await?;
-    let mut first_plan = plan(storage, &spec.name, &mut history, cluster.host().now()).await?;
+    let is_its =
+        |known: &&StoredRelease| (&known.name, &known.namespace) == (&spec.name, &spec.namespace);
+    let known = spec.known.as_ref().filter(is_its);
+    let (name, namespace) = (&spec.name, &spec.namespace);
+    let now = cluster.host().now();
+    let (mut first_plan, mut base) = plan(storage, name, known, &mut history, now).await?;
     let writer = &spec.options.writer;
-    if first_plan.action == Action::Wait
-        && is_agents(storage, &spec.name, writer, &mut history).await
-    {
-        first_plan = plan(storage, &spec.name, &mut history, cluster.host().now()).await?;
+    if first_plan.action == Action::Wait && is_agents(storage, name, writer, &mut history).await {
+        let now = cluster.host().now();
+        (first_plan, base) = plan(storage, name, known, &mut history, now).await?;
     }
     if first_plan.action == Action::Wait {
         return Err(DeployError::Locked);
     }
-    let (name, namespace) = (&spec.name, &spec.namespace);
     let confirmed = confirm_install(cluster, storage, name, namespace, &history, first_plan);
     first_plan = confirmed.await?;
     let mut rendered = render(cluster, spec, first_plan.action).await?;
-    let stored = compared_record(storage, spec, first_plan.action).await?;
-    if let Some(stored) = &stored
-        && is_mislabelled(storage, stored, &mut history)
-    {
-        first_plan = plan(storage, &spec.name, &mut history, cluster.host().now()).await?;
-        if first_plan.action == Action::Wait {
-            return Err(DeployError::Locked);
-        }
-        rendered = render(cluster, spec, first_plan.action).await?;
-    }
+    let stored = compared_record(storage, name, base, first_plan.action).await?;
     let desired = match &stored {
-        Some(stored) if has_content(stored, &rendered) && spec.options.always => {
+        Some(stored)
+            if has_content(stored, &rendered) && (spec.options.always || is_removed(stored)) =>
+        {
             DesiredContent::Again
         }
         Some(stored) if has_content(stored, &rendered) => DesiredContent::Same,
@@ -188,47 +183,28 @@ async fn render(
         .map_err(DeployError::Render)
 }
 
-/// The record that decides whether anything is to be done. One that cannot be decoded counts as
-/// having other content.
+/// The record that decides whether anything is to be done: what the plan builds on, which was read for it, or what it finishes. One that cannot be decoded
+/// counts as having other content.
 async fn compared_record(
     storage: &Storage,
-    spec: &DeploySpec,
+    name: &str,
+    base: Option<StoredRelease>,
     action: Action,
 ) -> Result<Option<StoredRelease>, StorageError> {
-    let is_known = |known: &&StoredRelease| {
-        let is_deployed = matches!(action, Action::Upgrade { from, .. } if from == known.revision);
-        is_deployed && (&known.name, &known.namespace) == (&spec.name, &spec.namespace)
-    };
-    if let Some(known) = spec.known.as_ref().filter(is_known) {
-        return Ok(Some(known.clone()));
-    }
     let revision = match action {
         Action::Upgrade { from, .. } => from,
         Action::Finish { revision, .. } => revision,
         Action::None | Action::Wait | Action::Install { .. } => return Ok(None),
     };
-    read_if_possible(storage, &spec.name, revision).await
+    match base.filter(|base| base.revision == revision) {
+        Some(base) => Ok(Some(base)),
+        None => read_if_possible(storage, name, revision).await,
+    }
 }
 
-/// Whether only the label of an attempt that was recorded here calls it deployed, as somebody may have written to get a release going again: it is
-/// finished, and its own status is taken into the history. Otherwise what it has left undone would count as done.
-fn is_mislabelled(
-    storage: &Storage,
-    stored: &StoredRelease,
-    history: &mut [StoredRevision],
-) -> bool {
-    if was_good(stored) || !storage.recognises(&stored.name, stored.revision, stored) {
-        return false;
-    }
-    let mut heads = history.iter_mut();
-    let head = heads.find(|head| head.revision == stored.revision);
-    let head =
-        head.filter(|head| (&head.status, head.origin) == (&Status::Deployed, Origin::Noted));
-    let is_mislabelled = head.is_some();
-    if let Some(head) = head {
-        head.status = stored.status();
-    }
-    is_mislabelled
+/// Whether a record says that the release was removed, whatever its label says: it is deployed anew, as its status is what drift is corrected by.
+fn is_removed(stored: &Release) -> bool {
+    stored.status() == Status::Uninstalled
 }
 
 /// Whether a record has the content that was rendered now.

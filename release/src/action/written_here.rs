@@ -13,37 +13,47 @@ use super::records::{last_good, read_if_possible, stored_objects, was_good};
 use crate::kube::{Cluster, Owner, look_all};
 use crate::model::Status;
 use crate::state::{Plan, decide};
-use crate::storage::{Origin, Storage, StorageError, StoredRevision};
+use crate::storage::{Origin, Storage, StorageError, StoredRelease, StoredRevision};
 
 /// How many objects are looked at in one go.
 pub(super) const PAGE: usize = 50;
 
-/// Decides from the stored history. A revision that only its label calls superseded is none to build on: that may have been written over how an attempt
-/// ended. What its record says is taken into the history.
+/// Decides from the stored history. A revision that only its label calls deployed, or superseded, is none to build on: that may have been written over how
+/// an attempt ended, as by somebody who wants to get a release going again. What its record says is taken into the history. Gives the record that the plan
+/// builds on as well, where it was read; `known` is one that was read before.
 ///
 /// # Errors
 /// The record cannot be read.
 pub(super) async fn plan(
     storage: &Storage,
     name: &str,
+    known: Option<&StoredRelease>,
     history: &mut [StoredRevision],
     now: Timestamp,
-) -> Result<Plan, StorageError> {
+) -> Result<(Plan, Option<StoredRelease>), StorageError> {
     loop {
         let plan = decide(history, now);
         let from = plan.action.from();
         let head = history.iter_mut().find(|head| {
-            Some(head.revision) == from
-                && (&head.status, head.origin) == (&Status::Superseded, Origin::Noted)
+            let is_good = matches!(head.status, Status::Deployed | Status::Superseded);
+            Some(head.revision) == from && is_good && head.origin == Origin::Noted
         });
-        let Some(head) = head else { return Ok(plan) };
-        let record = read_if_possible(storage, name, head.revision).await?;
-        let attempt = record
-            .filter(|record| storage.recognises(name, head.revision, record) && !was_good(record));
-        let Some(attempt) = attempt else {
-            return Ok(plan);
+        let Some(head) = head else {
+            let base = known.filter(|known| Some(known.revision) == from);
+            return Ok((plan, base.cloned()));
         };
-        head.status = attempt.status();
+        let record = match known.filter(|known| known.revision == head.revision) {
+            Some(known) => Some(known.clone()),
+            None => read_if_possible(storage, name, head.revision).await?,
+        };
+        match record {
+            Some(record)
+                if storage.recognises(name, head.revision, &record) && !was_good(&record) =>
+            {
+                head.status = record.status();
+            }
+            record => return Ok((plan, record)),
+        }
     }
 }
 

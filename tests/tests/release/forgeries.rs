@@ -1,6 +1,7 @@
 //! Records that a tenant writes, or labels, over a release that was deployed here: they decide neither which hooks run nor what is taken away.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -120,7 +121,6 @@ async fn nothing_is_installed_over_what_runs() -> Result<()> {
     Ok(())
 }
 
-/// What is removed indeed leaves what asks to be kept, and that makes no upgrade of the next install.
 /// Somebody labels a failed attempt as deployed, to get the release going again: what it has left undone is done all the same.
 #[tokio::test]
 async fn an_attempt_that_only_its_label_calls_deployed_is_finished() -> Result<()> {
@@ -138,6 +138,47 @@ async fn an_attempt_that_only_its_label_calls_deployed_is_finished() -> Result<(
     Ok(())
 }
 
+/// Two labels say that the good revision was removed, and that the failed one is good.
+#[tokio::test]
+async fn nothing_is_installed_over_what_runs_below_a_failed_attempt() -> Result<()> {
+    let (world, _, _) = deployed().await?;
+    // What an attempt has created is told by its time, in whole seconds.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let refused = config_map("c", "1").replace("\ndata:", "\ndota:");
+    assert!(
+        world
+            .deploy(&(config_map("a", "2") + &refused))
+            .await
+            .is_err()
+    );
+    label(&world, 1, "uninstalled").await?;
+    label(&world, 2, "deployed").await?;
+    let done = world
+        .deploy_with(&with_hooks("3"), DeployOptions::default())
+        .await?;
+    assert_eq!(done.plan.action.from(), Some(1), "{:?}", done.plan);
+    assert_eq!(world.config_map("first").await?, None);
+    assert_eq!(world.value("a").await?, "3");
+    Ok(())
+}
+
+/// A record that says of itself that it was removed, under the label of one that is deployed, corrects nothing: it is written anew.
+#[tokio::test]
+async fn a_record_that_says_that_it_was_removed_is_deployed_anew() -> Result<()> {
+    let (world, _, plain) = deployed().await?;
+    let stored = plain.get("web", 1).await?;
+    let content = stored.manifest.clone();
+    let mut lying = stored;
+    lying.set_status(Status::Uninstalled, "forged");
+    plain.update(&lying).await?;
+    label(&world, 1, "deployed").await?;
+    let done = world.deploy(&content).await?;
+    assert!(done.changed, "{:?}", done.plan);
+    assert_eq!(done.release.status(), Status::Deployed);
+    Ok(())
+}
+
+/// What is removed indeed leaves what asks to be kept, and that makes no upgrade of the next install.
 #[tokio::test]
 async fn a_removed_release_is_installed_anew() -> Result<()> {
     // By helm; after an upgrade by helm.

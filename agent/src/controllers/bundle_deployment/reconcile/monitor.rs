@@ -449,7 +449,9 @@ impl Reconciler {
             namespace: release.namespace.clone(),
             name: release.name.clone(),
         };
-        let Ok(_release_lock) = self.lock(state, &key) else {
+        let lock = self.context.release_locks.take(&key, name).ok();
+        let lock = lock.filter(|_| self.conflicting_bundle(state, &key).is_none());
+        let Some(_release_lock) = lock else {
             // Whoever deploys it writes these objects; how that ends tells whose they are.
             state.report.wake_after(ReconcileKind::Drift, DEPLOYED_LOOK);
             return Ok(());
