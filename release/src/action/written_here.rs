@@ -42,7 +42,9 @@ pub(super) async fn plan(
             let base = known.filter(|known| Some(known.revision) == from);
             return Ok((plan, base.cloned()));
         };
-        let record = match known.filter(|known| known.revision == head.revision) {
+        let is_head =
+            |known: &&StoredRelease| (known.revision, known.uid()) == (head.revision, &head.uid);
+        let record = match known.filter(is_head) {
             Some(known) => Some(known.clone()),
             None => read_if_possible(storage, name, head.revision).await?,
         };
