@@ -612,6 +612,7 @@ impl Checker {
         self.ledger = ledger.map(|(_, ledger)| Arc::clone(ledger));
         self.records.clear();
         self.were_good.clear();
+        self.under_announced.clear();
         self.hooks.clear();
         for (id, object) in there {
             if let Some((release, revision)) = Self::record(id) {
