@@ -208,6 +208,12 @@ impl Status {
         )
     }
 
+    /// Whether the deploy of a revision that says so got to its end, and no removal has begun since: whoever began that.
+    pub fn is_complete(&self) -> bool {
+        let is_unfinished = matches!(self, Self::Failed | Self::Uninstalling | Self::Uninstalled);
+        !is_unfinished && !self.is_pending()
+    }
+
     /// This status; in its place, if a removal has begun, the one that a record's labels say it had before.
     pub(crate) fn before_removal(&self, labels: &BTreeMap<String, String>) -> Option<Self> {
         match self {

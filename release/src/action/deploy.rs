@@ -84,7 +84,7 @@ pub async fn deploy(
     let stored = compared_record(storage, name, base, first_plan.action).await?;
     let desired = match &stored {
         Some(stored)
-            if has_content(stored, &rendered) && (spec.options.always || is_removed(stored)) =>
+            if has_content(stored, &rendered) && (spec.options.always || !is_current(stored)) =>
         {
             DesiredContent::Again
         }
@@ -202,9 +202,11 @@ async fn compared_record(
     }
 }
 
-/// Whether a record says that the release was removed, whatever its label says: it is deployed anew, as its status is what drift is corrected by.
-fn is_removed(stored: &Release) -> bool {
-    stored.status() == Status::Uninstalled
+/// Whether a record says that what it has is what runs. One that does not, whatever its label says, is deployed anew, as its status is what drift is
+/// corrected by.
+fn is_current(stored: &Release) -> bool {
+    let status = stored.status();
+    status.is_complete() && status != Status::Superseded
 }
 
 /// Whether a record has the content that was rendered now.

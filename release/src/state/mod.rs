@@ -19,6 +19,10 @@ use crate::stored_revision::{Origin, StoredRevision};
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);
 
+/// How long a helm client's removal is waited for, as it deletes by name what is deployed meanwhile: while a hook runs, or objects go, it writes nothing,
+/// five minutes each where nobody says otherwise.
+pub const FOREIGN_REMOVAL_LIMIT: Duration = Duration::from_secs(600);
+
 /// How far the clock of a record's writer may be ahead of ours.
 const FUTURE_LIMIT: SignedDuration = SignedDuration::from_hours(1);
 
@@ -210,14 +214,18 @@ fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
     let is_cut_off = match head.origin {
         // With another manager it is not the record that was announced: helm was faster.
         Origin::Noted => !head.is_foreign(),
-        // A person's rollback takes along the chart, and with it what an agent wrote into that.
-        Origin::Agent => head.status != Status::PendingRollback,
+        // A person's rollback or uninstall takes along the chart, and with it what an agent wrote into that.
+        Origin::Agent => !matches!(head.status, Status::PendingRollback | Status::Uninstalling),
         Origin::Untracked | Origin::Foreign | Origin::Spent => false,
     };
     if is_cut_off {
         return false;
     }
-    let limit = SignedDuration::try_from(FOREIGN_OPERATION_LIMIT).unwrap_or(SignedDuration::MAX);
+    let limit = match head.status {
+        Status::Uninstalling => FOREIGN_REMOVAL_LIMIT,
+        _ => FOREIGN_OPERATION_LIMIT,
+    };
+    let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
     let is_helm = head
         .written_by
         .as_ref()
@@ -579,6 +587,21 @@ mod tests {
             written_at: Some(NOW - SignedDuration::from_secs(seconds_ago)),
             written_by: Some(manager.to_owned()),
             ..StoredRevision::new(1, Status::PendingUpgrade)
+        };
+        assert_eq!(decide(&[head], NOW).state, state);
+    }
+
+    #[rstest]
+    #[case::its_hook_may_still_run(540, State::Locked)]
+    #[case::it_gave_up(660, State::Uninstalling)]
+    fn a_helm_clients_removal_is_respected_for_ten_minutes(
+        #[case] seconds_ago: i64,
+        #[case] state: State,
+    ) {
+        let head = StoredRevision {
+            written_at: Some(NOW - SignedDuration::from_secs(seconds_ago)),
+            written_by: Some("Helm".to_owned()),
+            ..StoredRevision::new(1, Status::Uninstalling)
         };
         assert_eq!(decide(&[head], NOW).state, state);
     }

@@ -93,8 +93,8 @@ pub struct Checker {
     attempts: BTreeMap<ReleaseKey, Attempt>,
     /// The bundle that each release was last deployed for.
     deployed_for: BTreeMap<ReleaseKey, usize>,
-    /// Bundles that are wanted again after they were deleted, with the release that they had and since when.
-    returned: BTreeMap<usize, (ReleaseKey, Instant)>,
+    /// Bundles that are wanted again after they were deleted, and since when.
+    returned: BTreeMap<usize, Instant>,
     /// Objects that the agent once created for a release.
     made: BTreeSet<(Id, ReleaseKey)>,
     origins: BTreeMap<String, Origin>,
@@ -232,15 +232,12 @@ impl Checker {
     /// Upstream wants this of a bundle.
     pub fn want(&mut self, bundle: usize, desired: &Desired) {
         self.let_through.remove(&bundle);
-        let unwanted = self.unwanted.remove(&bundle).map(|(release, _)| release);
+        let was_unwanted = self.unwanted.remove(&bundle).is_some();
         // One that was deleted after it had vanished by mistake was not there to be deleted.
-        let former = || {
-            let was_there = self.desired_state.ever.get(&bundle)?.last()?;
-            let is_there = self.desired_state.now.contains_key(&bundle);
-            (!is_there).then(|| release_of(was_there))
-        };
-        if let Some(release) = unwanted.or_else(former) {
-            self.returned.insert(bundle, (release, Instant::now()));
+        let state = &self.desired_state;
+        let was_lost = state.ever.contains_key(&bundle) && !state.now.contains_key(&bundle);
+        if was_unwanted || was_lost {
+            self.returned.insert(bundle, Instant::now());
         }
         self.change(bundle, desired);
     }
@@ -258,7 +255,7 @@ impl Checker {
             self.left.insert((bundle, former), Instant::now());
             // One that it had left before may be about to be removed, as the agent heard last.
             if self.left.contains_key(&(bundle, wanted.clone())) {
-                self.returned.insert(bundle, (wanted, Instant::now()));
+                self.returned.insert(bundle, Instant::now());
             }
         }
         self.desired_state.want(bundle, desired);
@@ -377,20 +374,16 @@ impl Checker {
     /// These bundles were lost, their removal was allowed, and upstream has them again.
     pub fn come_back(&mut self, bundles: BTreeSet<usize>) {
         for bundle in bundles {
-            if let Some(desired) = self.desired_state.now.get(&bundle) {
-                let release = release_of(desired);
-                self.returned.insert(bundle, (release, Instant::now()));
+            if self.desired_state.now.contains_key(&bundle) {
+                self.returned.insert(bundle, Instant::now());
             }
         }
     }
 
-    /// Whether a bundle came back while its removal was under way, or too soon for the agent to know of it: what is begun is ended.
+    /// Whether a bundle came back too soon for the agent to know of it: what is begun is ended.
     fn is_returning(&self, bundle: usize) -> bool {
-        self.returned.get(&bundle).is_some_and(|(release, since)| {
-            let newest = self.records.get(release).and_then(BTreeMap::last_key_value);
-            since.elapsed() < LATEST_NEWS
-                || newest.is_some_and(|(_, status)| status == "uninstalling")
-        })
+        let since = self.returned.get(&bundle);
+        since.is_some_and(|since| since.elapsed() < LATEST_NEWS)
     }
 
     fn is_deployed(status: &str) -> bool {
@@ -660,6 +653,14 @@ impl Checker {
                 || is_locked && self.claimants(release) == 0
         };
         self.records.iter().filter(is_leaving).count()
+    }
+
+    /// Whether the removal of a bundle's release has begun, as its newest record says, and is not over.
+    pub fn is_half_removed(&self, desired: &Desired) -> bool {
+        let release = release_of(desired);
+        let records = self.records.get(&release);
+        let newest = records.and_then(BTreeMap::last_key_value);
+        self.claimants(&release) == 1 && newest.is_some_and(|(_, status)| status == "uninstalling")
     }
 
     /// Whether somebody deployed a release, or tried to.

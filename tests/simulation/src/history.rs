@@ -383,6 +383,11 @@ fn unsettled(world: &World) -> Vec<(&'static str, String)> {
         let name = bundle_name(*bundle);
         let told =
             ["Ready", "Deployed", "Monitored", "Installed"].map(|kind| condition(&object, kind));
+        let is_deployed = told[1].as_ref().is_some_and(|(status, _)| status == "True");
+        if is_deployed && world.checker().is_half_removed(desired) {
+            let text = format!("{name} says that it is deployed, and its removal has begun");
+            found.push(("half removed", text));
+        }
         if !is_ready(world, *bundle) {
             let says = told.iter().flatten();
             if says.clone().all(|(_, message)| message.is_empty()) {

@@ -162,19 +162,25 @@ async fn nothing_is_installed_over_what_runs_below_a_failed_attempt() -> Result<
     Ok(())
 }
 
-/// A record that says of itself that it was removed, under the label of one that is deployed, corrects nothing: it is written anew.
+/// A record that says of itself that it is not what runs, under the label of one that is deployed, corrects nothing: it is written anew.
 #[tokio::test]
 async fn a_record_that_says_that_it_was_removed_is_deployed_anew() -> Result<()> {
-    let (world, _, plain) = deployed().await?;
-    let stored = plain.get("web", 1).await?;
-    let content = stored.manifest.clone();
-    let mut lying = stored;
-    lying.set_status(Status::Uninstalled, "forged");
-    plain.update(&lying).await?;
-    label(&world, 1, "deployed").await?;
-    let done = world.deploy(&content).await?;
-    assert!(done.changed, "{:?}", done.plan);
-    assert_eq!(done.release.status(), Status::Deployed);
+    for status in [
+        Status::Uninstalled,
+        Status::Uninstalling,
+        Status::Superseded,
+    ] {
+        let (world, _, plain) = deployed().await?;
+        let stored = plain.get("web", 1).await?;
+        let content = stored.manifest.clone();
+        let mut lying = stored;
+        lying.set_status(status.clone(), "forged");
+        plain.update(&lying).await?;
+        label(&world, 1, "deployed").await?;
+        let done = world.deploy(&content).await?;
+        assert!(done.changed, "{status}: {:?}", done.plan);
+        assert_eq!(done.release.status(), Status::Deployed);
+    }
     Ok(())
 }
 

@@ -81,8 +81,8 @@ impl DeployReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     Missing,
-    /// Its deploy is under way or has failed, as the cluster was restored from a backup or a try to deploy the same revision anew was cut off; or it was
-    /// removed, and its history kept.
+    /// Its deploy is under way or has failed, as the cluster was restored from a backup or a try to deploy the same revision anew was cut off; or its
+    /// removal has begun, here or by helm, which may be at it still: a deploy waits for that.
     Unfinished,
     Deployed,
 }
@@ -92,9 +92,8 @@ impl Record {
     pub fn of(status: Option<&Status>) -> Self {
         match status {
             None => Self::Missing,
-            Some(Status::Failed | Status::Uninstalled) => Self::Unfinished,
-            Some(status) if status.is_pending() => Self::Unfinished,
-            Some(_) => Self::Deployed,
+            Some(status) if status.is_complete() => Self::Deployed,
+            Some(_) => Self::Unfinished,
         }
     }
 }
@@ -315,9 +314,8 @@ mod tests {
         let bundle = bundle(json!({"spec": {"deploymentID": "id"},
             "status": {"appliedDeploymentID": "id", "release": "ns/r:1",
                        "conditions": [{"type": DEPLOYED, "status": deployed}]}}));
-        let pending = Record::of(Some(&Status::PendingUpgrade));
         let facts = DeployFacts {
-            record: pending,
+            record: Record::Unfinished,
             downstream_resources_changed: false,
             overwritten: false,
             facts_changed: true,
@@ -353,7 +351,7 @@ mod tests {
     #[case(Some(Status::PendingRollback), Record::Unfinished)]
     #[case(Some(Status::Failed), Record::Unfinished)]
     #[case::by_helm_which_kept_its_history(Some(Status::Uninstalled), Record::Unfinished)]
-    #[case::by_helm_which_is_at_it(Some(Status::Uninstalling), Record::Deployed)]
+    #[case::its_removal_has_begun(Some(Status::Uninstalling), Record::Unfinished)]
     #[case(Some(Status::Deployed), Record::Deployed)]
     #[case(Some(Status::Superseded), Record::Deployed)]
     fn a_record_says_how_far_its_deploy_got(
