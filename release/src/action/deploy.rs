@@ -34,7 +34,7 @@ use super::records::{is_agents, last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::spec::{DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec};
 use super::uninstall::Extent;
-use super::written_here::{confirm_install, plan};
+use super::written_here::{confirm_install, is_mislabelled, plan};
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
@@ -254,6 +254,7 @@ async fn prepare<'a>(
     let damaged = plan.action.from().filter(|_| from.is_none());
     for revision in damaged.map_or(Vec::new(), |damaged| good_below(history, damaged)) {
         from = read_if_possible(storage, &spec.name, revision).await?;
+        from = from.filter(|record| !is_mislabelled(storage, &spec.name, revision, record));
         if from.is_some() {
             plan = plan.rebased(revision);
             break;

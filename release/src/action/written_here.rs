@@ -49,14 +49,22 @@ pub(super) async fn plan(
             None => read_if_possible(storage, name, head.revision).await?,
         };
         match record {
-            Some(record)
-                if storage.recognises(name, head.revision, &record) && !was_good(&record) =>
-            {
+            Some(record) if is_mislabelled(storage, name, head.revision, &record) => {
                 head.status = record.status();
             }
             record => return Ok((plan, record)),
         }
     }
+}
+
+/// Whether only its label can call a revision good: its record was written here, and says how its attempt ended.
+pub(super) fn is_mislabelled(
+    storage: &Storage,
+    name: &str,
+    revision: i64,
+    record: &StoredRelease,
+) -> bool {
+    storage.recognises(name, revision, record) && !was_good(record)
 }
 
 /// What is left of the plan to install over a release that was deployed here: an upgrade, if what it had is there. Where it was removed

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use release::model::{Release, Status};
 use release::storage::Storage;
-use release::{ApplyMethod, DeployOptions, UninstallSpec};
+use release::{ApplyMethod, DeployError, DeployOptions, UninstallSpec};
 use serde_json::json;
 
 use crate::proofs::{Digests, with_digests};
@@ -159,6 +159,42 @@ async fn nothing_is_installed_over_what_runs_below_a_failed_attempt() -> Result<
     assert_eq!(done.plan.action.from(), Some(1), "{:?}", done.plan);
     assert_eq!(world.config_map("first").await?, None);
     assert_eq!(world.value("a").await?, "3");
+    Ok(())
+}
+
+/// The version that runs is damaged, and a label calls the failed attempt below it good: that one is neither built on nor gone back to.
+#[tokio::test]
+async fn a_failed_attempt_below_a_damaged_version_is_not_built_on() -> Result<()> {
+    for is_atomic in [false, true] {
+        let (world, _, plain) = deployed().await?;
+        let deploy = async |content: String, atomic| {
+            let options = DeployOptions {
+                max_history: 10,
+                atomic,
+                ..DeployOptions::default()
+            };
+            world.deploy_with(&Template::new(&content), options).await
+        };
+        let refused = config_map("c", "1").replace("\ndata:", "\ndota:");
+        let failed = deploy(config_map("a", "2") + &refused, false).await;
+        assert!(failed.is_err());
+        let both = config_map("a", "3") + &config_map("b", "3");
+        assert_eq!(deploy(both, false).await?.release.revision, 3);
+        let mut damaged = plain.get("web", 3).await?;
+        damaged.manifest += "# edited\n";
+        plain.update(&damaged).await?;
+        label(&world, 2, "deployed").await?;
+        if is_atomic {
+            let undone = deploy(config_map("a", "4") + &refused, true).await;
+            let undone = undone.unwrap_err();
+            assert!(matches!(undone, DeployError::Undone { .. }), "{undone:?}");
+            assert_eq!(world.value("a").await?, "1");
+            continue;
+        }
+        let done = deploy(config_map("a", "4"), false).await?;
+        assert_eq!(done.plan.action.from(), Some(1), "{:?}", done.plan);
+        assert_eq!(world.config_map("b").await?, None);
+    }
     Ok(())
 }
 
