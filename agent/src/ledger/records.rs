@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use release::BoxError;
+use release::action::KnownRecords;
 use release::storage::{DigestStore, KnownDigest, Storage, StorageError};
 
 use super::notes::Note;
@@ -69,8 +70,8 @@ pub struct ReleaseRecords {
     pub owned: OwnedRecords,
     /// Whether none of that was ever deployed.
     pub is_attempt: bool,
-    /// The newest revision there was, whoever wrote it.
-    pub newest: Option<i64>,
+    /// All that there were, whoever wrote them.
+    pub known: KnownRecords,
     /// The revisions that are of no bundle here, of those that were looked at.
     pub others: Vec<i64>,
 }
@@ -86,7 +87,6 @@ pub async fn read(
     system_namespace: &str,
 ) -> Result<ReleaseRecords, StorageError> {
     let history = storage.history(name).await?;
-    let newest = history.last().map(|head| head.revision);
     let mut is_attempt = entry.is_attempt;
     let mut records = Vec::new();
     let mut damage = None;
@@ -115,7 +115,7 @@ pub async fn read(
         (owned, _) => Ok(ReleaseRecords {
             owned,
             is_attempt,
-            newest,
+            known: KnownRecords::of(&history),
             others: of_others(&records),
         }),
     }

@@ -254,7 +254,7 @@ pub enum UninstallError {
     /// A helm client is at work on it: what it is about to write would have no record.
     #[error("another operation (install/upgrade/rollback) is in progress")]
     Locked,
-    /// While its lock was waited for, another one of those that share its digests has taken it.
+    /// Since it was found to be the caller's another one of those that share its digests has taken it, or somebody wrote another record.
     #[error("release {0} is another's by now")]
     Taken(String),
     /// Nothing is left of it but these namespaces, in which other releases are that are about to go.

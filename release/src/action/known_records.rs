@@ -6,11 +6,11 @@ use crate::storage::{RecordId, Storage, StorageError, StoredRevision, key};
 
 /// The records that an operation on a release knows: those of the history that it goes by, and those it wrote itself.
 #[derive(Debug, Clone, Default)]
-pub(super) struct KnownRecords(HashSet<RecordId>);
+pub struct KnownRecords(HashSet<RecordId>);
 
 impl KnownRecords {
     /// Those of a history.
-    pub(super) fn of(history: &[StoredRevision]) -> Self {
+    pub fn of(history: &[StoredRevision]) -> Self {
         Self(history.iter().map(StoredRevision::id).collect())
     }
 
@@ -27,6 +27,11 @@ impl KnownRecords {
     /// [`StorageError::HistoryChanged`], or the history cannot be read.
     pub(super) async fn check(&self, storage: &Storage, name: &str) -> Result<(), StorageError> {
         self.history(storage, name).await.map(drop)
+    }
+
+    /// The newest revision of them.
+    pub fn newest(&self) -> Option<i64> {
+        self.0.iter().map(|record| record.revision).max()
     }
 
     /// The history as it is now, where these records are all it has.
@@ -49,7 +54,10 @@ impl KnownRecords {
 
     /// The first record that somebody else has written or restored. Its number says nothing: once records were deleted, helm counts from 1
     /// again.
-    fn first_unknown<'h>(&self, now: &'h [StoredRevision]) -> Option<&'h StoredRevision> {
+    pub(super) fn first_unknown<'h>(
+        &self,
+        now: &'h [StoredRevision],
+    ) -> Option<&'h StoredRevision> {
         now.iter().find(|head| !self.0.contains(&head.id()))
     }
 }

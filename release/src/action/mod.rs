@@ -26,6 +26,7 @@ pub use capabilities::capabilities;
 pub use deploy::deploy;
 pub use error::{DeployError, HookError, UninstallError};
 pub use install::check_name;
+pub use known_records::KnownRecords;
 pub use rollback::record_failed_rollback;
 pub use spec::{
     DEFAULT_TIMEOUT, DeployOptions, DeploySpec, Deployed, RenderFn, RenderRequest, Rendered,

@@ -9,6 +9,7 @@ use objects::conflict::FieldConflict;
 use objects::{Object, ObjectKey};
 use serde_json::{Map, Value};
 
+use super::known_records::KnownRecords;
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
@@ -238,6 +239,8 @@ pub struct UninstallSpec {
     pub keep_resources: bool,
     /// It was never deployed: no attempt that fails takes anything, so only what it created goes.
     pub is_attempt: bool,
+    /// What was there when the release was found to be the caller's: with any other record it is asked anew. `None` where nobody asked.
+    pub known: Option<KnownRecords>,
     /// Only revisions up to this one count, as if there were no others: what is above is of who has the release next. `None` for all.
     pub up_to: Option<i64>,
     /// Who else writes records for the caller's bundles, as for a deploy: what of theirs is pending was cut off.
@@ -260,6 +263,7 @@ impl UninstallSpec {
             namespace: namespace.into(),
             keep_resources: false,
             is_attempt: false,
+            known: None,
             up_to: None,
             writer: Writer::default(),
             neighbours: Neighbours::default(),

@@ -72,6 +72,10 @@ pub(super) async fn uninstall_locked(
     };
     let mut history = storage.history(&spec.name).await.map_err(load)?;
     history.retain(|head| spec.up_to.is_none_or(|newest| head.revision <= newest));
+    let is_another = |known: &KnownRecords| known.first_unknown(&history).is_some();
+    if spec.known.as_ref().is_some_and(is_another) {
+        return Err(UninstallError::Taken(spec.name.clone()));
+    }
     if let Extent::Created(_, attempt) = extent {
         history.retain(|head| head.id() == *attempt);
     }

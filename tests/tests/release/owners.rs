@@ -9,8 +9,9 @@ use futures_util::future::try_join_all;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use release::action::KnownRecords;
 use release::storage::{Deletable, Storage};
-use release::{Cluster, DeployOptions, UninstallSpec};
+use release::{Cluster, DeployOptions, UninstallError, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
@@ -332,6 +333,27 @@ async fn killed_removals(beside: Beside) -> Result<()> {
         }
     }
     unreachable!("a removal ends")
+}
+
+/// Somebody uninstalls it with helm and installs something else, after it was found whose it is and before it is removed.
+#[tokio::test]
+async fn a_release_that_is_installed_anew_before_its_removal_stays() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let known = KnownRecords::of(&world.storage.history("web").await?);
+    world.remove().await?;
+    world.deploy(&config_map("a", "2")).await?;
+    let spec = UninstallSpec {
+        known: Some(known),
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
+    assert!(
+        matches!(removed, Err(UninstallError::Taken(_))),
+        "{removed:?}"
+    );
+    assert_eq!(world.value("a").await?, "2");
+    Ok(())
 }
 
 /// An attempt brought a namespace and a kind, and others have come to use them: undoing it deletes neither.

@@ -8,7 +8,7 @@ use chart::source::Memory;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use objects::ObjectKey;
-use release::action::{UninstallError, UninstallSpec, Writer, uninstall, withdraw};
+use release::action::{KnownRecords, UninstallError, UninstallSpec, Writer, uninstall, withdraw};
 use release::model::Status;
 use release::storage::{Storage, StorageError};
 
@@ -123,8 +123,8 @@ pub(super) struct OwnedRelease {
     pub(super) keeps: bool,
     /// None of it was ever deployed.
     pub(super) is_attempt: bool,
-    /// The newest revision that the release had when it was proven to be the bundle's, whoever wrote it.
-    newest: Option<i64>,
+    /// The records that the release had when it was proven to be the bundle's, whoever wrote them.
+    known: KnownRecords,
 }
 
 impl Uninstaller {
@@ -172,7 +172,7 @@ impl Uninstaller {
         let ReleaseRecords {
             owned,
             is_attempt,
-            newest,
+            known,
             others,
         } = found;
         if let Some(proof) = Proof::of_records(&owned) {
@@ -182,7 +182,7 @@ impl Uninstaller {
                 storage,
                 keeps,
                 is_attempt,
-                newest,
+                known,
             })));
         }
         let OwnedRecords::Parts(revisions) = owned else {
@@ -349,7 +349,7 @@ impl Uninstaller {
         let taken = known.and_then(|known| known.first_of_others(&entry.bundle, own));
         let up_to = match taken {
             Some(taken) => taken - 1,
-            None => release.newest.unwrap_or_default(),
+            None => release.known.newest().unwrap_or_default(),
         };
         let removal = Removal::OfBundle;
         self.delete(key, entry, release, removal, Some(up_to))
@@ -381,6 +381,7 @@ impl Uninstaller {
         let mut spec = UninstallSpec::new(name, namespace);
         spec.keep_resources = keeps;
         spec.is_attempt = release.is_attempt;
+        spec.known = Some(release.known.clone());
         spec.up_to = up_to;
         spec.writer = Writer {
             annotations: BTreeMap::from([(
