@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
-use futures_util::FutureExt as _;
 use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
@@ -42,7 +41,7 @@ pub async fn withdraw(
         name: name.to_owned(),
         source,
     };
-    let Some(_lock) = cluster.lock_release(namespace, name).now_or_never() else {
+    let Some(_lock) = cluster.try_lock_release(namespace, name) else {
         return Err(UninstallError::Locked);
     };
     let history = storage.history(name).await.map_err(load)?;

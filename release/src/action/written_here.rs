@@ -34,18 +34,19 @@ pub(super) async fn plan(
     loop {
         let plan = decide(history, now);
         let from = plan.action.from();
-        let head = history.iter_mut().find(|head| {
-            let is_good = matches!(head.status, Status::Deployed | Status::Superseded);
-            Some(head.revision) == from && is_good && head.origin == Origin::Noted
-        });
-        let Some(head) = head else {
-            let base = known.filter(|known| Some(known.revision) == from);
-            return Ok((plan, base.cloned()));
+        let mut heads = history.iter_mut();
+        let Some(head) = heads.find(|head| Some(head.revision) == from) else {
+            return Ok((plan, None));
         };
         let is_head =
             |known: &&StoredRelease| (known.revision, known.uid()) == (head.revision, &head.uid);
-        let record = match known.filter(is_head) {
-            Some(known) => Some(known.clone()),
+        let known = known.filter(is_head).cloned();
+        let is_good = matches!(head.status, Status::Deployed | Status::Superseded);
+        if !is_good || head.origin != Origin::Noted {
+            return Ok((plan, known));
+        }
+        let record = match known {
+            Some(known) => Some(known),
             None => read_if_possible(storage, name, head.revision).await?,
         };
         match record {

@@ -104,6 +104,11 @@ impl Cluster {
         self.locks.lock(namespace, name).await
     }
 
+    /// Begins an action on a release where none is under way in this process.
+    pub(crate) fn try_lock_release(&self, namespace: &str, name: &str) -> Option<ReleaseLock> {
+        self.locks.try_lock(namespace, name)
+    }
+
     /// Whether `namespace` was seen to exist. It may be gone again; this only orders requests.
     pub(crate) fn knows_namespace(&self, namespace: &str) -> bool {
         self.namespaces.lock().contains(namespace)

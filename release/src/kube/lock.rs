@@ -27,20 +27,28 @@ pub(crate) struct ReleaseLock {
 impl ReleaseLocks {
     /// Waits for the lock of a release.
     pub(super) async fn lock(&self, namespace: &str, name: &str) -> ReleaseLock {
-        let lock = {
-            let mut releases = self.releases.lock();
-            releases.retain(|_, lock| lock.strong_count() > 0);
-            let key = (namespace.to_owned(), name.to_owned());
-            let known = releases.get(&key).and_then(Weak::upgrade);
-            known.unwrap_or_else(|| {
-                let lock = Arc::default();
-                releases.insert(key, Arc::downgrade(&lock));
-                lock
-            })
-        };
+        let lock = self.of(namespace, name);
         ReleaseLock {
             _guard: lock.lock_owned().await,
         }
+    }
+
+    /// The lock of a release, where nobody holds it.
+    pub(super) fn try_lock(&self, namespace: &str, name: &str) -> Option<ReleaseLock> {
+        let locked = self.of(namespace, name).try_lock_owned();
+        locked.ok().map(|_guard| ReleaseLock { _guard })
+    }
+
+    fn of(&self, namespace: &str, name: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut releases = self.releases.lock();
+        releases.retain(|_, lock| lock.strong_count() > 0);
+        let key = (namespace.to_owned(), name.to_owned());
+        let known = releases.get(&key).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let lock = Arc::default();
+            releases.insert(key, Arc::downgrade(&lock));
+            lock
+        })
     }
 }
 
@@ -55,6 +63,8 @@ mod tests {
         let locks = ReleaseLocks::default();
         let first = locks.lock("n", "a").await;
         assert!(locks.lock("n", "b").now_or_never().is_some());
+        assert!(locks.try_lock("n", "b").is_some());
+        assert!(locks.try_lock("n", "a").is_none());
         let mut second = Box::pin(locks.lock("n", "a"));
         assert!((&mut second).now_or_never().is_none());
         drop(first);
