@@ -38,8 +38,11 @@ impl Collector {
         };
         let names = entry.names.clone();
         let is_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
-        let mut come_back: Option<Duration> = None;
+        let (mut come_back, mut failed): (Option<Duration>, _) = (None, None);
         for (key, entry) in releases.into_iter().filter(is_former) {
+            if key.is_claims() && failed.is_some() {
+                continue;
+            }
             let is_renamed = entry.names.is_some() && entry.names == names;
             let next_owner = self.next_owner(bundle, &key);
             let removal = match is_renamed {
@@ -66,20 +69,26 @@ impl Collector {
                     let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
-                done => done?,
+                // It keeps none of the others.
+                Err(problem) => failed = failed.or(Some(problem)),
+                Ok(()) => {}
             }
         }
-        Ok(come_back)
+        failed.map_or(Ok(come_back), Err)
     }
 
     /// Disposes of what a bundle had, as far as it does not wait for others: whether that is all, or the bundle came back meanwhile, which keeps what
     /// its removal has not come to.
+    ///
+    /// # Errors
+    /// A release could not be removed; all that does not need it is.
     pub(super) async fn dispose_all(
         &self,
         mut releases: Vec<(ReleaseKey, LedgerEntry)>,
     ) -> Result<Verdict, RemovalError> {
         // What runs may need the copies until it is gone.
         releases.sort_by_key(|(key, _)| key.is_claims());
+        let mut failed = None;
         loop {
             let before = releases.len();
             let mut waiting = Vec::new();
@@ -87,7 +96,7 @@ impl Collector {
                 if self.store.is_listed(&entry.bundle) {
                     return Ok(Verdict::Alive);
                 }
-                if key.is_claims() && !waiting.is_empty() {
+                if key.is_claims() && (failed.is_some() || !waiting.is_empty()) {
                     waiting.push((key, entry));
                     continue;
                 }
@@ -96,15 +105,20 @@ impl Collector {
                         self.tell_awaited(&entry.bundle, &awaited);
                         waiting.push((key, entry));
                     }
-                    done => done?,
+                    Err(problem) => failed = failed.or(Some(problem)),
+                    Ok(()) => {}
                 }
             }
             // Of those that are gone some may have been waited for.
-            match waiting.len() {
-                0 => return Ok(Verdict::Remove),
-                left if left == before => return Ok(Verdict::Neighbours),
-                _ => releases = waiting,
-            }
+            let verdict = match waiting.len() {
+                0 => Verdict::Remove,
+                left if left == before => Verdict::Neighbours,
+                _ => {
+                    releases = waiting;
+                    continue;
+                }
+            };
+            return failed.map_or(Ok(verdict), Err);
         }
     }
 

@@ -391,6 +391,8 @@ async fn permitted(permissions: &mut Option<BoxStream<'static, ()>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use http::Request;
     use kube::client::Body;
     use serde_json::json;
@@ -505,6 +507,28 @@ mod tests {
         let left = ledger.of_bundle("web").into_iter();
         let left: Vec<_> = left.map(|(key, _)| key.name).collect();
         assert_eq!(left, ["two"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_that_cannot_be_removed_keeps_no_other_one() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let entries = ["one", "two"].map(|name| (name, entry.clone()));
+        let (store, asked) = (Arc::<Store>::default(), Arc::new(AtomicBool::new(false)));
+        // The records of the first one alone.
+        let code = move |path: &str| match path.ends_with("/secrets") {
+            true if !asked.swap(true, Ordering::Relaxed) => 403,
+            _ => 200,
+        };
+        let (collector, ledger) = collector(&store, &entries, code).await;
+        let removed = collector.remove("web", Instant::now()).await;
+        assert!(removed.is_err(), "{removed:?}");
+        let left = ledger.of_bundle("web").into_iter();
+        let left: Vec<_> = left.map(|(key, _)| key.name).collect();
+        assert_eq!(left, ["one"]);
     }
 
     /// Another bundle left its attempts at a helm release to this one, and its account is gone by now.
