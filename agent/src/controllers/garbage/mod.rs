@@ -334,6 +334,10 @@ impl Collector {
                 if done != Verdict::Remove {
                     return Ok(done);
                 }
+                if self.ledger.knows(bundle) {
+                    // Another bundle took a release of it meanwhile: what this one made there goes next.
+                    return Ok(Verdict::Neighbours);
+                }
                 self.forget(bundle);
                 self.events
                     .emit(Reason::Removed, bundle, "the bundledeployment was deleted");
@@ -391,6 +395,7 @@ async fn permitted(permissions: &mut Option<BoxStream<'static, ()>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use http::Request;
@@ -507,6 +512,31 @@ mod tests {
         let left = ledger.of_bundle("web").into_iter();
         let left: Vec<_> = left.map(|(key, _)| key.name).collect();
         assert_eq!(left, ["two"]);
+    }
+
+    /// Another bundle takes one of its releases while the first one is removed: what it made there is not forgotten.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_is_not_over_while_something_is_known_of_the_bundle() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (store, known) = (Arc::<Store>::default(), Arc::new(OnceLock::new()));
+        let (seen, late) = (Arc::clone(&known), entry.clone());
+        let code = move |path: &str| {
+            let known: Option<&Arc<Ledger>> = seen.get();
+            if let Some(ledger) = known.filter(|_| path.ends_with("/secrets")) {
+                let (ledger, late) = (Arc::clone(ledger), late.clone());
+                tokio::spawn(async move { ledger.note_claims("apps", &late).await });
+            }
+            200
+        };
+        let (collector, ledger) = collector(&store, &[("one", entry)], code).await;
+        assert!(known.set(Arc::clone(&ledger)).is_ok());
+        let verdict = collector.remove("web", Instant::now()).await.unwrap();
+        assert_eq!(verdict, Verdict::Neighbours);
+        assert!(ledger.knows("web"));
     }
 
     #[tokio::test(start_paused = true)]
