@@ -183,6 +183,10 @@ impl Collector {
             }
             Found::Parts(attempts) => {
                 let next_owner = self.next_owner(&entry.bundle, key);
+                // As below.
+                if removal.leaves() && !matches!(next_owner, NextOwner::Bundle(_)) {
+                    return Ok(());
+                }
                 if let (NextOwner::Bundle(next_owner), false) = (next_owner, attempts.keeps) {
                     let uninstaller = &self.uninstaller;
                     let left =
