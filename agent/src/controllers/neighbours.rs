@@ -13,7 +13,7 @@ use super::store::Store;
 use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey};
 
-/// Namespaces that removals have come to and wait to delete, by release: it has nothing else left.
+/// Namespaces that removals have come to and wait to delete, by release: it has nothing else left. None while another bundle is at it.
 type Waiting = BTreeMap<ReleaseKey, BTreeSet<String>>;
 
 /// The bundles and releases of this cluster, as those who share namespaces.
@@ -96,7 +96,8 @@ impl Neighbourhood {
             || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
     }
 
-    /// The removal of a release has come to namespaces that others are about to leave. Whether it waited for the same ones before.
+    /// The removal of a release has come to namespaces that others are about to leave, or to none while another bundle is at it. Whether it waited for
+    /// the same before.
     pub fn waits(&self, key: &ReleaseKey, namespaces: Vec<String>) -> bool {
         let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
         let before = self.waiting.lock().insert(key.clone(), namespaces.clone());

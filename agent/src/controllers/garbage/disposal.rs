@@ -65,7 +65,7 @@ impl Collector {
             };
             match self.dispose(&key, &entry, removal).await {
                 Err(RemovalError::Awaits(awaited)) => {
-                    self.tell_awaited(bundle, &awaited);
+                    self.tell_awaited(bundle, &key, &awaited);
                     let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
@@ -102,7 +102,7 @@ impl Collector {
                 }
                 match self.dispose(&key, &entry, Removal::OfBundle).await {
                     Err(RemovalError::Awaits(awaited)) => {
-                        self.tell_awaited(&entry.bundle, &awaited);
+                        self.tell_awaited(&entry.bundle, &key, &awaited);
                         waiting.push((key, entry));
                     }
                     Err(problem) => failed = failed.or(Some(problem)),
@@ -358,14 +358,19 @@ impl Collector {
     }
 
     /// Tells that a removal waits for others that do not end soon: they may wait for something themselves.
-    fn tell_awaited(&self, bundle: &str, awaited: &Awaited) {
-        if awaited.is_again {
-            let text = public!(
+    fn tell_awaited(&self, bundle: &str, key: &ReleaseKey, awaited: &Awaited) {
+        let text = match awaited.namespaces.as_slice() {
+            [] if self.neighbourhood.waits(key, Vec::new()) => public!(
+                "another bundle is at release {}: what this bundle has of it is removed once that is over",
+                awaited.release
+            ),
+            [_, ..] if awaited.is_again => public!(
                 "release {} is removed once the releases in namespace {} are, which are to go too",
                 awaited.release,
                 Name(&awaited.namespaces.join(", "))
-            );
-            self.events.emit(Reason::RemovalHeld, bundle, text);
-        }
+            ),
+            _ => return,
+        };
+        self.events.emit(Reason::RemovalHeld, bundle, text);
     }
 }
