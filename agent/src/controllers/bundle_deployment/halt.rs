@@ -44,6 +44,8 @@ pub enum Cause {
     ReleaseTaken,
     /// Keep the release: another bundle has taken it.
     ReleaseLost,
+    /// Act on the release: another bundle, which does not keep it from this one, is at it.
+    ReleaseBusy,
     /// Deploy as the bundle's account.
     DeployAccount,
     /// Copy a downstream resource.
@@ -319,6 +321,15 @@ impl Halt {
             | Cause::HookEnded(reason)
             | Cause::Take(reason)
             | Cause::Undone(reason) => (deployed, reason, "failed deploying bundle"),
+            // Whose the release is does not change by that.
+            Cause::ReleaseBusy => {
+                return Effect {
+                    status: none,
+                    event: None,
+                    what: "not deploying",
+                    requeue: Requeue::RETRY,
+                };
+            }
             // The next reconcile is of the spec that came meanwhile.
             Cause::Superseded => {
                 return Effect {

@@ -524,6 +524,7 @@ mod tests {
     #[case(Cause::TargetNamespace, &["Deployed=False m"], Some((Reason::NamespaceRefused, "target namespace: m")), Requeue::RETRY)]
     #[case(Cause::ReleaseTaken, &["Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::RETRY)]
     #[case(Cause::ReleaseLost, &["Ready=False not ready: m", "Installed=False not installed: m", "Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::RETRY)]
+    #[case(Cause::ReleaseBusy, &[], None, Requeue::RETRY)]
     #[case(Cause::DeployAccount, &["Deployed=False m"], Some((Reason::AccountMissing, "no account to deploy with: m")), Requeue::RETRY)]
     #[case(Cause::DependencyUnknown, &["Deployed=False m"], Some((Reason::DependencyNotReady, "dependencies: m")), Requeue::RETRY)]
     #[case(Cause::DependencyNotReady, &["Deployed=False m"], Some((Reason::DependencyNotReady, "m")), DEPENDENCY_RETRY)]

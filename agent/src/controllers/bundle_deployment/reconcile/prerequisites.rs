@@ -153,12 +153,20 @@ impl Reconciler {
         state: &mut ReconcileState,
         key: &ReleaseKey,
     ) -> Result<ReleaseLock, Halt> {
-        let taken = self.context.release_locks.take(key, state.bundle.name());
-        let lock = taken.map_err(|other| self.refuse(state, key, &other))?;
-        match self.conflicting_bundle(state, key) {
-            None => Ok(lock),
-            Some(other) => Err(self.refuse_taken(state, key, &other)),
+        let locked = self.context.release_locks.take(key, state.bundle.name());
+        if let Some(other) = self.conflicting_bundle(state, key) {
+            return Err(self.refuse_taken(state, key, &other));
         }
+        locked.map_err(|other| {
+            let ReleaseKey { namespace, name } = key;
+            let text = public!(
+                "bundle {} is at release {}/{}",
+                Name(&other),
+                Name(namespace),
+                Name(name)
+            );
+            Halt::new(Cause::ReleaseBusy, text)
+        })
     }
 
     /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.
