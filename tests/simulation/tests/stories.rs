@@ -54,6 +54,7 @@ stories! {
     an_object_of_the_go_agents_is_marked_again
     a_hook_makes_way_for_that_of_another_release
     a_copy_that_comes_after_its_source_changed_is_no_change
+    a_copy_that_a_restore_puts_back_during_a_deploy_is_written_again
     a_takeover_of_which_a_hook_is_refused_waits_again
     a_hook_runs_once_though_the_clock_is_set_back
     an_object_that_its_new_owner_has_read_is_missed_by_the_former_one

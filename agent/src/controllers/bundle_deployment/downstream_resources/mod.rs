@@ -91,26 +91,36 @@ impl ChangedCopies {
         self.copies.is_empty()
     }
 
-    /// The release was deployed: takes the changes off the copies. One that cannot be written leads to one more deploy.
+    /// The release was deployed: takes the changes off the copies. One that cannot be written leads to one more deploy. Gives whether they still had them: a
+    /// cluster that was restored meanwhile has the copies of before.
     ///
     /// # Cancellation
     /// Safe: what is left is one more deploy.
-    pub async fn rolled_out(self, downstream: &DeploymentClient, bundle: &BundleDeployment) {
+    pub async fn rolled_out(
+        self,
+        downstream: &DeploymentClient,
+        bundle: &BundleDeployment,
+    ) -> bool {
+        let mut had_all = true;
         for copy in self.copies {
             let done = match copy.kind {
                 Kind::Secret => clear::<Secret>(downstream, bundle, &copy).await,
                 Kind::ConfigMap => clear::<ConfigMap>(downstream, bundle, &copy).await,
             };
-            if let Err(failed) = done {
-                let error = release::error_unquoted(&failed);
-                logging::warn!(
-                    bundle = bundle.name(),
-                    name = copy.name,
-                    error,
-                    "cannot note that a copy was rolled out"
-                );
+            match done {
+                Ok(had_change) => had_all &= had_change,
+                Err(failed) => {
+                    let error = release::error_unquoted(&failed);
+                    logging::warn!(
+                        bundle = bundle.name(),
+                        name = copy.name,
+                        error,
+                        "cannot note that a copy was rolled out"
+                    );
+                }
             }
         }
+        had_all
     }
 }
 
@@ -324,28 +334,28 @@ fn is_outdated(failed: &kube::Error) -> bool {
     error::has_code(failed, 409) || error::has_code(failed, 404)
 }
 
-/// Changes the claims on a copy that a bundle needs. `change` gives none where there is nothing to do.
+/// Changes the claims on a copy that a bundle needs. `change` gives none where there is nothing to do. Gives whether there was something.
 async fn change_claims<K: Copied>(
     copies: &Api<K>,
     name: &str,
     bundle: &str,
     change: impl Fn(Claims) -> Option<Claims>,
-) -> kube::Result<()> {
+) -> kube::Result<bool> {
     let mut tries = 1;
     loop {
         let Some(mut copy) = copies.get_opt(name).await? else {
-            return Ok(());
+            return Ok(false);
         };
         let Some(proven) = ProvenCopy::of_bundle(copy.meta(), bundle) else {
-            return Ok(());
+            return Ok(false);
         };
         let Some(claims) = change(proven.claims().clone()) else {
-            return Ok(());
+            return Ok(false);
         };
         claims.write(copy.meta_mut().labels.get_or_insert_default());
         match proven.overwrite(copies, name, copy).await {
             Err(failed) if is_outdated(&failed) && tries < TRIES => tries += 1,
-            result => return result.map(drop),
+            result => return result.map(|()| true),
         }
     }
 }
@@ -354,7 +364,7 @@ async fn clear<K: Copied>(
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
     copy: &ChangedCopy,
-) -> kube::Result<()> {
+) -> kube::Result<bool> {
     let namespace = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), namespace);
     change_claims(&copies, &copy.name, bundle.name(), |mut claims| {

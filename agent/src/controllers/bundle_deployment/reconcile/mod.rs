@@ -307,8 +307,7 @@ impl Reconciler {
                     self.deploy_if_needed(state, &impersonated, &filled, !changed.is_empty());
                 let current = deploy.await?;
                 if matches!(current, Current::Deployed(..)) {
-                    changed.rolled_out(&impersonated, &state.bundle).await;
-                    self.look_for_copies(state, &impersonated).await;
+                    self.look_for_copies(state, &impersonated, changed).await;
                 }
                 current
             }

@@ -17,6 +17,9 @@ use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
 use crate::public::Name;
 
+/// When copies are compared again that were put back during a deploy: writing them anew leads to the next one.
+const COPY_RETRY: Duration = Duration::from_secs(60);
+
 impl Reconciler {
     pub(super) fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {
         let refused = |message: String| Halt::new(Cause::Name, state.facts.tell(&message));
@@ -236,12 +239,17 @@ impl Reconciler {
         Ok(changed)
     }
 
-    /// After a deploy: whoever deleted the namespace meanwhile took the copies, which were made before, and somebody may have made it anew.
+    /// After a deploy: whoever deleted the namespace meanwhile took the copies, which were made before, and somebody may have made it anew. A restore of the
+    /// cluster puts back those that were changed.
     pub(super) async fn look_for_copies(
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
+        changed: ChangedCopies,
     ) {
+        if !changed.rolled_out(impersonated, &state.bundle).await {
+            state.report.wake_after(ReconcileKind::Full, COPY_RETRY);
+        }
         let found = downstream_resources::are_there(impersonated, &state.bundle).await;
         if !matches!(found, Ok(true)) {
             state.report.wake_after(ReconcileKind::Full, Duration::ZERO);
