@@ -5,6 +5,7 @@
 //! each release, and which hook ran in which revision.
 
 mod attempts;
+mod backups;
 mod hooks;
 mod leftovers;
 
@@ -46,12 +47,28 @@ struct Origin {
     taken: bool,
     /// The number of the release's good revisions when it was created.
     born: u64,
-    /// Whether its agent had not noticed yet that the local cluster was restored.
-    is_unnoticed: bool,
+}
+
+/// A record that a tenant wrote in the place of the Go agent's last one.
+#[derive(Clone, Debug)]
+struct InPlace {
+    revision: i64,
+    record: Arc<Value>,
+    /// What the agent has deployed above it: while one of these is there, nothing goes by the record any more.
+    later: BTreeSet<i64>,
+}
+
+/// A release that another bundle took over above a forged record.
+#[derive(Clone, Debug)]
+struct Takeover {
+    /// Good revisions that it had.
+    good: u64,
+    /// Its objects, by uid, that were written since: the new bundle's versions have them.
+    written: BTreeSet<String>,
 }
 
 /// Everything that is known.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Checker {
     pub desired_state: DesiredState,
     /// Whether bundles without an account have one all the same.
@@ -79,12 +96,12 @@ pub struct Checker {
     /// Releases whose record of an upgrade that was under way a restore of the local cluster took, with that record: what it drops goes with that upgrade, or
     /// with the same one that is begun anew.
     cut_off: BTreeMap<ReleaseKey, Arc<Value>>,
-    /// Good revisions that a release had when another bundle took it over above a forged record.
-    taken_above_forged: BTreeMap<ReleaseKey, u64>,
+    /// Releases that another bundle took over above a forged record.
+    taken_above_forged: BTreeMap<ReleaseKey, Takeover>,
     /// The revision that the Go agent created last of each release, until our agent has entered it into its ledger.
     not_entered: BTreeMap<ReleaseKey, i64>,
     /// Records that a tenant wrote in the place of such revisions.
-    in_place: BTreeMap<ReleaseKey, Arc<Value>>,
+    in_place: BTreeMap<ReleaseKey, InPlace>,
     /// The ledger, as the agent wrote it last.
     ledger: Option<Arc<Value>>,
     /// Records that a tenant wrote under a number that the ledger said was about to be written.
@@ -104,14 +121,17 @@ pub struct Checker {
     lost_at: BTreeMap<(String, ReleaseKey), Instant>,
     /// Bundles that a copy ever said to be needed by.
     claimed: BTreeSet<(String, usize)>,
+    /// Copies, by uid, that were made before their agent had noticed that the local cluster was restored, and the namespace: until its ledger names a bundle
+    /// there that they say to be needed by.
+    unnoticed: BTreeMap<String, String>,
     /// Status of each record by release and revision.
     records: BTreeMap<ReleaseKey, BTreeMap<i64, String>>,
     /// Records that were good before a tenant labelled them otherwise.
     were_good: BTreeSet<(ReleaseKey, i64)>,
     /// Good revisions that a release ever had.
     deployed: BTreeMap<ReleaseKey, u64>,
-    /// The same when the local cluster was last backed up: a restore takes along what came since.
-    deployed_at_backup: BTreeMap<ReleaseKey, u64>,
+    /// What was known when the local cluster was last backed up.
+    at_backup: Option<Box<Self>>,
     /// Those of them that the agent deployed, or the Go agent.
     deployed_by_agent: BTreeMap<ReleaseKey, u64>,
     /// Hooks that succeeded, by place, release, its revision, the uid of that one's record, and content: with a record that somebody deletes goes what
@@ -183,6 +203,28 @@ fn named_bundle(record: &Value) -> Option<usize> {
 fn adoption(object: &Value) -> Option<&str> {
     const NOTE: &str = "/metadata/annotations/fleetagent.cattle.io~1adopted";
     object.pointer(NOTE)?.as_str()
+}
+
+/// Whether a ledger has an entry of a bundle in a namespace.
+fn names(ledger: &Value, bundle: usize, namespace: &str) -> bool {
+    let entries = ledger["data"].as_object().into_iter().flatten();
+    let mut entries = entries.filter(|(key, _)| {
+        let place = key.split_once('_');
+        place.is_some_and(|(place, _)| place == namespace)
+    });
+    entries.any(|(_, text)| {
+        let entry = serde_json::from_str::<Value>(text.as_str().unwrap_or_default());
+        entry.is_ok_and(|entry| entry["bundle"] == bundle_name(bundle))
+    })
+}
+
+/// Whether a write notes that an object was there before: who takes one over does that first.
+fn is_note(write: &Write) -> bool {
+    let note = |object: &'_ Option<Arc<Value>>| {
+        let noted = object.as_deref().and_then(adoption);
+        noted.map(str::to_owned)
+    };
+    note(&write.before) != note(&write.after)
 }
 
 /// Where a copy is.
@@ -347,11 +389,11 @@ impl Checker {
         Some((key, revision.parse().ok()?))
     }
 
-    /// The release of which a write says that it is deployed.
-    fn deployed_release(write: &Write) -> Option<ReleaseKey> {
-        let (release, _) = Self::record(&write.id)?;
+    /// The release and the revision of which a write says that it is deployed.
+    fn deployed_revision(write: &Write) -> Option<(ReleaseKey, i64)> {
+        let record = Self::record(&write.id)?;
         let status = write.after.as_ref()?.pointer("/metadata/labels/status");
-        (status?.as_str()? == "deployed").then_some(release)
+        (status?.as_str()? == "deployed").then_some(record)
     }
 
     /// Those who want a release now, or would if upstream had not lost them.
@@ -427,7 +469,12 @@ impl Checker {
                     self.not_entered.insert(release.clone(), revision);
                 }
                 Actor::Tenant if self.not_entered.get(&release) == Some(&revision) => {
-                    self.in_place.insert(release.clone(), Arc::clone(after));
+                    let in_place = InPlace {
+                        revision,
+                        record: Arc::clone(after),
+                        later: BTreeSet::new(),
+                    };
+                    self.in_place.insert(release.clone(), in_place);
                 }
                 Actor::Tenant if write.before.is_none() && self.is_entered(&release, revision) => {
                     self.under_announced.insert((release.clone(), revision));
@@ -545,11 +592,22 @@ impl Checker {
                 self.violate("history of others purged", text);
             }
         }
+        let records = self.records.get(&release);
+        if records.is_none_or(BTreeMap::is_empty) {
+            // What has this name next is another release.
+            self.deployed_for.remove(&release);
+            self.in_place.remove(&release);
+        }
     }
 
-    /// What the ledger says of revisions.
+    /// What the ledger says of revisions, and of bundles.
     fn keep_entered(&mut self, ledger: &Arc<Value>) {
         self.ledger = Some(Arc::clone(ledger));
+        let claimed = &self.claimed;
+        self.unnoticed.retain(|uid, namespace| {
+            let mut needing = claimed.iter().filter(|(copy, _)| copy == uid);
+            !needing.any(|(_, bundle)| names(ledger, *bundle, namespace))
+        });
         let not_entered = std::mem::take(&mut self.not_entered);
         let not_entered = not_entered.into_iter();
         self.not_entered = not_entered
@@ -567,72 +625,30 @@ impl Checker {
         notes.is_some_and(|notes| notes.get(revision.to_string()).is_some())
     }
 
-    /// The local cluster is backed up.
-    pub fn backed_up(&mut self) {
-        self.deployed_at_backup.clone_from(&self.deployed);
-    }
-
     /// Whether an object is that of a record which the agent may believe, as docs/security.md has it: a tenant wrote it in the place of one of the Go
-    /// agent's before our agent took over.
+    /// agent's before our agent took over, and it is the last good one.
     fn is_believed(&self, id: &Id, object: &Value) -> bool {
-        let record = Self::owner(object).and_then(|owner| self.in_place.get(&owner));
-        record
-            .and_then(|record| decoded(record))
-            .is_some_and(|release| {
-                let name = format!("name: {}", id.name);
-                release.manifest.lines().any(|line| line.trim() == name)
-            })
-    }
-
-    /// The local cluster is what it was: so are its records, and what ran since did not.
-    pub fn restored(&mut self, there: &[(Id, Arc<Value>)]) {
-        let is_there = |release: &ReleaseKey, revision: i64| {
-            let mut records = there.iter().filter_map(|(id, _)| Self::record(id));
-            records.any(|record| record == (release.clone(), revision))
+        let Some(owner) = Self::owner(object) else {
+            return false;
         };
-        let written = self.written.iter();
-        let under_way = written.filter(|(release, (revision, _))| {
-            let records = self.records.get(*release);
-            let status = records.and_then(|records| records.get(revision));
-            status.is_some_and(|status| status == "pending-upgrade")
-                && !is_there(release, *revision)
-        });
-        let cut_off = under_way.map(|(release, (_, record))| (release.clone(), Arc::clone(record)));
-        self.cut_off = cut_off.collect();
-        self.is_restored = true;
-        self.deployed.clone_from(&self.deployed_at_backup);
-        let ledger = there.iter().find(|(id, _)| id.name == LEDGER);
-        self.ledger = ledger.map(|(_, ledger)| Arc::clone(ledger));
-        self.records.clear();
-        self.were_good.clear();
-        self.under_announced.clear();
-        self.hooks.clear();
-        for (id, object) in there {
-            if let Some((release, revision)) = Self::record(id) {
-                let status = object.pointer("/metadata/labels/status");
-                let status = status.and_then(Value::as_str).unwrap_or_default();
-                let records = self.records.entry(release).or_default();
-                records.insert(revision, status.to_owned());
-            }
-        }
-        let releases: Vec<ReleaseKey> = self.records.keys().cloned().collect();
-        for release in releases {
-            let newest = self.records[&release].last_key_value();
-            if newest.is_some_and(|(_, status)| !Self::is_deployed(status)) {
-                // When it began, and as which version, is not known any more.
-                let bundles = self.desired_state.of_release(&release.0, &release.1);
-                let mut ever = bundles
-                    .iter()
-                    .flat_map(|bundle| &self.desired_state.ever[bundle]);
-                let attempt = Attempt {
-                    good: 0,
-                    is_first: !self.has_deployed(&release),
-                    is_atomic: ever.any(|desired| desired.atomic && release_of(desired) == release),
-                    begun: Instant::now(),
-                };
-                self.attempts.insert(release, attempt);
-            }
-        }
+        let (Some(in_place), Some(records)) = (self.in_place.get(&owner), self.records.get(&owner))
+        else {
+            return false;
+        };
+        let is_good = |revision: &i64| {
+            records
+                .get(revision)
+                .is_some_and(|one| Self::is_deployed(one))
+        };
+        records.contains_key(&in_place.revision)
+            && !in_place.later.iter().any(is_good)
+            && decoded(&in_place.record).is_some_and(|release| {
+                let mut documents = release.manifest.split("---\n");
+                documents.any(|text| {
+                    let document: Value = golib::yaml::decode(text.as_bytes()).unwrap_or_default();
+                    document["kind"] == object["kind"] && document["metadata"]["name"] == id.name
+                })
+            })
     }
 
     /// How many bundles want a release.
@@ -1033,12 +1049,8 @@ impl Checker {
     /// Whoever writes objects of a release has the account that the bundle names. What is given back to the release that it was taken from
     /// is written by who took it.
     fn account(&mut self, write: &Write, owner: &ReleaseKey) {
-        // Who takes an object over notes that first. Whether it may is judged when the marks change.
-        let note = |object: &'_ Option<Arc<Value>>| {
-            let noted = object.as_deref().and_then(adoption);
-            noted.map(str::to_owned)
-        };
-        if note(&write.before) != note(&write.after) || is_bookkeeping(write) {
+        // Whether it may is judged when the marks change.
+        if is_note(write) || is_bookkeeping(write) {
             return;
         }
         let bundles_of =
@@ -1101,7 +1113,6 @@ impl Audit for Checker {
                 actor: write.who.actor,
                 taken: false,
                 born: born.unwrap_or(0),
-                is_unnoticed: self.is_restored,
             };
             self.origins.insert(Self::uid(after), origin);
         }
@@ -1110,9 +1121,14 @@ impl Audit for Checker {
         if by_agent {
             self.has_run(write);
         }
-        if let Some(release) = Self::deployed_release(write)
+        if let Some((release, revision)) = Self::deployed_revision(write)
             && write.who.actor.deploys_bundles()
         {
+            if let Some(in_place) = self.in_place.get_mut(&release)
+                && revision > in_place.revision
+            {
+                in_place.later.insert(revision);
+            }
             *self.deployed_by_agent.entry(release).or_default() += 1;
         }
         if let (Actor::Go, Some(after)) = (write.who.actor, &write.after) {
@@ -1137,6 +1153,10 @@ impl Audit for Checker {
                 let claiming: Vec<usize> = claiming.collect();
                 let claimed = claiming.iter().map(|bundle| (Self::uid(after), *bundle));
                 self.claimed.extend(claimed);
+                if write.before.is_none() && self.is_restored {
+                    let namespace = write.id.namespace.clone();
+                    self.unnoticed.insert(Self::uid(after), namespace);
+                }
                 let before = write.before.as_ref();
                 if before.is_some_and(|before| before["data"] != after["data"]) {
                     let changed = claiming
@@ -1152,7 +1172,7 @@ impl Audit for Checker {
         if write.id.plural != "events" {
             *self.writes.entry(write.id.clone()).or_default() += 1;
         }
-        if let Some(release) = Self::deployed_release(write) {
+        if let Some((release, _)) = Self::deployed_revision(write) {
             self.last_deployed.insert(release.clone(), Instant::now());
             let before = write.before.as_ref();
             let before = before.and_then(|before| before.pointer("/metadata/labels/status"));
@@ -1177,6 +1197,9 @@ impl Audit for Checker {
                 }
                 if let Some(owner) = Self::owner(&after) {
                     self.account(write, &owner);
+                    if let Some(taken) = self.taken_above_forged.get_mut(&owner) {
+                        taken.written.insert(Self::uid(&after));
+                    }
                 }
             }
             (None, Some(after)) => {
@@ -1191,3 +1214,6 @@ impl Audit for Checker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

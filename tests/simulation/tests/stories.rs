@@ -134,6 +134,7 @@ stories! {
     what_another_bundle_made_of_a_missing_object_stays_its_own
     a_version_that_drops_what_it_took_is_late_for_the_next_one
     a_record_that_a_tenant_labelled_to_and_fro_is_as_good_as_before
+    a_restore_makes_no_attempt_good_that_a_tenant_labelled
     what_a_bundle_left_is_noted_while_it_has_no_other_release
     a_copy_stays_with_a_bundle_whose_removal_is_held
     the_go_agent_sees_no_record_without_labels

@@ -1,13 +1,14 @@
 //! What the agent has begun with each release, and which bundle it was for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, named_bundle, release_of};
+use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle, release_of};
 use crate::apiserver::Write;
+use crate::records::decoded;
 
 /// A deploy of the agent that has not succeeded.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,23 @@ pub(super) struct Attempt {
     pub(super) is_first: bool,
     /// Whether it may have begun as one that is undone where it fails.
     pub(super) is_atomic: bool,
+    /// The life of the agent that began it, or went on with it; none where that was before a restore.
+    pub(super) life: Option<u32>,
     pub(super) begun: Instant,
+}
+
+/// Whether a record that is written over has the same objects, hooks and values before and after.
+fn is_same_version(write: &Write) -> bool {
+    let version = |record: &Option<Arc<Value>>| {
+        let release = decoded(record.as_deref()?)?;
+        let hooks: Vec<String> = release
+            .hooks
+            .iter()
+            .map(|hook| hook.manifest.clone())
+            .collect();
+        Some((release.manifest.clone(), hooks, release.config.clone()))
+    };
+    version(&write.before) == version(&write.after)
 }
 
 impl Checker {
@@ -52,10 +69,27 @@ impl Checker {
             status.as_str().map(str::to_owned)
         };
         let (before, after) = (status(&write.before), status(&write.after));
+        let named = write.after.as_deref().and_then(named_bundle);
+        let may_be_atomic = named.is_some_and(|bundle| {
+            let mut recent = self.recent(bundle);
+            recent.any(|desired| desired.atomic && release_of(desired) == *release)
+        });
+        let life = write.who.agent();
         match after.as_deref() {
+            Some("pending-install" | "pending-upgrade") if before == after => {
+                let goes_on = is_same_version(write);
+                if let Some(attempt) = self.attempts.get_mut(release) {
+                    // A hook of it begins or ends, or the same life takes it up again; else it goes on as what is wanted now.
+                    let is_same = attempt.life == life && goes_on;
+                    attempt.is_atomic = may_be_atomic || is_same && attempt.is_atomic;
+                    attempt.life = life;
+                    if !is_same {
+                        attempt.begun = Instant::now();
+                    }
+                }
+            }
             _ if before == after => {}
             Some("pending-install" | "pending-upgrade") => {
-                let named = write.after.as_deref().and_then(named_bundle);
                 let good = self.deployed.get(release).copied().unwrap_or(0);
                 let mut statuses = self
                     .records
@@ -67,14 +101,16 @@ impl Checker {
                     && former != named.as_ref()
                     && statuses.any(|status| status == FORGED_STATUS)
                 {
-                    self.taken_above_forged.insert(release.clone(), good);
+                    let taken = Takeover {
+                        good,
+                        written: BTreeSet::new(),
+                    };
+                    self.taken_above_forged.insert(release.clone(), taken);
                 }
                 let attempt = Attempt {
                     good,
-                    is_atomic: named.is_some_and(|bundle| {
-                        let mut recent = self.recent(bundle);
-                        recent.any(|desired| desired.atomic && release_of(desired) == *release)
-                    }),
+                    is_atomic: may_be_atomic,
+                    life,
                     is_first: !self.has_deployed(release),
                     begun: Instant::now(),
                 };
@@ -82,7 +118,6 @@ impl Checker {
             }
             Some("deployed") => {
                 self.attempts.remove(release);
-                let named = write.after.as_deref().and_then(named_bundle);
                 if let Some(bundle) = named {
                     self.deployed_for.insert(release.clone(), bundle);
                 }

@@ -104,12 +104,17 @@ impl Checker {
         is_helms && born.as_ref() == self.deployed.get(release) && !had
     }
 
-    /// Whether an object is of a release as it was before another bundle took it over above a forged record: as docs/security.md has it, that
-    /// stays.
+    /// Whether an object is of a release as it was before another bundle took it over above a forged record, and no version of that one has it: as
+    /// docs/security.md has it, that stays.
     fn is_below_forged(&self, id: &Id, release: &ReleaseKey, rest: &Rest<'_>) -> bool {
-        let born = (rest.live)(id).and_then(|live| Some(self.origins.get(&Self::uid(&live))?.born));
-        let taken = self.taken_above_forged.get(release);
-        born.zip(taken).is_some_and(|(born, taken)| born < *taken)
+        let Some(uid) = (rest.live)(id).map(|live| Self::uid(&live)) else {
+            return false;
+        };
+        let (origin, taken) = (self.origins.get(&uid), self.taken_above_forged.get(release));
+        let both = origin.zip(taken);
+        both.is_some_and(|(origin, taken)| {
+            origin.born < taken.good && !taken.written.contains(&uid)
+        })
     }
 
     /// Whether the agent remembers that a bundle left something in a namespace beside releases of its own, and it is not to go yet: the bundle has
@@ -131,10 +136,11 @@ impl Checker {
         let mut left = places.filter(|(number, namespace)| {
             let id = Id::new("", "secrets", namespace, &format!("pull{number}"));
             let live = (rest.live)(&id);
-            let origin = live.and_then(|live| self.origins.get(&Self::uid(&live)).cloned());
+            let uid = live.as_deref().map(Self::uid).unwrap_or_default();
+            let origin = self.origins.get(&uid);
             // As docs/security.md has it, what is made before a restore is noticed goes with no bundle that is deleted at that moment.
-            let is_made =
-                origin.is_some_and(|origin| origin.actor.deploys_bundles() && !origin.is_unnoticed);
+            let is_made = origin.is_some_and(|origin| origin.actor.deploys_bundles())
+                && !self.unnoticed.contains_key(&uid);
             let needed = |desired: &Desired| {
                 desired.copies.contains(number) && desired.release_namespace() == *namespace
             };

@@ -208,8 +208,7 @@ impl World {
             Action::RestoreLocal(goes_back) => {
                 if let Some(backup) = &self.local_backup {
                     self.local.restore(backup, *goes_back);
-                    let there = self.local.all(|_| true);
-                    self.checker().restored(&there);
+                    self.checker().restored();
                     self.was_restored = true;
                 }
             }

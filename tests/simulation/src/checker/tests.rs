@@ -1,0 +1,238 @@
+//! What breaks a rule, and what an excuse does not reach: writes that no agent of ours does any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use release::model::{Hook, HookExecution, Release, Status};
+use release::storage;
+use serde_json::{Value, json};
+
+use super::{Checker, FORGED, LEDGER, Rest, Takeover};
+use crate::apiserver::{Actor, Audit as _, Id, Who, Write};
+use crate::desired::{Behaviour, Desired, Manifest, ObjectKind, SYSTEM};
+
+const AGENT: Actor = Actor::Agent(1);
+
+#[derive(Default)]
+struct Cluster {
+    checker: Checker,
+    objects: BTreeMap<Id, Arc<Value>>,
+    backup: BTreeMap<Id, Arc<Value>>,
+    uids: u64,
+}
+
+impl Cluster {
+    fn write(&mut self, actor: Actor, id: &Id, object: Option<Value>) {
+        let before = self.objects.remove(id);
+        let after = object.map(|mut object| {
+            let uid = before
+                .as_ref()
+                .map(|before| before["metadata"]["uid"].clone());
+            self.uids += 1;
+            object["metadata"]["uid"] = uid.unwrap_or_else(|| self.uids.to_string().into());
+            object["metadata"]["name"] = id.name.clone().into();
+            Arc::new(object)
+        });
+        if let Some(after) = &after {
+            self.objects.insert(id.clone(), Arc::clone(after));
+        }
+        let write = Write {
+            side: "local",
+            who: Who::is(actor),
+            verb: "PUT",
+            id: id.clone(),
+            before,
+            after,
+        };
+        self.checker.wrote(&write);
+    }
+
+    /// Writes a record of the release apps/r1.
+    fn record(&mut self, actor: Actor, revision: i64, status: Status, hooks: &[(&str, &str)]) {
+        let hooks = hooks.iter().map(|(name, phase)| Hook {
+            name: (*name).to_owned(),
+            kind: "Job".to_owned(),
+            last_run: HookExecution {
+                phase: (*phase).to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        });
+        let mut release = Release {
+            name: "r1".to_owned(),
+            revision,
+            hooks: hooks.collect(),
+            manifest: format!("---\nkind: ConfigMap\nmetadata:\n  name: {FORGED}c1\n"),
+            ..Release::default()
+        };
+        release.set_status(status.clone(), "");
+        let payload = storage::encode(&release).expect("it can be written");
+        let name = storage::key("r1", revision);
+        let object = json!({
+            "kind": "Secret",
+            "metadata": {"labels": {"status": status.as_str()}},
+            "data": {"release": STANDARD.encode(payload)},
+        });
+        self.write(actor, &Id::new("", "secrets", "apps", &name), Some(object));
+    }
+
+    fn delete_record(&mut self, actor: Actor, revision: i64) {
+        let name = storage::key("r1", revision);
+        self.write(actor, &Id::new("", "secrets", "apps", &name), None);
+    }
+
+    /// Writes an object of the release apps/r1.
+    fn object(&mut self, name: &str) {
+        let object = json!({"kind": "ConfigMap", "metadata": {"annotations": {
+            "meta.helm.sh/release-name": "r1", "meta.helm.sh/release-namespace": "apps"}}});
+        self.write(
+            AGENT,
+            &Id::new("", "configmaps", "apps", name),
+            Some(object),
+        );
+    }
+
+    fn back_up(&mut self) {
+        self.backup.clone_from(&self.objects);
+        self.checker.backed_up();
+    }
+
+    fn restore(&mut self) {
+        self.objects.clone_from(&self.backup);
+        self.checker.restored();
+    }
+
+    fn leftover(&self) -> Option<String> {
+        let rest = Rest {
+            live: &|id| self.objects.get(id).cloned(),
+            is_ready: &|_| true,
+            is_held: &|_| false,
+            remembered: &BTreeSet::new(),
+        };
+        self.checker.leftover(&rest)
+    }
+
+    fn rules(&self) -> Vec<&'static str> {
+        let violations = self.checker.violations.iter();
+        violations.map(|violation| violation.rule).collect()
+    }
+}
+
+#[test]
+fn a_restore_makes_no_forged_record_good() {
+    let release = ("apps".to_owned(), "r1".to_owned());
+    let mut cluster = Cluster::default();
+    cluster.record(Actor::Tenant, 1, Status::Deployed, &[]);
+    cluster.back_up();
+    cluster.restore();
+    assert!(!cluster.checker.has_deployed(&release));
+}
+
+/// A tenant writes a record in the place of the Go agent's, which is believed while nothing was deployed above it.
+#[test]
+fn what_stands_in_the_place_of_the_go_agents_revision_is_believed_while_it_is_the_last_good_one() {
+    let forged = format!("{FORGED}c1");
+    let mut cluster = Cluster::default();
+    cluster.record(Actor::Go, 1, Status::Deployed, &[]);
+    cluster.record(Actor::Tenant, 1, Status::Deployed, &[]);
+    cluster.object(&forged);
+    cluster.back_up();
+    cluster.record(AGENT, 2, Status::PendingUpgrade, &[]);
+    cluster.object(&forged);
+    assert_eq!(cluster.rules(), [""; 0]);
+    cluster.record(AGENT, 2, Status::Deployed, &[]);
+    let then = cluster.checker.clone();
+    cluster.object(&forged);
+    assert_eq!(cluster.rules(), ["believes a forged record"]);
+
+    cluster.checker = then.clone();
+    cluster.delete_record(Actor::Person, 2);
+    cluster.object(&forged);
+    assert_eq!(cluster.rules(), [""; 0]);
+
+    cluster.checker = then;
+    cluster.restore();
+    cluster.object(&forged);
+    assert_eq!(cluster.rules(), [""; 0]);
+    cluster.object(&format!("{FORGED}c2"));
+    assert_eq!(cluster.rules(), ["believes a forged record"]);
+}
+
+#[test]
+fn who_had_a_release_is_forgotten_with_its_records() {
+    let release = ("apps".to_owned(), "r1".to_owned());
+    let mut cluster = Cluster::default();
+    cluster.checker.deployed_for.insert(release.clone(), 2);
+    cluster.record(AGENT, 1, Status::Uninstalling, &[]);
+    assert!(cluster.checker.deployed_for.contains_key(&release));
+    cluster.delete_record(AGENT, 1);
+    assert!(!cluster.checker.deployed_for.contains_key(&release));
+}
+
+/// Copies that were made before a restore was noticed are excused until the ledger names a bundle there that needs them.
+#[test]
+fn a_copy_counts_from_when_the_ledger_knows_of_it() {
+    let copy = Id::new("", "secrets", "apps", "pull0");
+    let ledger = Id::new("", "configmaps", SYSTEM, LEDGER);
+    let names = |bundle: &str, namespace: &str| {
+        let entry = json!({"bundle": bundle}).to_string();
+        Some(json!({"data": {format!("{namespace}_Claims.{bundle}"): entry}}))
+    };
+    let mut cluster = Cluster::default();
+    cluster.back_up();
+    cluster.restore();
+    let labels = json!({"fleet.cattle.io/bundledeployment": "b1"});
+    let object = json!({"kind": "Secret", "metadata": {"labels": labels}});
+    cluster.write(AGENT, &copy, Some(object));
+    for (bundle, namespace, count) in [("b1", "data", 1), ("b2", "apps", 1), ("b1", "apps", 0)] {
+        cluster.write(AGENT, &ledger, names(bundle, namespace));
+        assert_eq!(
+            cluster.checker.unnoticed.len(),
+            count,
+            "{bundle} in {namespace}"
+        );
+    }
+}
+
+/// Whether an attempt may be undone is as whoever goes on with it wants it.
+#[test]
+fn an_attempt_that_goes_on_is_atomic_where_that_is_wanted_now() {
+    let release = ("apps".to_owned(), "r1".to_owned());
+    for (life, is_atomic) in [(1, true), (2, false)] {
+        let mut cluster = Cluster::default();
+        cluster.record(AGENT, 1, Status::PendingInstall, &[("p1", "")]);
+        let attempt = cluster.checker.attempts.get_mut(&release);
+        attempt.expect("it has begun").is_atomic = true;
+        let goes_on = [("p1", HookExecution::RUNNING)];
+        cluster.record(Actor::Agent(life), 1, Status::PendingInstall, &goes_on);
+        assert_eq!(
+            cluster.checker.attempts[&release].is_atomic, is_atomic,
+            "life {life}"
+        );
+    }
+}
+
+/// Another bundle took the release over above a forged record: what it has written since is its own to drop.
+#[test]
+fn what_the_new_bundle_wrote_of_a_release_is_not_left_to_the_former_one() {
+    let release = ("apps".to_owned(), "r1".to_owned());
+    let mut cluster = Cluster::default();
+    let wanted = Manifest {
+        kind: ObjectKind::ConfigMap,
+        name: 1,
+        value: 0,
+        behaviour: Behaviour::Ready,
+    };
+    cluster.checker.want(0, &Desired::of(0, 1, [wanted].into()));
+    cluster.object("c2");
+    let taken = Takeover {
+        good: 1,
+        written: BTreeSet::new(),
+    };
+    cluster.checker.taken_above_forged.insert(release, taken);
+    assert_eq!(cluster.leftover(), None);
+    cluster.object("c2");
+    assert!(cluster.leftover().is_some_and(|text| text.contains("c2")));
+}
