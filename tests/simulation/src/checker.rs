@@ -798,6 +798,9 @@ impl Checker {
         if Self::is_hook(before) {
             return;
         }
+        if let Some(owner) = &owner {
+            self.after_delete_hooks(write, owner);
+        }
         if let Some(owner) = &owner
             && write.who.agent().is_some()
             && self.is_helms(owner, &write.id)
@@ -1197,6 +1200,7 @@ impl Audit for Checker {
                 }
                 if let Some(owner) = Self::owner(&after) {
                     self.account(write, &owner);
+                    self.after_hooks(write, &owner);
                     if let Some(taken) = self.taken_above_forged.get_mut(&owner) {
                         taken.written.insert(Self::uid(&after));
                     }
@@ -1205,6 +1209,7 @@ impl Audit for Checker {
             (None, Some(after)) => {
                 if let Some(owner) = Self::owner(after) {
                     self.account(write, &owner);
+                    self.after_hooks(write, &owner);
                     if !Self::is_hook(after) {
                         self.count_creation(&write.id, write.who.agent());
                     }

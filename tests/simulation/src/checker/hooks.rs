@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use release::model::{HookExecution, Release};
 
-use super::{Checker, ReleaseKey};
+use super::{Checker, ReleaseKey, is_bookkeeping, is_note};
 use crate::apiserver::{Actor, Id, Write};
 use crate::records::decoded;
 
@@ -36,6 +36,20 @@ fn has_failed(job: &Value) -> bool {
     let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
     let is_failure = |condition: &Value| condition["type"] == "Failed";
     conditions.is_some_and(|conditions| conditions.iter().any(is_failure))
+}
+
+/// Whether a record with this status is that of a deploy under way, which runs hooks before its objects and after them.
+fn is_deploy(status: &str) -> bool {
+    matches!(status, "pending-install" | "pending-upgrade")
+}
+
+/// A hook whose name begins so and of which a record does not say that it succeeded.
+fn due(release: &Release, letters: &[char]) -> Option<String> {
+    let mut hooks = release.hooks.iter();
+    let hook = hooks.find(|hook| {
+        hook.name.starts_with(letters) && hook.last_run.phase != HookExecution::SUCCEEDED
+    })?;
+    Some(hook.name.clone())
 }
 
 fn has_hook(release: &Release, name: &str) -> bool {
@@ -140,6 +154,23 @@ impl Checker {
         let Some(new) = decoded(after).filter(|new| !new.hooks.is_empty()) else {
             return;
         };
+        let status = |record: &Value| {
+            let status = record.pointer("/metadata/labels/status");
+            status
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let was_under_way = is_deploy(&status(before));
+        if was_under_way
+            && status(after) == "deployed"
+            && let Some(hook) = due(&new, &['p', 'q'])
+        {
+            let text = format!(
+                "revision {revision} of {release:?} is deployed, and its hook {hook} has not succeeded"
+            );
+            self.violate("deployed before its hook", text);
+        }
         let old = decoded(before);
         let has_succeeded =
             |release: &Release, name: &str| is_hook_at(release, name, HookExecution::SUCCEEDED);
@@ -195,5 +226,64 @@ impl Checker {
         });
         let first = pending.next()?;
         pending.next().is_none().then_some(first)
+    }
+
+    /// Objects are written once the hooks that precede them have succeeded, as the record says, which [`Self::has_run`] holds against what ran.
+    pub(super) fn after_hooks(&mut self, write: &Write, owner: &ReleaseKey) {
+        let is_plain = write
+            .after
+            .as_deref()
+            .is_some_and(|after| !Self::is_hook(after));
+        if !is_plain || is_note(write) || is_bookkeeping(write) {
+            return;
+        }
+        let Some((revision, hook)) = self.due(owner, 'p', is_deploy) else {
+            return;
+        };
+        let text = format!(
+            "{} is written for revision {revision} of {owner:?}, whose hook {hook} has not succeeded",
+            write.id
+        );
+        self.violate("object before its hook", text);
+    }
+
+    /// Objects of a release that is removed go once the hooks that precede that have succeeded. Those of a record that nobody here wrote are not run, nor those
+    /// of what was removed before.
+    pub(super) fn after_delete_hooks(&mut self, write: &Write, owner: &ReleaseKey) {
+        let Some((_, record)) = self
+            .written
+            .get(owner)
+            .filter(|_| write.who.agent().is_some())
+        else {
+            return;
+        };
+        let origin = self.origins.get(&Self::uid(record));
+        let before = record.pointer("/metadata/labels/fleetagent.cattle.io~1status-before-removal");
+        if origin.is_none_or(|origin| !matches!(origin.actor, Actor::Agent(_)))
+            || before.is_some_and(|before| before == "uninstalled")
+        {
+            return;
+        }
+        let Some((revision, hook)) = self.due(owner, 'r', |status| status == "uninstalling") else {
+            return;
+        };
+        let text = format!(
+            "{} goes with revision {revision} of {owner:?}, whose hook {hook} has not succeeded",
+            write.id
+        );
+        self.violate("removal before its hook", text);
+    }
+
+    /// A hook whose name begins so and of which the newest record that the agent wrote of a release, in such a state, does not say that it succeeded.
+    fn due(
+        &self,
+        release: &ReleaseKey,
+        letter: char,
+        is_state: impl Fn(&str) -> bool,
+    ) -> Option<(i64, String)> {
+        let (revision, record) = self.written.get(release)?;
+        let status = self.records.get(release)?.get(revision)?;
+        let written = decoded(record).filter(|_| is_state(status))?;
+        Some((*revision, due(&written, &[letter])?))
     }
 }

@@ -94,6 +94,10 @@ impl Cluster {
         );
     }
 
+    fn delete_object(&mut self, name: &str) {
+        self.write(AGENT, &Id::new("", "configmaps", "apps", name), None);
+    }
+
     fn back_up(&mut self) {
         self.backup.clone_from(&self.objects);
         self.checker.backed_up();
@@ -117,6 +121,54 @@ impl Cluster {
     fn rules(&self) -> Vec<&'static str> {
         let violations = self.checker.violations.iter();
         violations.map(|violation| violation.rule).collect()
+    }
+}
+
+#[test]
+fn objects_come_after_the_hooks_that_precede_them() {
+    let broken: &[&str] = &["object before its hook"];
+    for (hook, phase, rules) in [
+        ("p1", "", broken),
+        ("p1", HookExecution::RUNNING, broken),
+        ("p1", HookExecution::FAILED, broken),
+        ("p1", HookExecution::SUCCEEDED, &[]),
+        ("q1", "", &[]),
+    ] {
+        let mut cluster = Cluster::default();
+        cluster.record(AGENT, 1, Status::PendingInstall, &[(hook, phase)]);
+        cluster.object("c1");
+        assert_eq!(cluster.rules(), rules, "{hook} {phase}");
+    }
+}
+
+#[test]
+fn a_release_is_deployed_once_its_hooks_have_succeeded() {
+    let mut cluster = Cluster::default();
+    cluster.record(AGENT, 1, Status::PendingInstall, &[("q1", "")]);
+    cluster.record(
+        AGENT,
+        1,
+        Status::Deployed,
+        &[("q1", HookExecution::RUNNING)],
+    );
+    assert_eq!(cluster.rules(), ["deployed before its hook"]);
+}
+
+#[test]
+fn a_release_is_removed_after_the_hooks_that_precede_that() {
+    let broken: &[&str] = &["removal before its hook"];
+    for (actor, hook, rules) in [
+        (AGENT, "r1", broken),
+        (AGENT, "p1", &[]),
+        // Of a record that nobody here wrote no hooks are run.
+        (Actor::Tenant, "r1", &[]),
+    ] {
+        let mut cluster = Cluster::default();
+        cluster.record(actor, 1, Status::Deployed, &[(hook, "")]);
+        cluster.object("c1");
+        cluster.record(AGENT, 1, Status::Uninstalling, &[(hook, "")]);
+        cluster.delete_object("c1");
+        assert_eq!(cluster.rules(), rules, "{hook} of {actor:?}");
     }
 }
 
