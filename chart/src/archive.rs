@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_archive_is_told_apart_from_no_archive() {
+    fn a_truncated_archive_and_no_archive_are_different_errors() {
         let whole = archive(|tar| add(tar, "demo/Chart.yaml", b"name: demo\n"));
         assert_eq!(load_archive_files(&whole[..]).expect("whole").len(), 1);
         let cut = &whole[..whole.len() / 2];

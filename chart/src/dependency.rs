@@ -269,13 +269,16 @@ mod tests {
     #[test]
     fn aliases_copy_what_chart_yaml_says_as_well() {
         let parts = |count, description: &str| {
-            let told = format!("description: {description}\n");
+            let reported = format!("description: {description}\n");
             vec![
                 (
                     "Chart.yaml".to_owned(),
                     metadata("web", &aliases("sub", count)),
                 ),
-                ("charts/sub/Chart.yaml".to_owned(), metadata("sub", &told)),
+                (
+                    "charts/sub/Chart.yaml".to_owned(),
+                    metadata("sub", &reported),
+                ),
             ]
         };
         assert_eq!(

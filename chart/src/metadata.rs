@@ -426,12 +426,12 @@ mod tests {
             let text = format!("apiVersion: v2\nname: web\nversion: 1.0.0\n{field}: [{list}]\n");
             let files = vec![File::new("Chart.yaml", text)];
             let failed = load_files(files, &mut Warnings::default()).unwrap_err();
-            let told =
+            let reported =
                 std::iter::successors(Some(&failed as &dyn std::error::Error), |e| e.source());
-            let told: Vec<String> = told.map(ToString::to_string).collect();
-            let told = told.join(": ");
-            assert!(told.contains(field), "{told}");
-            assert!(told.contains("more than 10000 elements"), "{told}");
+            let reported: Vec<String> = reported.map(ToString::to_string).collect();
+            let reported = reported.join(": ");
+            assert!(reported.contains(field), "{reported}");
+            assert!(reported.contains("more than 10000 elements"), "{reported}");
         }
     }
 }

@@ -23,12 +23,12 @@ pub struct Document {
     /// Path of the template it comes from; `None` for what the post-renderer adds.
     pub path: Option<String>,
     text: Option<String>,
-    said: Option<Said>,
+    parsed: Option<Parsed>,
 }
 
 /// What a document says, as it was read.
 #[derive(Debug, Clone, PartialEq)]
-enum Said {
+enum Parsed {
     Object(Value),
     Node(Box<Node>),
 }
@@ -55,8 +55,8 @@ impl Document {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_text(path: Option<String>, text: String) -> Self {
-        let (text, said) = (Some(text), None);
-        Self { path, text, said }
+        let (text, parsed) = (Some(text), None);
+        Self { path, text, parsed }
     }
 
     /// A document that says `object`; its text is what Helm would write.
@@ -71,8 +71,8 @@ impl Document {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_object(path: Option<String>, object: Value) -> Self {
-        let (text, said) = (None, Some(Said::Object(object)));
-        Self { path, text, said }
+        let (text, parsed) = (None, Some(Parsed::Object(object)));
+        Self { path, text, parsed }
     }
 
     /// The text as rendered, or as an earlier post-renderer gave it; `None` where that gave an object.
@@ -85,8 +85,8 @@ impl Document {
     /// # Errors
     /// The text is no YAML.
     pub fn into_object(self) -> Result<Value, yaml::Error> {
-        match (self.said, self.text) {
-            (Some(Said::Object(object)), _) => Ok(object),
+        match (self.parsed, self.text) {
+            (Some(Parsed::Object(object)), _) => Ok(object),
             (_, text) => yaml::decode(text.unwrap_or_default().as_bytes()),
         }
     }
@@ -96,10 +96,10 @@ impl Document {
     /// # Errors
     /// The text is no YAML, or takes more memory than `budget` allows.
     pub fn into_node(self, budget: &mut Budget) -> Result<Option<Node>, node::Error> {
-        match (self.said, self.text) {
-            (Some(Said::Node(node)), _) => Ok(Some(*node)),
+        match (self.parsed, self.text) {
+            (Some(Parsed::Node(node)), _) => Ok(Some(*node)),
             (_, Some(text)) => node::parse(text.as_bytes(), budget),
-            (Some(Said::Object(object)), None) => {
+            (Some(Parsed::Object(object)), None) => {
                 let text =
                     yaml::encode(&object).map_err(|error| node::Error::Yaml(error.to_string()))?;
                 node::parse(text.as_bytes(), budget)
@@ -251,11 +251,11 @@ fn run(
     let documents = documents.map_err(|source| PostRenderError::Run { group, source })?;
     let mut pieces = Vec::with_capacity(documents.len());
     for (index, document) in documents.into_iter().enumerate() {
-        let Document { path, text, said } = document;
+        let Document { path, text, parsed } = document;
         let path = path.unwrap_or_else(|| format!("generated-by-postrender-{made_up}{index}.yaml"));
-        let object = match said {
-            Some(Said::Object(object)) => Some(object),
-            Some(Said::Node(_)) | None => None,
+        let object = match parsed {
+            Some(Parsed::Object(object)) => Some(object),
+            Some(Parsed::Node(_)) | None => None,
         };
         let (content, object) = match (text, object) {
             (Some(text), object) => (text, object),
@@ -311,16 +311,16 @@ fn documents(
     form: Form,
 ) -> Result<Vec<Document>, PostRenderError> {
     let mut budget = Budget::default();
-    let mut read = |text: &str| -> Result<Option<Said>, Box<dyn Error + Send + Sync>> {
+    let mut read = |text: &str| -> Result<Option<Parsed>, Box<dyn Error + Send + Sync>> {
         if form == Form::Nodes {
             let node = node::parse(text.as_bytes(), &mut budget)?;
             let node = node.filter(|node| node.short_tag() != node::tag::NULL);
-            return Ok(node.map(|node| Said::Node(Box::new(node))));
+            return Ok(node.map(|node| Parsed::Node(Box::new(node))));
         }
         let value = yaml::Decoder::new().decode(text.as_bytes(), &mut budget)?;
         Ok(match value {
             Value::Null => None,
-            value => Some(Said::Object(value)),
+            value => Some(Parsed::Object(value)),
         })
     };
     let mut documents = Vec::new();
@@ -330,21 +330,21 @@ fn documents(
             continue;
         }
         for text in split_manifests(&content) {
-            let said = read(text).map_err(|source| PostRenderError::Merge {
+            let parsed = read(text).map_err(|source| PostRenderError::Merge {
                 group,
                 path: path.clone(),
                 source,
             })?;
-            let said = match said {
+            let parsed = match parsed {
                 None => continue,
                 // What is too deep to be walked is left to later stages.
-                Some(Said::Object(object)) => bounded(object).ok().map(Said::Object),
+                Some(Parsed::Object(object)) => bounded(object).ok().map(Parsed::Object),
                 node => node,
             };
             documents.push(Document {
                 path: Some(path.clone()),
                 text: Some(text.to_owned()),
-                said,
+                parsed,
             });
         }
     }

@@ -155,8 +155,8 @@ fn difference_outside_random(runs: [&str; 2], want: &str) -> Option<String> {
 fn published_charts_render_as_with_helm() {
     let Some(corpus) = corpus() else {
         // Past the harness, which keeps back what a test that passes prints.
-        let told = "SKIPPED: published charts beside what helm made of them: CORPUS=folder says where they are";
-        writeln!(std::io::stderr(), "{told}").ok();
+        let reported = "SKIPPED: published charts beside what helm made of them: CORPUS=folder says where they are";
+        writeln!(std::io::stderr(), "{reported}").ok();
         return;
     };
     let folder = corpus.join("golden");

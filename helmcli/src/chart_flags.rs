@@ -12,7 +12,7 @@ use golib::strconv::quote;
 
 use crate::access::{overridden, registry_access, tls_files};
 use crate::client::{Client, Fetched};
-use crate::fetch_errors::told;
+use crate::fetch_errors::message;
 use crate::helm_home::HelmFlags;
 use crate::repositories;
 use crate::verify;
@@ -190,7 +190,7 @@ impl ChartFlags {
                 ..ChartRef::default()
             };
             let fetched = client.run(async |fetcher| fetcher.fetch(&chart, &access).await);
-            let archive = fetched.map_err(|error| told(&error))?;
+            let archive = fetched.map_err(|error| message(&error))?;
             return Ok(Fetched::new("", reference, archive, access));
         }
         // Go's URLs forget the slashes of an empty host.

@@ -6,7 +6,7 @@ use chart::source::{
 use golib::strconv::quote;
 
 use crate::console::say;
-use crate::fetch_errors::told;
+use crate::fetch_errors::message;
 
 /// What helm says of tags with an underscore.
 const UNDERSCORE: &str = "
@@ -114,7 +114,7 @@ impl Client {
             version: version.to_owned(),
         };
         let pulled = self.run(async |fetcher| fetcher.fetch(&chart, access).await);
-        pulled.map_err(|error| told(&error))
+        pulled.map_err(|error| message(&error))
     }
 
     /// Downloads an archive that the index of a repository names.
@@ -136,7 +136,7 @@ impl Client {
             ..Entry::default()
         };
         self.run(async |fetcher| fetcher.fetch_entry(&origin, "", &entry, access).await)
-            .map_err(|error| told(&error))
+            .map_err(|error| message(&error))
     }
 }
 
@@ -147,5 +147,5 @@ impl Client {
 pub(crate) fn get(url: &SafeUrl) -> Result<Vec<u8>, String> {
     let client = Client::new()?;
     let answer = client.run(async |fetcher| fetcher.get(url, &Access::default()).await);
-    answer.map(Vec::from).map_err(|error| told(&error))
+    answer.map(Vec::from).map_err(|error| message(&error))
 }

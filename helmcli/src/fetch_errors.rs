@@ -7,7 +7,7 @@ use golib::strconv::quote;
 use release::error_chain;
 
 /// What helm says.
-pub(crate) fn told(error: &FetchError) -> String {
+pub(crate) fn message(error: &FetchError) -> String {
     match error {
         FetchError::IndexStatus { url, status, .. } | FetchError::Status { url, status, .. } => {
             let status = http::StatusCode::from_u16(*status);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::address;
 use crate::client::Client;
 use crate::console::say;
-use crate::fetch_errors::told;
+use crate::fetch_errors::message;
 use crate::files::{go_cause, read_file};
 use crate::helm_home::HelmFlags;
 
@@ -181,7 +181,7 @@ pub(crate) fn download_index(
     let invalid = |_| format!("invalid chart URL format: {repository}");
     let url = SafeUrl::parse(&url).map_err(invalid)?;
     let bytes = client.run(async |fetcher| fetcher.get(&url, access).await);
-    let bytes = bytes.map_err(|error| told(&error))?;
+    let bytes = bytes.map_err(|error| message(&error))?;
     let index = Index::load(&bytes, Strictness::Helm, repository);
     let index = index.map_err(|error| error.to_string())?;
     for skipped in &index.warnings {

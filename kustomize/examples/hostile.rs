@@ -48,7 +48,7 @@ fn send(input: &inputs::Input, to: impl Write) -> io::Result<()> {
         to.write_all(text.as_bytes())
     };
     text(input.name)?;
-    text(input.told)?;
+    text(input.reported)?;
     for (path, content) in &input.files {
         text(path)?;
         text(content)?;
@@ -58,7 +58,7 @@ fn send(input: &inputs::Input, to: impl Write) -> io::Result<()> {
 
 struct Received {
     name: String,
-    told: String,
+    reported: String,
     files: Vec<(String, String)>,
 }
 
@@ -71,12 +71,16 @@ fn receive() -> io::Result<Received> {
         from.read_exact(&mut text)?;
         String::from_utf8(text).map_err(io::Error::other)
     };
-    let (name, told) = (text()?, text()?);
+    let (name, reported) = (text()?, text()?);
     let mut files = Vec::new();
     while let Ok(path) = text() {
         files.push((path, text()?));
     }
-    Ok(Received { name, told, files })
+    Ok(Received {
+        name,
+        reported,
+        files,
+    })
 }
 
 fn build(input: &Received) -> io::Result<()> {
@@ -91,11 +95,11 @@ fn build(input: &Received) -> io::Result<()> {
     let built =
         kustomize::build(&files, "app", &Options::default()).and_then(|built| built.to_yaml());
     let seconds = started.elapsed().as_secs_f64();
-    let told = match built {
+    let reported = match built {
         Ok(text) => format!("BUILT: {} bytes", text.len()),
         Err(error) => {
             let text = error.to_string();
-            let is_told = if text.contains(&input.told) {
+            let is_reported = if text.contains(&input.reported) {
                 ""
             } else {
                 "OTHER: "
@@ -103,14 +107,14 @@ fn build(input: &Received) -> io::Result<()> {
             let end: String = text.chars().rev().take(SHOWN_CHARS).collect();
             let end: String = end.chars().rev().collect();
             format!(
-                "{is_told}({} bytes) …{}",
+                "{is_reported}({} bytes) …{}",
                 text.len(),
                 end.replace('\n', " ")
             )
         }
     };
     println!(
-        "{:<52} {seconds:>7.2} s {:>5} MiB (of them {before} before)  {told}",
+        "{:<52} {seconds:>7.2} s {:>5} MiB (of them {before} before)  {reported}",
         input.name,
         peak_mib()
     );

@@ -131,7 +131,7 @@ struct Parser {
 }
 
 impl Parser {
-    fn look(&self) -> Token {
+    fn peek(&self) -> Token {
         self.tokens.get(self.at).map_or(Token::End, Token::as_value)
     }
 
@@ -148,7 +148,7 @@ impl Parser {
     fn parse(&mut self) -> Result<Vec<Requirement>> {
         let mut requirements = Vec::new();
         loop {
-            let token = self.look();
+            let token = self.peek();
             if token == Token::End {
                 return Ok(requirements);
             }
@@ -166,7 +166,7 @@ impl Parser {
             if !token.is(",") {
                 return Err(found(&token, "',' or 'end of string'"));
             }
-            let next = self.look();
+            let next = self.peek();
             if !next.is_identifier() && !next.is("!") {
                 return Err(found(&next, "identifier after ','"));
             }
@@ -185,7 +185,7 @@ impl Parser {
         }
         let key = token.literal().to_owned();
         validate_key(&key)?;
-        let next = self.look();
+        let next = self.peek();
         if (next == Token::End || next.is(",")) && operator.is_none() {
             operator = Some(Operator::Exists);
         }
@@ -240,7 +240,7 @@ impl Parser {
                 token.literal()
             )));
         }
-        let first = self.look();
+        let first = self.peek();
         if first.is(")") {
             self.take();
             return Ok(BTreeSet::from([String::new()]));
@@ -261,7 +261,7 @@ impl Parser {
             let token = self.take();
             if token.is_identifier() {
                 values.insert(token.literal().to_owned());
-                let next = self.look();
+                let next = self.peek();
                 if next.is(")") {
                     return Ok(values);
                 }
@@ -272,7 +272,7 @@ impl Parser {
                 if values.is_empty() {
                     values.insert(String::new());
                 }
-                let next = self.look();
+                let next = self.peek();
                 if next.is(")") {
                     values.insert(String::new());
                     return Ok(values);
@@ -288,7 +288,7 @@ impl Parser {
     }
 
     fn exact_value(&mut self) -> Result<BTreeSet<String>> {
-        let next = self.look();
+        let next = self.peek();
         if next == Token::End || next.is(",") {
             return Ok(BTreeSet::from([String::new()]));
         }

@@ -49,7 +49,7 @@ pub trait Public {
     ///
     /// # Errors
     /// Those of the formatter.
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
 /// Prints what is [`Public`].
@@ -57,7 +57,7 @@ pub struct Part<'p, T: ?Sized>(pub &'p T);
 
 impl<T: Public + ?Sized> fmt::Display for Part<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.tell(f)
+        self.0.fmt_public(f)
     }
 }
 
@@ -71,7 +71,7 @@ impl<T: Public + ?Sized> fmt::Display for Part<'_, T> {
 pub struct Name<'n>(pub &'n str);
 
 impl Public for Name<'_> {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_part = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'`".contains(c);
         let is_name = self.0.len() <= LONGEST_NAME && self.0.chars().all(is_part);
         f.write_str(if is_name { self.0 } else { MASK })
@@ -81,7 +81,7 @@ impl Public for Name<'_> {
 macro_rules! printed {
     ($($type:ty),*) => {
         $(impl Public for $type {
-            fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(self, f)
             }
         })*
@@ -101,21 +101,21 @@ printed!(
 );
 
 impl Public for Duration {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
 }
 
 /// To the second.
 impl Public for jiff::Timestamp {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:.0}")
     }
 }
 
 /// An error of the operating system: its kind alone, as libraries wrap theirs in it.
 impl Public for io::ErrorKind {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn names_stand_among_words_and_anything_else_is_masked() {
         let long = "x".repeat(2_000);
-        for (text, told) in [
+        for (text, reported) in [
             ("ns/web-1", "ns/web-1"),
             ("https://a.b/c?d=%20", "https://a.b/c?d=%20"),
             ("invalid value: \"hunter2\"", MASK),
@@ -254,18 +254,18 @@ mod tests {
             ("a b", MASK),
             (&long, MASK),
         ] {
-            assert_eq!(Part(&Name(text)).to_string(), told);
+            assert_eq!(Part(&Name(text)).to_string(), reported);
         }
     }
 
     #[test]
     fn an_object_is_named_and_a_sentence_is_masked() {
-        for (text, told) in [
+        for (text, reported) in [
             ("Deployment shop/web", "Deployment shop/web"),
             ("the API server quotes hunter2", MASK),
             ("web \"hunter2\"", "web **REDACTED**"),
         ] {
-            assert_eq!(Names::of(text).to_string(), told);
+            assert_eq!(Names::of(text).to_string(), reported);
         }
     }
 }

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_wrote_whole_is_ours_whatever_it_is() {
+    fn all_fields_of_our_own_updates_become_ours() {
         let status = json!({"manager": "fleetagent", "operation": "Update", "subresource": "status",
             "fieldsV1": {"f:status": {}}});
         let live = json!({"metadata": {"managedFields": [

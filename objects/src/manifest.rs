@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_are_told_as_helm_tells_them() {
+    fn unknown_kinds_are_reported_in_helms_words() {
         let cars = documents("apiVersion: x.io/v1\nkind: Car\nmetadata: {name: a}").unwrap();
         assert!(has_unknown_kinds(&cars, &core(), &[]));
         let error = build(cars, "n", &core(), &[]).unwrap_err();

@@ -61,7 +61,7 @@ mod tests {
 
     #[rstest]
     #[case::written_here(Origin::Noted, Some("fleetagent"), true)]
-    #[case::nobody_says_by_whom(Origin::Noted, None, true)]
+    #[case::by_an_unknown_manager(Origin::Noted, None, true)]
     #[case::in_its_place_is_helms(Origin::Noted, Some("Helm"), false)]
     #[case::under_a_number_that_was_given(Origin::Spent, Some("Helm"), false)]
     #[case::of_another_claimant(Origin::Spent, Some("fleetagent"), true)]

@@ -17,20 +17,20 @@ pub enum Occupancy {
 /// Tells what others have in a namespace. It is asked right before each deletion of one, as somebody may have come there since the release's
 /// deploy or removal began. By default nobody is known.
 #[derive(Clone, Default)]
-pub struct Neighbours(Option<Arc<Tell>>);
+pub struct Neighbours(Option<Arc<OccupancyOf>>);
 
-type Tell = dyn Fn(&str) -> Occupancy + Send + Sync;
+type OccupancyOf = dyn Fn(&str) -> Occupancy + Send + Sync;
 
 impl Neighbours {
-    /// Neighbours of which `tell` knows, by the name of a namespace.
-    pub fn new(tell: impl Fn(&str) -> Occupancy + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(tell)))
+    /// Neighbours of which `occupancy_of` knows, by the name of a namespace.
+    pub fn new(occupancy_of: impl Fn(&str) -> Occupancy + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(occupancy_of)))
     }
 
     /// What there is in a namespace now.
     pub(crate) fn of(&self, namespace: &str) -> Occupancy {
-        let tell = self.0.as_deref();
-        tell.map_or(Occupancy::Vacant, |tell| tell(namespace))
+        let occupancy_of = self.0.as_deref();
+        occupancy_of.map_or(Occupancy::Vacant, |occupancy_of| occupancy_of(namespace))
     }
 }
 

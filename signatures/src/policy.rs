@@ -414,7 +414,7 @@ impl Authority {
 
     /// Who signed, or why this signer is not believed to have.
     fn check(&self, subject: &Subject, evidence: &Evidence) -> Result<String, String> {
-        let told = |what: &str, problem: &dyn ToString| {
+        let refused = |what: &str, problem: &dyn ToString| {
             format!(
                 "{what} of {} is expected: {}",
                 self.name,
@@ -425,7 +425,7 @@ impl Authority {
             Kind::Cosign(signer) => {
                 let Some(digest) = subject.signed_digest() else {
                     let problem = "only charts from registries have them";
-                    return Err(told("a cosign signature", &problem));
+                    return Err(refused("a cosign signature", &problem));
                 };
                 let repository = subject.repository.as_deref().unwrap_or_default();
                 let signed = signer.check(digest, repository, evidence);
@@ -436,19 +436,19 @@ impl Authority {
                         for problem in problems {
                             text += &format!("; {problem}");
                         }
-                        told("a cosign signature", &text)
+                        refused("a cosign signature", &text)
                     })
             }
             Kind::Provenance(keyring) => {
                 let Some(file) = &evidence.provenance else {
                     let problem = "there is no provenance file";
-                    return Err(told("a provenance file", &problem));
+                    return Err(refused("a provenance file", &problem));
                 };
                 let digest = subject.archive.trim_start_matches("sha256:");
                 let signed = provenance::verify(file, &subject.file_name, digest, keyring);
                 signed
                     .map(|signed| format!("{} by provenance file, {}", self.name, signed.signer))
-                    .map_err(|problem| told("a provenance file", &problem))
+                    .map_err(|problem| refused("a provenance file", &problem))
             }
         }
     }

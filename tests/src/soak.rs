@@ -222,14 +222,14 @@ pub async fn run(bed: &Bed, soak: Soak, say: &dyn Fn(String)) -> Result<Outcome>
     // While they still are.
     let bundles = agent.bundle_deployments()?;
     for name in &fought {
-        let is_told = async || match bundles.get(name).await {
+        let is_reported = async || match bundles.get(name).await {
             // Left out where it is false.
             Ok(bundle) if bundle.data["status"]["nonModified"] != json!(true) => Ok(()),
             Ok(bundle) => Err(bundle.data["status"].to_string()),
             Err(failed) => Err(failed.to_string()),
         };
-        let told = wait_until("the fight to be told", PATIENCE, is_told).await;
-        if let Err(failed) = told {
+        let reported = wait_until("the fight to be told", PATIENCE, is_reported).await;
+        if let Err(failed) = reported {
             findings.push(format!(
                 "{name} is fought over and does not say so: {failed}"
             ));

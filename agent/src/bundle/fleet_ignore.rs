@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_patterns_are_told() {
+    fn bad_patterns_are_reported() {
         let mut ignore = FleetIgnore::new([(".fleetignore", &b"[a\n"[..])].into_iter());
         assert_eq!(ignore.ignores("x"), Err(IgnoreError::BadPattern));
     }
@@ -171,7 +171,7 @@ mod tests {
         let mut ignore = FleetIgnore::new([(".fleetignore", stars.as_bytes())].into_iter());
         ignore.work_left = 10_000_000;
         let name = "a".repeat(100);
-        let told = (0..50_000).find_map(|_| ignore.ignores(&name).err());
-        assert_eq!(told, Some(IgnoreError::TooMuchWork));
+        let reported = (0..50_000).find_map(|_| ignore.ignores(&name).err());
+        assert_eq!(reported, Some(IgnoreError::TooMuchWork));
     }
 }

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_content_is_told_without_quoting_it() {
+    fn damaged_content_is_reported_without_quoting_it() {
         for json in [
             &b""[..],
             b"[]",
@@ -322,8 +322,12 @@ mod tests {
             let json = format!("{{\"resources\":[{list}]}}");
             let manifest = Manifest::from_content(&content(json.as_bytes(), ""));
             assert_eq!(manifest.is_ok(), is_read, "{files}");
-            let told = manifest.err().map(|error| error.to_string());
-            assert!(told.is_none_or(|told| told.starts_with("not a list of at most 50000 files")));
+            let reported = manifest.err().map(|error| error.to_string());
+            assert!(
+                reported.is_none_or(
+                    |reported| reported.starts_with("not a list of at most 50000 files")
+                )
+            );
         }
     }
 

@@ -181,7 +181,7 @@ mod tests {
 
     /// Lists and watches that are answered well say nothing of it.
     #[tokio::test(start_paused = true)]
-    async fn an_upstream_that_cannot_be_compared_shows_however_well_it_answers_otherwise() {
+    async fn an_upstream_that_cannot_be_compared_is_reported_though_it_answers_otherwise() {
         let health = Health::new(Duration::from_secs(300));
         health.set_role(Role::Deploy);
         health.compares();

@@ -264,10 +264,10 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
     ) -> Option<Sleep> {
         let answer = result.as_ref().ok()?;
         let is_read = request.method() == Method::GET;
-        let told = answer.headers().get(header::RETRY_AFTER);
+        let retry_after = answer.headers().get(header::RETRY_AFTER);
         let is_sent_again = match answer.status() {
             StatusCode::TOO_MANY_REQUESTS => true,
-            StatusCode::SERVICE_UNAVAILABLE => is_read || told.is_some(),
+            StatusCode::SERVICE_UNAVAILABLE => is_read || retry_after.is_some(),
             StatusCode::GATEWAY_TIMEOUT => is_read,
             _ => false,
         };
@@ -276,14 +276,14 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
         }
         self.left = self.left.checked_sub(1)?;
         let pause = self.backoff.next_backoff();
-        let told = told.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
-        let told = told.map(Duration::from_secs);
-        let is_longer = |told: &Duration| {
-            let after = Instant::now().checked_add(*told);
+        let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        let retry_after = retry_after.map(Duration::from_secs);
+        let is_longer = |retry_after: &Duration| {
+            let after = Instant::now().checked_add(*retry_after);
             after.is_some_and(|after| pause.deadline() <= after)
         };
-        Some(match told.filter(is_longer) {
-            Some(told) => tokio::time::sleep(told),
+        Some(match retry_after.filter(is_longer) {
+            Some(retry_after) => tokio::time::sleep(retry_after),
             None => pause,
         })
     }
@@ -358,9 +358,9 @@ where
                 |_| NO_ANSWER.to_owned(),
                 |answer| answer.status().as_u16().to_string(),
             );
-            let (told, server) = (Name(&method), Name(&host));
+            let (method_name, server) = (Name(&method), Name(&host));
             logging::trace!(
-                method = told,
+                method = method_name,
                 host = server,
                 path = Name(&path),
                 code = Name(&code),
@@ -472,7 +472,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_told_without_its_password() {
+    fn an_address_is_printed_without_its_password() {
         let address: http::Uri = "https://user:canary@api.example:6443/k8s/x"
             .parse()
             .unwrap();
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_are_told_from_lists() {
+    fn watches_are_distinguished_from_lists() {
         let is_one = |uri: &str| is_watch(&uri.parse().unwrap());
         assert!(is_one("/api/v1/secrets?limit=5&watch=true"));
         assert!(!is_one("/api/v1/secrets?labelSelector=watch%3Dtrue"));

@@ -41,7 +41,7 @@ pub struct Requeue {
     after: Option<Duration>,
     full_after: Option<Duration>,
     /// It ended before it looked at live objects: looks that were planned take place.
-    keeps_looks: bool,
+    keeps_monitor: bool,
 }
 
 impl Requeue {
@@ -50,7 +50,7 @@ impl Requeue {
         has_failed: false,
         after: None,
         full_after: None,
-        keeps_looks: false,
+        keeps_monitor: false,
     };
     /// After a back-off: something failed.
     pub const RETRY: Self = Self {
@@ -82,15 +82,15 @@ impl Requeue {
             has_failed: self.has_failed || other.has_failed,
             after: earliest(self.after, other.after),
             full_after: earliest(self.full_after, other.full_after),
-            keeps_looks: self.keeps_looks || other.keeps_looks,
+            keeps_monitor: self.keeps_monitor || other.keeps_monitor,
         }
     }
 
     /// The same of a reconcile that did not look at live objects.
     #[must_use]
-    pub fn without_look(self) -> Self {
+    pub fn without_monitor(self) -> Self {
         Self {
-            keeps_looks: true,
+            keeps_monitor: true,
             ..self
         }
     }
@@ -250,7 +250,7 @@ impl Schedule {
         let full = ReconcileKind::Full as usize;
         let deploy_backs_off =
             entry.failures[full] > 0 && (entry.full.is_some() || kind == ReconcileKind::Full);
-        let covered = covered.filter(|_| next.keeps_looks);
+        let covered = covered.filter(|_| next.keeps_monitor);
         if next.is_idle() && covered.is_none() && entry.due(FreeWorkers::ANY).is_none() {
             self.entries.remove(name);
         }
@@ -472,12 +472,12 @@ mod tests {
             Some((kind, due - now))
         };
         let planned = Some((ReconcileKind::Drift, second(60)));
-        assert_eq!(next(Requeue::RETRY.without_look(), None), planned);
-        let waits = Requeue::after(second(900)).without_look();
+        assert_eq!(next(Requeue::RETRY.without_monitor(), None), planned);
+        let waits = Requeue::after(second(900)).without_monitor();
         assert_eq!(next(waits, None), planned);
-        assert_eq!(next(Requeue::IDLE.without_look(), None), planned);
+        assert_eq!(next(Requeue::IDLE.without_monitor(), None), planned);
         let sooner = Some((ReconcileKind::Drift, second(5)));
-        let failed = Requeue::RETRY.without_look();
+        let failed = Requeue::RETRY.without_monitor();
         assert_eq!(next(failed, Some(second(5))), sooner);
         // It looked itself.
         assert_eq!(next(Requeue::RETRY, None), None);

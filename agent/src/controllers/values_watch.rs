@@ -290,7 +290,7 @@ impl Shared {
             let Some(watched) = state.watches.get_mut(key) else {
                 return;
             };
-            let at = next_look(watched.woken, now);
+            let at = next_check(watched.woken, now);
             watched.woken = Some(at);
             at
         };
@@ -308,7 +308,7 @@ impl Shared {
 }
 
 /// When bundles look at a source that changed `now`: at once, but not again and again. Whatever changes before a look is seen by it.
-fn next_look(last: Option<Instant>, now: Instant) -> Instant {
+fn next_check(last: Option<Instant>, now: Instant) -> Instant {
     match last {
         Some(planned) if planned > now => planned,
         Some(last) => now.max(last + LOOKS_APART),
@@ -341,19 +341,19 @@ mod tests {
     use crate::report::metrics::Metrics;
 
     #[test]
-    fn a_source_that_changes_all_the_time_is_looked_at_now_and_then() {
+    fn a_source_that_changes_all_the_time_is_checked_at_intervals() {
         let begun = Instant::now();
         let (mut last, mut looks) = (None, BTreeSet::new());
         for tenth in 0..600_u32 {
             let now = begun + Duration::from_millis(100) * tenth;
-            let at = next_look(last, now);
+            let at = next_check(last, now);
             looks.insert(at - begun);
             last = Some(at);
         }
         assert_eq!(looks.len(), 13);
         assert_eq!(looks.first(), Some(&Duration::ZERO));
         let later = begun + Duration::from_secs(600);
-        assert_eq!(next_look(last, later), later);
+        assert_eq!(next_check(last, later), later);
     }
 
     /// One of two bundles reads a change before its event is there.

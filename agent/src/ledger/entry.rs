@@ -68,7 +68,7 @@ impl std::fmt::Display for ReleaseKey {
 }
 
 impl Public for ReleaseKey {
-    fn tell(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt_public(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
 }

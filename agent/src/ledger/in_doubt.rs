@@ -105,8 +105,8 @@ mod tests {
             (&[("a", "two")], None),
         ];
         for (found, carried_out) in table {
-            let told = in_doubt.carried_out(&before, &entries(found));
-            assert_eq!(told, carried_out, "{found:?}");
+            let reported = in_doubt.carried_out(&before, &entries(found));
+            assert_eq!(reported, carried_out, "{found:?}");
         }
     }
 
@@ -116,9 +116,9 @@ mod tests {
         for n in 0..=MOST_OF_A_RELEASE {
             in_doubt.send(&sent(&[("a", Some(&n.to_string()))]));
         }
-        let told = |value: &str| in_doubt.carried_out(&entries(&[]), &entries(&[("a", value)]));
-        assert!(told("0").is_none());
-        assert!(told("1").is_some());
+        let reported = |value: &str| in_doubt.carried_out(&entries(&[]), &entries(&[("a", value)]));
+        assert!(reported("0").is_none());
+        assert!(reported("1").is_some());
     }
 
     /// How the API server answers a write that it carries out.

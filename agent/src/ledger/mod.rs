@@ -903,7 +903,7 @@ mod tests {
 
     /// An answer to a doubt that was there before another one holds no heartbeat back that the other one is to hold.
     #[tokio::test(start_paused = true)]
-    async fn an_answer_about_upstream_settles_no_later_doubt() {
+    async fn an_answer_about_upstream_does_not_clear_a_doubt_raised_after_it() {
         let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
         let agent = scripted::identities(&clients).agent();
         let ledger = Ledger::load(&agent, "system").await.unwrap();

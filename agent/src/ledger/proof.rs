@@ -21,7 +21,7 @@ impl Proof {
 
     /// Upstream's status, where no tenant writes, says that this revision of the bundle's was deployed, and its record is the one that was
     /// written here.
-    pub fn told(entry: &LedgerEntry, revision: i64, record: &Release) -> Option<Self> {
+    pub fn of_status(entry: &LedgerEntry, revision: i64, record: &Release) -> Option<Self> {
         let digest = release::storage::digest(record);
         (entry.digest(revision) == Some(digest.as_str())).then_some(Self(()))
     }
@@ -151,12 +151,12 @@ pub enum OwnedRecords {
 /// was deployed for the bundle, or names it.
 pub(super) fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
     use RecordOwner::{Claim, Ended, Foreign, Named, Unreadable, Written};
-    let says_nothing = |owner: &RecordOwner| {
+    let is_silent = |owner: &RecordOwner| {
         let has_failed = *owner == Written { is_deployed: false };
         has_failed || matches!(owner, Claim | Ended | Foreign | Unreadable)
     };
     let mut owners = records.iter().map(|(_, owner)| owner);
-    let first = owners.find(|owner| !says_nothing(owner));
+    let first = owners.find(|owner| !is_silent(owner));
     matches!(first, Some(Named | Written { is_deployed: true }))
 }
 
@@ -431,10 +431,10 @@ mod tests {
         let mut record = Release::default();
         let entry = LedgerEntry::default().noting(1, release::storage::digest(&record));
         let written = RecordOwner::of(&record, 1, &entry, "");
-        assert!(written.is_ours() && Proof::told(&entry, 1, &record).is_some());
+        assert!(written.is_ours() && Proof::of_status(&entry, 1, &record).is_some());
         record.manifest = "another".to_owned();
         assert_eq!(RecordOwner::of(&record, 1, &entry, ""), Foreign);
-        assert!(Proof::told(&entry, 1, &record).is_none());
+        assert!(Proof::of_status(&entry, 1, &record).is_none());
     }
 
     #[test]

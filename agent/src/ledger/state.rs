@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_is_for_what_is_held_by_then() {
+    fn a_permission_is_for_the_removals_held_by_then() {
         let mut state = LedgerState::default();
         let held = LedgerEntry {
             hold: Some(Hold::Held),

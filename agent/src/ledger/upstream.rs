@@ -124,7 +124,7 @@ mod tests {
     #[case::bumped_revisions_in_an_event(|seen: &mut UpstreamState| seen.sees(BUMPED), true)]
     #[case::the_next_event(|seen: &mut UpstreamState| seen.sees(8), false)]
     #[case::the_first_event(|seen: &mut UpstreamState| { seen.version = 0; seen.sees(BUMPED); }, false)]
-    fn a_restore_that_was_noticed_is_told_after_later_reports_and_events(
+    fn a_restore_that_was_noticed_is_known_after_later_reports_and_events(
         #[case] happens: fn(&mut UpstreamState),
         #[case] is_found: bool,
     ) {

@@ -87,23 +87,23 @@ impl ClusterChecks<'_> {
             .upstream
             .bundle_deployments::<Metadata<BundleDeployment>>();
         let seen = self.ledger.seen_version();
-        let (version, told, differs) = if missed.is_suspected() {
+        let (version, received, differs) = if missed.is_suspected() {
             let mut names = BTreeSet::new();
             let named = |item: Metadata<BundleDeployment>| item.metadata.name;
             let take = |page: Vec<_>| names.extend(page.into_iter().filter_map(named));
             let version = listed::list(&bundles, take).await?;
-            let told = self.store.names();
-            let differs = names != told;
-            (version, told, differs)
+            let received = self.store.names();
+            let differs = names != received;
+            (version, received, differs)
         } else {
             let one = ListParams::default().limit(1);
             let listed = bundles.list(&one).await?;
             let count = count(&listed.metadata, listed.items.len());
-            let told = self.store.names();
-            let differs = count.is_some_and(|count| count != told.len());
-            (listed.metadata.resource_version, told, differs)
+            let received = self.store.names();
+            let differs = count.is_some_and(|count| count != received.len());
+            (listed.metadata.resource_version, received, differs)
         };
-        let is_missed = missed.is_certain(told, differs && !self.store.is_listing());
+        let is_missed = missed.is_certain(received, differs && !self.store.is_listing());
         let version = version.and_then(|text| text.parse::<u64>().ok());
         if version.is_some_and(|version| version < seen) {
             logging::warn!("upstream is older than it was, watching anew");
@@ -146,11 +146,11 @@ impl Missed {
         self.0.is_some()
     }
 
-    /// Whether there are others than those that were `told`, and were at the look before, and nothing was told meanwhile.
-    fn is_certain(&mut self, told: BTreeSet<String>, differs: bool) -> bool {
+    /// Whether there are others than those that were `received`, and were at the look before, and nothing was told meanwhile.
+    fn is_certain(&mut self, received: BTreeSet<String>, differs: bool) -> bool {
         let before = self.0.take().filter(|_| differs);
-        let is_certain = before.as_ref() == Some(&told);
-        self.0 = Some(told).filter(|_| differs && !is_certain);
+        let is_certain = before.as_ref() == Some(&received);
+        self.0 = Some(received).filter(|_| differs && !is_certain);
         is_certain
     }
 }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_is_told_nothing_of_what_is_there_begins_anew() {
+    fn a_watch_that_misses_listed_bundles_begins_anew() {
         let mut missed = Missed::default();
         assert!(!missed.is_certain(names(&["a"]), false) && !missed.is_suspected());
         // It may be on its way.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_the_first_says_how_many_there_are() {
+    fn a_first_page_of_a_list_gives_the_total_count() {
         let list = |remaining, next: &str| ListMeta {
             remaining_item_count: remaining,
             continue_: Some(next.to_owned()),

@@ -86,7 +86,7 @@ impl Candidate {
     /// # Cancellation
     /// Safe at any point; a Lease taken at that moment runs out by itself.
     pub async fn campaign(&mut self) {
-        let mut told = None;
+        let mut reported = None;
         loop {
             let deadline = self.election.renew_deadline;
             self.asked = Instant::now();
@@ -94,12 +94,12 @@ impl Candidate {
                 Ok(Ok(true)) => return,
                 Ok(Ok(false)) => {
                     let holder = self.holder().to_owned();
-                    if told.as_ref() != Some(&holder) {
+                    if reported.as_ref() != Some(&holder) {
                         logging::info!(
                             holder = Name(&holder),
                             "waiting for the lease, another agent leads"
                         );
-                        told = Some(holder);
+                        reported = Some(holder);
                     }
                 }
                 Ok(Err(error)) => {

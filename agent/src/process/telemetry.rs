@@ -31,7 +31,7 @@ pub fn init(options: &LogOptions) {
     std::panic::set_hook(Box::new(|panicked| {
         let place = panicked.location().map(ToString::to_string);
         let place = place.unwrap_or_default();
-        logging::error!(place = Name(&place), "{}", told(panicked.payload()));
+        logging::error!(place = Name(&place), "{}", panic_text(panicked.payload()));
     }));
     // An error means a subscriber is there already (tests); then its owner decides.
     match options.encoder {
@@ -47,7 +47,7 @@ pub fn init(options: &LogOptions) {
 }
 
 /// What may be told of a panic: words of the program, and not what was put among them, which may quote anything.
-fn told(payload: &(dyn Any + Send)) -> PublicText {
+fn panic_text(payload: &(dyn Any + Send)) -> PublicText {
     match payload.downcast_ref::<&'static str>() {
         Some(words) => public!("panicked: {}", *words),
         None => "panicked".into(),
@@ -95,8 +95,8 @@ mod tests {
             let canary = "canary".to_owned();
             std::panic::panic_any(format!("byte index 9 is out of bounds of `{canary}`"))
         });
-        assert_eq!(told(&*quoting.unwrap_err()), "panicked");
+        assert_eq!(panic_text(&*quoting.unwrap_err()), "panicked");
         let plain: Box<dyn Any + Send> = Box::new("no such state");
-        assert_eq!(told(&*plain), "panicked: no such state");
+        assert_eq!(panic_text(&*plain), "panicked: no such state");
     }
 }

@@ -108,7 +108,7 @@ impl PartialEq<&str> for PublicText {
 }
 
 impl Public for PublicText {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self)
     }
 }
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn names_stand_among_words_and_anything_else_is_masked() {
-        let told = |name: &str| public!("release {} of {}", Name(name), 3_usize).to_string();
-        assert_eq!(told("ns/web-1"), "release ns/web-1 of 3");
+        let reported = |name: &str| public!("release {} of {}", Name(name), 3_usize).to_string();
+        assert_eq!(reported("ns/web-1"), "release ns/web-1 of 3");
         assert_eq!(
-            told("https://a.b/c?d=%20"),
+            reported("https://a.b/c?d=%20"),
             "release https://a.b/c?d=%20 of 3"
         );
         let not_names = [
@@ -146,7 +146,7 @@ mod tests {
             &"x".repeat(2_000),
         ];
         for text in not_names {
-            assert_eq!(told(text), format!("release {MASK} of 3"));
+            assert_eq!(reported(text), format!("release {MASK} of 3"));
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_of_charts_are_told_without_what_they_are_about() {
+    fn warnings_of_charts_are_reported_without_values() {
         let (key, value) = ("web.password".to_owned(), "hunter2".to_owned());
         let events = "hunter2".to_owned();
         for warning in [
@@ -167,8 +167,8 @@ mod tests {
             Warning::IgnoredNonTable { key, value },
             Warning::UnknownHook { events },
         ] {
-            let told = PublicText::of_warning(&warning);
-            assert!(!told.contains("hunter2"), "{told}");
+            let reported = PublicText::of_warning(&warning);
+            assert!(!reported.contains("hunter2"), "{reported}");
         }
     }
 

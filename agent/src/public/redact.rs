@@ -26,7 +26,7 @@ use serde_json::Value;
 use crate::api::ANNOTATION_LOOKED_UP;
 use crate::error;
 use crate::public::PublicText;
-pub use details::{MAX_DETAIL_BYTES, Told};
+pub use details::{MAX_DETAIL_BYTES, RedactedDetail};
 use masks::{Masks, collect};
 use parts::{Part, Parts};
 use quotes::quoted;
@@ -34,7 +34,7 @@ pub use quotes::without_quotes;
 use secret::{SHORTEST, Secret};
 
 /// So much of an error is told at most, in bytes: more than a condition takes. What comes after it is cut before it is redacted.
-pub const MOST_TOLD: usize = 32 << 10;
+pub const MAX_TEXT_BYTES: usize = 32 << 10;
 
 /// An error as it may leave the process: only [`SensitiveData`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,7 @@ impl Redacted {
     /// An error whose secrets are not known: without any words of an API server or a webhook, which may quote them.
     pub fn unquoted(failed: &(dyn std::error::Error + 'static)) -> Self {
         let mut text = release::error_unquoted(failed).to_string();
-        text.truncate(text.floor_char_boundary(MOST_TOLD));
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         Self(text)
     }
 }
@@ -169,12 +169,12 @@ impl SensitiveData {
     }
 
     /// An error and its causes, without any of it, to be told.
-    pub fn told(&self, failed: &(dyn std::error::Error + 'static)) -> PublicText {
+    pub fn redact_error(&self, failed: &(dyn std::error::Error + 'static)) -> PublicText {
         PublicText::of_redacted(self.redacted_chain(failed))
     }
 
     /// A text without any of it, to be told.
-    pub fn tell(&self, text: &str) -> PublicText {
+    pub fn redact_text(&self, text: &str) -> PublicText {
         PublicText::of_redacted(self.redact(text))
     }
 
@@ -276,7 +276,7 @@ impl SensitiveData {
     /// As much of a text as may be told, without any of it, nor the beginning of any where the text is cut.
     pub fn redact(&self, whole: &str) -> String {
         match self.is_empty() {
-            true => whole[..whole.floor_char_boundary(MOST_TOLD)].to_owned(),
+            true => whole[..whole.floor_char_boundary(MAX_TEXT_BYTES)].to_owned(),
             false => Redaction::of(whole).without(self).finish(),
         }
     }
@@ -367,7 +367,7 @@ impl Redaction {
     }
 
     fn of_joined(whole: &str, lengths: Vec<usize>) -> Self {
-        let text = &whole[..whole.floor_char_boundary(MOST_TOLD)];
+        let text = &whole[..whole.floor_char_boundary(MAX_TEXT_BYTES)];
         Self {
             text: text.to_owned(),
             lengths,
@@ -403,15 +403,15 @@ impl Redaction {
         if self.is_unquoted {
             places.extend(self.quoted());
         }
-        let (mut masks, mut told) = (Masks::at(places), Vec::new());
+        let (mut masks, mut redacted) = (Masks::at(places), Vec::new());
         let end = self.text.len() - self.dropped;
         let end = self.text.floor_char_boundary(end);
         for (begin, length) in self.each() {
             if begin <= end {
-                told.push(masks.take(&self.text[begin..end.min(begin + length)]));
+                redacted.push(masks.take(&self.text[begin..end.min(begin + length)]));
             }
         }
-        told
+        redacted
     }
 
     /// Where each of the texts begins, and how much there is of it.
@@ -546,8 +546,8 @@ mod tests {
         let mut secrets = SensitiveData::default();
         secrets.add_manifest("a: [canary-open\n---\nkind: Secret\nstringData: {b: canary-b}\n");
         let text = "canary-b, and 'canary-open', anchor canary-open. \\\"canary-open\\\"!";
-        let told = format!("{MASK}, and '{MASK}', anchor {MASK}. \\\"{MASK}\\\"!");
-        assert_eq!(secrets.redact(text), told);
+        let redacted = format!("{MASK}, and '{MASK}', anchor {MASK}. \\\"{MASK}\\\"!");
+        assert_eq!(secrets.redact(text), redacted);
     }
 
     #[test]
@@ -569,8 +569,9 @@ mod tests {
     fn values_quoted_by_a_decoder_are_masked() {
         let text =
             r#"spec: invalid type: string "canary \"b\" c", expected a map at line 1 column 9"#;
-        let told = format!("spec: invalid type: string {MASK}, expected a map at line 1 column 9");
-        assert_eq!(&*without_quotes(text), told);
+        let redacted =
+            format!("spec: invalid type: string {MASK}, expected a map at line 1 column 9");
+        assert_eq!(&*without_quotes(text), redacted);
         assert_eq!(&*without_quotes("a \"canary"), format!("a {MASK}"));
     }
 
@@ -582,17 +583,17 @@ mod tests {
         secrets.add_value(&json!(many));
         assert_eq!(secrets.texts.len(), 20_000);
         let endless = "a".repeat(8 << 20);
-        assert_eq!(secrets.tell(&endless).len(), MOST_TOLD);
-        let told = secrets.tell(&("0000042 ".repeat(3) + &endless));
-        assert!(told.starts_with(&format!("{MASK} {MASK} {MASK} aaa")));
+        assert_eq!(secrets.redact_text(&endless).len(), MAX_TEXT_BYTES);
+        let redacted = secrets.redact_text(&("0000042 ".repeat(3) + &endless));
+        assert!(redacted.starts_with(&format!("{MASK} {MASK} {MASK} aaa")));
         // Cut in the middle of a secret, none of that is told.
         let secret = "a canary line that is long";
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!(secret));
         for begun in SHORTEST..secret.len() {
-            let cut = "x".repeat(MOST_TOLD - begun) + secret;
-            let told = secrets.tell(&(cut + "y"));
-            assert_eq!(told.trim_matches('x'), "", "{begun}");
+            let cut = "x".repeat(MAX_TEXT_BYTES - begun) + secret;
+            let redacted = secrets.redact_text(&(cut + "y"));
+            assert_eq!(redacted.trim_matches('x'), "", "{begun}");
         }
     }
 
@@ -624,8 +625,12 @@ mod tests {
         let mut secrets = SensitiveData::of_values(values.as_object().unwrap(), &chart.into());
         secrets.add_value(&json!(many[6_030]));
         let end = |secret: usize| {
-            let told = secrets.redact(&format!("{} {}", "b ".repeat(10_000), many[secret]));
-            told.split(' ').next_back().unwrap_or_default().to_owned()
+            let redacted = secrets.redact(&format!("{} {}", "b ".repeat(10_000), many[secret]));
+            redacted
+                .split(' ')
+                .next_back()
+                .unwrap_or_default()
+                .to_owned()
         };
         assert_eq!(end(7), MASK);
         assert_eq!(end(6_010), MASK);
@@ -662,8 +667,8 @@ mod tests {
     fn secrets_that_overlap_are_both_hidden() {
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!(["canary-one-two", "two-three-canary"]));
-        let told = secrets.redact("a canary-one-two-three-canary b");
-        assert_eq!(told, format!("a {MASK} b"));
+        let redacted = secrets.redact("a canary-one-two-three-canary b");
+        assert_eq!(redacted, format!("a {MASK} b"));
     }
 
     /// Of a release whose templates looked up what nobody knows any more.
@@ -699,11 +704,11 @@ mod tests {
     #[case::a_tail_that_ends_in_padding_and_a_sign(r#"canary==" is not "+b 'x'"#, "**REDACTED**")]
     #[case::a_tail_with_another_kind_alone(r#"canary" is not "canary 'x'"#, "**REDACTED**")]
     #[case::a_zero_within("a \"b\" and \"ca\0canary\0nary\"", "a **REDACTED**")]
-    fn of_what_nobody_knows_nothing_that_may_be_quoted_is_told(
+    fn where_secrets_are_unknown_all_quoted_text_is_redacted(
         #[case] text: &str,
-        #[case] told: &str,
+        #[case] redacted: &str,
     ) {
-        assert_eq!(&*some_unknown().tell(text), told);
+        assert_eq!(&*some_unknown().redact_text(text), redacted);
     }
 
     #[derive(Debug, thiserror::Error)]
@@ -713,19 +718,20 @@ mod tests {
     #[test]
     fn what_a_cause_quotes_leaves_the_error_above_it_as_it_is() {
         let failed = Refused(std::io::Error::other("bad value \"canary"));
-        let told = some_unknown().told(&failed);
+        let redacted = some_unknown().redact_error(&failed);
         assert_eq!(
-            &*told,
+            &*redacted,
             "server-side apply failed for object apps/web: **REDACTED**"
         );
     }
 
     #[test]
     fn what_is_quoted_is_hidden_though_its_end_is_cut() {
-        let canary = "canary ".repeat(MOST_TOLD / 7 + 1);
-        let told = some_unknown().tell(&format!("spec.x: Invalid value: \"{canary}\": too long"));
-        assert_eq!(&*told, "spec.x: Invalid value: **REDACTED**");
-        let told = some_unknown().tell(&format!("\"a\" is not \"{canary}"));
-        assert_eq!(&*told, MASK);
+        let canary = "canary ".repeat(MAX_TEXT_BYTES / 7 + 1);
+        let redacted =
+            some_unknown().redact_text(&format!("spec.x: Invalid value: \"{canary}\": too long"));
+        assert_eq!(&*redacted, "spec.x: Invalid value: **REDACTED**");
+        let redacted = some_unknown().redact_text(&format!("\"a\" is not \"{canary}"));
+        assert_eq!(&*redacted, MASK);
     }
 }

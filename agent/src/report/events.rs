@@ -235,19 +235,19 @@ impl EventBuffer {
         for (reason, alike) in by_reason {
             let room = MAX_WRITTEN - events.len();
             let is_single = alike.len() <= MAX_SINGLE;
-            let told = match is_single {
+            let kept = match is_single {
                 true => alike.len().min(room),
                 false => alike.len() * room.min(1),
             };
             // What is dropped is told the next time that it happens.
             self.written
-                .extend(alike[..told].iter().map(|event| (event.clone(), now)));
+                .extend(alike[..kept].iter().map(|event| (event.clone(), now)));
             if is_single {
-                dropped += alike.len() - told;
-                events.extend(alike.into_iter().take(told));
+                dropped += alike.len() - kept;
+                events.extend(alike.into_iter().take(kept));
                 continue;
             }
-            if told == 0 {
+            if kept == 0 {
                 dropped += 1;
                 continue;
             }
@@ -456,7 +456,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_dropped_event_is_emitted_at_its_next_occurrence() {
         let mut buffer = EventBuffer::default();
-        let mut told = std::collections::BTreeSet::new();
+        let mut kept = std::collections::BTreeSet::new();
         let reasons = [
             Reason::DriftFound,
             Reason::RemovalHeld,
@@ -477,9 +477,9 @@ mod tests {
             assert!(events.len() <= MAX_WRITTEN);
             written += events.len();
             lost += dropped;
-            told.extend(events);
+            kept.extend(events);
         }
-        assert_eq!((written, lost, told.len()), (30, 10, 30));
+        assert_eq!((written, lost, kept.len()), (30, 10, 30));
     }
 
     #[test]

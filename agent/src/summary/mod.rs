@@ -16,10 +16,10 @@ use serde_json::Value;
 pub use tables::{ErrorMapping, MappingError};
 
 use crate::api::{NonReadyStatus, Summary};
-use crate::public::redact::MOST_TOLD;
+use crate::public::redact::MAX_TEXT_BYTES;
 
 /// So much of a message is kept, in bytes: more than is told, so that it is seen where that is cut.
-const MOST_READ: usize = 2 * MOST_TOLD;
+const MOST_READ: usize = 2 * MAX_TEXT_BYTES;
 
 /// Summarises a live object.
 ///
@@ -86,13 +86,13 @@ pub fn non_ready(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Opti
 }
 
 /// A field of a condition, and what it says.
-type Said<'a> = (&'a str, &'a str);
+type FieldAndValue<'a> = (&'a str, &'a str);
 
 /// Conditions that do not count (`spec.options.ignore.conditions`): what they say, by that of it which the fewest say. There may be thousands of
 /// them, each with fields of its own, and of an object's: each of these is compared with those alone that have something in common with it.
 #[derive(Default)]
 pub struct IgnoredConditions<'a> {
-    rules: HashMap<Said<'a>, Vec<Vec<Said<'a>>>>,
+    rules: HashMap<FieldAndValue<'a>, Vec<Vec<FieldAndValue<'a>>>>,
     /// One of them says nothing: it is about all.
     has_all: bool,
 }

@@ -198,8 +198,8 @@ mod tests {
         let content = format!("k: [{}]", vec!["{}"; 100_000].join(","));
         let mut budget = budget();
         let parsed = (0..100).map(|_| parse(&reference, Some(content.as_bytes()), &mut budget));
-        let told = parsed.filter_map(Result::err).next().unwrap().to_string();
-        assert!(told.contains("configmap ns/m key k: "), "{told}");
-        assert!(told.contains("more than 48 MiB"), "{told}");
+        let reported = parsed.filter_map(Result::err).next().unwrap().to_string();
+        assert!(reported.contains("configmap ns/m key k: "), "{reported}");
+        assert!(reported.contains("more than 48 MiB"), "{reported}");
     }
 }

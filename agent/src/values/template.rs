@@ -313,15 +313,15 @@ mod tests {
         let facts = ClusterFacts::default();
         let filled = |count| preprocess(Some(&helm(count)), &facts, &SystemHost, false);
         assert!(filled(3).is_ok());
-        let told = filled(1_000).unwrap_err().to_string();
-        assert!(told.contains("steps"), "{told}");
+        let reported = filled(1_000).unwrap_err().to_string();
+        assert!(reported.contains("steps"), "{reported}");
         let many: serde_json::Map<_, _> = (0..15)
             .map(|at| (format!("k{at}"), json!("[${ repeat 150000 `{},` }{}]")))
             .collect();
         let helm: HelmOptions = serde_json::from_value(json!({ "templateValues": many })).unwrap();
         let filled = preprocess(Some(&helm), &facts, &SystemHost, false);
-        let told = filled.map(drop).unwrap_err().masked();
-        assert!(told.contains("more than 48 MiB"), "{told}");
+        let reported = filled.map(drop).unwrap_err().masked();
+        assert!(reported.contains("more than 48 MiB"), "{reported}");
     }
 
     #[test]

@@ -248,6 +248,6 @@ fn template_differs_where_it_should() {
 }
 
 #[test]
-fn values_tells_what_a_cluster_gets() {
+fn values_prints_what_a_cluster_gets() {
     check("values", &ours());
 }

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_tell_accesses_apart() {
+    fn fingerprints_differ_between_accesses() {
         let with = |u: &str, p: &str| Access {
             credentials: Credentials::new(u, p),
             ..Access::default()

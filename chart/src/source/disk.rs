@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_notes_tell_askers_apart() {
+    fn names_of_notes_differ_between_credentials() {
         let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let disk = open(folder.path(), 1 << 20).unwrap();
         let insecure = Access {

@@ -238,7 +238,7 @@ fn seconds(limit: Duration) -> String {
 
 /// Addresses and codes: what a server says in its answer may repeat what it was shown.
 impl logging::Public for FetchError {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Transport { source, .. } => write!(f, "{self}: {source}"),
             Self::IndexStatus { .. }

@@ -134,7 +134,7 @@ impl Holder {
 }
 
 /// What there is room for.
-struct Room {
+struct Available {
     /// Now.
     now: u64,
     /// Once all have ended that do not stall; `None` where none stalls.
@@ -157,7 +157,7 @@ impl Usage {
         id
     }
 
-    fn room(&self, now: Instant) -> Room {
+    fn room(&self, now: Instant) -> Available {
         let stalled = self.holders.values().filter(|one| one.is_stalled(now));
         let (stalled, largest) = stalled.fold((0u64, 0u64), |(all, largest), one| {
             (all.saturating_add(one.bytes), largest.max(one.bytes))
@@ -166,7 +166,7 @@ impl Usage {
         let ceiling = self.limit.saturating_add(lent);
         // One that is too large for anything to fit beside it counts as if it left something.
         let excess = largest.saturating_sub(ceiling - self.limit / BESIDE);
-        Room {
+        Available {
             now: ceiling.saturating_sub(self.used - excess),
             beside_stalled: (stalled > 0).then(|| ceiling.saturating_sub(stalled - excess)),
         }
@@ -714,7 +714,7 @@ mod tests {
 
     /// Templates that ask the cluster in a loop, in the largest turn.
     #[tokio::test(start_paused = true)]
-    async fn one_that_waits_again_and_again_holds_nobody_up() {
+    async fn a_reservation_that_waits_again_and_again_holds_nobody_up() {
         for bytes in [64, 200] {
             let memory = Memory::new(48).with_reserve(6);
             let evil = tokio::spawn({
@@ -739,7 +739,7 @@ mod tests {
 
     /// Nothing but work is slow, too.
     #[tokio::test(start_paused = true)]
-    async fn one_that_works_for_long_holds_nobody_up_for_long() {
+    async fn a_reservation_that_works_for_long_holds_nobody_up_for_long() {
         let memory = Memory::new(48);
         let _works = memory.reserve(64).await;
         let took = small_ones(&memory, 2).await;
@@ -762,7 +762,7 @@ mod tests {
 
     /// The others do not wait with one that waits for what stalls; once that has ended it is their turn to wait.
     #[tokio::test(start_paused = true)]
-    async fn one_that_waits_for_what_stalls_is_overtaken_and_begins_in_the_end() {
+    async fn a_reservation_behind_a_stalled_one_is_overtaken_and_begins_in_the_end() {
         let memory = Memory::new(100);
         let stalled = memory.reserve(100).await;
         let waits = stalled.waits();
@@ -816,7 +816,7 @@ mod tests {
 
     /// A look at what is large is work like any other once that is known: the next one does not begin beside it as if nobody worked.
     #[tokio::test(start_paused = true)]
-    async fn looks_that_grow_wait_for_each_other() {
+    async fn brief_reservations_that_grow_wait_for_each_other() {
         let memory = Memory::new(48).with_reserve(6);
         let mut first = memory.reserve_brief(2).await;
         first.resize(80).await;

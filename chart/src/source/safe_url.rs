@@ -31,7 +31,7 @@ fn is_harmless(key: &str, value: &str) -> bool {
 }
 
 impl logging::Public for SafeUrl {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }

@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_told() {
+    fn a_file_that_cannot_be_read_is_reported() {
         let mut reader = |name: &str| Err(format!("no file {name}"));
         let error = parse_into_file("a=x", &mut Map::new(), &mut reader).expect_err("no file");
         assert_eq!(error.to_string(), "no file x");

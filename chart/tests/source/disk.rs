@@ -365,16 +365,16 @@ async fn a_forged_cache_note_does_not_change_which_archive_is_used() {
         notes.iter().find(is_so).unwrap().1.clone()
     };
     let other = of("1.9.0");
-    let all_there = async |told: &str| {
+    let all_there = async |reported: &str| {
         let mut there = Vec::new();
         for ((chart, access), digest) in charts.iter().zip(&digests) {
             match kept_in(folder.path()).fetch(chart, access).await {
                 Ok(fetched) => {
-                    assert_eq!(&fetched.digest, digest, "{told}");
+                    assert_eq!(&fetched.digest, digest, "{reported}");
                     there.push(true);
                 }
                 Err(error) => {
-                    assert_eq!(error.reason(), "Unreachable", "{told}");
+                    assert_eq!(error.reason(), "Unreachable", "{reported}");
                     there.push(false);
                 }
             }

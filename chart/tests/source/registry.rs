@@ -271,10 +271,10 @@ async fn a_token_service_without_tls_is_asked_only_by_a_registry_without() {
     };
     let chart = reference(&server.oci("charts/web"), "", "1.0.0");
     let error = fetcher().fetch(&chart, &access).await.unwrap_err();
-    let told = chain(&error);
+    let reported = chain(&error);
     assert!(
-        told.contains("is not reached by TLS, though the registry is"),
-        "{told}"
+        reported.contains("is not reached by TLS, though the registry is"),
+        "{reported}"
     );
     assert!(tokens.seen().is_empty(), "{:?}", tokens.paths());
 }

@@ -89,15 +89,15 @@ impl Constraint {
     /// A message for every comparison that fails, in order; at most one about pre-releases.
     pub fn validate(&self, version: &Version) -> Result<(), Vec<String>> {
         let mut messages = Vec::new();
-        let mut said_prerelease = false;
+        let mut has_prerelease = false;
         for group in &self.groups {
             let prerelease = self.include_prerelease || group.names_prerelease;
             let mut holds = true;
             for comparison in &group.comparisons {
                 if !prerelease && !version.prerelease().is_empty() {
-                    if !said_prerelease {
+                    if !has_prerelease {
                         messages.push(Failure::Prerelease.message(version, comparison));
-                        said_prerelease = true;
+                        has_prerelease = true;
                     }
                     holds = false;
                 } else if let Err(failure) = comparison.check(version, prerelease) {

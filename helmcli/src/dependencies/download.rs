@@ -21,7 +21,7 @@ use crate::repositories::{self, Repository};
 /// Why a dependency cannot be had: some reasons helm tells twice.
 enum Failure {
     Plain(String),
-    Told(String),
+    Message(String),
 }
 
 /// Where a locked chart is.
@@ -82,7 +82,7 @@ impl<'a> Download<'a> {
         for dependency in locked.iter_mut() {
             self.one(dependency).map_err(|failure| match failure {
                 Failure::Plain(message) => message,
-                Failure::Told(message) => {
+                Failure::Message(message) => {
                     print(&format!("Save error occurred:  {message}"));
                     message
                 }
@@ -102,12 +102,12 @@ impl<'a> Download<'a> {
             if self.helm.is_debug() {
                 print(&format!("Archiving {name} from repo {repository}"));
             }
-            dependency.version = self.local(place, dependency).map_err(Failure::Told)?;
+            dependency.version = self.local(place, dependency).map_err(Failure::Message)?;
             return Ok(());
         }
         let place = self
             .place(dependency)
-            .map_err(|cause| Failure::Told(format!("could not find : {cause}")))?;
+            .map_err(|cause| Failure::Message(format!("could not find : {cause}")))?;
         if self.seen.contains(&place.url) {
             print(&format!("Already downloaded {name} from repo {repository}"));
             return Ok(());
@@ -116,8 +116,9 @@ impl<'a> Download<'a> {
         if repository_names::is_registry(&place.url) {
             return self.pull(&place.url);
         }
-        self.archive(&place)
-            .map_err(|cause| Failure::Told(format!("could not download {}: {cause}", place.url)))?;
+        self.archive(&place).map_err(|cause| {
+            Failure::Message(format!("could not download {}: {cause}", place.url))
+        })?;
         self.seen.insert(place.url);
         Ok(())
     }
@@ -141,7 +142,7 @@ impl<'a> Download<'a> {
         let found = &chart.metadata.version;
         match fits(name, version, found).map_err(Failure::Plain)? {
             true => Ok(()),
-            false => Err(Failure::Told(format!(
+            false => Err(Failure::Message(format!(
                 "dependency {name} at version {found} does not satisfy the constraint {version}"
             ))),
         }
@@ -230,7 +231,7 @@ impl<'a> Download<'a> {
                 false => self.staging.keep(&file, &chart.bytes),
             }
         });
-        pulled.map_err(|cause| Failure::Told(format!("could not download {reference}: {cause}")))
+        pulled.map_err(|cause| Failure::Message(format!("could not download {reference}: {cause}")))
     }
 
     fn archive(&self, place: &Place<'_>) -> Result<(), String> {

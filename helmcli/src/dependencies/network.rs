@@ -15,7 +15,7 @@ use crate::access::overridden;
 use crate::chart_flags::ChartFlags;
 use crate::client::Client;
 use crate::console::print;
-use crate::fetch_errors::told;
+use crate::fetch_errors::message;
 use crate::helm_home::HelmFlags;
 use crate::logins;
 use crate::repositories::{self, Repository};
@@ -125,7 +125,7 @@ impl<'a> Network<'a> {
                 let reference = Reference::parse(reference)?;
                 fetcher.versions(&reference, &access).await
             })
-            .map_err(|error| told(&error))
+            .map_err(|error| message(&error))
     }
 
     /// Pulls a chart from a registry, and tells so as helm does.

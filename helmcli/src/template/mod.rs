@@ -308,12 +308,12 @@ impl Job<'_> {
         match failed {
             Some(message) => Err(Failure {
                 message,
-                output: folder.said,
+                output: folder.written,
                 logged: false,
             }),
             None => {
-                folder.said.push('\n');
-                Ok(folder.said)
+                folder.written.push('\n');
+                Ok(folder.written)
             }
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct OutputDir<'a> {
     /// Manifests and hooks go here: the same, or below it a folder named after the release.
     pub release: String,
     /// `wrote …` lines.
-    pub said: String,
+    pub written: String,
 }
 
 impl<'a> OutputDir<'a> {
@@ -35,7 +35,7 @@ impl<'a> OutputDir<'a> {
         Self {
             root,
             release,
-            said: String::new(),
+            written: String::new(),
         }
     }
 
@@ -106,7 +106,7 @@ impl<'a> OutputDir<'a> {
             .map_err(|error| failed("open", Path::new(&path), &error))?;
         write!(file, "---\n# Source: {name}\n{text}\n")
             .map_err(|error| failed("write", Path::new(&path), &error))?;
-        let _ = writeln!(self.said, "wrote {path}");
+        let _ = writeln!(self.written, "wrote {path}");
         Ok(())
     }
 }

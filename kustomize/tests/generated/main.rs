@@ -96,10 +96,10 @@ fn ours(case: &Case) -> Answer {
 
 /// The two answers, if they differ.
 fn look(case: &Case, reference: &mut Reference) -> Option<(Answer, Answer)> {
-    look_often(case, reference, ASKED)
+    select_often(case, reference, ASKED)
 }
 
-fn look_often(case: &Case, reference: &mut Reference, asked: usize) -> Option<(Answer, Answer)> {
+fn select_often(case: &Case, reference: &mut Reference, asked: usize) -> Option<(Answer, Answer)> {
     let got = ours(case);
     let mut want = reference
         .ask(case)
@@ -129,7 +129,7 @@ fn shrink(mut case: Case, reference: &mut Reference) -> Case {
         let smaller = smaller(&case).into_iter().find(|smaller| {
             let is_same =
                 |answers: Option<(Answer, Answer)>| answers.as_ref().map(is_error) == Some(sort);
-            is_same(look_often(smaller, reference, 1)) && is_same(look(smaller, reference))
+            is_same(select_often(smaller, reference, 1)) && is_same(look(smaller, reference))
         });
         match smaller {
             Some(smaller) => case = smaller,
@@ -213,9 +213,9 @@ fn setting(name: &str) -> Option<u64> {
 fn generated_kustomizations_are_built_alike() {
     let Some(program) = program() else {
         // Past the harness, which keeps back what a test that passes prints.
-        let told =
+        let reported =
             "SKIPPED: the real kustomize is not built (`make tools`), nothing was compared with it";
-        writeln!(std::io::stderr(), "{told}").ok();
+        writeln!(std::io::stderr(), "{reported}").ok();
         return;
     };
     let seed = setting("SEED").unwrap_or(1);

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pattern_is_told_and_the_other_rules_still_apply() {
+    fn a_bad_pattern_is_reported_and_the_other_rules_still_apply() {
         let bad = Rule {
             operations: vec![operation("ignore", "")],
             ..rule("(")

@@ -25,7 +25,7 @@ use super::unquoted::error_unquoted;
 use super::written_here::PAGE;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, TakeBackError, apply_all,
-    check_deletable, delete_all, holds_more, is_custom, look_all, newest_first, take_back,
+    check_deletable, delete_all, holds_more, is_custom, newest_first, observe_all, take_back,
     wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
@@ -155,7 +155,7 @@ impl Attempt<'_> {
         }
         let have_run = self.run_hooks(before).await?;
         if have_run && self.operation != Operation::Rollback {
-            self.look_again().await?;
+            self.observe_again().await?;
         }
         let claim = Claim {
             owner: &self.owner,
@@ -223,7 +223,7 @@ impl Attempt<'_> {
 
     /// Looks for what the last revision proves to be the release's and another one has taken while hooks ran: both write as the same field
     /// manager, so that writing it would meet no conflict.
-    async fn look_again(&mut self) -> Result<(), DeployError> {
+    async fn observe_again(&mut self) -> Result<(), DeployError> {
         let is_open = |object: &&Object| self.open.contains_key(&object.key());
         let proven: Vec<&Object> = self.objects.iter().filter(|one| !is_open(one)).collect();
         let operation = self.claimed();
@@ -233,9 +233,9 @@ impl Attempt<'_> {
         };
         let mut taken = Vec::new();
         for page in proven.chunks(PAGE) {
-            let looked = look_all(self.cluster, page).await;
+            let observed = observe_all(self.cluster, page).await;
             // Things have begun, so that it has to be undone as any other failure.
-            for (object, found) in looked.map_err(DeployError::Observed)? {
+            for (object, found) in observed.map_err(DeployError::Observed)? {
                 if let Some(found) = found.filter(|found| is_taken(object, found)) {
                     taken.push((object.key(), Some(found)));
                 }

@@ -38,8 +38,8 @@ use super::written_here::{confirm_install, is_mislabelled, plan};
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
-    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked, look_all,
-    newest_first, take_back,
+    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked,
+    newest_first, observe_all, take_back,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
@@ -335,8 +335,8 @@ async fn prepare<'a>(
         is_resumed = began.is_some();
         release.hooks.clone_from(&unfinished.hooks);
         hooks = HookObjects::default();
-        if let (Some(info), Some(said)) = (&mut release.info, carried_on(unfinished)) {
-            info.description = said;
+        if let (Some(info), Some(description)) = (&mut release.info, carried_on(unfinished)) {
+            info.description = description;
         }
     }
     let unfinished_head = history
@@ -444,20 +444,20 @@ impl OwnershipCheck<'_> {
         objects: &[&Object],
         open: &mut HashMap<ObjectKey, Option<Value>>,
     ) -> Result<(), OwnershipError> {
-        let looked = look_all(self.cluster, objects).await?;
+        let observed = observe_all(self.cluster, objects).await?;
         let claim = Claim {
             owner: self.owner,
             operation: self.operation,
             open: &HashMap::new(),
             recorded: self.recorded,
         };
-        for (object, found) in &looked {
+        for (object, found) in &observed {
             if claim.verdict(object, found.as_ref()) == Verdict::Refuse {
                 let live = found.clone().unwrap_or_default();
                 return Err(self.owner.refusal(object, &live));
             }
         }
-        for (object, mut found) in looked {
+        for (object, mut found) in observed {
             if claim.state(object, found.as_ref()) == ObjectState::Marked {
                 let adoption = Adoption::HandedOver;
                 found = self.cluster.note(object, found, adoption).await?;

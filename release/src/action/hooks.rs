@@ -126,9 +126,11 @@ fn over(first: HookEvent) -> String {
 
 /// What is to be said of an operation that goes on: that its first event is over, if that was so.
 pub(super) fn carried_on(unfinished: &Release) -> Option<String> {
-    let said = unfinished.description();
-    let is_mark = OPERATIONS.iter().any(|[first, _]| said == over(*first));
-    is_mark.then(|| said.to_owned())
+    let description = unfinished.description();
+    let is_mark = OPERATIONS
+        .iter()
+        .any(|[first, _]| description == over(*first));
+    is_mark.then(|| description.to_owned())
 }
 
 /// Whether a record under way says that the first event of the operation of `event` is over.

@@ -18,7 +18,7 @@ use super::previous::{PreviousObjects, Pruning, unfinished_objects};
 use super::records::{listed_objects, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::spec::DeploySpec;
-use crate::kube::{Cluster, Owner, look_all};
+use crate::kube::{Cluster, Owner, observe_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
 use crate::storage::{Storage, StorageError, StoredRelease, StoredRevision, key, last, prunable};
 
@@ -100,13 +100,13 @@ pub(super) async fn rollback(
         }
     }
     // A record proves what was written, not whose it is by now: another release may have taken it since.
-    let looked = look_all(cluster, &desired.iter().collect::<Vec<_>>()).await;
-    let looked = looked.map_err(|source| DeployError::Ownership {
+    let observed = observe_all(cluster, &desired.iter().collect::<Vec<_>>()).await;
+    let observed = observed.map_err(|source| DeployError::Ownership {
         operation: "rollback",
         source,
     })?;
-    let looked = looked.into_iter();
-    let open = looked.map(|(object, found)| (object.key(), found));
+    let observed = observed.into_iter();
+    let open = observed.map(|(object, found)| (object.key(), found));
     let open: HashMap<ObjectKey, Option<Value>> = open.collect();
     let created = storage.create(&release).await;
     let created = created.map_err(DeployError::Storage)?;

@@ -539,7 +539,7 @@ mod tests {
     #[case::of_an_attempt_going_on("uninstalling", Some("failed"), UNDO)]
     #[case::begun_by_helm("uninstalling", None, UNDO)]
     #[case::that_gave_way("uninstalled", Some("superseded"), REMOVE)]
-    #[case::that_only_says_what_it_was("failed", Some("deployed"), UNDO)]
+    #[case::by_description_alone("failed", Some("deployed"), UNDO)]
     fn only_what_was_deployed_is_removed(
         #[case] status: &str,
         #[case] before: Option<&str>,

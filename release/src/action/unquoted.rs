@@ -21,7 +21,7 @@ impl std::fmt::Display for Unquoted {
 }
 
 impl Public for Unquoted {
-    fn tell(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt_public(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
@@ -41,9 +41,9 @@ fn words(error: &(dyn Error + 'static)) -> String {
             words.push(unquoted);
             break;
         }
-        let told = cause.to_string();
-        if !told.is_empty() && words.last() != Some(&told) {
-            words.push(told);
+        let reported = cause.to_string();
+        if !reported.is_empty() && words.last() != Some(&reported) {
+            words.push(reported);
         }
         next = cause.source();
     }
@@ -192,8 +192,8 @@ mod tests {
             (&DeployError::Storage(storage()), "the deploy failed"),
             (&unread, "it cannot be read"),
         ];
-        for (error, told) in cases {
-            assert_eq!(error_unquoted(error).0, told);
+        for (error, reported) in cases {
+            assert_eq!(error_unquoted(error).0, reported);
         }
         assert!(error_chain(&storage()).contains("canary"));
         assert_eq!(own_reason().reason(), "Unknown");

@@ -309,7 +309,10 @@ mod tests {
     #[case::deployed(Status::Deployed, false)]
     #[case::had_before_it_was_lost(Status::Superseded, false)]
     #[case::removed(Status::Uninstalled, false)]
-    fn what_was_deployed_once_is_no_attempt(#[case] status: Status, #[case] expected: bool) {
+    fn a_revision_that_was_deployed_once_is_no_attempt(
+        #[case] status: Status,
+        #[case] expected: bool,
+    ) {
         let failed = StoredRevision::new(4, Status::Failed);
         let history = [StoredRevision::new(ATTEMPT, status), failed];
         let found = plan(&history, |_| Some("own".to_owned()), Some(Vec::new()));

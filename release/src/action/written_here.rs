@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::error::DeployError;
 use super::records::{last_good, read_if_possible, stored_objects, was_good};
-use crate::kube::{Cluster, Owner, look_all};
+use crate::kube::{Cluster, Owner, observe_all};
 use crate::model::Status;
 use crate::state::{Plan, decide};
 use crate::storage::{Origin, Storage, StorageError, StoredRelease, StoredRevision};
@@ -97,12 +97,12 @@ pub(super) async fn confirm_install(
     for page in objects.chunks(PAGE) {
         let page: Vec<&Object> = page.iter().collect();
         let operation = "update";
-        let looked = look_all(cluster, &page).await;
-        let looked = looked.map_err(|source| DeployError::Ownership { operation, source })?;
+        let observed = observe_all(cluster, &page).await;
+        let observed = observed.map_err(|source| DeployError::Ownership { operation, source })?;
         let is_running = |live: &Value| {
             owner.observe(live).outlives_no_removal() && !was_created_since(live, began)
         };
-        if looked
+        if observed
             .iter()
             .filter_map(|(_, live)| live.as_ref())
             .any(is_running)

@@ -14,7 +14,7 @@ use objects::readiness::wait::Mode;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
-use super::check::look_all;
+use super::check::observe_all;
 use super::claim::{Claim, HookClaim};
 use super::client::Cluster;
 use super::error::ApiError;
@@ -353,8 +353,10 @@ pub async fn reapply(
         }
     }
     let all: Vec<&Object> = objects.iter().collect();
-    let looked = look_all(cluster, &all).await.map_err(ApplyError::unknown)?;
-    let found = looked
+    let observed = observe_all(cluster, &all)
+        .await
+        .map_err(ApplyError::unknown)?;
+    let found = observed
         .into_iter()
         .map(|(object, found)| (object.key(), found));
     let open: HashMap<ObjectKey, Option<Value>> = found.collect();
@@ -426,12 +428,12 @@ mod tests {
         #[case] name: &str,
     ) {
         let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let told = Arc::clone(&seen);
+        let reported = Arc::clone(&seen);
         let serve = tower::service_fn(move |request: Request<Body>| {
-            let told = Arc::clone(&told);
+            let reported = Arc::clone(&reported);
             async move {
                 let body = request.into_body().collect_bytes().await?;
-                told.lock().push(serde_json::from_slice(&body)?);
+                reported.lock().push(serde_json::from_slice(&body)?);
                 let answer = json!({"metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}});
                 Ok::<_, BoxError>(Response::new(Body::from(answer.to_string().into_bytes())))
             }
@@ -508,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answered_for_is_in_doubt_beside_what_is_somebody_elses() {
+    fn an_unanswered_write_stays_in_doubt_beside_a_foreign_object() {
         let foreign = || {
             ObjectFailure::NotOurs(OwnershipError::Foreign {
                 object: "b".to_owned(),
@@ -530,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_looked_at_has_the_api_servers_reason() {
+    fn an_object_that_cannot_be_read_fails_with_the_api_servers_reason() {
         let status = kube::core::Status::failure("no", "Forbidden").with_code(403);
         let unseen = ApplyError::unknown(OwnershipError::Unknown {
             object: "a".to_owned(),

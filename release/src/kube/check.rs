@@ -20,19 +20,19 @@ use super::version::Version;
 ///
 /// # Errors
 /// The first object, in manifest order, that cannot be looked at.
-pub(crate) async fn look_all<'o>(
+pub(crate) async fn observe_all<'o>(
     cluster: &Cluster,
     objects: &[&'o Object],
 ) -> Result<Vec<(&'o Object, Option<Value>)>, OwnershipError> {
     let checks: Vec<_> = objects
         .iter()
         .filter(|object| !object.name.is_empty())
-        .map(|object| look_one(cluster, object).boxed())
+        .map(|object| observe_one(cluster, object).boxed())
         .collect();
     stream::iter(checks).buffered(PARALLEL).try_collect().await
 }
 
-async fn look_one<'o>(
+async fn observe_one<'o>(
     cluster: &Cluster,
     object: &'o Object,
 ) -> Result<(&'o Object, Option<Value>), OwnershipError> {

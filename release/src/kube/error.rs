@@ -228,11 +228,11 @@ mod tests {
 
     #[test]
     fn only_a_request_that_may_have_been_carried_out_is_in_doubt() {
-        let told = |code, reason: &str, message: &str| {
+        let reported = |code, reason: &str, message: &str| {
             let status = Status::failure(message, reason).with_code(code);
             ApiError::Refused(status.boxed()).is_in_doubt()
         };
-        let refused = |code, reason: &str| told(code, reason, "x");
+        let refused = |code, reason: &str| reported(code, reason, "x");
         // As kube makes one of a proxy's page.
         let page = "Failed to parse error data";
         for (code, reason, in_doubt) in [
@@ -260,9 +260,9 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(told(500, "", message), in_doubt, "{message}");
+            assert_eq!(reported(500, "", message), in_doubt, "{message}");
         }
         let of_a_webhook = "failed calling webhook \"x\": context deadline exceeded";
-        assert!(!told(500, "InternalError", of_a_webhook));
+        assert!(!reported(500, "InternalError", of_a_webhook));
     }
 }

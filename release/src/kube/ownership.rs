@@ -1,10 +1,10 @@
 //! To whom an object belongs: the three marks Helm puts on everything it writes, and the note that it was
-//! there before. Pure; [`look_all`] asks the cluster.
+//! there before. Pure; [`observe_all`] asks the cluster.
 //!
 //! What may be done to an object is decided by [`state::ownership`](crate::state::ownership). An [`Observed`] at it is the
 //! only thing that makes a [`Deletable`], and nothing else can be deleted.
 //!
-//! [`look_all`]: super::check::look_all
+//! [`observe_all`]: super::check::look_all
 //!
 //! Mirrors `pkg/action/validate.go`.
 
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_object_is_told_in_helms_words() {
+    fn a_foreign_object_is_reported_in_helms_words() {
         let live = json!({"metadata": {"annotations": {RELEASE_NAME_ANNOTATION: "other"}}});
         assert_eq!(
             owner().problems(&live).join("; "),

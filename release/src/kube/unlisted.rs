@@ -185,7 +185,7 @@ mod tests {
 
     /// The kinds that a manifest's objects had when it was read are not looked for where the next look shows them.
     #[tokio::test]
-    async fn a_kind_that_comes_between_two_looks_is_not_taken_for_gone() {
+    async fn a_kind_that_is_served_between_two_discoveries_is_not_taken_for_gone() {
         let served = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "x.io"}, "versions": [
             {"version": "v1", "resources": [{"resource": "cars", "scope": "Namespaced",
                 "responseKind": {"kind": "Car"}}]}]}]});
@@ -207,10 +207,10 @@ mod tests {
             let stored = objects::manifest::build_stored(&manifest(kind), "n", &before).unwrap();
             cluster.all_that_is_left(stored).await
         };
-        let told = left("Car").await.unwrap_err();
+        let reported = left("Car").await.unwrap_err();
         assert!(
-            matches!(&told, ApiError::NotServed(kind) if kind.kind == "Car"),
-            "{told:?}"
+            matches!(&reported, ApiError::NotServed(kind) if kind.kind == "Car"),
+            "{reported:?}"
         );
         assert!(left("Boat").await.unwrap().is_empty());
     }

@@ -418,9 +418,9 @@ impl<'a> ObjectWriter<'a> {
                     };
                     // Only what was looked at is forced: where it would be judged otherwise by now, the version that was judged is named, which the API
                     // server refuses.
-                    let looked_at = Version::of(&live);
+                    let observed = Version::of(&live);
                     let changed = judged.filter(|judged| !is_alike(judged));
-                    let over = changed.map_or(&looked_at, Observed::version);
+                    let over = changed.map_or(&observed, Observed::version);
                     let settled = Body::over(&body, Some(over));
                     drop(body);
                     sent = self.sender.send(object, settled, true).await;
@@ -537,13 +537,13 @@ mod tests {
     /// The object goes between the refusal, which tells of fields of others, and the look at it: whatever is made under its name then is not
     /// written over by force.
     #[tokio::test]
-    async fn what_went_before_it_was_looked_at_is_not_forced() {
+    async fn an_object_deleted_before_it_was_observed_is_not_forced() {
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-        let told = Arc::clone(&seen);
+        let reported = Arc::clone(&seen);
         let serve = tower::service_fn(move |request: Request<Body>| {
             let uri = request.uri().to_string();
-            let is_first = !told.lock().iter().any(|uri| uri.contains("force="));
-            told.lock().push(uri.clone());
+            let is_first = !reported.lock().iter().any(|uri| uri.contains("force="));
+            reported.lock().push(uri.clone());
             let (code, answer) = match (uri.contains("force="), is_first) {
                 (true, true) => {
                     let cause = json!({"reason": "FieldManagerConflict", "field": ".data.a", "message": "conflict"});
@@ -581,7 +581,7 @@ mod tests {
 
     /// A namespace that was left is written by somebody else while the release that has it next writes it: it says that it was left until it has marks.
     #[tokio::test]
-    async fn what_was_left_stays_so_until_it_has_marks() {
+    async fn a_left_namespace_stays_noted_as_left_until_it_has_marks() {
         let live = |version: &str, note: &str, owner: Option<&Owner>| {
             let mut live = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version,
                 "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}});
@@ -593,14 +593,14 @@ mod tests {
         };
         let owner = Owner::new("web", "shop");
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-        let told = Arc::clone(&seen);
+        let reported = Arc::clone(&seen);
         let server_owner = owner.clone();
         let serve = tower::service_fn(move |request: Request<Body>| {
             let uri = request.uri().to_string();
             let is_apply = uri.contains("force=");
-            let is_first = !told.lock().iter().any(|uri| uri.contains("force="));
+            let is_first = !reported.lock().iter().any(|uri| uri.contains("force="));
             let is_read = request.method() == "GET";
-            told.lock().push(uri.clone());
+            reported.lock().push(uri.clone());
             let (code, answer) = match (is_apply, is_first) {
                 (true, true) => (
                     409,
@@ -644,7 +644,7 @@ mod tests {
 
     /// Others write an object all the time, and hold a field of it: it is written over the version in which it was looked at last.
     #[tokio::test]
-    async fn an_object_that_is_written_all_the_time_is_written_as_it_was_looked_at_last() {
+    async fn an_object_that_others_keep_writing_is_written_over_the_version_observed_last() {
         let live = |version: u32| {
             let mut live = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version.to_string()}});
             Owner::new("web", "shop").mark(&mut live);

@@ -191,10 +191,10 @@ mod tests {
                 "0".repeat(1 << 20)
             ),
         ] {
-            let told = time(&text.into(), &mut Time::default())
+            let reported = time(&text.into(), &mut Time::default())
                 .unwrap_err()
                 .to_string();
-            assert!(told.len() < 1 << 10, "{} bytes", told.len());
+            assert!(reported.len() < 1 << 10, "{} bytes", reported.len());
         }
     }
 }

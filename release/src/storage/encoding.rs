@@ -163,10 +163,10 @@ pub fn decode(payload: &[u8]) -> Result<Release, RecordError> {
 
 fn gunzip(data: &[u8]) -> Result<Vec<u8>, RecordError> {
     // What gzip says at its end of what it unpacks to, so that nothing is copied into ever larger room.
-    let said = data
+    let stated = data
         .last_chunk()
         .map_or(0, |size| u32::from_le_bytes(*size));
-    let room = u64::from(said).min(MAX_JSON_BYTES).saturating_add(1);
+    let room = u64::from(stated).min(MAX_JSON_BYTES).saturating_add(1);
     let mut json = Vec::with_capacity(usize::try_from(room).unwrap_or_default());
     // One byte more than allowed tells "exactly full" from "too much".
     let read = MultiGzDecoder::new(data)

@@ -346,16 +346,16 @@ mod tests {
             ..Release::default()
         };
         let record = StoredRelease::new(release, RecordUid::new(OURS));
-        let told = |done: Result<(), StorageError>| match done {
+        let reported = |done: Result<(), StorageError>| match done {
             Ok(()) => String::new(),
             Err(failed) => failed.to_string(),
         };
-        assert_eq!(told(storage.update(&record).await), expected);
+        assert_eq!(reported(storage.update(&record).await), expected);
         assert_eq!(asked.lock()[0], OURS);
         if there.is_some() {
             asked.lock().clear();
             let record = Deletable::created(&record);
-            assert_eq!(told(storage.delete("web", &record).await), expected);
+            assert_eq!(reported(storage.delete("web", &record).await), expected);
             assert_eq!(*asked.lock(), [OURS]);
         }
     }

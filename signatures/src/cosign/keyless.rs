@@ -178,7 +178,7 @@ impl Keyless {
             false => self.policy().skip_tlog_unsafe(),
         };
         let verified = self.verifier.verify(sha256(digest)?, bundle, &policy);
-        let verified = verified.map_err(|error| told(&error, bundle))?;
+        let verified = verified.map_err(|error| message(&error, bundle))?;
         if self.needs_log && !verified.tlog_verified() {
             return Err("its entry of a transparency log was not proven".to_owned());
         }
@@ -220,13 +220,13 @@ impl Keyless {
         let verified = self
             .verifier
             .verify(&attached.payload[..], &bundle, &policy);
-        let verified = verified.map_err(|error| told(&error, &bundle))?;
+        let verified = verified.map_err(|error| message(&error, &bundle))?;
         self.accept(&verified)
     }
 }
 
 /// What is wrong, and whose certificate it is: claims, not proof.
-fn told(error: &sigstore_verify::Error, bundle: &Bundle) -> String {
+fn message(error: &sigstore_verify::Error, bundle: &Bundle) -> String {
     let certificate = bundle.signing_certificate();
     let Some(info) = certificate.and_then(|found| parse_certificate_info(found).ok()) else {
         return error.to_string();

@@ -38,12 +38,12 @@ use crate::{
 fn charts_signed_by_cosign_are_accepted(
     #[case] case: &str,
     #[case] signer: Value,
-    #[case] told: &str,
+    #[case] reported: &str,
 ) {
     let case = json_of(&format!("{case}.json"));
     let subject = pulled(case["repository"].as_str().unwrap());
     let verified = checked(&policy(json!([signer])), &subject, &found(&case)).unwrap();
-    assert!(verified.to_string().contains(told), "{verified}");
+    assert!(verified.to_string().contains(reported), "{verified}");
 }
 
 /// Bad cases of the registry: case, what is done to it, who must have signed, why it is refused.
@@ -159,7 +159,7 @@ fn unsigned_charts_are_refused(
     #[case] case: &str,
     #[case] tamper: fn(&mut Evidence),
     #[case] signer: Value,
-    #[case] told: &str,
+    #[case] reported: &str,
 ) {
     let case = json_of(&format!("{case}.json"));
     let subject = pulled(case["repository"].as_str().unwrap());
@@ -167,8 +167,8 @@ fn unsigned_charts_are_refused(
     tamper(&mut evidence);
     let refusal = checked(&policy(json!([signer])), &subject, &evidence).unwrap_err();
     let text = refusal.to_string();
-    let is_told = text.contains(told) || told == "does not count";
-    assert!(is_told, "{text}");
+    let is_reported = text.contains(reported) || reported == "does not count";
+    assert!(is_reported, "{text}");
     let names_signer = text.contains("(key sha256:")
         || text.contains("key sha256:") && text.contains("a cosign signature of key")
         || text.contains(" of issuer https://issuer.test.invalid is expected");
@@ -284,7 +284,7 @@ fn certificate_of_another(evidence: &mut Evidence) {
 #[rstest]
 #[case::ended_authority("certificateAuthorities", "no trusted certificate authority is valid")]
 #[case::ended_log("tlogs", "log")]
-fn an_authority_counts_in_its_time(#[case] which: &str, #[case] told: &str) {
+fn an_authority_counts_in_its_time(#[case] which: &str, #[case] reported: &str) {
     let mut root = json_of("root.json");
     let validity = json!({"start": "2020-01-01T00:00:00Z", "end": "2020-02-01T00:00:00Z"});
     match which {
@@ -295,7 +295,7 @@ fn an_authority_counts_in_its_time(#[case] which: &str, #[case] told: &str) {
     let subject = pulled(case["repository"].as_str().unwrap());
     let signer = json!({"cosign": {"identity": "release@test.invalid", "issuer": ISSUER, "trustedRoot": root}});
     let refusal = checked(&policy(json!([signer])), &subject, &found(&case)).unwrap_err();
-    assert!(refusal.to_string().contains(told), "{refusal}");
+    assert!(refusal.to_string().contains(reported), "{refusal}");
 }
 
 #[test]

@@ -182,9 +182,9 @@ fn charts_that_no_rule_is_about_may_be_refused() {
     "rules: [{name: a, signedBy: [{provenance: {keyring: ''}}]}]",
     "provenance.keyring: the keyring has no public key"
 )]
-fn a_policy_that_is_malformed_is_none(#[case] policy: &str, #[case] told: &str) {
+fn a_policy_that_is_malformed_is_none(#[case] policy: &str, #[case] reported: &str) {
     let error = Policy::parse(policy).unwrap_err().to_string();
-    assert!(error.contains(told), "{error}");
+    assert!(error.contains(reported), "{error}");
 }
 
 #[test]

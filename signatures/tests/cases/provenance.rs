@@ -65,14 +65,14 @@ fn charts_signed_by_helm_and_gpg_are_accepted(#[case] case: &str, #[case] keys: 
 fn provenance_that_does_not_count(
     #[case] tamper: impl Fn(String) -> Option<String>,
     #[case] keys: &str,
-    #[case] told: &str,
+    #[case] reported: &str,
 ) {
     let evidence = match tamper(text("rsa.prov")) {
         Some(file) => provenance(file.into()),
         None => Evidence::default(),
     };
     let refusal = checked(&policy(keyring(keys)), &downloaded("rsa"), &evidence).unwrap_err();
-    assert!(refusal.to_string().contains(told), "{refusal}");
+    assert!(refusal.to_string().contains(reported), "{refusal}");
 }
 
 #[rstest]
@@ -80,10 +80,14 @@ fn provenance_that_does_not_count(
 #[case::of_a_key_that_was_revoked("revoked", "revoked", "is revoked")]
 #[case::that_ended("ended-signature", "rsa-maintainer", "older than its key")]
 #[case::with_sha1("sha1", "rsa-maintainer", "uses SHA-1, which does not count")]
-fn signatures_of_gpg_that_do_not_count(#[case] case: &str, #[case] keys: &str, #[case] told: &str) {
+fn signatures_of_gpg_that_do_not_count(
+    #[case] case: &str,
+    #[case] keys: &str,
+    #[case] reported: &str,
+) {
     let evidence = provenance(bytes(&format!("{case}.prov")));
     let refusal = checked(&policy(keyring(keys)), &downloaded("rsa"), &evidence).unwrap_err();
-    assert!(refusal.to_string().contains(told), "{refusal}");
+    assert!(refusal.to_string().contains(reported), "{refusal}");
 }
 
 #[test]
@@ -104,8 +108,8 @@ fn provenance_is_about_one_file() {
         ..downloaded("rsa")
     };
     let refusal = checked(&policy, &other_name, &evidence).unwrap_err();
-    let told = "does not contain a SHA for a file named \"web-1.0.0.tgz\"";
-    assert!(refusal.to_string().contains(told), "{refusal}");
+    let reported = "does not contain a SHA for a file named \"web-1.0.0.tgz\"";
+    assert!(refusal.to_string().contains(reported), "{refusal}");
 }
 
 /// The bytes of a block of keys.

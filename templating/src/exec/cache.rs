@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_templates_are_told_apart_by_dialect() {
+    fn cached_templates_are_kept_apart_by_dialect() {
         let cache = TemplateCache::new(1 << 20);
         let text = Bytes::from_static(b"${ .a }{{ include \"x\" . }}");
         let mut helm = Dialect::Helm.template_set("set");

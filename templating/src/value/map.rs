@@ -162,11 +162,11 @@ impl Map {
         })
     }
 
-    /// Looks at the entries without copying them. `look` must not change this map.
-    pub fn with<R>(&self, look: impl FnOnce(&BTreeMap<Str, Value>) -> R) -> R {
+    /// Looks at the entries without copying them. `read` must not change this map.
+    pub fn with<R>(&self, read: impl FnOnce(&BTreeMap<Str, Value>) -> R) -> R {
         match &self.entries {
-            Some(entries) => look(&entries.0.borrow()),
-            None => look(&BTreeMap::new()),
+            Some(entries) => read(&entries.0.borrow()),
+            None => read(&BTreeMap::new()),
         }
     }
 

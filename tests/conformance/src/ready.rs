@@ -1,7 +1,7 @@
 //! `ready.json`: is a live object ready?
 
 use agent::api::NonReadyStatus;
-use agent::public::redact::{SensitiveData, Told};
+use agent::public::redact::{RedactedDetail, SensitiveData};
 use agent::summary::{self, ErrorMapping};
 use objects::readiness::{kstatus, wait};
 use serde_json::{Value, json};
@@ -86,8 +86,8 @@ fn non_ready(case: &Case, now: jiff::Timestamp) -> Check {
         }
         let not_ready = summary::non_ready(&object, &ErrorMapping::default(), now);
         // As a status has it.
-        let told = not_ready.map(|one| SensitiveData::default().told_not_ready(one));
-        found.extend(told.map(Told::into_inner));
+        let reported = not_ready.map(|one| SensitiveData::default().redact_not_ready(one));
+        found.extend(reported.map(RedactedDetail::into_inner));
     }
     found.sort_by(|left, right| left.uid.cmp(&right.uid));
     let texts: Vec<_> = found.iter().map(ToString::to_string).collect();

@@ -24,7 +24,7 @@ pub async fn run(server: Server, seed: u64) {
         }
         tokio::select! {
             biased;
-            () = server.news() => {}
+            () = server.changed() => {}
             () = sleep(Duration::from_secs(30)) => {}
         }
         sleep(pause).await;

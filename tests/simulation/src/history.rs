@@ -199,7 +199,7 @@ async fn pass(world: &mut World, time: Duration) {
                 sleep(Duration::from_millis(500)).await;
                 world.revive();
             }
-            () = local.news(), if world.fights() => {
+            () = local.changed(), if world.fights() => {
                 sleep(Duration::from_millis(50)).await;
                 world.fight();
             }
@@ -381,17 +381,19 @@ fn unsettled(world: &World) -> Vec<(&'static str, String)> {
             continue;
         };
         let name = bundle_name(*bundle);
-        let told =
+        let reported =
             ["Ready", "Deployed", "Monitored", "Installed"].map(|kind| condition(&object, kind));
-        let is_deployed = told[1].as_ref().is_some_and(|(status, _)| status == "True");
+        let is_deployed = reported[1]
+            .as_ref()
+            .is_some_and(|(status, _)| status == "True");
         if is_deployed && world.checker().is_half_removed(desired) {
             let text = format!("{name} says that it is deployed, and its removal has begun");
             found.push(("half removed", text));
         }
         if !is_ready(world, *bundle) {
-            let says = told.iter().flatten();
+            let says = reported.iter().flatten();
             if says.clone().all(|(_, message)| message.is_empty()) {
-                let text = format!("{name} is not ready and does not say why: {told:?}");
+                let text = format!("{name} is not ready and does not say why: {reported:?}");
                 found.push(("silent", text));
             }
             continue;
@@ -426,8 +428,8 @@ fn is_ready(world: &World, bundle: usize) -> bool {
         return false;
     };
     ["Ready", "Deployed"].iter().all(|kind| {
-        let told = condition(&object, kind);
-        told.is_some_and(|(status, _)| status == "True")
+        let reported = condition(&object, kind);
+        reported.is_some_and(|(status, _)| status == "True")
     })
 }
 

@@ -532,11 +532,11 @@ impl WatchStream {
                     return Some(Err(broken()));
                 }
                 Next::Nothing => {
-                    let heard = self.watch.heard();
+                    let wakeup = self.watch.wakeup();
                     let silent = Instant::now() + BOOKMARK;
                     tokio::select! {
                         biased;
-                        () = heard.notified() => {}
+                        () = wakeup.notified() => {}
                         () = sleep_until(silent.min(self.until)) => {
                             if silent >= self.until {
                                 return None;

@@ -117,8 +117,8 @@ fn action_of(text: &str) -> Option<Action> {
         ["all", "servers", ..] => Action::Up,
         ["the", "repository", "is", "well"] => Action::Repository(None),
         ["the", "repository", trouble @ ..] => {
-            let told = trouble.join(" ");
-            let known = Trouble::ALL.into_iter().find(|(_, text)| *text == told);
+            let reported = trouble.join(" ");
+            let known = Trouble::ALL.into_iter().find(|(_, text)| *text == reported);
             Action::Repository(Some(known?.0))
         }
         ["all", "watches", ..] => Action::BreakWatches,

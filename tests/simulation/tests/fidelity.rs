@@ -130,9 +130,9 @@ impl Replayed {
         self.asked += 1;
         let simulated = server.ask(&request);
         server.deny(&right, false);
-        let is_told = !real.is_null();
+        let is_reported = !real.is_null();
         let found = match simulated.code == u16::try_from(code)? {
-            true if is_told => {
+            true if is_reported => {
                 let mut simulated = simulated.value();
                 if request.body.pointer("/metadata/generateName").is_some() {
                     simulated["metadata"]["name"] = real["metadata"]["name"].clone();

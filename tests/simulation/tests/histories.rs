@@ -66,8 +66,8 @@ fn histories_break_no_invariant_that_is_not_known_to_be_broken() {
             format!("{said}\n{text}\nsimulation: repair it, whether or not this commit broke it");
     }
     // Not captured, as what a test prints is: whoever reads the run is to see it.
-    let told = writeln!(std::io::stderr(), "{said}");
-    assert!(told.is_ok(), "nobody can be told: {told:?}");
+    let reported = writeln!(std::io::stderr(), "{said}");
+    assert!(reported.is_ok(), "nobody can be told: {reported:?}");
 }
 
 #[test]

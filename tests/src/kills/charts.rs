@@ -12,7 +12,7 @@ pub const VERSIONS: [&str; 2] = ["1.0.0", "2.0.0"];
 
 /// An object as a kill must not lose it: plural with group (`deployments.apps`), kind, API version, name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExpectedObject {
     /// `v1` or `group/version`.
     pub api_version: String,
     /// Kind.
@@ -34,7 +34,7 @@ pub struct Subject {
     pub volumes: usize,
     /// Jobs that run as hooks: name and events.
     pub hooks: Vec<(String, &'static [&'static str])>,
-    common: Vec<Wanted>,
+    common: Vec<ExpectedObject>,
     template: String,
     crds: String,
 }
@@ -103,7 +103,7 @@ impl Subject {
     }
 
     /// What a version holds, hooks aside.
-    pub fn wanted(&self, version: &str) -> Vec<Wanted> {
+    pub fn wanted(&self, version: &str) -> Vec<ExpectedObject> {
         let only = if version == VERSIONS[0] { "old" } else { "new" };
         let mut all = self.common.clone();
         all.push(wanted("v1", "ConfigMap", "configmaps", &self.named(only)));
@@ -255,9 +255,9 @@ impl Subject {
 
 const JOB: &str = "template:\n  spec:\n    restartPolicy: Never\n    containers: [{name: main, image: registry.example/job}]\n";
 
-fn wanted(api_version: &str, kind: &str, plural: &str, name: &str) -> Wanted {
+fn wanted(api_version: &str, kind: &str, plural: &str, name: &str) -> ExpectedObject {
     let text = str::to_owned;
-    Wanted {
+    ExpectedObject {
         api_version: text(api_version),
         kind: text(kind),
         plural: text(plural),

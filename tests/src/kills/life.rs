@@ -348,17 +348,17 @@ impl Life<'_, '_> {
                     .filter(|(_, request)| is_creation(request, "jobs", hook))
             };
             let count = runs().count();
-            let told = format!("ran {count} times, not {due}");
+            let reported = format!("ran {count} times, not {due}");
             if count < due {
-                found.push((Fault::Skipped, hook.clone(), told));
+                found.push((Fault::Skipped, hook.clone(), reported));
             } else if count > due + self.repeats(stage, kills, hook) {
-                found.push((Fault::Repeated, hook.clone(), told));
+                found.push((Fault::Repeated, hook.clone(), reported));
             }
             let is_before = stage == Stage::Install && events.contains(&"pre-install");
             let first = runs().next().map(|(at, _)| at);
             if is_before && first > first_object {
-                let told = "ran after the first object".to_owned();
-                found.push((Fault::Skipped, hook.clone(), told));
+                let reported = "ran after the first object".to_owned();
+                found.push((Fault::Skipped, hook.clone(), reported));
             }
         }
         found

@@ -65,17 +65,17 @@ fn case_14_47_a_chart_for_another_kubernetes_version_is_reported_in_ready() -> R
             "chart requires kubeVersion: >=99.0.0 which is incompatible with Kubernetes {}",
             version.git_version
         );
-        let told = |kind: &str| condition(&found, kind).cloned().unwrap_or_default();
-        assert_eq!(told("Ready")["status"], "False");
+        let reported = |kind: &str| condition(&found, kind).cloned().unwrap_or_default();
+        assert_eq!(reported("Ready")["status"], "False");
         assert_eq!(
-            told("Ready")["message"],
+            reported("Ready")["message"],
             json!(format!("not ready: {cause}"))
         );
         assert_eq!(
-            told("Installed")["message"],
+            reported("Installed")["message"],
             json!(format!("not installed: {cause}"))
         );
-        assert_eq!(told("Deployed")["status"], "True");
+        assert_eq!(reported("Deployed")["status"], "True");
         Ok(())
     })
 }

@@ -283,7 +283,7 @@ fn an_account_that_may_not_label_its_namespace_is_reported() -> Result<()> {
                 condition(b, "Ready").is_some_and(|c| c["status"] == "False")
             })
             .await?;
-        let told = |kind: &str| condition(&found, kind).cloned().unwrap_or_default();
+        let reported = |kind: &str| condition(&found, kind).cloned().unwrap_or_default();
         let message = format!(
             "the deployment's service account is not allowed to get namespace \"{}\"; grant it 'get' on this namespace (scoped via resourceNames) or remove namespaceLabels/namespaceAnnotations: ",
             case.namespace
@@ -293,9 +293,9 @@ fn an_account_that_may_not_label_its_namespace_is_reported() -> Result<()> {
                 .as_str()
                 .is_some_and(|m| m.starts_with(&format!("{with}{message}")))
         };
-        assert!(starts(told("Ready"), "not ready: "), "{found}");
-        assert!(starts(told("Installed"), "not installed: "), "{found}");
-        assert_eq!(told("Deployed")["status"], "True");
+        assert!(starts(reported("Ready"), "not ready: "), "{found}");
+        assert!(starts(reported("Installed"), "not installed: "), "{found}");
+        assert_eq!(reported("Deployed")["status"], "True");
         assert_eq!(
             found["status"]["appliedDeploymentID"],
             found["spec"]["deploymentID"]

@@ -52,9 +52,9 @@ fn case_14_48_a_pod_and_a_config_map() -> Result<()> {
         case.delete("v1", "Pod", "web").await?;
         let missing = |kind: &str, name: &str| case.entry(kind, name, ("missing", json!(true)));
         let config = missing("ConfigMap", "config");
-        let told = format!("configmap.v1 {}/config missing", case.namespace);
+        let reported = format!("configmap.v1 {}/config missing", case.namespace);
         let both = json!([config, missing("Pod", "web")]);
-        let found = case.modified(both, &told).await?;
+        let found = case.modified(both, &reported).await?;
         assert!(names(&found).is_empty(), "{found}");
 
         let containers = json!([{ "name": "web", "image": "registry.example/web:1" }]);
@@ -97,9 +97,9 @@ fn case_14_49_a_config_map_with_the_mark() -> Result<()> {
         case.deploy(&case.bundle(CONFIG)).await?;
         let marks = marks(&case).await?;
         case.delete("v1", "ConfigMap", "config").await?;
-        let told = format!("configmap.v1 {}/config", case.namespace);
+        let reported = format!("configmap.v1 {}/config", case.namespace);
         let missing = case.entry("ConfigMap", "config", ("missing", json!(true)));
-        case.modified(json!([missing]), &format!("{told} missing"))
+        case.modified(json!([missing]), &format!("{reported} missing"))
             .await?;
 
         case.create(marked(
@@ -117,7 +117,7 @@ fn case_14_49_a_config_map_with_the_mark() -> Result<()> {
         let patch = r#"{"data":{"wanted":"yes"}}"#;
         let entry = case.entry("ConfigMap", "config", ("patch", json!(patch)));
         let found = case
-            .modified(json!([entry]), &format!("{told} modified {patch}"))
+            .modified(json!([entry]), &format!("{reported} modified {patch}"))
             .await?;
         assert_eq!(names(&found), ["config"]);
         Ok(())
@@ -131,8 +131,8 @@ fn case_14_50_a_config_map_without_the_mark_is_never_found() -> Result<()> {
         case.deploy(&case.bundle(CONFIG)).await?;
         case.delete("v1", "ConfigMap", "config").await?;
         let missing = case.entry("ConfigMap", "config", ("missing", json!(true)));
-        let told = format!("configmap.v1 {}/config", case.namespace);
-        case.modified(json!([missing]), &format!("{told} missing"))
+        let reported = format!("configmap.v1 {}/config", case.namespace);
+        case.modified(json!([missing]), &format!("{reported} missing"))
             .await?;
 
         case.create(json!({
@@ -149,7 +149,7 @@ fn case_14_50_a_config_map_without_the_mark_is_never_found() -> Result<()> {
         let mut foreign = missing;
         foreign["exist"] = json!(true);
         let found = case
-            .modified(json!([foreign]), &format!("{told} is not owned by us"))
+            .modified(json!([foreign]), &format!("{reported} is not owned by us"))
             .await?;
         assert!(names(&found).is_empty(), "{found}");
         Ok(())

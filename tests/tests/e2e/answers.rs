@@ -160,8 +160,8 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
     agent.wait_ready("kept").await?;
 
     for (round, fault_proxy) in [("above", &above), ("below", &below)] {
-        let told = Arc::new(Mutex::new(BTreeMap::<&str, usize>::new()));
-        let counts = Arc::clone(&told);
+        let reported = Arc::new(Mutex::new(BTreeMap::<&str, usize>::new()));
+        let counts = Arc::clone(&reported);
         let mut met = BTreeSet::new();
         fault_proxy.refuse(move |parts| {
             let what = match (is_watch(parts), parts.method == Method::GET) {
@@ -181,10 +181,13 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
         edit(&agent, "kept").await?;
         wait_key(&agent, "kept", "wanted").await?;
         deploy(&agent, round, 1).await?;
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reported = reported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         ensure!(
-            told.contains_key("watch") && told.contains_key("list"),
-            "{told:?}"
+            reported.contains_key("watch") && reported.contains_key("list"),
+            "{reported:?}"
         );
         fault_proxy.leave();
     }
@@ -196,8 +199,8 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
 async fn deletions_while_a_watch_is_interrupted_are_noticed() -> Result<()> {
     let (agent, fault_proxy) = behind_faults().await?;
     agent.apply(&kept(&agent, "kept", "wanted")).await?;
-    let told = app(&agent, "told");
-    agent.apply(&told).await?;
+    let reported = app(&agent, "told");
+    agent.apply(&reported).await?;
     for name in ["kept", "told"] {
         agent.wait_ready(name).await?;
     }

@@ -106,14 +106,14 @@ async fn a_release_named_by_two_bundles_stays_with_the_first() -> Result<()> {
         before["status"],
         after["status"]
     );
-    let told = format!(
+    let reported = format!(
         "Helm release {}/shared: bundle zeta has it since {since}, and bundle alpha wants it too",
         target(&agent)
     );
     for name in ["zeta", "alpha"] {
         agent
             .wait_for(name, "to say who has the release since when", |bundle| {
-                conditions(bundle).contains(&told)
+                conditions(bundle).contains(&reported)
             })
             .await?;
     }
@@ -219,7 +219,7 @@ async fn a_release_that_was_taken_is_not_taken_back_while_its_owner_fails_or_is_
     agent.wait_ready("alpha").await?;
     let names = ["alpha".to_owned(), "common".to_owned()];
     let refused = format!("release {}/shared belongs to bundle alpha", target(&agent));
-    let told = format!(
+    let reported = format!(
         "Helm release {}/shared: bundle alpha has it since ",
         target(&agent)
     );
@@ -229,14 +229,14 @@ async fn a_release_that_was_taken_is_not_taken_back_while_its_owner_fails_or_is_
                 .as_array()
                 .is_none_or(Vec::is_empty)
             && conditions(bundle).contains(&format!("not ready: {refused}"))
-            && conditions(bundle).contains(&told)
+            && conditions(bundle).contains(&reported)
     };
     agent.wait_for("zeta", "to have lost it", is_lost).await?;
-    let is_told = |bundle: &Value| {
-        bundle["status"]["ready"] == json!(true) && conditions(bundle).contains(&told)
+    let is_reported = |bundle: &Value| {
+        bundle["status"]["ready"] == json!(true) && conditions(bundle).contains(&reported)
     };
     agent
-        .wait_for("alpha", "to say who else wants it", is_told)
+        .wait_for("alpha", "to say who else wants it", is_reported)
         .await?;
     stays_refused(&agent, &refused, "taken").await?;
     let before = common(&agent).await?;

@@ -88,17 +88,17 @@ struct Scene {
     /// Values of the first and the second version.
     values: [Value; 2],
     /// What the condition says; `{ns}` is the release's namespace.
-    told: &'static str,
+    reported: &'static str,
 }
 
 fn scenes(plural: &str) -> Vec<Scene> {
     let same = |values: Value| [values.clone(), values];
     let replicas = |count: u32| json!({ "replicas": count });
-    let scene = |name, template, values, told| Scene {
+    let scene = |name, template, values, reported| Scene {
         name,
         template,
         values,
-        told,
+        reported,
     };
     vec![
         scene(
@@ -210,10 +210,10 @@ async fn nine_field_conflicts_are_settled_and_reported() -> Result<()> {
     }
     for scene in &scenes {
         let ready = agent.wait_ready(scene.name).await.context(scene.name)?;
-        let told = condition(&ready, "FieldConflicts")
+        let reported = condition(&ready, "FieldConflicts")
             .with_context(|| format!("{}: nothing was told: {}", scene.name, ready["status"]))?;
-        let message = told["message"].as_str().unwrap_or_default();
-        let expected = scene.told.replace("{ns}", &namespace);
+        let message = reported["message"].as_str().unwrap_or_default();
+        let expected = scene.reported.replace("{ns}", &namespace);
         assert!(message.contains(&expected), "{}: {message}", scene.name);
     }
     let image = "/spec/template/spec/containers/0/image";

@@ -116,9 +116,11 @@ async fn a_thousand_spurious_reconciles_write_nothing() -> Result<()> {
     }
     // The Event that they were deployed is written a while later.
     wait_until("the Event", PATIENCE, async || {
-        let told = agent.downstream_requests().map_err(|e| format!("{e:#}"))?;
-        let is_told = told.iter().any(|r| r.resource == "events" && is_write(r));
-        is_told.then_some(()).ok_or("none yet".to_owned())
+        let reported = agent.downstream_requests().map_err(|e| format!("{e:#}"))?;
+        let is_reported = reported
+            .iter()
+            .any(|r| r.resource == "events" && is_write(r));
+        is_reported.then_some(()).ok_or("none yet".to_owned())
     })
     .await?;
     let (up, down) = reads_and_writes(&agent)?;

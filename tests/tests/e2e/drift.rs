@@ -290,8 +290,9 @@ async fn an_object_taken_over_by_another_bundle_is_reported_by_the_first() -> Re
     let lost = format!("ConfigMap {target}/web: bundle taker has it since ");
     for name in ["former", "taker"] {
         let tells = |bundle: &Value| {
-            let told = condition(bundle, "OwnershipConflicts").map(|c| c["message"].to_string());
-            told.is_some_and(|told| told.contains(&lost))
+            let reported =
+                condition(bundle, "OwnershipConflicts").map(|c| c["message"].to_string());
+            reported.is_some_and(|reported| reported.contains(&lost))
         };
         agent.wait_for(name, "to tell who has it", tells).await?;
     }

@@ -94,8 +94,11 @@ async fn a_release_is_not_removed_since_facts_were_missing() -> Result<()> {
         !release.is_empty() && release != former
     };
     agent.wait_for("alpha", "another name", is_another).await?;
-    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
-    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
+    let reported = wait_event(&agent, "RemovalHeld", "alpha").await?;
+    ensure!(
+        reported.contains("/web-edge-1 is not removed"),
+        "{reported}"
+    );
     let_removals_pass(&agent, "next").await?;
     ensure!(uid(&agent, "web-edge-1").await? == before);
     agent.delete("alpha").await?;
@@ -122,8 +125,11 @@ async fn a_release_left_for_facts_goes_to_the_bundle_that_asks_for_it() -> Resul
     let before = uid(&agent, "web-edge-1").await?;
     ensure!(before.is_some());
     name_cluster(&agent, "edge-2").await?;
-    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
-    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
+    let reported = wait_event(&agent, "RemovalHeld", "alpha").await?;
+    ensure!(
+        reported.contains("/web-edge-1 is not removed"),
+        "{reported}"
+    );
     let next_owner = bundle("beta").helm("releaseName", json!("web-edge-1"));
     agent.apply(&next_owner).await?;
     let ready = agent.wait_ready("beta").await?;
@@ -173,8 +179,11 @@ async fn a_fact_that_is_wrong_for_a_moment_gives_no_release_away() -> Result<()>
     let is_refused = |message: &str| message == refused;
     agent.wait_deploy_error("beta", is_refused).await?;
     name_cluster(&agent, "edge-2").await?;
-    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
-    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
+    let reported = wait_event(&agent, "RemovalHeld", "alpha").await?;
+    ensure!(
+        reported.contains("/web-edge-1 is not removed"),
+        "{reported}"
+    );
     wait_entry(&agent, "web-edge-1", "to be left", |entry| {
         entry.is_some_and(|entry| entry["leftSince"].is_i64())
     })
@@ -207,7 +216,7 @@ async fn a_fact_that_is_wrong_for_a_moment_gives_no_release_away() -> Result<()>
 
 /// One bundle whose name is never filled in keeps what it may turn out to want: that is told.
 #[tokio::test]
-async fn a_removal_that_waits_for_facts_of_another_bundle_is_told() -> Result<()> {
+async fn a_removal_that_waits_for_facts_of_another_bundle_is_reported() -> Result<()> {
     let agent = with_own_bundle().await?;
     agent
         .apply(&claim(&agent, "zeta").helm("releaseName", json!("web-1")))
@@ -224,8 +233,11 @@ async fn a_removal_that_waits_for_facts_of_another_bundle_is_told() -> Result<()
         .wait_deploy_error("alpha", |message| message.contains("required"))
         .await?;
     agent.delete("zeta").await?;
-    let told = wait_event(&agent, "RemovalHeld", "zeta").await?;
-    ensure!(told.contains("bundle alpha may want release"), "{told}");
+    let reported = wait_event(&agent, "RemovalHeld", "zeta").await?;
+    ensure!(
+        reported.contains("bundle alpha may want release"),
+        "{reported}"
+    );
     wait_report(&agent, "held", |text| text.contains("zeta")).await?;
     ensure!(uid(&agent, "zeta").await?.is_some());
     agent.delete("alpha").await?;
@@ -277,9 +289,9 @@ async fn facts_that_are_wrong_for_a_moment_let_no_bundles_change_places() -> Res
         )
     };
     for (name, release, owner) in [("alpha", "db", "beta"), ("beta", "web", "alpha")] {
-        let told = refused(release, owner);
+        let reported = refused(release, owner);
         agent
-            .wait_deploy_error(name, |message| message == told)
+            .wait_deploy_error(name, |message| message == reported)
             .await
             .with_context(|| agent.agent_log_tail(40))?;
     }

@@ -50,7 +50,7 @@ async fn is_permission_there(agent: &TestAgent<'_>) -> Result<bool> {
 
 /// Bundles that were held come back by themselves after somebody let them go: that was not meant for the next ones.
 #[tokio::test]
-async fn a_permission_is_for_what_was_held_when_it_was_given() -> Result<()> {
+async fn a_permission_is_for_the_removals_held_when_it_was_given() -> Result<()> {
     let mut agent = in_haste().await?;
     let apps = deploy(&agent, "app", 6).await?;
     agent.process()?.kill();

@@ -251,7 +251,7 @@ async fn a_bundle_too_deep_or_too_large_affects_no_other() -> Result<()> {
         wait_named(&agent, "turned", DEEP, round).await?;
         wait_named(&agent, "much", MUCH, round).await?;
         agent
-            .wait_deploy_error("many", |told| told.contains(MANY))
+            .wait_deploy_error("many", |reported| reported.contains(MANY))
             .await?;
         agent.wait_ready("large").await?;
         agent.apply(&app(&agent, &format!("new-{round}"))).await?;
@@ -298,7 +298,7 @@ async fn invalid_values_secrets_are_reported_until_a_valid_one_exists() -> Resul
         let log = agent.process.as_ref().map(|agent| agent.log());
         log.unwrap_or_default().matches(refused).count()
     };
-    let told = async |agent: &TestAgent<'_>, what: &str| {
+    let reported = async |agent: &TestAgent<'_>, what: &str| {
         let before = failures(agent);
         wait_until(&format!("{what} to be told"), PATIENCE, async || {
             // The attempt that was on its way does not count.
@@ -328,10 +328,10 @@ async fn invalid_values_secrets_are_reported_until_a_valid_one_exists() -> Resul
             data["clusterNamespace"] = json!("../../secrets");
         }),
     ];
-    told(&agent, "no secret at all").await?;
+    reported(&agent, "no secret at all").await?;
     for (what, spoil) in spoils {
         agent.bootstrap(spoil).await?;
-        told(&agent, what).await?;
+        reported(&agent, what).await?;
     }
     for (what, kubeconfig) in [
         ("no kubeconfig", ""),
@@ -345,7 +345,7 @@ async fn invalid_values_secrets_are_reported_until_a_valid_one_exists() -> Resul
         agent
             .secret("fleet-agent", json!({ "kubeconfig": kubeconfig }))
             .await?;
-        told(&agent, what).await?;
+        reported(&agent, what).await?;
     }
     // An invalid configuration is reported as well; none at all means the defaults.
     let maps = agent.objects("v1", "ConfigMap", &agent.system_namespace);
@@ -357,7 +357,7 @@ async fn invalid_values_secrets_are_reported_until_a_valid_one_exists() -> Resul
     )
     .await?;
     agent.bootstrap(|_| ()).await?;
-    told(&agent, "a configuration that is none").await?;
+    reported(&agent, "a configuration that is none").await?;
     let empty = json!({ "data": null });
     maps.patch(
         "fleet-agent",

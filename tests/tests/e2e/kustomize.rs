@@ -233,7 +233,7 @@ async fn unsupported_kustomizations_are_named() -> Result<()> {
         .apply(&bundle("plain", &plain).release("plain", &target(&agent)))
         .await?;
     agent.wait_ready("plain").await?;
-    for (name, kustomization, told) in [
+    for (name, kustomization, reported) in [
         (
             "remote-base",
             "resources: ['https://user:pass@git.example/org/repository//base?ref=v1']\n",
@@ -259,7 +259,7 @@ async fn unsupported_kustomizations_are_named() -> Result<()> {
         let bundle = bundle(name, &[("kustomization.yaml", kustomization)]);
         agent.apply(&bundle.release(name, &target(&agent))).await?;
         agent
-            .wait_deploy_error(name, |message| message.contains(told))
+            .wait_deploy_error(name, |message| message.contains(reported))
             .await?;
     }
     Ok(())

@@ -242,8 +242,8 @@ async fn a_bundle_of_a_thousand_objects_is_deployed_shrunk_and_removed() -> Resu
     for wanted in [MANY, MANY / 2] {
         agent.apply(&bundle(wanted)).await?;
         let ready = agent.wait_ready("many").await?;
-        let told = ready["status"]["resources"].as_array().map_or(0, Vec::len);
-        ensure!(told == wanted, "{told} of {wanted} told");
+        let reported = ready["status"]["resources"].as_array().map_or(0, Vec::len);
+        ensure!(reported == wanted, "{reported} of {wanted} told");
         ensure!(count().await? == wanted);
     }
     agent.apply(&app(&agent, "beside")).await?;

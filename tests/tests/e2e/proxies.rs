@@ -176,14 +176,14 @@ async fn upstream_by_a_name_of_no_proxy_is_not_looked_for_at_the_proxy() -> Resu
         let mut agent = TestAgent::prepare(bed).await?;
         agent.grant_at(&bed.upstream.url_at(PROXIED_NAME)).await?;
         agent.start(proxied(proxy.url(), no_proxy))?;
-        let log = told(&mut agent, "failed to register agent").await?;
+        let log = reported(&mut agent, "failed to register agent").await?;
         ensure!(log.contains("dns error"), "{log}");
         ensure!(proxy.asked().is_empty(), "{no_proxy}: {:?}", proxy.asked());
     }
     Ok(())
 }
 
-async fn told(agent: &mut TestAgent<'_>, text: &str) -> Result<String> {
+async fn reported(agent: &mut TestAgent<'_>, text: &str) -> Result<String> {
     wait_until(text, PATIENCE, async || {
         let log = agent.process().map_err(|e| e.to_string())?.log();
         if log.contains(text) {
@@ -207,7 +207,7 @@ async fn a_proxy_that_refuses_is_named() -> Result<()> {
     agent.grant_at(&bed.upstream.url_at(PROXIED_NAME)).await?;
     let address = proxy.url().replacen("http://", "http://user:wr0ng@", 1);
     agent.start(proxied(&address, NO_PROXY))?;
-    let log = told(&mut agent, "failed to register agent").await?;
+    let log = reported(&mut agent, "failed to register agent").await?;
     ensure!(log.contains("proxy authorization required"), "{log}");
     ensure!(log.contains("xxxxx@127.0.0.1"), "{log}");
     ensure!(

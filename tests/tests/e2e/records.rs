@@ -62,8 +62,8 @@ async fn drift_is_not_corrected_from_a_record_that_a_tenant_changed() -> Result<
     agent.wait_ready("kept").await?;
     maps.get("kept").await?;
     ensure!(maps.get_opt("forged").await?.is_none());
-    let told = wait_event(&agent, "RecordChanged", "kept").await?;
-    ensure!(told.contains("revision 1"), "{told}");
+    let reported = wait_event(&agent, "RecordChanged", "kept").await?;
+    ensure!(reported.contains("revision 1"), "{reported}");
     // What was written is known, of every revision that is stored.
     let known = entry(&agent, "kept").await?;
     let known = known["revisions"].as_object().context("revisions")?;

@@ -112,12 +112,12 @@ async fn a_credential_is_replaced_only_by_one_that_works() -> Result<()> {
             kubeconfig("https://127.0.0.1:1", authority, &granted.token, &namespace),
         ),
     ] {
-        let told = figure(
+        let reported = figure(
             &agent,
             "fleet_agent_events_total{reason=\"CredentialRefused\"}",
         )
         .await;
-        let told = told.map_err(anyhow::Error::msg)?;
+        let reported = reported.map_err(anyhow::Error::msg)?;
         agent
             .secret("fleet-agent", json!({ "kubeconfig": broken.to_string() }))
             .await?;
@@ -127,7 +127,7 @@ async fn a_credential_is_replaced_only_by_one_that_works() -> Result<()> {
                 "fleet_agent_events_total{reason=\"CredentialRefused\"}",
             )
             .await?;
-            if now > told {
+            if now > reported {
                 Ok(())
             } else {
                 Err(now.to_string())

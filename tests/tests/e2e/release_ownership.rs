@@ -145,7 +145,7 @@ async fn a_first_deploy_that_failed_is_cleaned_up() -> Result<()> {
 
 /// A deploy that succeeds over a release of somebody else's takes it over, as under the Go agent, and says so.
 #[tokio::test]
-async fn a_release_that_is_taken_over_is_told() -> Result<()> {
+async fn a_release_that_is_taken_over_is_reported() -> Result<()> {
     let agent = with_own_bundle().await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     install(&agent, "web", &chart)?;
@@ -155,8 +155,11 @@ async fn a_release_that_is_taken_over_is_told() -> Result<()> {
     agent.apply(&bundle).await?;
     let ready = agent.wait_ready("taker").await?;
     ensure!(ready["status"]["release"] == format!("{}/web:2", target(&agent)).as_str());
-    let told = wait_event(&agent, "ReleaseTakenOver", "taker").await?;
-    ensure!(told.contains(&format!("{}/web", target(&agent))), "{told}");
+    let reported = wait_event(&agent, "ReleaseTakenOver", "taker").await?;
+    ensure!(
+        reported.contains(&format!("{}/web", target(&agent))),
+        "{reported}"
+    );
     agent.delete("taker").await?;
     gone(&agent, &["web".to_owned()], PATIENCE).await
 }
@@ -179,8 +182,8 @@ async fn a_stale_ledger_deletes_nothing() -> Result<()> {
         "{}",
         agent.agent_log_tail(30)
     );
-    let told = wait_event(&agent, "ReleaseNotProven", "web").await?;
-    ensure!(told.contains("left"), "{told}");
+    let reported = wait_event(&agent, "ReleaseNotProven", "web").await?;
+    ensure!(reported.contains("left"), "{reported}");
     Ok(())
 }
 
@@ -545,8 +548,8 @@ async fn a_damaged_record_stops_no_bundle() -> Result<()> {
         })
         .await?;
     ensure!(uid(&agent, "common").await? == before, "it was made anew");
-    let told = wait_event(&agent, "RecordChanged", "web").await?;
-    ensure!(told.contains("cannot be read"), "{told}");
+    let reported = wait_event(&agent, "RecordChanged", "web").await?;
+    ensure!(reported.contains("cannot be read"), "{reported}");
     agent.delete("web").await?;
     gone(&agent, &["web".to_owned(), "common".to_owned()], PATIENCE).await
 }

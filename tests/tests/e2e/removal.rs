@@ -81,10 +81,10 @@ async fn too_many_removals_at_once_are_held_until_they_are_released() -> Result<
     delete_at_once(&agent, &apps[2..7]).await?;
     wait_held(&agent, 5).await?;
     wait_report(&agent, "held", |text| text.contains("more than a fifth")).await?;
-    let told = wait_event(&agent, "RemovalHeld", "app-4").await?;
+    let reported = wait_event(&agent, "RemovalHeld", "app-4").await?;
     ensure!(
-        told.contains("fleet.cattle.io/release-held-removals=true"),
-        "{told}"
+        reported.contains("fleet.cattle.io/release-held-removals=true"),
+        "{reported}"
     );
     let log = agent.agent_log_tail(200);
     ensure!(
@@ -199,8 +199,8 @@ async fn a_release_the_ledger_does_not_know_is_reported_and_left() -> Result<()>
         text.contains(&format!("{}/forged", target(&agent)))
     })
     .await?;
-    let told = wait_event(&agent, "UnknownRelease", "forged").await?;
-    ensure!(told.contains("left alone"), "{told}");
+    let reported = wait_event(&agent, "UnknownRelease", "forged").await?;
+    ensure!(reported.contains("left alone"), "{reported}");
     let metrics = page(format!("{}/metrics", agent.process()?.metrics_url())).await;
     let (_, metrics) = metrics.map_err(anyhow::Error::msg)?;
     ensure!(

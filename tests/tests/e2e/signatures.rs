@@ -74,7 +74,7 @@ async fn an_unsigned_chart_is_blocked_until_it_is_signed() -> Result<()> {
     agent
         .apply(&bundle(&agent, bed, "web", &repository))
         .await?;
-    let told = agent
+    let reported = agent
         .wait_deploy_error("web", |message| message.contains("found no signature"))
         .await?;
     for part in [
@@ -83,7 +83,7 @@ async fn an_unsigned_chart_is_blocked_until_it_is_signed() -> Result<()> {
         "\"key\" (key sha256:",
         &digest,
     ] {
-        ensure!(told.contains(part), "{part}: {told}");
+        ensure!(reported.contains(part), "{part}: {reported}");
     }
     ensure!(!deployed(&agent, "web").await?);
     let event = |reason: &str| format!("fleet_agent_events_total{{reason=\"{reason}\"}}");
@@ -146,9 +146,9 @@ async fn a_bundle_cannot_weaken_the_policy() -> Result<()> {
     for (bundle, _) in &bundles {
         agent.apply(bundle).await?;
     }
-    for (bundle, told) in &bundles {
+    for (bundle, reported) in &bundles {
         agent
-            .wait_deploy_error(bundle.name(), |message| message.contains(told))
+            .wait_deploy_error(bundle.name(), |message| message.contains(reported))
             .await
             .with_context(|| bundle.name().to_owned())?;
         ensure!(!deployed(&agent, bundle.name()).await?);

@@ -274,14 +274,14 @@ async fn fifty_large_published_charts_at_once_stay_within_bounds() -> Result<()>
     }
     try_join_all(bundles.iter().map(|bundle| agent.apply(bundle))).await?;
     let all = agent.bundle_deployments()?;
-    let told = async || {
+    let reported = async || {
         let list = all.list(&ListParams::default()).await;
         let list = list.map_err(|failed| failed.to_string())?.items;
-        let says_nothing = |bundle: &&kube::api::DynamicObject| {
+        let is_silent = |bundle: &&kube::api::DynamicObject| {
             let conditions = bundle.data["status"]["conditions"].as_array();
             !conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Deployed"))
         };
-        let silent: Vec<_> = list.iter().filter(says_nothing).collect();
+        let silent: Vec<_> = list.iter().filter(is_silent).collect();
         match silent.as_slice() {
             [] => Ok(()),
             silent => {
@@ -291,7 +291,7 @@ async fn fifty_large_published_charts_at_once_stay_within_bounds() -> Result<()>
         }
     };
     const LONG: Duration = Duration::from_secs(600);
-    wait_until("all to be deployed or to say why not", LONG, told).await?;
+    wait_until("all to be deployed or to say why not", LONG, reported).await?;
     let memory = agent.process()?.memory_kib()?;
     tell(&format!("{CHARTS} published charts: {memory:?} KiB"));
     ensure!(memory.peak_of_data() < DATA, "{memory:?}");

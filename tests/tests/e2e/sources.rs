@@ -131,10 +131,10 @@ async fn a_forced_redeploy_takes_what_the_source_has_now() -> Result<()> {
                     .is_some_and(|source| source.contains(&name)),
             "{annotations}"
         );
-        let told = scene::wait_event(&agent, "Deployed", forced.name()).await?;
+        let reported = scene::wait_event(&agent, "Deployed", forced.name()).await?;
         ensure!(
-            told.contains(&format!("chart {name} 1.0.0 (sha256:")),
-            "{told}"
+            reported.contains(&format!("chart {name} 1.0.0 (sha256:")),
+            "{reported}"
         );
     }
     Ok(())
@@ -232,9 +232,9 @@ async fn many_bundles_of_one_chart_download_it_once() -> Result<()> {
     };
     for attempt in 1..=20 {
         agent.apply(&failing(attempt)).await?;
-        let told = format!("attempt {attempt} is none");
+        let reported = format!("attempt {attempt} is none");
         agent
-            .wait_deploy_error("failing", |text| text.contains(&told))
+            .wait_deploy_error("failing", |text| text.contains(&reported))
             .await?;
     }
     let archive = format!("charts/{name}-1.0.0.tgz");
@@ -437,8 +437,8 @@ async fn client_certificates_are_shown_to_those_who_ask_for_them() -> Result<()>
     }
     for bundle in bundles("other") {
         agent.apply(&bundle).await?;
-        let is_told = |text: &str| text.contains("failed to fetch") && !text.contains("BEGIN");
-        agent.wait_deploy_error(bundle.name(), is_told).await?;
+        let is_reported = |text: &str| text.contains("failed to fetch") && !text.contains("BEGIN");
+        agent.wait_deploy_error(bundle.name(), is_reported).await?;
     }
     Ok(())
 }

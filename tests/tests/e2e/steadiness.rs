@@ -92,10 +92,10 @@ async fn a_failing_atomic_upgrade_does_not_swing_to_and_fro() -> Result<()> {
             conditions(bundle).contains("rolled back due to rollback-on-failure")
         })
         .await?;
-    let told = conditions(&failed);
+    let reported = conditions(&failed);
     ensure!(
-        told.contains("tried again at 20") && told.contains("fleet.cattle.io/try-again"),
-        "{told}"
+        reported.contains("tried again at 20") && reported.contains("fleet.cattle.io/try-again"),
+        "{reported}"
     );
     let after_one = revisions(&agent, "swings").await?;
     for round in 0..6 {
@@ -225,13 +225,13 @@ async fn a_release_that_others_keep_changing_is_answered_ever_more_rarely() -> R
         }
         wake(&agent, "taken", &round.to_string()).await?;
         let is_answered = wait_until("an answer", PATIENCE, async || {
-            let told = status().await.map_err(|e| e.to_string())?;
-            if told.contains("changed by others again and again; tried again at 20") {
+            let reported = status().await.map_err(|e| e.to_string())?;
+            if reported.contains("changed by others again and again; tried again at 20") {
                 return Ok(false);
             }
             match is_deployed().await.map_err(|e| e.to_string())? {
                 true => Ok(true),
-                false => Err(told),
+                false => Err(reported),
             }
         })
         .await

@@ -61,20 +61,21 @@ async fn patch(agent: &TestAgent<'_>, name: &str, change: Value) -> Result<()> {
     Ok(())
 }
 
-fn told(bundle: &Value) -> &str {
+fn reported(bundle: &Value) -> &str {
     condition(bundle, "OwnershipConflicts")
         .and_then(|condition| condition["message"].as_str())
         .unwrap_or_default()
 }
 
-async fn wait_told(agent: &TestAgent<'_>, name: &str, expected: &[&str]) -> Result<String> {
+async fn wait_reported(agent: &TestAgent<'_>, name: &str, expected: &[&str]) -> Result<String> {
     let what = format!("to tell {expected:?}");
-    let is_told = |bundle: &Value| {
-        let told = told(bundle);
-        expected.is_empty() == told.is_empty() && expected.iter().all(|text| told.contains(text))
+    let is_reported = |bundle: &Value| {
+        let reported = reported(bundle);
+        expected.is_empty() == reported.is_empty()
+            && expected.iter().all(|text| reported.contains(text))
     };
-    let bundle = agent.wait_for(name, &what, is_told).await?;
-    Ok(told(&bundle).to_owned())
+    let bundle = agent.wait_for(name, &what, is_reported).await?;
+    Ok(reported(&bundle).to_owned())
 }
 
 pub(crate) async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Result<()> {
@@ -148,8 +149,8 @@ async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
         target(&agent)
     );
     let expected = [sentence.as_str(), "and bundle former wants it too"];
-    let one = wait_told(&agent, "former", &expected).await?;
-    let other = wait_told(&agent, "taker", &expected).await?;
+    let one = wait_reported(&agent, "former", &expected).await?;
+    let other = wait_reported(&agent, "taker", &expected).await?;
     ensure!(one == other, "{one}\n{other}");
     // Other objects are corrected; this one is not, whatever wakes the bundle.
     for round in 0..2 {
@@ -164,7 +165,7 @@ async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
     agent.process()?.restart()?;
     deploy(&agent, "bystander", 1).await?;
     ensure!(by(&agent, "moved").await?.as_deref() == Some("taker"));
-    ensure!(wait_told(&agent, "former", &expected).await? == one);
+    ensure!(wait_reported(&agent, "former", &expected).await? == one);
     agent.wait_ready("taker").await?;
 
     // Nor does a new version take it back.
@@ -183,8 +184,8 @@ async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
     let next = maps(&agent, "former", &["own"], "").correct_drift();
     agent.apply(&next).await?;
     agent.wait_ready("former").await?;
-    wait_told(&agent, "former", &[]).await?;
-    wait_told(&agent, "taker", &[]).await?;
+    wait_reported(&agent, "former", &[]).await?;
+    wait_reported(&agent, "taker", &[]).await?;
     ensure!(by(&agent, "moved").await?.as_deref() == Some("taker"));
     agent.wait_ready("taker").await.map(drop)
 }
@@ -234,7 +235,7 @@ async fn an_object_that_went_with_its_new_bundle_is_missing_to_the_old_one() -> 
     let taker = maps(&agent, "taker", &["moved"], "").helm("takeOwnership", json!(true));
     agent.apply(&taker).await?;
     agent.wait_ready("taker").await?;
-    wait_told(&agent, "former", &["bundle taker"]).await?;
+    wait_reported(&agent, "former", &["bundle taker"]).await?;
     agent.delete("taker").await?;
     gone(&agent, &["moved".to_owned()], PATIENCE).await?;
     let is_missing = |bundle: &Value| {
@@ -244,7 +245,7 @@ async fn an_object_that_went_with_its_new_bundle_is_missing_to_the_old_one() -> 
     let former = agent
         .wait_for("former", "to miss its object", is_missing)
         .await?;
-    ensure!(told(&former).is_empty(), "{}", told(&former));
+    ensure!(reported(&former).is_empty(), "{}", reported(&former));
     let ready = condition(&former, "Ready").context("a Ready condition")?;
     ensure!(ready["message"] == format!("configmap.v1 {}/moved missing", target(&agent)).as_str());
     Ok(())
@@ -297,8 +298,8 @@ async fn bundles_that_share_a_namespace_keep_each_others_labels() -> Result<()> 
         target(&agent)
     );
     let expected = [sentence.as_str(), "and bundle right wants it too"];
-    let one = wait_told(&agent, "right", &expected).await?;
-    ensure!(wait_told(&agent, "left", &expected).await? == one);
+    let one = wait_reported(&agent, "right", &expected).await?;
+    ensure!(wait_reported(&agent, "left", &expected).await? == one);
     let has = |labels: &BTreeMap<String, String>, expected: &[(&str, &str)]| {
         expected
             .iter()
@@ -345,8 +346,8 @@ async fn bundles_that_share_a_namespace_keep_each_others_labels() -> Result<()> 
         ))
         .await?;
     agent.wait_ready("right").await?;
-    wait_told(&agent, "right", &[]).await?;
-    wait_told(&agent, "left", &[]).await?;
+    wait_reported(&agent, "right", &[]).await?;
+    wait_reported(&agent, "left", &[]).await?;
     let labels = namespace(&agent).await?;
     ensure!(
         has(&labels, &[("new", "1"), ("right", "2"), ("team", "b")]),
@@ -428,13 +429,13 @@ async fn somebody_who_reverts_each_correction_is_not_fought() -> Result<()> {
         })
         .await?;
     }
-    let is_told = |bundle: &Value| {
-        let told =
-            condition(bundle, "CorrectionsPostponed").map(|told| told["message"].to_string());
-        told.is_some_and(|told| told.contains("/fought: corrected "))
+    let is_reported = |bundle: &Value| {
+        let reported = condition(bundle, "CorrectionsPostponed")
+            .map(|reported| reported["message"].to_string());
+        reported.is_some_and(|reported| reported.contains("/fought: corrected "))
     };
     agent
-        .wait_for("web", "to say what does not last", is_told)
+        .wait_for("web", "to say what does not last", is_reported)
         .await?;
     for _ in 0..10 {
         let before = passes(&agent, "web")?;

@@ -586,7 +586,7 @@ async fn force_replaces_what_was_there_before() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_retry_tells_which_object_it_could_not_create() -> Result<()> {
+async fn a_retry_names_the_object_it_could_not_create() -> Result<()> {
     let world = World::new().await?;
     let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
     for prefix in ["", "failed to create resource: "] {

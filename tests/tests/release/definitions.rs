@@ -82,10 +82,10 @@ async fn a_deleted_definition_blocks_no_later_deployment() -> Result<()> {
     // The first attempt learns it from the API server, a later one tells it before it does anything: as soon as discovery knows.
     uses.deploy(&with("2", 3)).await.unwrap_err();
     wait_until("the kind to be missed", PATIENCE, async || {
-        let told = uses.deploy(&with("2", 3)).await.unwrap_err();
-        let told = release::error_chain(&told);
-        let is_missed = told.contains("no matches for kind");
-        is_missed.then_some(()).ok_or(told)
+        let reported = uses.deploy(&with("2", 3)).await.unwrap_err();
+        let reported = release::error_chain(&reported);
+        let is_missed = reported.contains("no matches for kind");
+        is_missed.then_some(()).ok_or(reported)
     })
     .await?;
     assert!(uses.has_good_revision().await?);

@@ -50,9 +50,12 @@ async fn a_hook_deletes_and_overwrites_only_hooks_of_its_release() -> Result<()>
             );
             template.hooks[0].delete_policies = vec![policies.to_owned()];
             for _ in 0..2 {
-                let told = world.deploy_with(&template, DeployOptions::default()).await;
-                let told = release::error_chain(&told.unwrap_err());
-                assert!(told.contains("is not a hook of this release"), "{told}");
+                let reported = world.deploy_with(&template, DeployOptions::default()).await;
+                let reported = release::error_chain(&reported.unwrap_err());
+                assert!(
+                    reported.contains("is not a hook of this release"),
+                    "{reported}"
+                );
             }
             assert_eq!(world.id("configmap/theirs")?, before, "{policies} {marked}");
             assert_eq!(world.value("theirs").await?, "kept", "{policies} {marked}");
@@ -83,9 +86,12 @@ async fn a_hook_is_not_written_over_what_a_person_made_as_one() -> Result<()> {
             ..DeployOptions::default()
         };
         for _ in 0..2 {
-            let told = world.deploy_with(&template, options()).await;
-            let told = release::error_chain(&told.unwrap_err());
-            assert!(told.contains("is not a hook of this release"), "{told}");
+            let reported = world.deploy_with(&template, options()).await;
+            let reported = release::error_chain(&reported.unwrap_err());
+            assert!(
+                reported.contains("is not a hook of this release"),
+                "{reported}"
+            );
         }
         assert_eq!(world.id("configmap/theirs")?, before);
         assert_eq!(world.value("theirs").await?, "kept");
@@ -102,7 +108,7 @@ async fn a_hook_is_not_written_over_what_a_person_made_as_one() -> Result<()> {
 
 /// Between our look and the creation somebody makes an object of the hook's name, which may say that it is a hook.
 #[tokio::test]
-async fn a_hook_is_not_written_over_what_came_after_the_look() -> Result<()> {
+async fn a_hook_does_not_overwrite_an_object_created_after_the_check() -> Result<()> {
     for policies in [
         "before-hook-creation,hook-failed",
         "hook-succeeded,hook-failed",
@@ -122,9 +128,12 @@ async fn a_hook_is_not_written_over_what_came_after_the_look() -> Result<()> {
                 &config_map("theirs", "taken"),
             );
             template.hooks[0].delete_policies = policies.split(',').map(str::to_owned).collect();
-            let told = world.deploy_with(&template, DeployOptions::default()).await;
-            let told = release::error_chain(&told.unwrap_err());
-            assert!(told.contains("is not a hook of this release"), "{told}");
+            let reported = world.deploy_with(&template, DeployOptions::default()).await;
+            let reported = release::error_chain(&reported.unwrap_err());
+            assert!(
+                reported.contains("is not a hook of this release"),
+                "{reported}"
+            );
             assert_eq!(world.value("theirs").await?, "kept", "{policies} {marks:?}");
             assert_eq!(writes.load(Ordering::SeqCst), 1);
         }
@@ -229,9 +238,12 @@ async fn a_definition_that_a_person_made_is_not_written_over_by_a_hook() -> Resu
             .replacen("metadata: {", annotated, 1)
             .replace("singular: car", "singular: car, shortNames: [c]");
         hook.delete_policies = vec![policies.to_owned()];
-        let told = world.deploy_with(&template, DeployOptions::default()).await;
-        let told = release::error_chain(&told.unwrap_err());
-        assert!(told.contains("is not a hook of this release"), "{told}");
+        let reported = world.deploy_with(&template, DeployOptions::default()).await;
+        let reported = release::error_chain(&reported.unwrap_err());
+        assert!(
+            reported.contains("is not a hook of this release"),
+            "{reported}"
+        );
         let after = (world.id(&crd)?, world.kubectl(&version)?);
         assert_eq!(after, before, "{policies}");
     }
@@ -254,9 +266,12 @@ async fn a_hook_of_another_release_is_no_run_of_this_ones() -> Result<()> {
     world.deploy_with(&stays, DeployOptions::default()).await?;
     let before = world.id("configmap/shared")?;
     let goes = template("b", "hook-succeeded,hook-failed");
-    let told = other.deploy_with(&goes, DeployOptions::default()).await;
-    let told = release::error_chain(&told.unwrap_err());
-    assert!(told.contains("is not a hook of this release"), "{told}");
+    let reported = other.deploy_with(&goes, DeployOptions::default()).await;
+    let reported = release::error_chain(&reported.unwrap_err());
+    assert!(
+        reported.contains("is not a hook of this release"),
+        "{reported}"
+    );
     assert_eq!(world.id("configmap/shared")?, before);
     Ok(())
 }
@@ -323,8 +338,8 @@ async fn an_upgrade_takes_nothing_from_another_release() -> Result<()> {
     ours.deploy(&config_map("a", "1")).await?;
     let both = config_map("a", "2") + &config_map("shared", "ours");
     let refused = ours.deploy(&both).await.unwrap_err();
-    let told = release::error_chain(&refused);
-    assert!(told.contains("current value is \"web\""), "{told}");
+    let reported = release::error_chain(&refused);
+    assert!(reported.contains("current value is \"web\""), "{reported}");
     assert_eq!(
         (ours.value("a").await?, ours.value("shared").await?),
         ("1".to_owned(), "theirs".to_owned())
@@ -537,11 +552,17 @@ async fn objects_of_an_unavailable_api_group_count_as_existing() -> Result<()> {
         let spec = world.spec(&template, DeployOptions::default());
         release::deploy(&cluster, &world.storage, &spec).await
     };
-    let told = release::error_chain(&upgrade().await.unwrap_err());
-    assert!(told.contains(&format!("kind Silent.{group}")), "{told}");
+    let reported = release::error_chain(&upgrade().await.unwrap_err());
+    assert!(
+        reported.contains(&format!("kind Silent.{group}")),
+        "{reported}"
+    );
     assert_eq!(world.history().await?, ["1 deployed"]);
-    let told = release::error_chain(&uninstall().await.unwrap_err());
-    assert!(told.contains(&format!("kind Silent.{group}")), "{told}");
+    let reported = release::error_chain(&uninstall().await.unwrap_err());
+    assert!(
+        reported.contains(&format!("kind Silent.{group}")),
+        "{reported}"
+    );
     assert_eq!(world.history().await?, ["1 uninstalling"]);
     assert_eq!(world.value("a").await?, "1");
     // Who takes the kind away says that there is nothing of it.
@@ -563,8 +584,8 @@ async fn objects_of_an_unserved_definition_keep_the_definition() -> Result<()> {
     world.storage.update(&record).await?;
     let spec = UninstallSpec::new("web", &world.namespace);
     let uninstall = || release::uninstall(&world.cluster, &world.storage, &spec);
-    let told = release::error_chain(&uninstall().await.unwrap_err());
-    assert!(told.contains("kind Car."), "{told}");
+    let reported = release::error_chain(&uninstall().await.unwrap_err());
+    assert!(reported.contains("kind Car."), "{reported}");
     assert_eq!(world.value("a").await?, "1");
     record.manifest = manifest;
     world.storage.update(&record).await?;

@@ -243,7 +243,7 @@ impl<'w> Case<'w> {
             now: k8s_openapi::jiff::Timestamp::now(),
         };
         let found = live.compare(&wanted, &former, &differences, &view);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for entry in found.modified {
             let mut entry = serde_json::to_value(entry)?;
             if let Some(patch) = entry["patch"].as_str() {
@@ -251,9 +251,9 @@ impl<'w> Case<'w> {
             } else if let Some(entry) = entry.as_object_mut() {
                 entry.remove("patch");
             }
-            told.push(entry);
+            reported.push(entry);
         }
-        Ok(told)
+        Ok(reported)
     }
 
     /// Only definitions could be in the way of the next case.
@@ -308,8 +308,8 @@ fn identity(object: &Value) -> [&str; 4] {
 }
 
 /// What is told of which object, its patch aside.
-fn verdicts(told: &[Value]) -> Vec<String> {
-    let mut verdicts: Vec<String> = told
+fn verdicts(reported: &[Value]) -> Vec<String> {
+    let mut verdicts: Vec<String> = reported
         .iter()
         .map(|entry| {
             let mut entry = entry.clone();
@@ -334,7 +334,7 @@ async fn replay(world: &World, recorded: &Value) -> Result<(Tally, String)> {
         name: "rel".to_owned(),
         namespace: case.namespace.clone(),
     };
-    let mut told = String::new();
+    let mut reported = String::new();
     let theirs = list(&case.given["modified"]);
     if let Err(refused) = case.set_up(&owner).await {
         case.clean_up().await?;
@@ -347,14 +347,14 @@ async fn replay(world: &World, recorded: &Value) -> Result<(Tally, String)> {
         tally.equal = usize::from(sorted(&ours) == sorted(&theirs));
     } else {
         let (theirs, ours) = (Value::from(theirs), Value::from(ours));
-        told = format!("recorded {theirs}\n  found {ours}");
+        reported = format!("recorded {theirs}\n  found {ours}");
     }
     case.clean_up().await?;
-    Ok((tally, told))
+    Ok((tally, reported))
 }
 
-fn sorted(told: &[Value]) -> Vec<String> {
-    let mut all: Vec<String> = told.iter().map(Value::to_string).collect();
+fn sorted(reported: &[Value]) -> Vec<String> {
+    let mut all: Vec<String> = reported.iter().map(Value::to_string).collect();
     all.sort();
     all
 }
@@ -390,8 +390,8 @@ async fn drift_is_reported_as_fleet_reports_it() -> Result<()> {
     let (defining, others): (Vec<&Value>, Vec<&Value>) = cases.iter().partition(defines);
     let one = async |case: &Value| -> Result<(String, String, Tally, String)> {
         let name = text(case, "/name").to_owned();
-        let (tally, told) = replay(&world, case).await.with_context(|| name.clone())?;
-        Ok((text(case, "/family").to_owned(), name, tally, told))
+        let (tally, reported) = replay(&world, case).await.with_context(|| name.clone())?;
+        Ok((text(case, "/family").to_owned(), name, tally, reported))
     };
     let mut done = stream::iter(others)
         .map(one)
@@ -405,15 +405,15 @@ async fn drift_is_reported_as_fleet_reports_it() -> Result<()> {
     let mut all = Tally::default();
     let mut differing: Vec<String> = Vec::new();
     for one in done {
-        let (family, name, tally, told) = one?;
+        let (family, name, tally, reported) = one?;
         for sum in [families.entry(family).or_default(), &mut all] {
             sum.cases += tally.cases;
             sum.replayed += tally.replayed;
             sum.same += tally.same;
             sum.equal += tally.equal;
         }
-        if !told.is_empty() {
-            eprintln!("{name}: {told}");
+        if !reported.is_empty() {
+            eprintln!("{name}: {reported}");
         }
         if tally.replayed > tally.same {
             differing.push(name);

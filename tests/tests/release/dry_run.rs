@@ -65,10 +65,10 @@ impl Side<'_> {
             .with_context(|| format!("running {program:?}"))?;
         let errors = String::from_utf8(output.stderr)?;
         // What helm logs of its way to an error is not printed by ours.
-        let told = errors
+        let reported = errors
             .lines()
             .filter(|line| !line.starts_with("level=ERROR"));
-        let errors = told.map(str::to_owned).collect();
+        let errors = reported.map(str::to_owned).collect();
         Ok((
             String::from_utf8(output.stdout)?,
             errors,

@@ -94,9 +94,9 @@ async fn history(world: &World) -> Result<Vec<Release>> {
 }
 
 /// A record as the vectors tell it. Of a failure only its beginning: the cause is the real one.
-fn told(release: &Release) -> Value {
+fn reported(release: &Release) -> Value {
     let info = release.info.clone().unwrap_or_default();
-    let mut told = json!({
+    let mut reported = json!({
         "version": release.revision,
         "status": release.status().to_string(),
         "description": without_cause(&info.description),
@@ -104,9 +104,9 @@ fn told(release: &Release) -> Value {
         "deleted": !info.deleted.is_zero(),
     });
     if info.rollback_revision != 0 {
-        told["rollback_revision"] = info.rollback_revision.into();
+        reported["rollback_revision"] = info.rollback_revision.into();
     }
-    told
+    reported
 }
 
 fn without_cause(description: &str) -> String {
@@ -171,7 +171,7 @@ async fn follow(flow: &Value) -> Result<(usize, usize)> {
         let action = format!("{}, action {index} ({})", flow["name"], given["do"]);
         assert_eq!(failed, given.get("error").is_some(), "{action}");
         let after = history(&world).await?;
-        let ours: Vec<Value> = after.iter().map(told).collect();
+        let ours: Vec<Value> = after.iter().map(reported).collect();
         let mut theirs = given["history"].as_array().context("history")?.clone();
         for record in &mut theirs {
             let description = record["description"].as_str().unwrap_or_default();

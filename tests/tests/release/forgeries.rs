@@ -81,7 +81,7 @@ enum Lie {
 }
 
 impl Lie {
-    async fn tell(self, world: &World, plain: &Storage) -> Result<()> {
+    async fn write(self, world: &World, plain: &Storage) -> Result<()> {
         match self {
             Self::Above(status) => forge(plain, Status::from(status), |_| {}).await,
             Self::Label(status) => label(world, 1, status).await,
@@ -108,7 +108,7 @@ async fn nothing_is_installed_over_what_runs() -> Result<()> {
         Lie::Label("something"),
     ] {
         let (world, _, plain) = deployed().await?;
-        lie.tell(&world, &plain).await?;
+        lie.write(&world, &plain).await?;
         let done = world
             .deploy_with(&with_hooks("2"), DeployOptions::default())
             .await?;
@@ -226,7 +226,7 @@ async fn a_removed_release_is_installed_anew() -> Result<()> {
     // By helm; after an upgrade by helm.
     for removal in [Lie::Label("uninstalled"), Lie::Above("uninstalled")] {
         let (world, _, plain) = deployed().await?;
-        removal.tell(&world, &plain).await?;
+        removal.write(&world, &plain).await?;
         let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
         for name in ["a", "b"] {
             maps.delete(name, &DeleteParams::default()).await?;

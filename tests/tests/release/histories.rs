@@ -269,8 +269,11 @@ async fn history(seed: u64) -> Result<()> {
     for _ in 0..EVENTS {
         let event = Event::random(&mut random);
         story.events.push(event.clone());
-        let told = format!("{:#?}", story.events);
-        story.happen(&event).await.with_context(|| told.clone())?;
+        let reported = format!("{:#?}", story.events);
+        story
+            .happen(&event)
+            .await
+            .with_context(|| reported.clone())?;
         let is_good = story.world.has_good_revision().await;
         if event.may_lose() || is_good.is_err() {
             has_been_good = is_good.unwrap_or_default();
@@ -279,7 +282,7 @@ async fn history(seed: u64) -> Result<()> {
         let is_good = is_good.unwrap_or_default();
         anyhow::ensure!(
             is_good || !has_been_good,
-            "the good revision is lost\n{told}"
+            "the good revision is lost\n{reported}"
         );
         has_been_good = is_good;
         // Somebody wants something of it only now and then.
@@ -292,7 +295,7 @@ async fn history(seed: u64) -> Result<()> {
             story
                 .settle(&spec)
                 .await
-                .with_context(|| format!("{spec:?}\n{told}"))?;
+                .with_context(|| format!("{spec:?}\n{reported}"))?;
             has_been_good = true;
         }
     }
@@ -301,14 +304,20 @@ async fn history(seed: u64) -> Result<()> {
         is_broken,
         ..Spec::random(&mut random)
     };
-    let told = format!("{spec:?}\n{:#?}", story.events);
-    story.settle(&spec).await.with_context(|| told.clone())?;
+    let reported = format!("{spec:?}\n{:#?}", story.events);
+    story
+        .settle(&spec)
+        .await
+        .with_context(|| reported.clone())?;
     let world = &story.world;
     let removal = UninstallSpec::new(&world.name, &world.namespace);
     release::uninstall(&world.cluster, &world.storage, &removal).await?;
-    anyhow::ensure!(world.history().await?.is_empty(), "{told}");
+    anyhow::ensure!(world.history().await?.is_empty(), "{reported}");
     for name in spec.names {
-        anyhow::ensure!(world.value(name).await? == "none", "{name} stayed\n{told}");
+        anyhow::ensure!(
+            world.value(name).await? == "none",
+            "{name} stayed\n{reported}"
+        );
     }
     Ok(())
 }
@@ -319,8 +328,8 @@ async fn after_any_history_the_next_deployment_succeeds() -> Result<()> {
     let first = number("SEED").unwrap_or(SEED);
     for at in 0..number("HISTORIES").unwrap_or(HISTORIES) {
         let seed = first.wrapping_add(at);
-        let told = history(seed).await;
-        told.with_context(|| format!("SEED={seed} HISTORIES=1"))?;
+        let reported = history(seed).await;
+        reported.with_context(|| format!("SEED={seed} HISTORIES=1"))?;
     }
     Ok(())
 }

@@ -63,8 +63,11 @@ async fn an_undone_install_deletes_only_what_it_created() -> Result<()> {
     let template = failing(&["theirs", "ours"]);
     for _ in 0..2 {
         let error = world.deploy_with(&template, options(true, true)).await;
-        let told = release::error_chain(&error.unwrap_err());
-        assert!(told.contains("due to rollback-on-failure"), "{told}");
+        let reported = release::error_chain(&error.unwrap_err());
+        assert!(
+            reported.contains("due to rollback-on-failure"),
+            "{reported}"
+        );
         assert_eq!(world.uid_of("configmap/theirs")?, before);
         assert_eq!(world.value("ours").await?, "none");
     }
@@ -103,8 +106,11 @@ async fn a_release_without_records_is_not_uninstalled_by_an_undo() -> Result<()>
     for _ in 0..2 {
         let template = failing(&["a", "b", "new"]);
         let error = world.deploy_with(&template, options(false, true)).await;
-        let told = release::error_chain(&error.unwrap_err());
-        assert!(told.contains("due to rollback-on-failure"), "{told}");
+        let reported = release::error_chain(&error.unwrap_err());
+        assert!(
+            reported.contains("due to rollback-on-failure"),
+            "{reported}"
+        );
         assert_eq!(world.uid_of("configmap/a")?, before[0]);
         assert_eq!(world.uid_of("configmap/b")?, before[1]);
         assert_eq!(world.value("new").await?, "none");
@@ -128,8 +134,8 @@ async fn an_object_that_was_there_before_outlives_the_release() -> Result<()> {
     let error = world
         .deploy_with(&failing(&["a", "theirs", "new"]), options(false, true))
         .await;
-    let told = release::error_chain(&error.unwrap_err());
-    assert!(told.contains("has been rolled back"), "{told}");
+    let reported = release::error_chain(&error.unwrap_err());
+    assert!(reported.contains("has been rolled back"), "{reported}");
     assert_eq!(world.uid_of("configmap/theirs")?, before, "undone");
     assert_eq!(world.value("new").await?, "none");
 
@@ -212,8 +218,8 @@ async fn a_rollback_takes_no_object_from_its_new_owner() -> Result<()> {
         let error = former
             .deploy_with(&failing(&["a"]), options(take_ownership, true))
             .await;
-        let told = release::error_chain(&error.unwrap_err());
-        assert!(told.contains("has been rolled back"), "{told}");
+        let reported = release::error_chain(&error.unwrap_err());
+        assert!(reported.contains("has been rolled back"), "{reported}");
         assert_eq!(former.value("a").await?, "1", "gone back");
         assert_eq!(former.config_map("moved").await?, before, "left");
         former.deploy(&config_map("a", "3")).await?;
@@ -373,8 +379,11 @@ async fn an_undo_deletes_nothing_that_others_may_be_in() -> Result<()> {
         let mut template = failing(&["a", "new"]);
         template.manifest = containers + &template.manifest;
         let failed = world.deploy_with(&template, options(false, true)).await;
-        let told = release::error_chain(&failed.unwrap_err());
-        assert!(told.contains("due to rollback-on-failure"), "{told}");
+        let reported = release::error_chain(&failed.unwrap_err());
+        assert!(
+            reported.contains("due to rollback-on-failure"),
+            "{reported}"
+        );
         assert_eq!(world.value("new").await?, "none");
         for object in [format!("namespace/{shared}"), format!("crd/{kind}")] {
             let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
@@ -452,8 +461,8 @@ async fn a_namespace_that_was_left_stays_so_until_it_is_written() -> Result<()> 
         world.kubectl(&["get", "namespace", &shared, note])
     };
     let refused = world.deploy(&manifest("no label")).await.unwrap_err();
-    let told = release::error_chain(&refused);
-    assert!(told.contains("metadata.labels"), "{told}");
+    let reported = release::error_chain(&refused);
+    assert!(reported.contains("metadata.labels"), "{reported}");
     assert_eq!(noted()?, "left");
     world.deploy(&manifest("label")).await?;
     assert_eq!(noted()?, "handed-over");
@@ -486,8 +495,11 @@ async fn force_recreates_nothing_that_was_just_taken() -> Result<()> {
     };
     let both = Template::new(&(config_map("a", "2") + &secret("ours")));
     let error = ours.deploy_with(&both, forced).await;
-    let told = release::error_chain(&error.unwrap_err());
-    assert!(told.contains("it was there before this version"), "{told}");
+    let reported = release::error_chain(&error.unwrap_err());
+    assert!(
+        reported.contains("it was there before this version"),
+        "{reported}"
+    );
     assert_eq!(theirs.uid_of("secret/s")?, before);
     Ok(())
 }
@@ -558,10 +570,10 @@ async fn force_recreates_neither_definitions_nor_what_asks_to_be_kept() -> Resul
     let scoped = manifest.replace("scope: Namespaced", "scope: Cluster");
     assert_ne!(scoped, manifest);
     let error = world.deploy_with(&Template::new(&scoped), force()).await;
-    let told = release::error_chain(&error.unwrap_err());
+    let reported = release::error_chain(&error.unwrap_err());
     assert!(
-        told.contains(&cars) && told.contains("every object of its kind"),
-        "{told}"
+        reported.contains(&cars) && reported.contains("every object of its kind"),
+        "{reported}"
     );
     assert_eq!(world.uid_of(&format!("{cars}/beetle"))?, before);
 
@@ -577,8 +589,8 @@ async fn force_recreates_neither_definitions_nor_what_asks_to_be_kept() -> Resul
     let error = world
         .deploy_with(&Template::new(&secret("2")), force())
         .await;
-    let told = release::error_chain(&error.unwrap_err());
-    assert!(told.contains("helm.sh/resource-policy"), "{told}");
+    let reported = release::error_chain(&error.unwrap_err());
+    assert!(reported.contains("helm.sh/resource-policy"), "{reported}");
     assert_eq!(world.uid_of("secret/k")?, before);
     // What asks for nothing is still recreated.
     let plain = |value: &str| {
@@ -613,10 +625,11 @@ async fn force_recreates_no_custom_resource_and_nothing_whose_claims_go_with_it(
     let beetle = format!("cars.{}/beetle", group(&world));
     let before = world.uid_of(&beetle)?;
     let error = world.deploy_with(&template(3), force()).await;
-    let told = release::error_chain(&error.unwrap_err());
+    let reported = release::error_chain(&error.unwrap_err());
     assert!(
-        told.contains("field is immutable") && told.contains("what its controller keeps for it"),
-        "{told}"
+        reported.contains("field is immutable")
+            && reported.contains("what its controller keeps for it"),
+        "{reported}"
     );
     assert_eq!(world.uid_of(&beetle)?, before);
 
@@ -631,8 +644,8 @@ async fn force_recreates_no_custom_resource_and_nothing_whose_claims_go_with_it(
     world.deploy_with(&set("Delete", "a"), force()).await?;
     let before = world.uid_of("statefulset/db")?;
     let error = world.deploy_with(&set("Delete", "b"), force()).await;
-    let told = release::error_chain(&error.unwrap_err());
-    assert!(told.contains("volume claims"), "{told}");
+    let reported = release::error_chain(&error.unwrap_err());
+    assert!(reported.contains("volume claims"), "{reported}");
     assert_eq!(world.uid_of("statefulset/db")?, before);
     // What keeps its claims is recreated.
     world.deploy_with(&set("Retain", "a"), force()).await?;
@@ -694,8 +707,8 @@ async fn force_writes_over_nothing_that_was_taken_meanwhile() -> Result<()> {
                 .deploy_with(&Template::new(&service("two")), forced)
                 .await;
             assert!(met.load(Ordering::SeqCst) > 0, "{moment}: it came to that");
-            let told = done.map(drop).map_err(|error| release::error_chain(&error));
-            assert_eq!(told.is_ok(), owner == "web", "{moment}: {told:?}");
+            let reported = done.map(drop).map_err(|error| release::error_chain(&error));
+            assert_eq!(reported.is_ok(), owner == "web", "{moment}: {reported:?}");
             let shown = "--output=jsonpath={.metadata.annotations.meta\\.helm\\.sh/release-name}";
             let live = world.kubectl(&["get", "service", "s", shown])?;
             assert_eq!(live, owner, "{moment}");
@@ -745,18 +758,18 @@ async fn what_was_taken_while_hooks_ran_is_not_written_over() -> Result<()> {
         spec.on_hooks = Some(Arc::new(takes));
         let done = release::deploy(&world.cluster, &world.storage, &spec).await;
         std::fs::remove_file(&theirs)?;
-        let told = done.map(drop).map_err(|error| release::error_chain(&error));
+        let reported = done.map(drop).map_err(|error| release::error_chain(&error));
         let noted = "--output=jsonpath={.metadata.annotations.fleetagent\\.cattle\\.io/adopted}";
         let noted = world.kubectl(&["get", "configmap", "a", noted])?;
         let value = world.value("a").await?;
         match take_ownership {
             false => {
-                let told = told.unwrap_err();
-                assert!(told.contains("cannot be imported"), "{told}");
+                let reported = reported.unwrap_err();
+                assert!(reported.contains("cannot be imported"), "{reported}");
                 assert_eq!((value.as_str(), noted.as_str()), ("theirs", ""));
             }
             true => {
-                assert_eq!(told, Ok(()));
+                assert_eq!(reported, Ok(()));
                 assert_eq!((value.as_str(), noted.as_str()), ("2", "handed-over"));
             }
         }
@@ -831,7 +844,7 @@ async fn pass(client: &kube::Client, request: Request<Incoming>) -> Answer {
 
 /// What goes between the look at it and the write over it is made anew by the attempt, which knows that it is, and takes it back when it fails.
 #[tokio::test]
-async fn what_is_made_anew_in_place_of_what_was_taken_is_undone() -> Result<()> {
+async fn an_object_created_in_place_of_a_deleted_one_is_undone_with_the_attempt() -> Result<()> {
     let mut world = World::new().await?;
     world.kubectl(&["create", "namespace", &world.namespace])?;
     world.kubectl(&["create", "configmap", "a", "--from-literal=k=theirs"])?;
@@ -849,16 +862,16 @@ async fn what_is_made_anew_in_place_of_what_was_taken_is_undone() -> Result<()> 
     let refused = config_map("b", "1").replace("\ndata:", "\ndota:");
     let failing = Template::new(&(config_map("a", "1") + &refused));
     let failed = world.deploy_with(&failing, options(true, true)).await;
-    let told = release::error_chain(&failed.unwrap_err());
-    assert_eq!(met.load(Ordering::SeqCst), 1, "{told}");
-    assert_eq!(world.value("a").await?, "none", "{told}");
+    let reported = release::error_chain(&failed.unwrap_err());
+    assert_eq!(met.load(Ordering::SeqCst), 1, "{reported}");
+    assert_eq!(world.value("a").await?, "none", "{reported}");
     Ok(())
 }
 
 /// Between our look and our deletion another release adopts the object, which keeps its uid; or somebody
 /// writes it, which takes nothing from us.
 #[tokio::test]
-async fn an_object_adopted_between_look_and_deletion_stays() -> Result<()> {
+async fn an_object_adopted_between_check_and_deletion_stays() -> Result<()> {
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     for (act, left) in [
         (
@@ -893,9 +906,12 @@ async fn a_former_revision_proves_nothing_of_what_was_dropped_since() -> Result<
     other.deploy(&config_map("x", "theirs")).await?;
     let before = world.uid_of("configmap/x")?;
     world.kubectl(&["delete", "secret", &release::storage::key("web", 2)])?;
-    let told = world.deploy(&both).await.unwrap_err();
-    let told = release::error_chain(&told);
-    assert!(told.contains("invalid ownership metadata"), "{told}");
+    let reported = world.deploy(&both).await.unwrap_err();
+    let reported = release::error_chain(&reported);
+    assert!(
+        reported.contains("invalid ownership metadata"),
+        "{reported}"
+    );
     assert_eq!(world.uid_of("configmap/x")?, before);
     assert_eq!(world.value("x").await?, "theirs");
     Ok(())
@@ -962,9 +978,9 @@ async fn a_takeover_that_may_not_drop_all_drops_nothing() -> Result<()> {
     world.cluster = protecting(&world, "/configmaps/protected".to_owned()).await?;
     for _ in 0..2 {
         let template = Template::new(&config_map("a", "2"));
-        let told = world.deploy_with(&template, options(true, false)).await;
-        let told = release::error_chain(&told.unwrap_err());
-        assert!(told.contains("it is protected"), "{told}");
+        let reported = world.deploy_with(&template, options(true, false)).await;
+        let reported = release::error_chain(&reported.unwrap_err());
+        assert!(reported.contains("it is protected"), "{reported}");
         assert_eq!(world.uid_of("configmap/dropped")?, before);
     }
     Ok(())

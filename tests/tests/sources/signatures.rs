@@ -162,11 +162,11 @@ async fn charts_signed_by_cosign_are_deployed_from_a_real_registry() -> Result<(
             "by identity release@test.invalid, as a bundle",
         ),
     ];
-    for (case, signer, told) in cases {
+    for (case, signer, reported) in cases {
         let bundle = scene.signed(case, &Signatures::read(case)?).await?;
         let by = judged(&scene.fetcher, &bundle, &policy(&signer)?).await;
         let by = by.with_context(|| case.to_owned())?;
-        ensure!(by.contains(told), "{case}: {by}");
+        ensure!(by.contains(reported), "{case}: {by}");
         // What vouched once is remembered; another policy is another question.
         let again = judged(&scene.fetcher, &bundle, &policy(&key("ed25519")?)?).await;
         ensure!(
@@ -306,12 +306,12 @@ async fn unsigned_charts_of_a_real_registry_are_refused() -> Result<()> {
             "is expected",
         ),
     ];
-    for (case, found, signer, told) in cases {
+    for (case, found, signer, reported) in cases {
         let bundle = scene.signed(case, &found).await?;
         match judged(&scene.fetcher, &bundle, &policy(&signer)?).await {
             Err(error @ BundleError::Refused(_)) => {
                 let text = error.to_string();
-                ensure!(text.contains(told), "{case}: {text}");
+                ensure!(text.contains(reported), "{case}: {text}");
             }
             other => bail!("{case}: {other:?}"),
         }
@@ -423,7 +423,7 @@ async fn provenance_is_judged_from_registries_and_repositories() -> Result<()> {
             );
         }
     }
-    for (case, keyring, told) in [
+    for (case, keyring, reported) in [
         ("stranger", "rsa-maintainer", "is not in the keyring"),
         ("revoked", "revoked", "is revoked"),
         ("ended", "ended", "has expired"),
@@ -438,7 +438,7 @@ async fn provenance_is_judged_from_registries_and_repositories() -> Result<()> {
         match judged(&fetcher, &bundle, &keys(keyring)?).await {
             Err(error @ BundleError::Refused(_)) => {
                 let text = error.to_string();
-                ensure!(text.contains(told), "{case}: {text}");
+                ensure!(text.contains(reported), "{case}: {text}");
             }
             other => bail!("{case}: {other:?}"),
         }

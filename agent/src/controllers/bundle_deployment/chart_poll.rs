@@ -110,7 +110,7 @@ pub fn downgrade(before: Option<&Release>, now: &Release) -> Option<PublicText> 
 }
 
 /// What an Event says of the chart a release was made of, if that was fetched.
-pub fn told(release: &Release) -> PublicText {
+pub fn event_text(release: &Release) -> PublicText {
     let Some(metadata) = metadata(release) else {
         return PublicText::default();
     };
@@ -211,10 +211,10 @@ mod tests {
     fn only_the_same_source_makes_a_downgrade() {
         let at = |version, source| deployed(version, &[(ANNOTATION_CHART_SOURCE, source)]);
         let now = at("1.0.0", "repo web ^1");
-        let told = downgrade(Some(&at("1.1.0", "repo web ^1")), &now).unwrap();
+        let reported = downgrade(Some(&at("1.1.0", "repo web ^1")), &now).unwrap();
         assert!(
-            told.contains("1.0.0 was deployed in place of 1.1.0"),
-            "{told}"
+            reported.contains("1.0.0 was deployed in place of 1.1.0"),
+            "{reported}"
         );
         for before in [
             at("1.1.0", "repo web 1.1.0"),

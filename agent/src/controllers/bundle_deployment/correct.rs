@@ -191,8 +191,8 @@ impl Attempts {
     /// What an earlier process has left in a bundle's status.
     pub fn read(status: &BundleDeploymentStatus, at: Timestamp) -> Self {
         let conditions = status.conditions.iter();
-        let told = conditions.filter(|condition| condition.type_ == CORRECTIONS_POSTPONED);
-        let lines = told.flat_map(|condition| condition.message.split("; "));
+        let reported = conditions.filter(|condition| condition.type_ == CORRECTIONS_POSTPONED);
+        let lines = reported.flat_map(|condition| condition.message.split("; "));
         let now = Instant::now();
         let attempt = |line: &str| {
             let (key, count, again) = parse(line)?;
@@ -379,9 +379,9 @@ mod tests {
         assert_eq!(attempts.due(&both, at(5)).now, both);
         let lines = attempts.lines();
         let sentence = ": corrected 2 times, the next time after 1970-01-01T00:00:15Z";
-        let told =
+        let reported =
             ["ConfigMap ns/a", "Deployment.apps ns/web"].map(|one| format!("{one}{sentence}"));
-        assert_eq!(lines, told);
+        assert_eq!(lines, reported);
         let mut status = BundleDeploymentStatus::default();
         status.set_postponed_corrections(lines.clone(), at(5));
 

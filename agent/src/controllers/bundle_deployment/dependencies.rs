@@ -72,12 +72,12 @@ pub fn check<'a>(
     }
     match waiting.names.is_empty() {
         true => Ok(()),
-        false => Err(Problem::NotReady(waiting.told())),
+        false => Err(Problem::NotReady(waiting.first_names())),
     }
 }
 
-/// How many of those that are waited for are told.
-const MOST_TOLD: usize = 100;
+/// How many of those that are waited for are named.
+const MAX_NAMED: usize = 100;
 
 /// Bundles that are waited for, each once however many entries ask for it, in the order they were found.
 #[derive(Default)]
@@ -93,13 +93,13 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    fn told(self) -> Vec<String> {
-        let told = self.names.iter().take(MOST_TOLD);
-        let mut told: Vec<String> = told.map(|name| (*name).to_owned()).collect();
-        if self.names.len() > MOST_TOLD {
-            told.push(format!("and {} more", self.names.len() - MOST_TOLD));
+    fn first_names(self) -> Vec<String> {
+        let names = self.names.iter().take(MAX_NAMED);
+        let mut names: Vec<String> = names.map(|name| (*name).to_owned()).collect();
+        if self.names.len() > MAX_NAMED {
+            names.push(format!("and {} more", self.names.len() - MAX_NAMED));
         }
-        told
+        names
     }
 }
 

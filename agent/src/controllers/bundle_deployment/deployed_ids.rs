@@ -210,7 +210,7 @@ mod tests {
 
     /// Of a revision that was announced and never written the ledger remembers the number.
     #[test]
-    fn what_was_written_before_the_last_deploy_is_over() {
+    fn an_id_from_before_the_last_deploy_is_settled() {
         let ids = DeployedIds::default();
         let first = bundle("s-1:a", 1);
         assert_eq!(ids.settled(&first, "shop/web:1"), None);
@@ -222,7 +222,7 @@ mod tests {
 
     /// The status of what was deployed a moment ago is not sent yet; upstream's names the revision before.
     #[test]
-    fn a_status_that_is_not_sent_yet_is_not_outdated_by_what_it_tells() {
+    fn a_status_that_is_not_sent_yet_does_not_count_as_outdated() {
         let ids = DeployedIds::default();
         let mut forced = bundle("s-1:a", 2);
         forced.status.applied_deployment_id = "s-1:a".to_owned();
@@ -272,7 +272,7 @@ mod tests {
 
     /// A bundle took another one's release, for which the ledger has that other bundle yet: or nothing, as it could not be written.
     #[test]
-    fn what_was_deployed_is_over_whoever_the_ledger_has_the_release_for() {
+    fn a_deployed_id_is_settled_whichever_bundle_the_ledger_names() {
         let ids = DeployedIds::default();
         let taker = bundle("s-1:a", 1);
         let owner = LedgerEntry {

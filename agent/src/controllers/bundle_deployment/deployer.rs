@@ -469,8 +469,8 @@ impl Deployer {
                     halt(cause, &secrets)
                 };
                 // A long message with many secrets takes long to redact: other bundles do not wait for it.
-                let told = impersonated.cluster().host().work(telling).await;
-                let mut halt = told.map_err(|aborted| {
+                let reported = impersonated.cluster().host().work(telling).await;
+                let mut halt = reported.map_err(|aborted| {
                     let aborted = DeployError::RenderAborted(aborted);
                     halt(aborted, &SensitiveData::default())
                 })?;

@@ -144,7 +144,7 @@ pub enum Waiting {
 
 impl Waiting {
     /// What is told where the error itself is gone. Of an undone attempt in the words by which Helm says it and Fleet's controller looks for it.
-    pub(super) fn told(self) -> &'static str {
+    pub(super) fn message(self) -> &'static str {
         match self {
             Self::Undone => {
                 "the last attempt at this deployment failed, and has been rolled back due to rollback-on-failure being set"
@@ -226,7 +226,7 @@ impl Halt {
     ) -> impl FnOnce(E) -> Self {
         move |failed| Self {
             cause,
-            message: secrets.told(&failed),
+            message: secrets.redact_error(&failed),
             is_shown_as_not_ready: SHOWN_AS_NOT_READY.is_match(&error::chain(&failed)),
         }
     }

@@ -514,23 +514,23 @@ mod tests {
             (Vec::from_iter(own.rest.labels.into_keys()), left)
         };
         let theirs = [bundle("a", json!({"team": "a"})), Arc::clone(&us)];
-        let told = "label team of namespace ns: bundle a has it since 2026-01-01T00:00:00Z, and bundle b wants it too";
+        let reported = "label team of namespace ns: bundle a has it since 2026-01-01T00:00:00Z, and bundle b wants it too";
         assert_eq!(
             check(found("fleetagent-namespace-a"), &theirs),
-            (vec!["tier".to_owned()], vec![told.to_owned()])
+            (vec!["tier".to_owned()], vec![reported.to_owned()])
         );
         let both = (vec!["team".to_owned(), "tier".to_owned()], Vec::new());
         // What it wants shows when its `${ }` are filled in; that it has the key, here.
         let templated = [bundle("a", json!({"team": "${ .ClusterLabels.team }"}))];
         assert_eq!(
             check(found("fleetagent-namespace-a"), &templated),
-            (vec!["tier".to_owned()], vec![told.to_owned()])
+            (vec!["tier".to_owned()], vec![reported.to_owned()])
         );
         let mut elsewhere = bundle("a", json!({"team": "a"}));
         Arc::make_mut(&mut elsewhere).spec.options.default_namespace = "${ .ClusterName }".into();
         assert_eq!(
             check(found("fleetagent-namespace-a"), &[elsewhere]),
-            (vec!["tier".to_owned()], vec![told.to_owned()])
+            (vec!["tier".to_owned()], vec![reported.to_owned()])
         );
         // Somebody else, a bundle that is gone, and one that wants it no more.
         assert_eq!(check(found("kubectl"), &theirs), both);

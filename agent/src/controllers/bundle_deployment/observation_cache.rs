@@ -11,7 +11,7 @@ use objects::{Object, ObjectKey};
 use release::kube::Owner;
 use tokio::time::Instant;
 
-use super::status::{Observation, ToldObservation};
+use super::status::{Observation, RedactedObservation};
 use crate::api::{BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus};
 use crate::report::metrics::Entries;
 
@@ -67,7 +67,7 @@ impl ObservationCache {
         release: &str,
         owner: Owner,
         desired: Arc<Vec<Object>>,
-        found: &ToldObservation,
+        found: &RedactedObservation,
     ) {
         self.forget_resting();
         let mut bundles = self.bundles.lock();

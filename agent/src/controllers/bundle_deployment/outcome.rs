@@ -13,7 +13,7 @@ use super::claims::ReleaseId;
 use super::halt::{Effect, Halt, MAX_MESSAGE_BYTES, StatusChange, Waiting};
 use super::ownership::{OwnershipConflict, OwnershipConflicts, Part};
 use super::plan;
-use super::status::{DEPLOYED, INSTALLED, MONITORED, READY, ToldObservation};
+use super::status::{DEPLOYED, INSTALLED, MONITORED, READY, RedactedObservation};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
 use crate::config::Timing;
 use crate::controllers::garbage::{NEIGHBOURS_RETRY, Verdict};
@@ -95,7 +95,7 @@ pub struct Report {
     /// Whether what the spec wants counts as deployed since this reconcile, whatever there was to do for it.
     counts_as_deployed: bool,
     /// Whether it looked at live objects.
-    has_looked: bool,
+    has_monitored: bool,
 }
 
 impl Report {
@@ -119,7 +119,7 @@ impl Report {
             wakes: Vec::new(),
             is_new: false,
             counts_as_deployed: false,
-            has_looked: false,
+            has_monitored: false,
         }
     }
 
@@ -140,9 +140,9 @@ impl Report {
 
     /// The Events to be written, and how to come back.
     pub fn finish(self) -> (Vec<(Reason, PublicText)>, Requeue) {
-        let requeue = match self.has_looked {
+        let requeue = match self.has_monitored {
             true => self.requeue,
-            false => self.requeue.without_look(),
+            false => self.requeue.without_monitor(),
         };
         (self.events, requeue)
     }
@@ -228,7 +228,7 @@ impl Report {
         let mut messages = self.status.conditions.iter().map(|one| &one.message);
         if !messages.any(|message| message.contains(&*again)) {
             // Something else went wrong since, and is well again.
-            let text = public!("{}; {}", waiting.told(), again);
+            let text = public!("{}; {}", waiting.message(), again);
             self.set(DEPLOYED, Err(&text));
         }
         self.come_back(Requeue::full_after(pause));
@@ -324,7 +324,7 @@ impl Report {
     }
 
     /// Live objects were compared with the release.
-    pub fn observed(&mut self, found: ToldObservation, force_sync_generation: i64) {
+    pub fn observed(&mut self, found: RedactedObservation, force_sync_generation: i64) {
         let modified = &found.all.modified;
         if !modified.is_empty() && !self.had_drift {
             let drifted = modified.iter();
@@ -333,7 +333,7 @@ impl Report {
         }
         self.status.observe(found, force_sync_generation, self.now);
         self.set(MONITORED, Ok(()));
-        self.has_looked = true;
+        self.has_monitored = true;
     }
 
     /// The record of the release is gone: a full reconcile adopts the live objects.
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn settled_fields_are_told_and_wishes_are_handed_out_once() {
+    fn settled_fields_are_reported_and_requested_requeues_are_taken_once() {
         let conflict = |outcome| FieldConflict {
             object: ObjectKey {
                 kind: "Service".into(),
@@ -565,7 +565,7 @@ mod tests {
         let (events, next) = report.finish();
         let event = event.map(|(reason, text)| (reason, text.into()));
         assert_eq!(events, Vec::from_iter(event));
-        assert_eq!(next, requeue.without_look());
+        assert_eq!(next, requeue.without_monitor());
     }
 
     #[rstest]
@@ -594,9 +594,9 @@ mod tests {
         let halt = Halt::at(cause, &secrets)(std::io::Error::other(failed));
         let mut report = report();
         report.halt(&halt, false);
-        let told = conditions(&report).join("\n");
-        assert!(told.contains("Installed=False"), "{told}");
-        assert!(!told.contains("canary"), "{told}");
+        let reported = conditions(&report).join("\n");
+        assert!(reported.contains("Installed=False"), "{reported}");
+        assert!(!reported.contains("canary"), "{reported}");
     }
 
     #[test]
@@ -646,7 +646,7 @@ mod tests {
             events,
             [(Reason::ApplyFailed, public!("{}: {}", what, message))]
         );
-        assert_eq!(requeue, Requeue::RETRY.without_look());
+        assert_eq!(requeue, Requeue::RETRY.without_monitor());
     }
 
     /// The controller copies a Secret with credentials a moment after the BundleDeployment; the files it names were there before.
@@ -667,7 +667,7 @@ mod tests {
         ReleaseId::parse("ns/b:2").unwrap()
     }
 
-    fn modified(name: &str) -> ToldObservation {
+    fn modified(name: &str) -> RedactedObservation {
         let found = Observation {
             modified: vec![ModifiedStatus {
                 kind: "ConfigMap".into(),
@@ -679,7 +679,7 @@ mod tests {
             }],
             ..Default::default()
         };
-        found.told(&SensitiveData::default())
+        found.redact(&SensitiveData::default())
     }
 
     #[test]
@@ -696,7 +696,7 @@ mod tests {
             non_ready: vec![crate::api::NonReadyStatus::default()],
             ..Default::default()
         };
-        report.observed(not_ready.told(&SensitiveData::default()), 0);
+        report.observed(not_ready.redact(&SensitiveData::default()), 0);
         assert!(report.is_coming_up(&bundle));
         report.halt(&Halt::new(Cause::Ledger, "m"), false);
         assert!(!report.is_coming_up(&bundle));
@@ -717,14 +717,17 @@ mod tests {
     }
 
     #[test]
-    fn a_deploy_that_the_site_holds_up_is_told_and_is_no_failure() {
+    fn a_deploy_that_the_site_holds_is_reported_and_is_no_failure() {
         let mut report = report();
         report.deploy_held(&"no changes in December".into());
         assert_eq!(
             conditions(&report),
             ["Deployed=False no changes in December"]
         );
-        assert_eq!(report.finish(), (Vec::new(), Requeue::IDLE.without_look()));
+        assert_eq!(
+            report.finish(),
+            (Vec::new(), Requeue::IDLE.without_monitor())
+        );
     }
 
     #[test]
@@ -738,8 +741,8 @@ mod tests {
         again.observed(modified("a"), 0);
         assert_eq!(again.status().condition(MONITORED), "True");
         again.corrected(&[ObjectKey::new("v1", "ConfigMap", "ns", "a")], &[]);
-        let told = vec![(Reason::DriftCorrected, text)];
-        assert_eq!(again.finish(), (told, Requeue::IDLE));
+        let reported = vec![(Reason::DriftCorrected, text)];
+        assert_eq!(again.finish(), (reported, Requeue::IDLE));
     }
 
     #[test]
@@ -759,7 +762,7 @@ mod tests {
         assert_eq!(conditions(&first), said);
         first.halt(&Halt::new(Cause::Name, "m"), false);
         first.waits(Waiting::Undone, until, pause);
-        let plain = format!("Deployed=False {}; {text}", Waiting::Undone.told());
+        let plain = format!("Deployed=False {}; {text}", Waiting::Undone.message());
         assert_eq!(conditions(&first), [plain]);
     }
 

@@ -170,17 +170,17 @@ impl std::fmt::Display for OwnershipConflict {
 pub struct OwnershipConflicts {
     known: Vec<OwnershipConflict>,
     /// How many there were beyond those that a status names, until whoever finds them looks again.
-    untold: usize,
+    unlisted: usize,
 }
 
 impl OwnershipConflicts {
     /// Those that a bundle's status tells of, as many as it names.
     pub fn read(bundle: &str, status: &BundleDeploymentStatus) -> Self {
-        let told = status
+        let reported = status
             .conditions
             .iter()
             .find(|one| one.type_ == OWNERSHIP_CONFLICTS);
-        let lines = told
+        let lines = reported
             .map_or("", |condition| condition.message.as_str())
             .split("; ");
         let known: Vec<_> = lines
@@ -189,10 +189,10 @@ impl OwnershipConflicts {
             .collect();
         // Every look finds the others, and only a full one what is wrong with the namespace.
         let may_miss_some = known.iter().all(|one| one.part == Part::NamespaceKeys);
-        let untold = lines.filter_map(status::untold).last();
+        let unlisted = lines.filter_map(status::unlisted).last();
         Self {
             known,
-            untold: untold.filter(|_| may_miss_some).unwrap_or(0),
+            unlisted: unlisted.filter(|_| may_miss_some).unwrap_or(0),
         }
     }
 
@@ -200,7 +200,7 @@ impl OwnershipConflicts {
     pub fn set(&mut self, part: Part, found: Vec<OwnershipConflict>) {
         let known = std::mem::take(&mut self.known);
         if part == Part::NamespaceKeys {
-            self.untold = 0;
+            self.unlisted = 0;
         }
         let found =
             found
@@ -229,8 +229,8 @@ impl OwnershipConflicts {
     }
 
     /// How many there may be beyond the first ten of these.
-    pub fn untold(&self) -> usize {
-        self.untold
+    pub fn unlisted(&self) -> usize {
+        self.unlisted
     }
 
     /// The bundles that have what this one wants.
@@ -247,7 +247,7 @@ impl BundleDeploymentStatus {
     /// Sets the condition that names what somebody else has and this bundle wants, or the other way round.
     pub fn set_ownership_conflicts(&mut self, conflicts: &OwnershipConflicts, now: Timestamp) {
         let lines = conflicts.lines().collect();
-        self.tell(OWNERSHIP_CONFLICTS, lines, conflicts.untold(), now);
+        self.set_lines(OWNERSHIP_CONFLICTS, lines, conflicts.unlisted(), now);
     }
 }
 
@@ -257,10 +257,11 @@ pub fn of_others<'a>(
     others: impl Iterator<Item = &'a BundleDeployment>,
 ) -> Vec<OwnershipConflict> {
     let owner = Holder::Bundle(bundle.to_owned());
-    let told = others
+    let reported = others
         .filter(|other| other.name() != bundle)
         .flat_map(|other| OwnershipConflicts::read(other.name(), &other.status).known);
-    told.filter(|one| one.owner == owner && one.part != Part::Ours)
+    reported
+        .filter(|one| one.owner == owner && one.part != Part::Ours)
         .collect()
 }
 
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn both_bundles_say_the_same_and_what_was_told_keeps_its_time() {
+    fn both_bundles_report_a_conflict_alike_and_it_keeps_its_time() {
         let mut former: BundleDeployment =
             serde_json::from_value(json!({"metadata": {"name": "former"}})).unwrap();
         let mut conflicts = OwnershipConflicts::default();
@@ -398,10 +399,10 @@ mod tests {
         assert_eq!(read, conflicts);
 
         // The other side.
-        let told = of_others("taker", [&former].into_iter());
-        assert_eq!(told.len(), 2);
+        let reported = of_others("taker", [&former].into_iter());
+        assert_eq!(reported.len(), 2);
         let mut other = OwnershipConflicts::default();
-        other.set(Part::Ours, told);
+        other.set(Part::Ours, reported);
         assert!(other.owners().is_empty());
         let mut taker: BundleDeployment =
             serde_json::from_value(json!({"metadata": {"name": "taker"}})).unwrap();
@@ -432,24 +433,24 @@ mod tests {
         full.set(Part::Objects, vec![lost("a", taker())]);
         let mut status = BundleDeploymentStatus::default();
         status.set_ownership_conflicts(&full, Timestamp::UNIX_EPOCH);
-        let told = status.conditions[0].message.clone();
-        assert!(told.ends_with("; and 3 more"), "{told}");
-        let mut look = OwnershipConflicts::read("former", &status);
-        look.set(Part::Objects, vec![lost("a", taker())]);
-        status.set_ownership_conflicts(&look, Timestamp::UNIX_EPOCH);
-        assert_eq!(status.conditions[0].message, told);
-        look.set(
+        let reported = status.conditions[0].message.clone();
+        assert!(reported.ends_with("; and 3 more"), "{reported}");
+        let mut next = OwnershipConflicts::read("former", &status);
+        next.set(Part::Objects, vec![lost("a", taker())]);
+        status.set_ownership_conflicts(&next, Timestamp::UNIX_EPOCH);
+        assert_eq!(status.conditions[0].message, reported);
+        next.set(
             Part::Objects,
             (0..5).map(|n| lost(&n.to_string(), taker())).collect(),
         );
-        status.set_ownership_conflicts(&look, Timestamp::UNIX_EPOCH);
+        status.set_ownership_conflicts(&next, Timestamp::UNIX_EPOCH);
         assert!(status.conditions[0].message.ends_with("; and 5 more"));
         // The next full look.
-        look.set(Part::NamespaceKeys, (0..2).map(key).collect());
-        look.set(Part::Objects, Vec::new());
-        status.set_ownership_conflicts(&look, Timestamp::UNIX_EPOCH);
-        assert_eq!(OwnershipConflicts::read("former", &status), look);
-        assert_eq!(look.untold(), 0);
+        next.set(Part::NamespaceKeys, (0..2).map(key).collect());
+        next.set(Part::Objects, Vec::new());
+        status.set_ownership_conflicts(&next, Timestamp::UNIX_EPOCH);
+        assert_eq!(OwnershipConflicts::read("former", &status), next);
+        assert_eq!(next.unlisted(), 0);
     }
 
     #[test]

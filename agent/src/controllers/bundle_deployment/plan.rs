@@ -59,13 +59,13 @@ pub enum DeployReason {
 }
 
 impl Public for DeployReason {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
 }
 
 impl Public for SuspendReason {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
 }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn standstills_come_in_upstreams_order() {
+    fn suspend_reasons_come_in_upstreams_order() {
         let mut spec = BundleDeploymentSpec {
             waiting_for_values: true,
             ..Default::default()
@@ -308,7 +308,7 @@ mod tests {
 
     /// Whatever a condition says: `Deployed` is False for a dependency, an account or a hold as well.
     #[rstest]
-    #[case::told_as_deployed("True")]
+    #[case::reported_deployed("True")]
     #[case::held_up_before_any_try("False")]
     fn a_record_that_is_not_over_is_gone_on_with(#[case] deployed: &str) {
         let bundle = bundle(json!({"spec": {"deploymentID": "id"},
@@ -362,17 +362,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::told_as_not_deployed(DEPLOYED, "False", true)]
-    #[case::told_as_not_installed(INSTALLED, "False", true)]
+    #[case::reported_not_deployed(DEPLOYED, "False", true)]
+    #[case::reported_not_installed(INSTALLED, "False", true)]
     #[case::deployed(DEPLOYED, "True", false)]
     #[case::only_not_monitored(status::MONITORED, "False", false)]
     fn ownership_is_checked_before_anything_is_written_where_the_last_try_failed(
         #[case] condition: &str,
-        #[case] told: &str,
+        #[case] reported: &str,
         #[case] expected: bool,
     ) {
         let bundle = bundle(json!({"spec": {"deploymentID": "id"},
-            "status": {"conditions": [{"type": condition, "status": told}]}}));
+            "status": {"conditions": [{"type": condition, "status": reported}]}}));
         assert_eq!(has_failed(&bundle.status), expected);
     }
 
@@ -382,9 +382,9 @@ mod tests {
         let mut bundle = bundle(json!({"spec": {"deploymentID": "id"},
             "status": {"appliedDeploymentID": "id", "release": "ns/r:1", "nonModified": true}}));
         assert!(may_read_changes_alone(&bundle, &bundle.status));
-        let told = vec!["ConfigMap ns/a: corrected 2 times".to_owned()];
+        let reported = vec!["ConfigMap ns/a: corrected 2 times".to_owned()];
         let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
-        bundle.status.set_postponed_corrections(told, now);
+        bundle.status.set_postponed_corrections(reported, now);
         assert!(!may_read_changes_alone(&bundle, &bundle.status));
         bundle.status.set_postponed_corrections(Vec::new(), now);
         bundle.status.non_modified = false;

@@ -17,7 +17,7 @@ use crate::api::{
 };
 use crate::public;
 use crate::public::PublicText;
-use crate::public::redact::{SensitiveData, Told};
+use crate::public::redact::{RedactedDetail, SensitiveData};
 
 /// Condition types in the order of a first success.
 pub const INSTALLED: &str = "Installed";
@@ -57,17 +57,17 @@ pub struct Observation {
 
 /// An observation as a status tells it: of the first objects what is wrong, without what is secret.
 #[derive(Debug, Default)]
-pub struct ToldObservation {
+pub struct RedactedObservation {
     pub all: Observation,
     /// Whether there is nothing secret that it could tell.
     pub is_plain: bool,
-    non_ready: Vec<Told<NonReadyStatus>>,
-    modified: Vec<Told<ModifiedStatus>>,
+    non_ready: Vec<RedactedDetail<NonReadyStatus>>,
+    modified: Vec<RedactedDetail<ModifiedStatus>>,
 }
 
 impl Observation {
     /// What is told of it. Takes long with many secrets.
-    pub fn told(mut self, secrets: &SensitiveData) -> ToldObservation {
+    pub fn redact(mut self, secrets: &SensitiveData) -> RedactedObservation {
         self.non_ready.sort_by(|a, b| a.uid.cmp(&b.uid));
         self.modified.sort_by_cached_key(|entry| {
             let ModifiedStatus {
@@ -81,9 +81,9 @@ impl Observation {
         });
         let non_ready = self.non_ready.iter().take(MAX_DETAILS).cloned();
         let modified = self.modified.iter().take(MAX_DETAILS).cloned();
-        ToldObservation {
-            non_ready: non_ready.map(|one| secrets.told_not_ready(one)).collect(),
-            modified: modified.map(|one| secrets.told_modified(one)).collect(),
+        RedactedObservation {
+            non_ready: non_ready.map(|one| secrets.redact_not_ready(one)).collect(),
+            modified: modified.map(|one| secrets.redact_modified(one)).collect(),
             is_plain: secrets.is_empty(),
             all: self,
         }
@@ -126,26 +126,26 @@ impl BundleDeploymentStatus {
     /// Sets the condition that names what was taken from other managers or left to them.
     pub fn set_conflicts(&mut self, conflicts: &[FieldConflict], now: Timestamp) {
         let lines = conflicts.iter().map(ToString::to_string).collect();
-        self.tell(FIELD_CONFLICTS, lines, 0, now);
+        self.set_lines(FIELD_CONFLICTS, lines, 0, now);
     }
 
     /// Sets the condition that names what was corrected in vain, and until when it is left.
     pub fn set_postponed_corrections(&mut self, lines: Vec<String>, now: Timestamp) {
-        self.tell(CORRECTIONS_POSTPONED, lines, 0, now);
+        self.set_lines(CORRECTIONS_POSTPONED, lines, 0, now);
     }
 
-    /// Sets a condition that is there only where there is something to tell. There are `untold` more than ten, or as many as there are lines.
-    pub(super) fn tell(
+    /// Sets a condition that is there only where there is something to report. There are `unlisted` more than ten, or as many as there are lines.
+    pub(super) fn set_lines(
         &mut self,
         type_: &str,
         mut lines: Vec<String>,
-        untold: usize,
+        unlisted: usize,
         now: Timestamp,
     ) {
         let more = lines.len().saturating_sub(MAX_DETAILS);
         lines.truncate(MAX_DETAILS);
-        if more.max(untold) > 0 {
-            lines.push(format!("and {} more", more.max(untold)));
+        if more.max(unlisted) > 0 {
+            lines.push(format!("and {} more", more.max(unlisted)));
         }
         let message = lines.join("; ");
         let known = self.conditions.iter().find(|c| c.type_ == type_);
@@ -175,8 +175,8 @@ impl BundleDeploymentStatus {
     }
 
     /// Takes over what monitoring found, and sets Ready accordingly: the first reason why it is not.
-    pub fn observe(&mut self, found: ToldObservation, sync_generation: i64, now: Timestamp) {
-        let ToldObservation {
+    pub fn observe(&mut self, found: RedactedObservation, sync_generation: i64, now: Timestamp) {
+        let RedactedObservation {
             all,
             non_ready,
             modified,
@@ -190,10 +190,16 @@ impl BundleDeploymentStatus {
         self.incomplete_state = all.non_ready.len() > MAX_DETAILS
             || all.modified.len() > MAX_DETAILS
             || self.resources.len() < resources;
-        let not_ready = non_ready.first().map(Told::text);
-        let message = not_ready.or_else(|| modified.first().map(Told::text));
-        self.non_ready_status = non_ready.into_iter().map(Told::into_inner).collect();
-        self.modified_status = modified.into_iter().map(Told::into_inner).collect();
+        let not_ready = non_ready.first().map(RedactedDetail::text);
+        let message = not_ready.or_else(|| modified.first().map(RedactedDetail::text));
+        self.non_ready_status = non_ready
+            .into_iter()
+            .map(RedactedDetail::into_inner)
+            .collect();
+        self.modified_status = modified
+            .into_iter()
+            .map(RedactedDetail::into_inner)
+            .collect();
         self.sync_generation = Some(sync_generation);
         self.set_condition(READY, message.as_ref().map_or(Ok(()), Err), now);
     }
@@ -219,7 +225,7 @@ impl BundleDeploymentStatus {
 }
 
 /// How many more there are than a condition tells, if this is the end of its message.
-pub(super) fn untold(line: &str) -> Option<usize> {
+pub(super) fn unlisted(line: &str) -> Option<usize> {
     line.strip_prefix("and ")?
         .strip_suffix(" more")?
         .parse()
@@ -366,8 +372,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn told(found: Observation) -> ToldObservation {
-        found.told(&SensitiveData::default())
+    fn redacted(found: Observation) -> RedactedObservation {
+        found.redact(&SensitiveData::default())
     }
 
     fn resource(name: &str) -> BundleDeploymentResource {
@@ -443,7 +449,7 @@ mod tests {
             ..Default::default()
         };
         let mut status = BundleDeploymentStatus::default();
-        status.observe(told(found), 0, at(0));
+        status.observe(redacted(found), 0, at(0));
         assert_eq!(
             status.resource_counts,
             ResourceCounts {
@@ -471,14 +477,14 @@ mod tests {
             ..Default::default()
         };
         let mut status = BundleDeploymentStatus::default();
-        status.observe(told(found), 3, at(0));
+        status.observe(redacted(found), 3, at(0));
         assert_eq!(
             (status.modified_status.len(), status.resource_counts.missing),
             (10, 12)
         );
         assert!(status.incomplete_state);
         assert_eq!(status.sync_generation, Some(3));
-        status.observe(told(Observation::default()), 3, at(0));
+        status.observe(redacted(Observation::default()), 3, at(0));
         assert!(!status.incomplete_state && status.ready);
     }
 
@@ -509,7 +515,7 @@ mod tests {
             ..Default::default()
         };
         let mut status = BundleDeploymentStatus::default();
-        status.observe(told(found), 0, at(0));
+        status.observe(redacted(found), 0, at(0));
         let size = serde_json::to_vec(&status).unwrap().len();
         assert!((900 << 10) > size && size > 700 << 10, "{size}");
         assert!(status.incomplete_state && status.resources.len() > 1_000);
@@ -523,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_tells_the_first_reason() {
+    fn ready_reports_the_first_reason() {
         let mut status = BundleDeploymentStatus::default();
         let found = Observation {
             modified: vec![ModifiedStatus {
@@ -532,7 +538,7 @@ mod tests {
             }],
             ..Default::default()
         };
-        status.observe(told(found), 0, at(0));
+        status.observe(redacted(found), 0, at(0));
         assert_eq!(status.conditions[0].message, "configmap.v1 ns/gone missing");
     }
 

@@ -122,9 +122,9 @@ impl ValuesReader {
             let filled = values::fill(&own, helm.as_ref(), &known.facts, &clock);
             filled.map_err(|failed: TemplateError| {
                 let secrets = secret_in(&known);
-                let message = secrets.tell(&failed.masked());
+                let message = secrets.redact_text(&failed.masked());
                 // Names of sources, and what they answered.
-                let asked = secrets.tell(&known.summary());
+                let asked = secrets.redact_text(&known.summary());
                 InputError::Failed(public!("{}; {}", message, asked))
             })
         });
@@ -196,7 +196,7 @@ impl ValuesReader {
                 let over = over.map_err(|failed| {
                     let mut secrets = SensitiveData::default();
                     secrets.add_content(content.as_deref().unwrap_or_default());
-                    InputError::Failed(secrets.told(&failed))
+                    InputError::Failed(secrets.redact_error(&failed))
                 });
                 merge_maps(&mut merged, over?);
             }
@@ -262,10 +262,10 @@ pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData 
     let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
     // Facts may come from the Secret of the site.
     let elsewhere = [ANNOTATION_VALUES_FROM, ANNOTATION_FACTS];
-    let is_told =
+    let is_reported =
         |all: &BTreeMap<String, String>| elsewhere.iter().any(|key| all.contains_key(*key));
     let came_from_elsewhere =
-        annotations.is_some_and(is_told) || !values::references(&spec.options).is_empty();
+        annotations.is_some_and(is_reported) || !values::references(&spec.options).is_empty();
     let mut secrets = match came_from_elsewhere {
         true => {
             let helm = spec.options.helm.as_ref();
@@ -421,8 +421,8 @@ mod tests {
             patch: patch.to_string(),
             ..ModifiedStatus::default()
         };
-        let told = secrets(&spec, &release).told_modified(entry).into_inner();
-        let patch: Value = serde_json::from_str(&told.patch).unwrap();
+        let reported = secrets(&spec, &release).redact_modified(entry).into_inner();
+        let patch: Value = serde_json::from_str(&reported.patch).unwrap();
         assert_eq!(patch["a"], json!([url, "web:canary"]));
         assert_eq!(patch["replicas"], 3);
         let hidden = url.contains("REDACTED");
@@ -431,7 +431,7 @@ mod tests {
 
     /// The chart put it into a ConfigMap, and it stands in no Secret of the release.
     #[test]
-    fn what_templates_looked_up_in_secrets_is_not_told_later() {
+    fn what_templates_looked_up_in_secrets_stays_redacted_later() {
         let spec: BundleDeploymentSpec = serde_json::from_value(json!({})).unwrap();
         let mut chart = Chart::default();
         let annotations = chart.metadata.annotations.get_or_insert_default();
@@ -447,13 +447,13 @@ mod tests {
         };
         let secrets = secrets(&spec, &release);
         assert!(!secrets.is_empty());
-        let told = secrets.told_modified(entry).into_inner();
-        assert_eq!(told.patch, r#"{"data":{"...":"1 fields"}}"#);
+        let reported = secrets.redact_modified(entry).into_inner();
+        assert_eq!(reported.patch, r#"{"data":{"...":"1 fields"}}"#);
         let quoted = r#"Invalid value: "canary": not found"#;
-        let told = SensitiveData::of_release(&release).tell(quoted);
-        assert_eq!(&*told, "Invalid value: **REDACTED**: not found");
+        let reported = SensitiveData::of_release(&release).redact_text(quoted);
+        assert_eq!(&*reported, "Invalid value: **REDACTED**: not found");
         let mut deploy = SensitiveData::default();
         deploy.add_release(&release);
-        assert!(!deploy.tell(quoted).contains("canary"));
+        assert!(!deploy.redact_text(quoted).contains("canary"));
     }
 }

@@ -35,7 +35,7 @@ struct WatchedBundle {
     foreign: BTreeSet<ObjectKey>,
     is_ready: bool,
     /// While a reconcile is under way: the last event of each object, to be judged by what the monitor reads.
-    held_events: Option<BTreeMap<ObjectKey, Told>>,
+    held_events: Option<BTreeMap<ObjectKey, WatchEvent>>,
     /// What changed since the objects were compared.
     changes: BTreeSet<ObjectKey>,
     /// When that was; never for a bundle that is new.
@@ -184,7 +184,7 @@ impl WatchedBundles {
             let missing: Vec<_> = watched.seen.keys().filter(is_missing).cloned().collect();
             let mut is_change = false;
             for object in &missing {
-                is_change |= watched.receive(object, Told::Gone);
+                is_change |= watched.receive(object, WatchEvent::Gone);
             }
             let is_gone = |object: &&ObjectKey| {
                 (&*object.group, &*object.kind) == (group, kind) && !anybodys.contains(*object)
@@ -210,10 +210,10 @@ impl WatchedBundles {
         for (name, watched) in &mut self.by_name {
             let is_owner = owner == Some(name);
             let is_change = match version.map(str::to_owned) {
-                Some(version) if is_owner => watched.receive(object, Told::There(version)),
+                Some(version) if is_owner => watched.receive(object, WatchEvent::There(version)),
                 // Whoever had it has lost it, also where its new owner has read it before this was told.
-                Some(version) => watched.receive(object, Told::Anothers(version)),
-                None if is_owner => watched.receive(object, Told::Gone),
+                Some(version) => watched.receive(object, WatchEvent::Anothers(version)),
+                None if is_owner => watched.receive(object, WatchEvent::Gone),
                 // Another one had it, and nobody has it now.
                 None => watched.freed(object),
             };
@@ -227,7 +227,7 @@ impl WatchedBundles {
 
 /// What an event tells of an object.
 #[derive(Clone, Debug)]
-enum Told {
+enum WatchEvent {
     /// The bundle has it, in this version.
     There(String),
     /// Another one has it, in this version.
@@ -236,7 +236,7 @@ enum Told {
     Gone,
 }
 
-impl Told {
+impl WatchEvent {
     /// Whether it is more than the monitor read.
     fn is_change(&self, seen: Option<&str>) -> bool {
         match (self, seen) {
@@ -255,7 +255,7 @@ impl WatchedBundle {
         let events = self.held_events.take().unwrap_or_default();
         let changes = events
             .into_iter()
-            .filter(|(object, told)| told.is_change(seen.get(object).map(String::as_str)));
+            .filter(|(object, event)| event.is_change(seen.get(object).map(String::as_str)));
         let before = self.changes.len();
         self.changes.extend(changes.map(|(object, _)| object));
         self.changes.len() > before
@@ -271,16 +271,16 @@ impl WatchedBundle {
     }
 
     /// Whether an event is a change; during a reconcile that is decided later.
-    fn receive(&mut self, object: &ObjectKey, told: Told) -> bool {
+    fn receive(&mut self, object: &ObjectKey, event: WatchEvent) -> bool {
         if let Some(held) = &mut self.held_events {
-            held.insert(object.clone(), told);
+            held.insert(object.clone(), event);
             return false;
         }
-        let is_change = told.is_change(self.seen.get(object).map(String::as_str));
+        let is_change = event.is_change(self.seen.get(object).map(String::as_str));
         if is_change {
             self.changes.insert(object.clone());
         }
-        if is_change && matches!(told, Told::Anothers(_)) {
+        if is_change && matches!(event, WatchEvent::Anothers(_)) {
             // It is known to be lost: what its new owner makes of it is no news.
             self.seen.remove(object);
         }
@@ -302,22 +302,22 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::echo_of_what_was_seen(Some("7"), Told::There("7".into()), false)]
-    #[case::older_than_seen(Some("10"), Told::There("9".into()), false)]
-    #[case::newer(Some("9"), Told::There("10".into()), true)]
-    #[case::appeared(None, Told::There("3".into()), true)]
-    #[case::opaque(Some("a"), Told::There("b".into()), true)]
-    #[case::deleted(Some("9"), Told::Gone, true)]
-    #[case::deleted_and_known_missing(None, Told::Gone, false)]
-    #[case::taken(Some("9"), Told::Anothers("10".into()), true)]
-    #[case::taken_back_since(Some("10"), Told::Anothers("9".into()), false)]
-    #[case::anothers_and_always_was(None, Told::Anothers("9".into()), false)]
+    #[case::echo_of_what_was_seen(Some("7"), WatchEvent::There("7".into()), false)]
+    #[case::older_than_seen(Some("10"), WatchEvent::There("9".into()), false)]
+    #[case::newer(Some("9"), WatchEvent::There("10".into()), true)]
+    #[case::appeared(None, WatchEvent::There("3".into()), true)]
+    #[case::opaque(Some("a"), WatchEvent::There("b".into()), true)]
+    #[case::deleted(Some("9"), WatchEvent::Gone, true)]
+    #[case::deleted_and_known_missing(None, WatchEvent::Gone, false)]
+    #[case::taken(Some("9"), WatchEvent::Anothers("10".into()), true)]
+    #[case::taken_back_since(Some("10"), WatchEvent::Anothers("9".into()), false)]
+    #[case::anothers_and_always_was(None, WatchEvent::Anothers("9".into()), false)]
     fn only_a_newer_version_is_a_change(
         #[case] seen: Option<&str>,
-        #[case] told: Told,
+        #[case] event: WatchEvent,
         #[case] expected: bool,
     ) {
-        assert_eq!(told.is_change(seen), expected);
+        assert_eq!(event.is_change(seen), expected);
     }
 
     fn deployment() -> ObjectKey {

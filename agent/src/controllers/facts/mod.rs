@@ -48,11 +48,11 @@ enum HoldState {
 }
 
 impl Public for HoldState {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("unknown"),
             Self::Free => f.write_str("free"),
-            Self::Held(reason) => reason.tell(f),
+            Self::Held(reason) => reason.fmt_public(f),
         }
     }
 }

@@ -48,7 +48,7 @@ impl Collector {
             let removal = match is_renamed {
                 true => {
                     if is_new {
-                        self.tell_former(bundle, &key, current);
+                        self.report_former(bundle, &key, current);
                     }
                     let left = self.grace_left(&entry);
                     match next_owner {
@@ -65,7 +65,7 @@ impl Collector {
             };
             match self.dispose(&key, &entry, removal).await {
                 Err(RemovalError::Awaits(awaited)) => {
-                    self.tell_awaited(bundle, &key, &awaited);
+                    self.report_awaited(bundle, &key, &awaited);
                     let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
@@ -102,7 +102,7 @@ impl Collector {
                 }
                 match self.dispose(&key, &entry, Removal::OfBundle).await {
                     Err(RemovalError::Awaits(awaited)) => {
-                        self.tell_awaited(&entry.bundle, &key, &awaited);
+                        self.report_awaited(&entry.bundle, &key, &awaited);
                         waiting.push((key, entry));
                     }
                     Err(problem) => failed = failed.or(Some(problem)),
@@ -153,7 +153,7 @@ impl Collector {
     ) -> Result<(), RemovalError> {
         let left = self.uninstaller.withdraw_claims(key, entry, removal);
         for (release, why) in left.await? {
-            self.tell_left(&entry.bundle, &release, why);
+            self.report_left(&entry.bundle, &release, why);
         }
         Ok(())
     }
@@ -318,7 +318,7 @@ impl Collector {
     }
 
     /// Tells of what a bundle's attempts brought into a release of another's, and that it stays.
-    fn tell_left(&self, bundle: &str, release: &ReleaseKey, why: WhyLeft) {
+    fn report_left(&self, bundle: &str, release: &ReleaseKey, why: WhyLeft) {
         let text = match why {
             WhyLeft::UnknownRecords => public!(
                 "what this bundle's attempts brought into release {} is left as it is: not all records of the release are those that were \
@@ -346,7 +346,7 @@ impl Collector {
     }
 
     /// Tells of a release that stays.
-    fn tell_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
+    fn report_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
         let text = public!(
             "release {} is not removed: that the bundle's release is {} now comes of cluster facts alone. It goes with the \
              bundle, or when the bundle asks for another name",
@@ -358,7 +358,7 @@ impl Collector {
     }
 
     /// Tells that a removal waits for others that do not end soon: they may wait for something themselves.
-    fn tell_awaited(&self, bundle: &str, key: &ReleaseKey, awaited: &Awaited) {
+    fn report_awaited(&self, bundle: &str, key: &ReleaseKey, awaited: &Awaited) {
         let text = match awaited.namespaces.as_slice() {
             [] if self.neighbourhood.waits(key, Vec::new()) => public!(
                 "another bundle is at release {}: what this bundle has of it is removed once that is over",

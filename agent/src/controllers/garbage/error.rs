@@ -62,7 +62,7 @@ impl fmt::Display for Awaited {
 
 impl RemovalError {
     /// As it may be told; what it quotes of a release is redacted where that is known.
-    pub fn told(&self) -> PublicText {
+    pub fn public_text(&self) -> PublicText {
         match self {
             Self::Records { .. } => Redacted::unquoted(self).into(),
             _ => PublicText::nothing_secret_in(self),

@@ -95,7 +95,7 @@ impl Collector {
     }
 
     /// Tells that the releases of a bundle are not removed before another one's `${ }` are filled in.
-    pub(super) fn tell_claimed(&self, bundle: &str, releases: Vec<(ReleaseKey, LedgerEntry)>) {
+    pub(super) fn report_claimed(&self, bundle: &str, releases: Vec<(ReleaseKey, LedgerEntry)>) {
         let claimant = releases
             .iter()
             .find_map(|(key, _)| match self.next_owner(bundle, key) {

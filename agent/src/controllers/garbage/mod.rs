@@ -324,7 +324,7 @@ impl Collector {
         match verdict {
             Verdict::Alive => self.store.forget_deletion(bundle),
             Verdict::Wait | Verdict::Neighbours => {}
-            Verdict::Claimed => self.tell_claimed(bundle, releases),
+            Verdict::Claimed => self.report_claimed(bundle, releases),
             Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
             Verdict::Remove => {
                 // The proof does not survive a restart; that it was given does.
@@ -492,7 +492,7 @@ mod tests {
 
     /// The bundle has two releases, and comes back while the records of the first one are read.
     #[tokio::test(start_paused = true)]
-    async fn a_bundle_that_comes_back_keeps_what_its_removal_has_not_come_to() {
+    async fn a_bundle_that_comes_back_keeps_the_releases_not_removed_yet() {
         let store = Arc::<Store>::default();
         let seen = Arc::clone(&store);
         let entry = LedgerEntry {

@@ -713,7 +713,7 @@ mod tests {
 
     /// Killed after the last record was deleted and before that was noted, the next agent finds none.
     #[test]
-    fn records_that_are_gone_are_not_told_as_those_of_somebody_else() {
+    fn records_that_are_gone_are_not_reported_as_foreign() {
         let owned = LedgerEntry {
             bundle: "a".to_owned(),
             ..LedgerEntry::default()

@@ -178,12 +178,12 @@ mod tests {
         let refused = release::kube::ApiError::Refused(refused.boxed());
         let failed = release::UninstallError::Discovery(refused);
         let (host, memory) = (Host::default(), Memory::new(48 << 20));
-        let told = Redacted::by_records(&failed, (&records, "web"), (&host, &memory)).await;
+        let redacted = Redacted::by_records(&failed, (&records, "web"), (&host, &memory)).await;
         let expected = match is_quoted {
             true => format!("of {MASK} and {MASK}, too"),
             false => format!("the API server answered 422 Invalid; {UNTOLD}"),
         };
-        assert_eq!(told.to_string(), expected);
+        assert_eq!(redacted.to_string(), expected);
         let this = std::thread::current().id();
         let gone_here = gone_on.lock().iter().filter(|on| **on == this).count();
         assert_eq!((counted.load(Ordering::Relaxed), gone_here), (reads, here));

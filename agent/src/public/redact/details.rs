@@ -5,7 +5,7 @@ use std::fmt;
 use objects::drift::MASK;
 use serde_json::{Map, Value};
 
-use super::{MOST_TOLD, SensitiveData};
+use super::{MAX_TEXT_BYTES, SensitiveData};
 use crate::api::{ModifiedStatus, NonReadyStatus};
 use crate::public::{PublicText, cut};
 
@@ -17,16 +17,16 @@ const MAX_STATE_BYTES: usize = 1 << 10;
 
 /// A detail without what is secret: only [`SensitiveData`] makes one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told<T>(T);
+pub struct RedactedDetail<T>(T);
 
-impl<T> Told<T> {
+impl<T> RedactedDetail<T> {
     /// The detail, for a status.
     pub fn into_inner(self) -> T {
         self.0
     }
 }
 
-impl<T: fmt::Display> Told<T> {
+impl<T: fmt::Display> RedactedDetail<T> {
     /// The words for it.
     pub fn text(&self) -> PublicText {
         PublicText::of_redacted(self.0.to_string())
@@ -35,24 +35,24 @@ impl<T: fmt::Display> Told<T> {
 
 impl SensitiveData {
     /// Why an object is not ready: a condition may quote what the object was made of.
-    pub fn told_not_ready(&self, mut entry: NonReadyStatus) -> Told<NonReadyStatus> {
+    pub fn redact_not_ready(&self, mut entry: NonReadyStatus) -> RedactedDetail<NonReadyStatus> {
         let summary = &mut entry.summary;
         let mut texts = std::mem::take(&mut summary.message);
         texts.insert(0, std::mem::take(&mut summary.state));
-        let mut told = self.redact_all(&texts).into_iter();
-        summary.state = cut(told.next().unwrap_or_default(), MAX_STATE_BYTES);
+        let mut redacted = self.redact_all(&texts).into_iter();
+        summary.state = cut(redacted.next().unwrap_or_default(), MAX_STATE_BYTES);
         // Upstream has states in small letters, which secrets are not.
         let state = summary.state.split(MASK).map(str::to_lowercase);
         summary.state = state.collect::<Vec<_>>().join(MASK);
-        summary.message = told.collect();
+        summary.message = redacted.collect();
         cut_messages(&mut summary.message);
-        Told(entry)
+        RedactedDetail(entry)
     }
 
     /// How an object differs: a list is replaced whole, and may have a password beside what was edited.
-    pub fn told_modified(&self, mut entry: ModifiedStatus) -> Told<ModifiedStatus> {
+    pub fn redact_modified(&self, mut entry: ModifiedStatus) -> RedactedDetail<ModifiedStatus> {
         let patch = &mut entry.patch;
-        if patch.len() > MOST_TOLD || self.are_some_unknown {
+        if patch.len() > MAX_TEXT_BYTES || self.are_some_unknown {
             *patch = outline(patch);
         }
         match serde_json::from_str(patch) {
@@ -65,7 +65,7 @@ impl SensitiveData {
         if patch.len() > MAX_DETAIL_BYTES {
             *patch = outline(patch);
         }
-        Told(entry)
+        RedactedDetail(entry)
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
             patch: patch.to_owned(),
             ..Default::default()
         };
-        secrets().told_modified(entry).into_inner().patch
+        secrets().redact_modified(entry).into_inner().patch
     }
 
     #[test]
@@ -133,25 +133,25 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_patch_the_fields_are_told_and_none_of_a_secret() {
-        let long = "x".repeat(MOST_TOLD);
+    fn a_long_patch_is_cut_to_its_field_names_without_secrets() {
+        let long = "x".repeat(MAX_TEXT_BYTES);
         let name = format!("{}canary-password", "n".repeat(90));
         let patch = json!({ "a": { "b": long }, "canary-password": 1, name: 2 });
-        let told = modified(&patch.to_string());
+        let redacted = modified(&patch.to_string());
         assert_eq!(
-            told,
+            redacted,
             json!({ "...": "...", "a": { "...": "1 fields" }, MASK: "..." }).to_string()
         );
         // One that is long only once it is redacted.
         let many = format!("{{\"a\":[{}\"\"]}}", "\"canary-password\",".repeat(1_700));
-        assert!(many.len() < MOST_TOLD);
-        let told = modified(&many);
-        assert!(told == r#"{"a":"..."}"# && told.len() <= MAX_DETAIL_BYTES);
+        assert!(many.len() < MAX_TEXT_BYTES);
+        let redacted = modified(&many);
+        assert!(redacted == r#"{"a":"..."}"# && redacted.len() <= MAX_DETAIL_BYTES);
     }
 
     #[test]
-    fn the_words_of_a_condition_are_told_without_what_they_quote() {
-        let told = |state: &str, message: &[&str]| {
+    fn messages_of_a_condition_are_redacted_of_secrets_they_quote() {
+        let redacted = |state: &str, message: &[&str]| {
             let entry = NonReadyStatus {
                 summary: Summary {
                     state: state.to_owned(),
@@ -160,18 +160,18 @@ mod tests {
                 },
                 ..NonReadyStatus::default()
             };
-            let told = secrets().told_not_ready(entry);
-            assert!(!told.text().contains("canary"), "{}", &*told.text());
-            told.into_inner().summary
+            let redacted = secrets().redact_not_ready(entry);
+            assert!(!redacted.text().contains("canary"), "{}", &*redacted.text());
+            redacted.into_inner().summary
         };
         let quoted = "Invalid value: \"canary-password\"";
-        let summary = told("canary-password", &["one", quoted]);
+        let summary = redacted("canary-password", &["one", quoted]);
         let quoted = quoted.replace("canary-password", MASK);
         assert_eq!(
             (&*summary.state, summary.message),
             (MASK, vec!["one".to_owned(), quoted])
         );
-        assert_eq!(told("state", &[]).message, [""; 0]);
+        assert_eq!(redacted("state", &[]).message, [""; 0]);
         // One text's quotes say nothing of another's.
         let looked_up = SensitiveData {
             are_some_unknown: true,
@@ -187,7 +187,7 @@ mod tests {
             },
             ..NonReadyStatus::default()
         };
-        let unquoted = looked_up.told_not_ready(entry).into_inner().summary;
+        let unquoted = looked_up.redact_not_ready(entry).into_inner().summary;
         assert_eq!(
             unquoted.message,
             [MASK, &format!("got {MASK}"), &format!("{MASK} it"), "well"]
@@ -202,15 +202,15 @@ mod tests {
             },
             ..NonReadyStatus::default()
         };
-        let told_state = capitals.told_not_ready(entry).into_inner().summary.state;
-        assert_eq!(told_state, format!("in {MASK}"));
+        let redacted_state = capitals.redact_not_ready(entry).into_inner().summary.state;
+        assert_eq!(redacted_state, format!("in {MASK}"));
         // Cut in the middle of a secret, none of that is told.
         let secret = "canary line, and a long one";
         for begun in (1..secret.len()).step_by(5) {
-            let long = "x".repeat(MOST_TOLD - "state\0".len() - begun) + secret;
-            told("state", &[&long]);
+            let long = "x".repeat(MAX_TEXT_BYTES - "state\0".len() - begun) + secret;
+            redacted("state", &[&long]);
             let near = "x".repeat(MAX_DETAIL_BYTES - begun) + secret + secret;
-            told("state", &[&near, "more"]);
+            redacted("state", &[&near, "more"]);
         }
     }
 }

@@ -33,16 +33,16 @@ impl Masks {
     /// The next piece of the text, without what is secret in it.
     pub(super) fn take(&mut self, piece: &str) -> String {
         let (from, to) = (self.at, self.at + piece.len());
-        let (mut told, mut rest) = (String::with_capacity(piece.len()), from);
+        let (mut redacted, mut rest) = (String::with_capacity(piece.len()), from);
         while let Some((begin, end)) = self.places.next_if(|(begin, _)| *begin < to) {
-            told.push_str(&piece[rest - from..begin.max(rest) - from]);
-            told.push_str(MASK);
+            redacted.push_str(&piece[rest - from..begin.max(rest) - from]);
+            redacted.push_str(MASK);
             rest = end.min(to).max(rest);
         }
-        told.push_str(&piece[rest - from..]);
+        redacted.push_str(&piece[rest - from..]);
         // Behind the sign that is between two of them.
         self.at = to + 1;
-        told
+        redacted
     }
 
     /// In the order in which [`collect`] has them.

@@ -238,9 +238,9 @@ mod tests {
                     }
                 }
                 let places = parts.places(&found.into_iter().collect());
-                let mut told = vec![false; text.len()];
-                places.iter().for_each(|(a, b)| told[*a..*b].fill(true));
-                assert_eq!(told, at, "{other} in {text}");
+                let mut reported = vec![false; text.len()];
+                places.iter().for_each(|(a, b)| reported[*a..*b].fill(true));
+                assert_eq!(reported, at, "{other} in {text}");
                 let begun = (0..=other.len()).rev();
                 let begun = begun.into_iter().find(|n| text.ends_with(&other[..*n]));
                 assert_eq!(Some(parts.begun_at_end(other)), begun, "{other} at {text}");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_one_place_and_what_touches_is_two() {
+    fn overlapping_matches_are_one_place_and_adjacent_ones_two() {
         let parts = Parts::of("-one-two-three-");
         let find = |texts: &[&str]| {
             let found = texts.iter().filter_map(|text| parts.find(text));

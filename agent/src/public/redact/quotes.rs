@@ -6,19 +6,19 @@ use crate::public::PublicText;
 
 /// A text without what it quotes: a decoder names the value that it cannot use.
 pub fn without_quotes(text: &str) -> PublicText {
-    let (mut told, mut is_quoted, mut is_escaped) = (String::new(), false, false);
+    let (mut redacted, mut is_quoted, mut is_escaped) = (String::new(), false, false);
     for c in text.chars() {
         match c {
             '"' if !is_escaped => {
-                told.push_str(if is_quoted { "" } else { MASK });
+                redacted.push_str(if is_quoted { "" } else { MASK });
                 is_quoted = !is_quoted;
             }
             _ if is_quoted => {}
-            c => told.push(c),
+            c => redacted.push(c),
         }
         is_escaped = c == '\\' && !is_escaped;
     }
-    PublicText::of_redacted(told)
+    PublicText::of_redacted(redacted)
 }
 
 /// What is not told of a text that may quote what nobody knows: all from its first quote to its last. Where more came after it, it may end within one, and

@@ -134,10 +134,10 @@ mod tests {
                 }
             }
         }
-        let told = super::message(
+        let reported = super::message(
             br#"{"errors":[{"code":"X","message":"for robot: can ary-1!"}]}"#,
             &shown,
         );
-        assert_eq!(told, ": x: for robot: **REDACTED**!");
+        assert_eq!(reported, ": x: for robot: **REDACTED**!");
     }
 }

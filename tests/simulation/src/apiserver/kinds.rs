@@ -177,12 +177,12 @@ impl State {
             return known.clone();
         }
         let kinds: Vec<&Kind> = self.served().map(Arc::as_ref).collect();
-        let told = Bytes::from(discovery(&kinds, core).to_string());
+        let reported = Bytes::from(discovery(&kinds, core).to_string());
         match core {
-            true => self.discovery.core = Some(told.clone()),
-            false => self.discovery.groups = Some(told.clone()),
+            true => self.discovery.core = Some(reported.clone()),
+            false => self.discovery.groups = Some(reported.clone()),
         }
-        told
+        reported
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct State {
     /// Versions up to this one are not told any more to a watch that begins.
     forgotten: u64,
     /// The same for watches in progress, by group and plural: each kind has a cache of its own.
-    untold: BTreeMap<(String, String), u64>,
+    unsent: BTreeMap<(String, String), u64>,
     listeners: Vec<Listener>,
     /// Grows with each break after which all watches end.
     epoch: u64,
@@ -90,7 +90,7 @@ pub(crate) struct State {
 #[derive(Clone)]
 pub struct Server {
     state: Arc<Mutex<State>>,
-    news: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 /// A server's objects at one moment.
@@ -132,7 +132,7 @@ impl Server {
             uids: 0,
             log: VecDeque::new(),
             forgotten: 1000,
-            untold: BTreeMap::new(),
+            unsent: BTreeMap::new(),
             listeners: Vec::new(),
             epoch: 0,
             clock,
@@ -144,7 +144,7 @@ impl Server {
         };
         Self {
             state: Arc::new(Mutex::new(state)),
-            news: Arc::new(Notify::new()),
+            changed: Arc::new(Notify::new()),
         }
     }
 
@@ -170,7 +170,7 @@ impl Server {
             (answer, state.version != version)
         };
         if is_changed {
-            self.news.notify_waiters();
+            self.changed.notify_waiters();
         }
         answer
     }
@@ -279,7 +279,7 @@ impl Server {
         state.discovery = Discovery::default();
         state.break_watches();
         drop(state);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// Forgets changes that watches have not been told, and ends these.
@@ -293,7 +293,7 @@ impl Server {
     }
 
     /// Returns when something has changed.
-    pub(crate) fn news(&self) -> tokio::sync::futures::Notified<'_> {
-        self.news.notified()
+    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
     }
 }

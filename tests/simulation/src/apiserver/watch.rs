@@ -31,7 +31,7 @@ pub(super) struct Change {
 /// Who is told that a kind has changed.
 pub(super) struct Listener {
     place: Id,
-    heard: Weak<Notify>,
+    wakeup: Weak<Notify>,
 }
 
 /// A watch in progress.
@@ -44,11 +44,11 @@ pub(crate) struct Watch {
     since: u64,
     epoch: u64,
     /// When it was last told a version.
-    told: u64,
+    reported: u64,
     /// What is told before all else.
     present: Vec<u8>,
     /// Told when there may be something to tell.
-    heard: Arc<Notify>,
+    wakeup: Arc<Notify>,
 }
 
 /// What a watch has to tell.
@@ -77,15 +77,15 @@ impl Server {
             bookmarks: request.parameter("allowWatchBookmarks") == "true",
             since,
             epoch: state.epoch,
-            told: since,
+            reported: since,
             present: Vec::new(),
-            heard: Arc::default(),
+            wakeup: Arc::default(),
             place: route.id.place(),
             kind: route.kind,
         };
         state.listeners.push(Listener {
             place: watch.place.clone(),
-            heard: Arc::downgrade(&watch.heard),
+            wakeup: Arc::downgrade(&watch.wakeup),
         });
         if since == 0 {
             // What is there comes first.
@@ -110,9 +110,9 @@ impl Server {
         if watch.since == state.version && watch.present.is_empty() {
             return Next::Nothing;
         }
-        let untold = state.untold(&watch.place);
-        if watch.since < untold {
-            let failure = gone(watch.since, untold).value();
+        let unsent = state.unsent(&watch.place);
+        if watch.since < unsent {
+            let failure = gone(watch.since, unsent).value();
             let event = json!({"type": "ERROR", "object": failure});
             return Next::Last(line(&event));
         }
@@ -144,7 +144,7 @@ impl Server {
                 }
                 None => watch.push_event(&mut text, sort, &change.stored),
             }
-            watch.told = change.version;
+            watch.reported = change.version;
         }
         watch.since = state.version;
         if !text.is_empty() {
@@ -157,10 +157,10 @@ impl Server {
     pub(crate) fn bookmark(&self, watch: &mut Watch) -> Option<Bytes> {
         // Whoever hears of all that is told has heard of all there is.
         watch.since = self.lock().version;
-        if !watch.bookmarks || watch.told == watch.since {
+        if !watch.bookmarks || watch.reported == watch.since {
             return None;
         }
-        watch.told = watch.since;
+        watch.reported = watch.since;
         let event = json!({"type": "BOOKMARK", "object": {
             "kind": watch.kind.kind, "apiVersion": watch.kind.api_version(),
             "metadata": {"resourceVersion": watch.since.to_string(), "creationTimestamp": null},
@@ -171,8 +171,8 @@ impl Server {
 
 impl Watch {
     /// Returns when there may be something to tell.
-    pub(crate) fn heard(&self) -> Arc<Notify> {
-        Arc::clone(&self.heard)
+    pub(crate) fn wakeup(&self) -> Arc<Notify> {
+        Arc::clone(&self.wakeup)
     }
 
     fn push_event(&self, text: &mut Vec<u8>, sort: &str, stored: &Stored) {
@@ -197,18 +197,18 @@ impl Watch {
 }
 
 impl State {
-    pub(super) fn tell(&mut self, change: Change) {
+    pub(super) fn publish(&mut self, change: Change) {
         if self.log.len() == LOG
             && let Some(oldest) = self.log.pop_front()
         {
             self.forget_change(oldest);
         }
         self.listeners.retain(|listener| {
-            let Some(heard) = listener.heard.upgrade() else {
+            let Some(wakeup) = listener.wakeup.upgrade() else {
                 return false;
             };
             if is_at(&listener.place, &change.id) {
-                heard.notify_one();
+                wakeup.notify_one();
             }
             true
         });
@@ -216,17 +216,17 @@ impl State {
     }
 
     /// The last change of a kind that watches in progress are not told any more.
-    fn untold(&self, place: &Id) -> u64 {
-        let mut untold = self.untold.iter();
+    fn unsent(&self, place: &Id) -> u64 {
+        let mut unsent = self.unsent.iter();
         let found =
-            untold.find(|((group, plural), _)| *group == place.group && *plural == place.plural);
+            unsent.find(|((group, plural), _)| *group == place.group && *plural == place.plural);
         found.map_or(0, |(_, version)| *version)
     }
 
     fn forget_change(&mut self, change: Change) {
         self.forgotten = self.forgotten.max(change.version);
         let kind = (change.id.group, change.id.plural);
-        self.untold.insert(kind, change.version);
+        self.unsent.insert(kind, change.version);
     }
 
     /// Forgets all changes, and ends watches that have not been told of them.
@@ -246,8 +246,8 @@ impl State {
 
     fn wake(&self) {
         let listeners = self.listeners.iter();
-        for heard in listeners.filter_map(|listener| listener.heard.upgrade()) {
-            heard.notify_one();
+        for wakeup in listeners.filter_map(|listener| listener.wakeup.upgrade()) {
+            wakeup.notify_one();
         }
     }
 }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_loses_its_labels_is_told_as_deleted_with_the_labels_it_had() {
+    fn an_object_that_loses_its_labels_is_watched_as_deleted_with_the_labels_it_had() {
         let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
         let maps = "/api/v1/namespaces/default/configmaps";
         let body = json!({"metadata": {"name": "a", "labels": {"set": "1"}}});
@@ -314,12 +314,15 @@ mod tests {
         assert_eq!(events(&server, &mut watch)[0]["type"], "ADDED");
         let stripped = json!({"metadata": {"labels": null}});
         server.act(Actor::Person, "PATCH", &format!("{maps}/a"), stripped);
-        let told = events(&server, &mut watch);
-        assert_eq!(told[0]["type"], "DELETED");
-        assert_eq!(told[0]["object"]["metadata"]["labels"]["set"], "1");
+        let reported = events(&server, &mut watch);
+        assert_eq!(reported[0]["type"], "DELETED");
+        assert_eq!(reported[0]["object"]["metadata"]["labels"]["set"], "1");
         let live = server.get(&Id::new("", "configmaps", "default", "a"));
         let version = live.unwrap()["metadata"]["resourceVersion"].clone();
-        assert_eq!(told[0]["object"]["metadata"]["resourceVersion"], version);
+        assert_eq!(
+            reported[0]["object"]["metadata"]["resourceVersion"],
+            version
+        );
         // What happens to it after that is not told.
         server.act(
             Actor::Person,

@@ -446,7 +446,7 @@ impl State {
         last["metadata"]["resourceVersion"] = self.version.to_string().into();
         let last = Stored::new(Arc::new(last), stored.managed.clone(), self.version);
         let id = route.id.clone();
-        self.tell(Change {
+        self.publish(Change {
             version: self.version,
             id,
             sort: "DELETED",
@@ -570,7 +570,7 @@ impl State {
         }
         self.objects.insert(route.id.clone(), Arc::clone(&stored));
         let old = before.map(|before| Arc::clone(&before.value));
-        self.tell(Change {
+        self.publish(Change {
             version: self.version,
             id: route.id.clone(),
             sort: if old.is_some() { "MODIFIED" } else { "ADDED" },

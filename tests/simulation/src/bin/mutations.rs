@@ -85,7 +85,7 @@ fn main() -> Result<ExitCode> {
         let begun = Instant::now();
         let killer = killer(&checkout, &programs, &mutation, &args)
             .with_context(|| mutation.name.to_owned())?;
-        let told = match killer {
+        let reported = match killer {
             Killer::UnitTest(name) => format!("unit test {name}"),
             Killer::Story(name) => format!("story {name}"),
             Killer::History(rule) => format!("history {rule}"),
@@ -97,7 +97,7 @@ fn main() -> Result<ExitCode> {
         let took = begun.elapsed().as_secs_f64();
         writeln!(
             std::io::stdout(),
-            "{:<66} {took:>6.1} s  {told}",
+            "{:<66} {took:>6.1} s  {reported}",
             mutation.name
         )?;
     }

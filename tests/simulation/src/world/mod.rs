@@ -190,7 +190,7 @@ impl World {
             }
             Action::Restore(goes_back) => {
                 if let Some((backup, _)) = self.backup.clone() {
-                    let before = (self.told_version(), self.heartbeat());
+                    let before = (self.announced_version(), self.heartbeat());
                     let lost = self.checker().lost.clone();
                     self.upstream.restore(&backup, *goes_back);
                     // What was deleted since is there again, and somebody wants it until it is deleted again.

@@ -110,7 +110,9 @@ impl World {
         let is_compared = |at: Instant| listed > Some(at);
         self.unnoticed.take_if(|(at, ..)| is_compared(*at));
         let hidden = match &self.unnoticed {
-            Some((_, told, lost)) if self.upstream.backup().version() >= *told => lost.clone(),
+            Some((_, reported, lost)) if self.upstream.backup().version() >= *reported => {
+                lost.clone()
+            }
             _ => BTreeSet::new(),
         };
         let mut checker = self.checker();
@@ -133,7 +135,7 @@ impl World {
     }
 
     /// The highest version of a bundle upstream.
-    pub(super) fn told_version(&self) -> u64 {
+    pub(super) fn announced_version(&self) -> u64 {
         let bundles = self.upstream.all(|id| id.plural == "bundledeployments");
         let versions = bundles.iter().filter_map(|(_, bundle)| {
             let version = bundle.pointer("/metadata/resourceVersion")?;

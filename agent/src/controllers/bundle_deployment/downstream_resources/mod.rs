@@ -248,13 +248,13 @@ async fn copy<K: Copied>(
         Refusal::Api(refusal) => {
             // A large Secret takes long to look for: others do not wait for that.
             let telling = move || redacted(&refusal, [Some(&source), replaced.as_ref()]);
-            let told = downstream.cluster().host().work(telling).await;
+            let reported = downstream.cluster().host().work(telling).await;
             CopyError::Write {
                 what: K::WRITTEN,
                 // Upstream prints its own.
                 namespace: bundle.namespace().into(),
                 name: name.to_owned(),
-                source: told.unwrap_or_else(|aborted| Redacted::unquoted(&aborted)),
+                source: reported.unwrap_or_else(|aborted| Redacted::unquoted(&aborted)),
             }
         }
     })

@@ -201,17 +201,18 @@ impl Reconciler {
             return None;
         }
         let (deployer, report) = (&self.context.deployer, &mut state.report);
-        let told = |report: &mut Report, reason, what: &'static str, failed: InputError| {
-            let (InputError::NotYet(text) | InputError::Failed(text)) = failed;
-            logging::warn!(bundle = bundle.name(), error = text, "{}", what);
-            report.event(reason, public!("{}: {}", what, text));
-        };
+        let report_failure =
+            |report: &mut Report, reason, what: &'static str, failed: InputError| {
+                let (InputError::NotYet(text) | InputError::Failed(text)) = failed;
+                logging::warn!(bundle = bundle.name(), error = text, "{}", what);
+                report.event(reason, public!("{}: {}", what, text));
+            };
         if watches_values(&bundle) {
             let changed = deployer.values_changed(impersonated, &bundle, stored).await;
             match changed {
                 Ok(true) => return Some(DeployReason::ValuesChanged),
                 Ok(false) => {}
-                Err(failed) => told(
+                Err(failed) => report_failure(
                     report,
                     Reason::ValuesFailed,
                     "cannot look at what values come from",
@@ -224,7 +225,7 @@ impl Reconciler {
             Ok(interval) if is_owed => interval.unwrap_or(OWED_RETRY).min(OWED_RETRY),
             Ok(interval) => interval?,
             Err(text) => {
-                told(
+                report_failure(
                     report,
                     Reason::SourceFailed,
                     "not polling",
@@ -253,7 +254,7 @@ impl Reconciler {
                 None
             }
             Err(failed) => {
-                told(
+                report_failure(
                     report,
                     Reason::SourceFailed,
                     "cannot look for another chart",
@@ -446,7 +447,7 @@ impl Reconciler {
         self.note_deployed(&bundle, id.to_string());
         self.deploy_succeeded(state, reason).await;
         self.note_overwritten(bundle.name(), false);
-        let chart = chart_poll::told(&deployed.release);
+        let chart = chart_poll::event_text(&deployed.release);
         state.report.deployed(&id, deployed.changed, &chart);
         if deployed.changed {
             state.report.conflicts(&deployed.conflicts);

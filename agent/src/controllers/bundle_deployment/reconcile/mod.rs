@@ -77,7 +77,7 @@ pub struct Reconciler {
     waiting: Mutex<HashMap<String, Instant>>,
     corrections: Mutex<HashMap<String, Attempts>>,
     /// The releases that upstream's statuses name and the ledger does not know, once they were looked at, by bundle.
-    looked_at: Mutex<HashMap<String, String>>,
+    records_read: Mutex<HashMap<String, String>>,
     /// Objects of bundles that another release has or nobody, all of them, as the last look found them: the next deploy looks at them before it writes
     /// them. Nothing of a bundle that is not looked at.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
@@ -149,7 +149,7 @@ impl Reconciler {
             observation_cache: ObservationCache::default(),
             waiting: Mutex::default(),
             corrections: Mutex::default(),
-            looked_at: Mutex::default(),
+            records_read: Mutex::default(),
             taken: Mutex::default(),
             overwritten: Mutex::default(),
         }
@@ -307,7 +307,7 @@ impl Reconciler {
                     self.deploy_if_needed(state, &impersonated, &filled, !changed.is_empty());
                 let current = deploy.await?;
                 if matches!(current, Current::Deployed(..)) {
-                    self.look_for_copies(state, &impersonated, changed).await;
+                    self.check_downstream_resources(state, &impersonated, changed).await;
                 }
                 current
             }
@@ -367,7 +367,7 @@ impl Reconciler {
             ("bundles_waiting_for_upstream", len(&self.waiting)),
             ("corrected_bundles", len(&self.corrections)),
             ("deployed_bundles", context.deployed_ids.count()),
-            ("looked_up_releases", len(&self.looked_at)),
+            ("looked_up_releases", len(&self.records_read)),
             ("bundles_without_their_objects", len(&self.taken)),
             ("locked_releases", context.release_locks.count()),
         ];
@@ -420,7 +420,7 @@ impl Reconciler {
                 if matches!(failed, RemovalError::List(_)) {
                     self.context.health.trouble(Side::Upstream);
                 }
-                let error = failed.told();
+                let error = failed.public_text();
                 logging::error!(name, error, "failed to clean up missing bundledeployment");
                 self.context.events.emit(Reason::RemovalFailed, name, error);
                 Missing::RemovalFailed
@@ -475,7 +475,7 @@ impl Reconciler {
         self.forget(name);
         self.note_overwritten(name, false);
         self.corrections.lock().remove(name);
-        self.looked_at.lock().remove(name);
+        self.records_read.lock().remove(name);
         self.context.deployed_ids.forget(name);
     }
 
@@ -509,8 +509,8 @@ impl Reconciler {
                     self.context.store.wrote(name, answer);
                 }
                 // Whoever has what this one wants says so too.
-                let told = |status| OwnershipConflicts::read(name, status).owners();
-                for owner in told(&known.status).symmetric_difference(&told(status)) {
+                let owners_of = |status| OwnershipConflicts::read(name, status).owners();
+                for owner in owners_of(&known.status).symmetric_difference(&owners_of(status)) {
                     self.context
                         .drift
                         .wake_after(owner, ReconcileKind::Drift, Duration::ZERO);

@@ -23,7 +23,7 @@ use crate::controllers::bundle_deployment::observe::{self, Live, View};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::Record;
 use crate::controllers::bundle_deployment::rendering::Compared;
-use crate::controllers::bundle_deployment::status::{Observation, READY, ToldObservation};
+use crate::controllers::bundle_deployment::status::{Observation, READY, RedactedObservation};
 use crate::controllers::bundle_deployment::values;
 use crate::controllers::bundle_deployment::{
     correct, deployer, observation_cache, ownership, plan,
@@ -55,29 +55,33 @@ const DEPLOYED_LOOK: Duration = Duration::from_secs(10);
 const MAX_REREAD: usize = 8;
 
 /// What was found, without what is secret; none if that failed. With many secrets it takes long: other bundles do not wait for it.
-async fn told(
+async fn redacted(
     cluster: &Cluster,
     bundle: &Arc<BundleDeployment>,
     release: &Arc<StoredRelease>,
     found: Observation,
-) -> Option<ToldObservation> {
+) -> Option<RedactedObservation> {
     if found.is_in_order() {
-        let mut told = found.told(&SensitiveData::default());
+        let mut redacted = found.redact(&SensitiveData::default());
         // Nobody looked.
-        told.is_plain = false;
-        return Some(told);
+        redacted.is_plain = false;
+        return Some(redacted);
     }
     let (bundle, release) = (Arc::clone(bundle), Arc::clone(release));
-    let telling = move || found.told(&values::secrets(&bundle.spec, &release));
-    cluster.host().work(telling).await.ok()
+    let redaction = move || found.redact(&values::secrets(&bundle.spec, &release));
+    cluster.host().work(redaction).await.ok()
 }
 
 /// An error, without what is secret in a release, in the same way.
-async fn told_error(cluster: &Cluster, release: &Arc<StoredRelease>, failed: String) -> PublicText {
+async fn redact_error(
+    cluster: &Cluster,
+    release: &Arc<StoredRelease>,
+    failed: String,
+) -> PublicText {
     let release = Arc::clone(release);
-    let telling = move || SensitiveData::of_release(&release).tell(&failed);
-    let told = cluster.host().work(telling).await;
-    told.unwrap_or_else(|_| "an error that cannot be told".into())
+    let redaction = move || SensitiveData::of_release(&release).redact_text(&failed);
+    let redacted = cluster.host().work(redaction).await;
+    redacted.unwrap_or_else(|_| "an error that cannot be told".into())
 }
 
 /// Whether the deploy of a stored release is over.
@@ -144,8 +148,8 @@ impl Reconciler {
             Ok(observed) => observed,
             Err(message) => {
                 self.note_taken(bundle.name(), None);
-                let told = told_error(impersonated.cluster(), &release, message).await;
-                return Err(Halt::new(Cause::Monitor, told));
+                let redacted = redact_error(impersonated.cluster(), &release, message).await;
+                return Err(Halt::new(Cause::Monitor, redacted));
             }
         };
         if !plan::may_correct(Record::of(Some(&release.status())), state.hold.is_some()) {
@@ -213,7 +217,7 @@ impl Reconciler {
             modified: found.modified.clone(),
             desired: Arc::clone(&desired),
         };
-        let found = told(impersonated.cluster(), &bundle, release, found).await;
+        let found = redacted(impersonated.cluster(), &bundle, release, found).await;
         let found = found.ok_or("what was found of the objects cannot be told")?;
         self.take_in(state, found, owner, &desired);
         let is_ready = state.report.status().condition(READY) == "True";
@@ -287,9 +291,9 @@ impl Reconciler {
             return false;
         }
         let found = if found.is_in_order() || cached.is_plain {
-            let mut told = found.told(&SensitiveData::default());
-            told.is_plain = cached.is_plain;
-            told
+            let mut redacted = found.redact(&SensitiveData::default());
+            redacted.is_plain = cached.is_plain;
+            redacted
         } else {
             if release.is_none() {
                 release = self.stored(state, &impersonated).await.ok().flatten();
@@ -297,7 +301,7 @@ impl Reconciler {
             let Some(release) = release.map(Arc::new) else {
                 return false;
             };
-            match told(impersonated.cluster(), &bundle, &release, found).await {
+            match redacted(impersonated.cluster(), &bundle, &release, found).await {
                 Some(found) => found,
                 None => return false,
             }
@@ -330,7 +334,7 @@ impl Reconciler {
     fn take_in(
         &self,
         state: &mut ReconcileState,
-        found: ToldObservation,
+        found: RedactedObservation,
         owner: Owner,
         desired: &Arc<Vec<Object>>,
     ) {
@@ -485,8 +489,8 @@ impl Reconciler {
                 Ok(())
             }
             Err(failed) => {
-                let told = told_error(cluster, release, error::chain(&failed)).await;
-                let halt = Halt::new(Cause::Correct, told);
+                let redacted = redact_error(cluster, release, error::chain(&failed)).await;
+                let halt = Halt::new(Cause::Correct, redacted);
                 let status = state.report.status();
                 self.attempts(name, status, now, |attempts| attempts.failed(&halt.message));
                 if correction.keep_fail_history {

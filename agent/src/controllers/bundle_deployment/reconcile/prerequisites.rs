@@ -22,14 +22,15 @@ const COPY_RETRY: Duration = Duration::from_secs(60);
 
 impl Reconciler {
     pub(super) fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {
-        let refused = |message: String| Halt::new(Cause::Name, state.facts.tell(&message));
+        let refused = |message: String| Halt::new(Cause::Name, state.facts.redact_text(&message));
         spec_names::check(&state.bundle.spec).map_err(refused)
     }
 
     pub(super) async fn check_target_namespace(&self, state: &ReconcileState) -> Result<(), Halt> {
         let agent = self.context.identities.agent();
         let allowed = namespace::check_allowed(&agent, &state.bundle.spec.options).await;
-        allowed.map_err(|message| Halt::new(Cause::TargetNamespace, state.facts.tell(&message)))
+        allowed
+            .map_err(|message| Halt::new(Cause::TargetNamespace, state.facts.redact_text(&message)))
     }
 
     pub(super) fn check_release_is_free(&self, state: &mut ReconcileState) -> Result<(), Halt> {
@@ -107,7 +108,7 @@ impl Reconciler {
         };
         let (bundle, revision) = (&state.bundle, claims::revision(&state.bundle, key));
         // What another agent gave back to it may not have been read yet.
-        let may_be_its = entry.may_be_of(bundle.name(), revision) && !self.was_looked_at(bundle);
+        let may_be_its = entry.may_be_of(bundle.name(), revision) && !self.was_record_read(bundle);
         revision > 0 && !may_be_its && claims::Owner::of(entry).is_proven_for(other)
     }
 
@@ -144,7 +145,7 @@ impl Reconciler {
                 let revision = claims::revision(&other.bundle, key);
                 let may_be_its =
                     |entry: &LedgerEntry| entry.may_be_of(other.bundle.name(), revision);
-                entry.as_ref().is_some_and(may_be_its) && !self.was_looked_at(&other.bundle)
+                entry.as_ref().is_some_and(may_be_its) && !self.was_record_read(&other.bundle)
             });
         }
         claims::conflicting_bundle(bundle, key, owner.as_ref(), &others)
@@ -241,7 +242,7 @@ impl Reconciler {
 
     /// After a deploy: whoever deleted the namespace meanwhile took the copies, which were made before, and somebody may have made it anew. A restore of the
     /// cluster puts back those that were changed.
-    pub(super) async fn look_for_copies(
+    pub(super) async fn check_downstream_resources(
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
@@ -267,7 +268,7 @@ impl Reconciler {
                 Problem::NotReady(_) => Cause::DependencyNotReady,
                 Problem::Unknown(_) => Cause::DependencyUnknown,
             };
-            Halt::new(cause, state.facts.tell(&problem.message()))
+            Halt::new(cause, state.facts.redact_text(&problem.message()))
         })
     }
 }

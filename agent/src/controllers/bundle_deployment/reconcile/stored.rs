@@ -90,7 +90,7 @@ impl Reconciler {
         let ledger = &self.context.ledger;
         // What another agent deployed above all that is known here counts too.
         let entry = ledger.get(&id.key()).unwrap_or_default();
-        if self.was_looked_at(bundle) || !entry.may_be_of(bundle.name(), id.revision) {
+        if self.was_record_read(bundle) || !entry.may_be_of(bundle.name(), id.revision) {
             return Entered::Settled;
         }
         let (identities, account) = (
@@ -121,15 +121,15 @@ impl Reconciler {
             Err(failed) if failed.is_retryable() => return Entered::NotYet,
             Err(_) => {}
         }
-        self.looked_at
+        self.records_read
             .lock()
             .insert(bundle.name().to_owned(), named.clone());
         Entered::Settled
     }
 
     /// Whether the record that a bundle's status names was read to see whose it is.
-    pub(super) fn was_looked_at(&self, bundle: &BundleDeployment) -> bool {
-        self.looked_at.lock().get(bundle.name()) == Some(&bundle.status.release)
+    pub(super) fn was_record_read(&self, bundle: &BundleDeployment) -> bool {
+        self.records_read.lock().get(bundle.name()) == Some(&bundle.status.release)
     }
 
     /// What shows that a record of another agent's is of this bundle.
@@ -261,7 +261,7 @@ impl Reconciler {
             return Ok(());
         };
         if known.is_attempt {
-            let proof = stored.and_then(|stored| Proof::told(&known, id.revision, stored));
+            let proof = stored.and_then(|stored| Proof::of_status(&known, id.revision, stored));
             return match proof {
                 Some(proof) => self.own(state, impersonated, key, &proof).await,
                 None => Ok(()),
