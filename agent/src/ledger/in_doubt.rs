@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::{LedgerEntry, ReleaseKey};
+use super::entry::LedgerEntry;
+use super::key::ReleaseKey;
 use super::state::Pending;
 
 /// How many different values of one release are remembered. One more, and the oldest is taken for somebody else's: the ledger is read anew.

@@ -6,9 +6,12 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
+mod continuity;
 mod entry;
 mod in_doubt;
+mod key;
 mod notes;
+mod permission;
 mod postponed;
 mod proof;
 pub mod records;
@@ -16,26 +19,23 @@ mod state;
 mod stored;
 mod upstream;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PartialObjectMeta;
-use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::{Mutex, watch as tokio_watch};
 
 use crate::client::identity::AgentClient;
-use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
 use crate::report::metrics::Entries;
 use in_doubt::InDoubt;
 use state::LedgerState;
 use stored::{Written, entries};
+use upstream::Asked;
 
-pub use entry::{Claim, DeploymentDigest, Hold, LedgerEntry, ReleaseKey};
+pub use entry::{Claim, DeploymentDigest, Hold, LedgerEntry};
+pub use key::ReleaseKey;
 pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};
@@ -74,13 +74,6 @@ pub struct Ledger {
     writing: Mutex<Written>,
     /// Whether what the ConfigMap holds is not what was read here and written since.
     replaced: tokio_watch::Sender<bool>,
-}
-
-/// How often upstream was not known to be what it was before, and up to which of these it has answered.
-#[derive(Clone, Copy)]
-struct Asked {
-    doubts: u64,
-    answered: u64,
 }
 
 impl Ledger {
@@ -162,10 +155,7 @@ impl Ledger {
     ) -> kube::Result<()> {
         let claims = self.ask_claims(&key.namespace, claimant)?;
         let asked = self.ask(&key, entry)?.then_some(key);
-        match asked.or(claims) {
-            Some(key) => self.flush(Some(&key)).await,
-            None => Ok(()),
-        }
+        self.flush_asked(asked.or(claims)).await
     }
 
     /// Records that a bundle is about to make something in a namespace beside releases of its own, which is to go with it: copies of upstream
@@ -174,10 +164,8 @@ impl Ledger {
     /// # Errors
     /// It has no room or cannot be written: what depends on it should not be made then.
     pub async fn note_claims(&self, namespace: &str, claimant: &LedgerEntry) -> kube::Result<()> {
-        match self.ask_claims(namespace, claimant)? {
-            Some(key) => self.flush(Some(&key)).await,
-            None => Ok(()),
-        }
+        let asked = self.ask_claims(namespace, claimant)?;
+        self.flush_asked(asked).await
     }
 
     /// The key that is to be written, if it is.
@@ -354,6 +342,14 @@ impl Ledger {
         self.settle(key).await
     }
 
+    /// Writes the entry that was asked for, if one was.
+    async fn flush_asked(&self, key: Option<ReleaseKey>) -> kube::Result<()> {
+        match key {
+            Some(key) => self.flush(Some(&key)).await,
+            None => Ok(()),
+        }
+    }
+
     /// Writes what is pending of a release.
     ///
     /// # Errors
@@ -433,54 +429,7 @@ impl Ledger {
                 .filter_map(|bundle| state.change(bundle, hold));
             changed.last()
         };
-        match last {
-            Some(key) => self.flush(Some(&key)).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Tells each time that the permission to remove what is held is seen on the ConfigMap, by a watch of its metadata. Ends where that is
-    /// forbidden, which it would be told again and again.
-    pub fn permissions(&self) -> BoxStream<'static, ()> {
-        let config = watcher::Config::default().fields(&format!("metadata.name={LEDGER_NAME}"));
-        let events = watch::watch(self.metadata.clone(), config, Broken::Relist);
-        let is_allowed = |event: &watcher::Result<Event<PartialObjectMeta<ConfigMap>>>| {
-            let is_forbidden = event.as_ref().is_err_and(watch::is_forbidden);
-            std::future::ready(!is_forbidden)
-        };
-        let is_permission = async |event: watcher::Result<Event<_>>| {
-            let map: PartialObjectMeta<ConfigMap> = match event {
-                Ok(Event::InitApply(map) | Event::Apply(map)) => map,
-                Ok(_) => return None,
-                Err(failed) => {
-                    logging::debug!(
-                        error = PublicText::nothing_secret_in(&failed),
-                        "watching the ledger"
-                    );
-                    return None;
-                }
-            };
-            is_permitted(map.annotations()).then_some(())
-        };
-        events
-            .take_while(is_allowed)
-            .filter_map(is_permission)
-            .boxed()
-    }
-
-    /// Reads whether somebody let held removals through, and takes that in: it is for those that are held by now, and ends with them.
-    /// Gives their bundles.
-    ///
-    /// # Errors
-    /// The ConfigMap cannot be read or written.
-    pub async fn take_permission(&self) -> kube::Result<BTreeSet<String>> {
-        let map = self.maps.get_metadata_opt(LEDGER_NAME).await?;
-        if !map.is_some_and(|map| is_permitted(map.annotations())) {
-            return Ok(BTreeSet::new());
-        }
-        let bundles = self.state.lock().release_held();
-        self.flush(None).await?;
-        Ok(bundles)
+        self.flush_asked(last).await
     }
 
     /// Takes note that the removal of a bundle's releases was proven and begins.
@@ -508,10 +457,7 @@ impl Ledger {
         now: i64,
     ) -> kube::Result<()> {
         let changed = self.state.lock().wants(bundle, desired, names, now);
-        match changed {
-            Some(key) => self.flush(Some(&key)).await,
-            None => Ok(()),
-        }
+        self.flush_asked(changed).await
     }
 
     async fn change(
@@ -520,125 +466,7 @@ impl Ledger {
         change: impl Fn(LedgerEntry) -> LedgerEntry,
     ) -> kube::Result<()> {
         let changed = self.state.lock().change(bundle, change);
-        match changed {
-            Some(key) => self.flush(Some(&key)).await,
-            None => Ok(()),
-        }
-    }
-
-    /// The highest version of upstream seen so far. To be asked before a list is: a list that was answered before a newer event came
-    /// is no step back.
-    pub fn seen_version(&self) -> u64 {
-        let state = self.state.lock();
-        state.upstream.as_ref().map_or(0, |seen| seen.version)
-    }
-
-    /// The last heartbeat that upstream is known to have taken, in seconds since 1970. To be asked before upstream is.
-    pub fn seen_heartbeat(&self) -> Option<i64> {
-        let state = self.state.lock();
-        state.upstream.as_ref().and_then(|seen| seen.reported)
-    }
-
-    /// How often upstream turned out not to be the one seen before. A watch that began earlier gets no events any more.
-    pub fn breaks(&self) -> u64 {
-        self.state.lock().breaks
-    }
-
-    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked. After a break, every bundle that is
-    /// not `listed` is lost: its absence is no proof from now on. Bundles that are listed are not.
-    ///
-    /// # Errors
-    /// It cannot be written. Then the break is remembered in memory, and written with the next
-    /// write.
-    pub async fn check_continuity(
-        &self,
-        now: UpstreamState,
-        seen_version: u64,
-        listed: &BTreeSet<String>,
-    ) -> kube::Result<Option<ContinuityBreak>> {
-        let (found, must_write) = self
-            .state
-            .lock()
-            .check_continuity(now, seen_version, listed);
-        if must_write {
-            self.flush(None).await?;
-        }
-        Ok(found)
-    }
-
-    /// Upstream is to be asked what it remembers of the last heartbeat, whatever it said before.
-    pub fn doubt_upstream(&self) {
-        self.asked.send_modify(|asked| asked.doubts += 1);
-    }
-
-    /// How often it was. To be asked before upstream is: an answer to an earlier doubt settles no later one.
-    pub fn doubts(&self) -> u64 {
-        self.asked.borrow().doubts
-    }
-
-    /// Upstream has answered what it was asked after [`Self::doubts`] said `doubt`: `taken` is the last heartbeat that it remembers, 0 for none, nothing
-    /// where it does not say; `sent` is what [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat
-    /// overwrites the proof.
-    ///
-    /// # Errors
-    /// It cannot be written. Then the break is remembered in memory, and upstream is to be asked again.
-    pub async fn asked_upstream(
-        &self,
-        doubt: u64,
-        taken: Option<i64>,
-        sent: Option<i64>,
-    ) -> kube::Result<()> {
-        let is_broken = match (&mut self.state.lock().upstream, taken) {
-            (Some(upstream), Some(taken)) => {
-                upstream.remembers(taken, sent);
-                upstream.broken.is_some()
-            }
-            _ => false,
-        };
-        if is_broken {
-            self.flush(None).await?;
-        }
-        self.asked
-            .send_modify(|asked| asked.answered = asked.answered.max(doubt));
-        Ok(())
-    }
-
-    /// Waits until it has, `limit` at most: what it remembers is gone with the next heartbeat.
-    ///
-    /// # Cancellation
-    /// Safe.
-    pub async fn until_asked(&self, limit: Duration) {
-        let mut asked = self.asked.subscribe();
-        let is_settled = |asked: &Asked| asked.answered == asked.doubts;
-        // Whoever does not answer that takes no heartbeat either.
-        let _ = tokio::time::timeout(limit, asked.wait_for(is_settled)).await;
-    }
-
-    /// Takes note of a heartbeat that upstream took, in seconds since 1970.
-    ///
-    /// # Errors
-    /// It cannot be written; the next write tries again.
-    pub async fn reported(&self, at: i64) -> kube::Result<()> {
-        match &mut self.state.lock().upstream {
-            Some(upstream) => upstream.reported = Some(at),
-            None => return Ok(()),
-        }
-        self.flush(None).await
-    }
-
-    /// Takes note of the version of an event, which no later list may fall behind.
-    pub fn saw_version(&self, version: Option<&str>) {
-        let version = version.and_then(|text| text.parse::<u64>().ok());
-        if let (Some(upstream), Some(version)) = (&mut self.state.lock().upstream, version) {
-            upstream.sees(version);
-        }
-    }
-
-    /// An object of upstream's is in a state of before: the list that is compared next says which bundles are lost by that.
-    pub fn found_restored(&self) {
-        if let Some(upstream) = &mut self.state.lock().upstream {
-            upstream.broken = Some(ContinuityBreak::Restored);
-        }
+        self.flush_asked(changed).await
     }
 
     /// What of a bundle is not tried again at once.
@@ -791,12 +619,6 @@ fn set_entry(state: &mut LedgerState, key: &ReleaseKey, entry: LedgerEntry) -> k
     Ok(state.set(key, entry))
 }
 
-/// Whether somebody let through what is held.
-fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
-    let value = annotations.get(RELEASE_HOLD_ANNOTATION);
-    value.is_some_and(|value| value == "true")
-}
-
 #[cfg(test)]
 mod fixtures;
 
@@ -877,50 +699,5 @@ mod tests {
         assert!(!forget(&[], None).await);
         assert!(!forget(std::slice::from_ref(&web), Some(&web)).await);
         assert!(forget(std::slice::from_ref(&web), None).await);
-    }
-
-    /// An account without the right to watch ConfigMaps would ask every ten seconds, for as long as anything is held.
-    #[tokio::test(start_paused = true)]
-    async fn a_permission_that_may_not_be_watched_is_not_asked_for_again_and_again() {
-        let lists = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&lists);
-        let clients = scripted::clients(move |request: Request<Body>| {
-            let is_list = request.uri().query().is_some();
-            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
-            let status = json!({"kind": "Status", "status": "Failure", "code": 403});
-            let map = (200, json!({"metadata": {}}));
-            let answer = if is_list { (403, status) } else { map };
-            async { answer }
-        });
-        let agent = scripted::identities(&clients).agent();
-        let ledger = Ledger::load(&agent, "system").await.unwrap();
-        let mut permissions = ledger.permissions();
-        let hour = Duration::from_secs(3600);
-        let ended = tokio::time::timeout(hour, permissions.next()).await;
-        assert_eq!(ended, Ok(None));
-        assert_eq!(lists.load(Ordering::Relaxed), 1);
-    }
-
-    /// An answer to a doubt that was there before another one holds no heartbeat back that the other one is to hold.
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_about_upstream_does_not_clear_a_doubt_raised_after_it() {
-        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
-        let agent = scripted::identities(&clients).agent();
-        let ledger = Ledger::load(&agent, "system").await.unwrap();
-        let first = ledger.doubts();
-        ledger.doubt_upstream();
-        ledger.asked_upstream(first, None, None).await.unwrap();
-        let patience = Duration::from_secs(60);
-        let waits = async || {
-            let begun = tokio::time::Instant::now();
-            ledger.until_asked(patience).await;
-            begun.elapsed()
-        };
-        assert!(waits().await >= patience);
-        ledger
-            .asked_upstream(ledger.doubts(), None, None)
-            .await
-            .unwrap();
-        assert!(waits().await < patience);
     }
 }

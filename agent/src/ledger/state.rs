@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::{Hold, LedgerEntry, ReleaseKey};
+use super::entry::{Hold, LedgerEntry};
+use super::key::ReleaseKey;
 use super::postponed::AllPostponed;
 use super::upstream::{ContinuityBreak, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;

@@ -8,8 +8,9 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::entry::{LedgerEntry, ReleaseKey};
+use super::entry::LedgerEntry;
 use super::in_doubt::InDoubt;
+use super::key::ReleaseKey;
 use super::state::{LedgerState, Pending};
 use super::{
     LEDGER_NAME, Ledger, POSTPONED_ANNOTATION, RELEASE_HOLD_ANNOTATION, UPSTREAM_ANNOTATION,

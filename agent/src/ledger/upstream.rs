@@ -74,6 +74,13 @@ impl UpstreamState {
     }
 }
 
+/// How often upstream was not known to be what it was before, and up to which of these it has answered.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) doubts: u64,
+    pub(super) answered: u64,
+}
+
 fn is_leap(before: u64, after: u64) -> bool {
     before != 0 && after.saturating_sub(before) > LEAP
 }

@@ -1,0 +1,155 @@
+//! Whether upstream still is the one the bundles came from: what of it is asked, and what of the answers is written.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::Ledger;
+use super::upstream::{Asked, ContinuityBreak, UpstreamState};
+
+impl Ledger {
+    /// The highest version of upstream seen so far. To be asked before a list is: a list that was answered before a newer event came
+    /// is no step back.
+    pub fn seen_version(&self) -> u64 {
+        let state = self.state.lock();
+        state.upstream.as_ref().map_or(0, |seen| seen.version)
+    }
+
+    /// The last heartbeat that upstream is known to have taken, in seconds since 1970. To be asked before upstream is.
+    pub fn seen_heartbeat(&self) -> Option<i64> {
+        let state = self.state.lock();
+        state.upstream.as_ref().and_then(|seen| seen.reported)
+    }
+
+    /// How often upstream turned out not to be the one seen before. A watch that began earlier gets no events any more.
+    pub fn breaks(&self) -> u64 {
+        self.state.lock().breaks
+    }
+
+    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked. After a break, every bundle that is
+    /// not `listed` is lost: its absence is no proof from now on. Bundles that are listed are not.
+    ///
+    /// # Errors
+    /// It cannot be written. Then the break is remembered in memory, and written with the next
+    /// write.
+    pub async fn check_continuity(
+        &self,
+        now: UpstreamState,
+        seen_version: u64,
+        listed: &BTreeSet<String>,
+    ) -> kube::Result<Option<ContinuityBreak>> {
+        let (found, must_write) = self
+            .state
+            .lock()
+            .check_continuity(now, seen_version, listed);
+        if must_write {
+            self.flush(None).await?;
+        }
+        Ok(found)
+    }
+
+    /// Upstream is to be asked what it remembers of the last heartbeat, whatever it said before.
+    pub fn doubt_upstream(&self) {
+        self.asked.send_modify(|asked| asked.doubts += 1);
+    }
+
+    /// How often it was. To be asked before upstream is: an answer to an earlier doubt settles no later one.
+    pub fn doubts(&self) -> u64 {
+        self.asked.borrow().doubts
+    }
+
+    /// Upstream has answered what it was asked after [`Self::doubts`] said `doubt`: `taken` is the last heartbeat that it remembers, 0 for none, nothing
+    /// where it does not say; `sent` is what [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat
+    /// overwrites the proof.
+    ///
+    /// # Errors
+    /// It cannot be written. Then the break is remembered in memory, and upstream is to be asked again.
+    pub async fn asked_upstream(
+        &self,
+        doubt: u64,
+        taken: Option<i64>,
+        sent: Option<i64>,
+    ) -> kube::Result<()> {
+        let is_broken = match (&mut self.state.lock().upstream, taken) {
+            (Some(upstream), Some(taken)) => {
+                upstream.remembers(taken, sent);
+                upstream.broken.is_some()
+            }
+            _ => false,
+        };
+        if is_broken {
+            self.flush(None).await?;
+        }
+        self.asked
+            .send_modify(|asked| asked.answered = asked.answered.max(doubt));
+        Ok(())
+    }
+
+    /// Waits until it has, `limit` at most: what it remembers is gone with the next heartbeat.
+    ///
+    /// # Cancellation
+    /// Safe.
+    pub async fn until_asked(&self, limit: Duration) {
+        let mut asked = self.asked.subscribe();
+        let is_settled = |asked: &Asked| asked.answered == asked.doubts;
+        // Whoever does not answer that takes no heartbeat either.
+        let _ = tokio::time::timeout(limit, asked.wait_for(is_settled)).await;
+    }
+
+    /// Takes note of a heartbeat that upstream took, in seconds since 1970.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn reported(&self, at: i64) -> kube::Result<()> {
+        match &mut self.state.lock().upstream {
+            Some(upstream) => upstream.reported = Some(at),
+            None => return Ok(()),
+        }
+        self.flush(None).await
+    }
+
+    /// Takes note of the version of an event, which no later list may fall behind.
+    pub fn saw_version(&self, version: Option<&str>) {
+        let version = version.and_then(|text| text.parse::<u64>().ok());
+        if let (Some(upstream), Some(version)) = (&mut self.state.lock().upstream, version) {
+            upstream.sees(version);
+        }
+    }
+
+    /// An object of upstream's is in a state of before: the list that is compared next says which bundles are lost by that.
+    pub fn found_restored(&self) {
+        if let Some(upstream) = &mut self.state.lock().upstream {
+            upstream.broken = Some(ContinuityBreak::Restored);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::scripted;
+
+    /// An answer to a doubt that was there before another one holds no heartbeat back that the other one is to hold.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_about_upstream_does_not_clear_a_doubt_raised_after_it() {
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let first = ledger.doubts();
+        ledger.doubt_upstream();
+        ledger.asked_upstream(first, None, None).await.unwrap();
+        let patience = Duration::from_secs(60);
+        let waits = async || {
+            let begun = tokio::time::Instant::now();
+            ledger.until_asked(patience).await;
+            begun.elapsed()
+        };
+        assert!(waits().await >= patience);
+        ledger
+            .asked_upstream(ledger.doubts(), None, None)
+            .await
+            .unwrap();
+        assert!(waits().await < patience);
+    }
+}
