@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AGENT_BUNDLE_PREFIX, BundleDeploymentOptions, BundleDeploymentStatus, CorrectDrift, is_default,
-    null_as_default,
+    null_as_default, omit_empty,
 };
 
 /// One bundle on one cluster.
@@ -137,34 +137,26 @@ impl BundleDeploymentSpec {
     }
 }
 
-/// A bundle this one waits for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct BundleRef {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub selector: Option<LabelSelector>,
-    /// States the other may be in; empty means `Ready` alone.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub accepted_states: Vec<String>,
-}
+omit_empty! {
+    /// A bundle this one waits for.
+    pub struct BundleRef {
+        pub name: String,
+        pub selector: Option<LabelSelector>,
+        /// States the other may be in; empty means `Ready` alone.
+        pub accepted_states: Vec<String>,
+    }
 
-/// How the agent reaches a HelmOp's chart.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BundleHelmOptions {
-    /// Secret in the BundleDeployment's namespace holding credentials.
-    #[serde(rename = "helmOpSecretName", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub secret_name: String,
-    #[serde(rename = "helmOpInsecureSkipTLSVerify", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub insecure_skip_tls_verify: bool,
-    /// PEM certificates.
-    #[serde(rename = "helmOpCABundle", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub ca_bundle: ByteString,
+    /// How the agent reaches a HelmOp's chart.
+    pub struct BundleHelmOptions {
+        /// Secret in the BundleDeployment's namespace holding credentials.
+        #[serde(rename = "helmOpSecretName")]
+        pub secret_name: String,
+        #[serde(rename = "helmOpInsecureSkipTLSVerify")]
+        pub insecure_skip_tls_verify: bool,
+        /// PEM certificates.
+        #[serde(rename = "helmOpCABundle")]
+        pub ca_bundle: ByteString,
+    }
 }
 
 #[cfg(test)]

@@ -126,6 +126,29 @@ macro_rules! fleet_kind {
 }
 use fleet_kind;
 
+/// Declares structs as Go has them where every field is `omitempty`: what is empty is not written, and what is absent or `null` is empty.
+macro_rules! omit_empty {
+    ($(
+        $(#[$of_struct:meta])*
+        pub struct $name:ident {
+            $($(#[$of_field:meta])* pub $field:ident: $type:ty,)*
+        }
+    )+) => {$(
+        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        $(#[$of_struct])*
+        pub struct $name {
+            $(
+                #[serde(skip_serializing_if = "crate::api::is_default")]
+                #[serde(deserialize_with = "crate::api::null_as_default")]
+                $(#[$of_field])*
+                pub $field: $type,
+            )*
+        }
+    )+};
+}
+use omit_empty;
+
 /// For `skip_serializing_if`: Go's `omitempty`.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

@@ -6,57 +6,39 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{is_default, null_as_default};
+use super::{is_default, null_as_default, omit_empty};
 
-/// `spec.options` of a BundleDeployment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct BundleDeploymentOptions {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub yaml: Option<YamlOptions>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kustomize: Option<KustomizeOptions>,
-    /// Namespace of the release unless `target_namespace` is set.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub default_namespace: String,
-    /// `namespace` in JSON: every object is forced into it.
-    #[serde(rename = "namespace", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub target_namespace: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub helm: Option<HelmOptions>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub service_account: String,
-    /// Absent means true.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub create_namespace: Option<bool>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub force_sync_generation: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub diff: Option<DiffOptions>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub keep_resources: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub delete_namespace: bool,
-    #[serde(rename = "ignore", skip_serializing_if = "Option::is_none")]
-    pub ignore_options: Option<IgnoreOptions>,
-    /// Stale by design: `spec.correctDrift` is what counts for drift (agent 5.2).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub correct_drift: Option<CorrectDrift>,
-    /// An empty map differs from an absent one: it removes what is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace_labels: Option<BTreeMap<String, String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace_annotations: Option<BTreeMap<String, String>>,
-    #[serde(rename = "deleteCRDResources", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub delete_crd_resources: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub downstream_resources: Vec<DownstreamResource>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub overwrites: Vec<OverwrittenResource>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allowed_target_namespace_selector: Option<LabelSelector>,
+omit_empty! {
+    /// `spec.options` of a BundleDeployment.
+    pub struct BundleDeploymentOptions {
+        pub yaml: Option<YamlOptions>,
+        pub kustomize: Option<KustomizeOptions>,
+        /// Namespace of the release unless `target_namespace` is set.
+        pub default_namespace: String,
+        /// `namespace` in JSON: every object is forced into it.
+        #[serde(rename = "namespace")]
+        pub target_namespace: String,
+        pub helm: Option<HelmOptions>,
+        pub service_account: String,
+        /// Absent means true.
+        pub create_namespace: Option<bool>,
+        pub force_sync_generation: i64,
+        pub diff: Option<DiffOptions>,
+        pub keep_resources: bool,
+        pub delete_namespace: bool,
+        #[serde(rename = "ignore")]
+        pub ignore_options: Option<IgnoreOptions>,
+        /// Stale by design: `spec.correctDrift` is what counts for drift (agent 5.2).
+        pub correct_drift: Option<CorrectDrift>,
+        /// An empty map differs from an absent one: it removes what is there.
+        pub namespace_labels: Option<BTreeMap<String, String>>,
+        pub namespace_annotations: Option<BTreeMap<String, String>>,
+        #[serde(rename = "deleteCRDResources")]
+        pub delete_crd_resources: bool,
+        pub downstream_resources: Vec<DownstreamResource>,
+        pub overwrites: Vec<OverwrittenResource>,
+        pub allowed_target_namespace_selector: Option<LabelSelector>,
+    }
 }
 
 /// Namespace of last resort.
@@ -77,60 +59,38 @@ impl BundleDeploymentOptions {
     }
 }
 
-/// `helm`: chart coordinates, values and Helm's switches.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct HelmOptions {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub values_files: Vec<String>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub chart: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub repo: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub release_name: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub version: String,
-    /// Seconds to wait for readiness; 0 waits for hooks only.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub timeout_seconds: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub values: Option<Map<String, Value>>,
-    /// Rendered upstream; the agent renders them only where the controller did not.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub template_values: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub values_from: Vec<ValuesFrom>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub force: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub take_ownership: bool,
-    /// Revisions kept; 0 means the agent's default of two.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub max_history: i64,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub wait_for_jobs: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub atomic: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub disable_pre_process: bool,
-    #[serde(rename = "disableDNS", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub disable_dns: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub skip_schema_validation: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub disable_dependency_update: bool,
-}
+omit_empty! {
+    /// `helm`: chart coordinates, values and Helm's switches.
+    pub struct HelmOptions {
+        pub values_files: Vec<String>,
+        pub chart: String,
+        pub repo: String,
+        pub release_name: String,
+        pub version: String,
+        /// Seconds to wait for readiness; 0 waits for hooks only.
+        pub timeout_seconds: i64,
+        pub values: Option<Map<String, Value>>,
+        /// Rendered upstream; the agent renders them only where the controller did not.
+        pub template_values: BTreeMap<String, String>,
+        pub values_from: Vec<ValuesFrom>,
+        pub force: bool,
+        pub take_ownership: bool,
+        /// Revisions kept; 0 means the agent's default of two.
+        pub max_history: i64,
+        pub wait_for_jobs: bool,
+        pub atomic: bool,
+        pub disable_pre_process: bool,
+        #[serde(rename = "disableDNS")]
+        pub disable_dns: bool,
+        pub skip_schema_validation: bool,
+        pub disable_dependency_update: bool,
+    }
 
-/// One source of values; both keys may be given, the ConfigMap is read first.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ValuesFrom {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub config_map_key_ref: Option<KeySelector>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secret_key_ref: Option<KeySelector>,
+    /// One source of values; both keys may be given, the ConfigMap is read first.
+    pub struct ValuesFrom {
+        pub config_map_key_ref: Option<KeySelector>,
+        pub secret_key_ref: Option<KeySelector>,
+    }
 }
 
 /// A key of a ConfigMap or Secret on this cluster.
@@ -146,100 +106,64 @@ pub struct KeySelector {
     pub key: String,
 }
 
-/// `yaml`: overlays of a raw YAML bundle, applied in order.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct YamlOptions {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub overlays: Vec<String>,
-}
+omit_empty! {
+    /// `yaml`: overlays of a raw YAML bundle, applied in order.
+    pub struct YamlOptions {
+        pub overlays: Vec<String>,
+    }
 
-/// `kustomize`: directory of the kustomization.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct KustomizeOptions {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub dir: String,
-}
+    /// `kustomize`: directory of the kustomization.
+    pub struct KustomizeOptions {
+        pub dir: String,
+    }
 
-/// `diff`: what drift detection leaves out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DiffOptions {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub compare_patches: Vec<ComparePatch>,
-}
+    /// `diff`: what drift detection leaves out.
+    pub struct DiffOptions {
+        pub compare_patches: Vec<ComparePatch>,
+    }
 
-/// Which object to normalise before comparing, and how.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ComparePatch {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub api_version: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub kind: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub name: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub namespace: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub json_pointers: Vec<String>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub operations: Vec<Operation>,
-}
+    /// Which object to normalise before comparing, and how.
+    pub struct ComparePatch {
+        pub api_version: String,
+        pub kind: String,
+        pub name: String,
+        pub namespace: String,
+        pub json_pointers: Vec<String>,
+        pub operations: Vec<Operation>,
+    }
 
-/// One RFC 6902 operation with a string value, or `ignore`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Operation {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub op: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub path: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub value: String,
-}
+    /// One RFC 6902 operation with a string value, or `ignore`.
+    pub struct Operation {
+        pub op: String,
+        pub path: String,
+        pub value: String,
+    }
 
-/// `ignore`: conditions left out of readiness; each map's pairs must all match.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct IgnoreOptions {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub conditions: Vec<BTreeMap<String, String>>,
-}
+    /// `ignore`: conditions left out of readiness; each map's pairs must all match.
+    pub struct IgnoreOptions {
+        pub conditions: Vec<BTreeMap<String, String>>,
+    }
 
-/// `correctDrift`: whether and how hard drift is put right.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct CorrectDrift {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub enabled: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub force: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub keep_fail_history: bool,
-}
+    /// `correctDrift`: whether and how hard drift is put right.
+    #[derive(Copy, Eq)]
+    pub struct CorrectDrift {
+        pub enabled: bool,
+        pub force: bool,
+        pub keep_fail_history: bool,
+    }
 
-/// An upstream object the agent copies into the release namespace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DownstreamResource {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub kind: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub name: String,
-}
+    /// An upstream object the agent copies into the release namespace.
+    pub struct DownstreamResource {
+        pub kind: String,
+        pub name: String,
+    }
 
-/// An object this bundle takes from another bundle.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OverwrittenResource {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub name: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub namespace: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub kind: String,
+    /// An object this bundle takes from another bundle.
+    pub struct OverwrittenResource {
+        pub name: String,
+        pub namespace: String,
+        pub kind: String,
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{is_default, null_as_default};
+use super::{is_default, null_as_default, omit_empty};
 
 /// `status` of a BundleDeployment. `display` belongs to the controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,16 +62,13 @@ pub struct Condition {
     pub message: String,
 }
 
-/// Columns of `kubectl get`; written by the controller.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BundleDeploymentDisplay {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub deployed: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub monitored: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub state: String,
+omit_empty! {
+    /// Columns of `kubectl get`; written by the controller.
+    pub struct BundleDeploymentDisplay {
+        pub deployed: String,
+        pub monitored: String,
+        pub state: String,
+    }
 }
 
 /// A live object of the release.
@@ -108,45 +105,31 @@ pub struct NonReadyStatus {
     pub summary: Summary,
 }
 
-/// Why an object is not ready.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Summary {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub state: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub error: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub transitioning: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub message: Vec<String>,
-}
+omit_empty! {
+    /// Why an object is not ready.
+    pub struct Summary {
+        pub state: String,
+        pub error: bool,
+        pub transitioning: bool,
+        pub message: Vec<String>,
+    }
 
-/// An object that differs from the manifest.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ModifiedStatus {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub kind: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub api_version: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub namespace: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub name: String,
-    /// Upstream's `Create`: no owned object of that name.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub missing: bool,
-    /// With `missing`: the object is there but carries another owner's marks, or none.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub exist: bool,
-    /// Upstream's `Delete`: owned, and not in the manifest any more.
-    #[serde(rename = "delete", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub extra: bool,
-    /// JSON merge patch from the live object to the wanted one.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub patch: String,
+    /// An object that differs from the manifest.
+    pub struct ModifiedStatus {
+        pub kind: String,
+        pub api_version: String,
+        pub namespace: String,
+        pub name: String,
+        /// Upstream's `Create`: no owned object of that name.
+        pub missing: bool,
+        /// With `missing`: the object is there but carries another owner's marks, or none.
+        pub exist: bool,
+        /// Upstream's `Delete`: owned, and not in the manifest any more.
+        #[serde(rename = "delete")]
+        pub extra: bool,
+        /// JSON merge patch from the live object to the wanted one.
+        pub patch: String,
+    }
 }
 
 /// Objects by state. All eight are always written; `wait_applied` and `unknown` stay 0.

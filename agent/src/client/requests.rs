@@ -20,7 +20,6 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use kube::Client;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use release::kube::{AnswerLimit, AnswerTooLarge, connection};
@@ -49,14 +48,7 @@ pub const NAME: &str = "rest_client_requests";
 /// What client-go calls the code of a request that no server answered.
 const NO_ANSWER: &str = "<error>";
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    code: String,
-    method: String,
-    host: String,
-}
-
-static REQUESTS: LazyLock<Family<Labels, Counter>> = LazyLock::new(Family::default);
+static REQUESTS: LazyLock<Family<[(&str, String); 3], Counter>> = LazyLock::new(Family::default);
 
 /// The counts, for the page of metrics.
 pub fn counts() -> impl prometheus_client::registry::Metric {
@@ -366,7 +358,8 @@ where
                 code = Name(&code),
                 "request"
             );
-            REQUESTS.get_or_create(&Labels { code, method, host }).inc();
+            let labels = [("code", code), ("method", method), ("host", host)];
+            REQUESTS.get_or_create(&labels).inc();
             let answer = answer?;
             last_contact.now();
             // What is answered in place of events is read to its end, like any other answer.

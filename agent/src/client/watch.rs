@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use super::health;
 use super::listed::{is_too_large, smaller_page};
 use super::requests::PAGE;
+use crate::error::has_code;
 
 /// What a watch does when its connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,52 +113,41 @@ impl Iterator for Backoff {
 /// Whether a watch failed because upstream refuses the credential or is not who the CA says.
 /// Neither heals by waiting; being forbidden or unreachable may.
 pub fn is_credential_dead(failed: &watcher::Error) -> bool {
-    match failed {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => is_refusal_of_credential(error),
-        watcher::Error::WatchError(status) => status.code == 401,
-        watcher::Error::NoResourceVersion => false,
-    }
+    fails_by(failed, is_refusal_of_credential, |code| code == 401)
 }
 
 /// Whether a watch failed because this credential may not have it, which rarely changes.
 pub fn is_forbidden(failed: &watcher::Error) -> bool {
-    match failed {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => crate::error::has_code(error, 403),
-        watcher::Error::WatchError(status) => status.code == 403,
-        watcher::Error::NoResourceVersion => false,
-    }
+    fails_by(failed, |error| has_code(error, 403), |code| code == 403)
 }
 
 /// Whether a request failed for the same reasons.
 pub fn is_refusal_of_credential(failed: &kube::Error) -> bool {
-    crate::error::has_code(failed, 401) || is_tls(failed)
+    has_code(failed, 401) || is_tls(failed)
 }
 
 /// Whether the API server refuses to list or watch at all: no right to, no such type.
 pub fn is_refused(failed: &watcher::Error) -> bool {
-    let codes = [403, 404];
-    match failed {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => codes
-            .iter()
-            .any(|code| crate::error::has_code(error, *code)),
-        watcher::Error::WatchError(status) => codes.contains(&status.code),
-        watcher::Error::NoResourceVersion => false,
-    }
+    let is_refusal = |error: &_| [403, 404].iter().any(|code| has_code(error, *code));
+    fails_by(failed, is_refusal, |code| code == 403 || code == 404)
 }
 
 /// Whether the API server answered, with a 4xx: it is there, whatever it says to a watch.
 pub fn is_answer(failed: &watcher::Error) -> bool {
+    fails_by(failed, health::is_answer, |code| (400..500).contains(&code))
+}
+
+/// Whether a request of a watch failed so, or the watch was ended with such a code.
+fn fails_by(
+    failed: &watcher::Error,
+    is_so: impl Fn(&kube::Error) -> bool,
+    is_such: impl Fn(u16) -> bool,
+) -> bool {
     match failed {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => health::is_answer(error),
-        watcher::Error::WatchError(status) => (400..500).contains(&status.code),
+        | watcher::Error::WatchFailed(error) => is_so(error),
+        watcher::Error::WatchError(status) => is_such(status.code),
         watcher::Error::NoResourceVersion => false,
     }
 }

@@ -41,9 +41,27 @@ const MAX_KNOWN: usize = 2_000;
 /// Longest text the API server takes.
 const MAX_TEXT_BYTES: usize = 1024;
 
-/// What happened: the Event's reason and the metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
+/// Declares [`Reason`]: a line each with what happened and its name, which the Event has as its reason.
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $reason:ident,)+) => {
+        /// What happened: the Event's reason and the metric's label.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason {
+            $($(#[doc = $doc])+ $reason,)+
+        }
+
+        impl Reason {
+            /// As the Event has it.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$reason => stringify!($reason),)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
     /// A bundle was deployed.
     Deployed,
     /// The releases of a deleted bundle were removed.
@@ -117,47 +135,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As the Event has it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployed => "Deployed",
-            Self::Removed => "Removed",
-            Self::DriftFound => "DriftFound",
-            Self::DriftCorrected => "DriftCorrected",
-            Self::FieldTaken => "FieldTaken",
-            Self::FieldLeft => "FieldLeft",
-            Self::RemovalHeld => "RemovalHeld",
-            Self::RemovalReleased => "RemovalReleased",
-            Self::UnknownRelease => "UnknownRelease",
-            Self::RecordChanged => "RecordChanged",
-            Self::ReleaseTaken => "ReleaseTaken",
-            Self::ReleaseTakenOver => "ReleaseTakenOver",
-            Self::ReleaseNotProven => "ReleaseNotProven",
-            Self::Registered => "Registered",
-            Self::CredentialRefused => "CredentialRefused",
-            Self::UpstreamRestored => "UpstreamRestored",
-            Self::SourceUnreachable => "SourceUnreachable",
-            Self::OlderChart => "OlderChart",
-            Self::SourceFailed => "SourceFailed",
-            Self::SignatureVerified => "SignatureVerified",
-            Self::SignatureRefused => "SignatureRefused",
-            Self::ValuesFailed => "ValuesFailed",
-            Self::RenderFailed => "RenderFailed",
-            Self::KindMissing => "KindMissing",
-            Self::ApplyFailed => "ApplyFailed",
-            Self::HookFailed => "HookFailed",
-            Self::Forbidden => "Forbidden",
-            Self::AccountMissing => "AccountMissing",
-            Self::NotReadyInTime => "NotReadyInTime",
-            Self::WaitingForUpstream => "WaitingForUpstream",
-            Self::DependencyNotReady => "DependencyNotReady",
-            Self::NamespaceRefused => "NamespaceRefused",
-            Self::MonitorFailed => "MonitorFailed",
-            Self::CorrectionFailed => "CorrectionFailed",
-            Self::RemovalFailed => "RemovalFailed",
-        }
-    }
-
     fn is_warning(self) -> bool {
         !matches!(
             self,

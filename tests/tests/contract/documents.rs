@@ -113,11 +113,12 @@ fn undocumented(names: &BTreeSet<String>) -> Result<Vec<&String>> {
 #[test]
 fn every_event_is_documented_for_operators() -> Result<()> {
     let source = std::fs::read_to_string(root()?.join("agent/src/report/events.rs"))?;
-    let arms = source.lines().filter_map(|line| {
-        let (_, reason) = line.trim().strip_prefix("Self::")?.split_once(" => \"")?;
-        Some(reason.trim_end_matches("\",").to_owned())
-    });
-    let reasons: BTreeSet<String> = arms.collect();
+    let (_, list) = source.split_once("\nreasons! {\n").context("a list")?;
+    let (list, _) = list.split_once("\n}").context("its end")?;
+    let names = list
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(','));
+    let reasons: BTreeSet<String> = names.map(str::to_owned).collect();
     ensure!(reasons.len() > 30, "only {reasons:?}");
     let undocumented = undocumented(&reasons)?;
     ensure!(undocumented.is_empty(), "{undocumented:?}");

@@ -5,20 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use super::Labels;
 
 /// What is remembered, and how many of it.
 pub type Entries = Vec<(&'static str, usize)>;
 
 type Count = Arc<dyn Fn() -> Entries + Send + Sync>;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByMap {
-    map: &'static str,
-}
 
 /// Counts entries when metrics are read; nothing is counted in between.
 #[derive(Clone, Default)]
@@ -52,10 +48,10 @@ impl EntryCount {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let family = Family::<ByMap, Gauge>::default();
+        let family = Family::<Labels<1>, Gauge>::default();
         for (map, count) in self.now() {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
-            family.get_or_create(&ByMap { map }).set(count);
+            family.get_or_create(&[("map", map)]).set(count);
         }
         registry.register(
             "fleet_agent_remembered_entries",

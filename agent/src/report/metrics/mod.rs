@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -65,45 +64,27 @@ impl Outcome {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByController {
-    controller: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByResult {
-    controller: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByName {
-    name: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByReason {
-    reason: &'static str,
-}
+/// So many labels of a figure, each with its value.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// The process's figures; cheap to clone, all clones share.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    reconciles: Family<ByResult, Counter>,
-    errors: Family<ByController, Counter>,
-    panics: Family<ByController, Counter>,
+    reconciles: Family<Labels<2>, Counter>,
+    errors: Family<Labels<1>, Counter>,
+    panics: Family<Labels<1>, Counter>,
     /// There are none, and no time limit of a reconcile as a whole; dashboards ask for them.
-    terminal_errors: Family<ByController, Counter>,
-    timeouts: Family<ByController, Counter>,
-    seconds: Family<ByController, Histogram>,
-    max_concurrent: Family<ByController, Gauge>,
-    active: Family<ByController, Gauge>,
+    terminal_errors: Family<Labels<1>, Counter>,
+    timeouts: Family<Labels<1>, Counter>,
+    seconds: Family<Labels<1>, Histogram>,
+    max_concurrent: Family<Labels<1>, Gauge>,
+    active: Family<Labels<1>, Gauge>,
     queue: Workqueue,
     started: Arc<AtomicU64>,
-    leading: Family<ByName, Gauge>,
+    leading: Family<Labels<1>, Gauge>,
     held_removals: Gauge,
     unknown_releases: Gauge,
-    events: Family<ByReason, Counter>,
+    events: Family<Labels<1>, Counter>,
     entries: EntryCount,
 }
 
@@ -232,7 +213,7 @@ impl Metrics {
     /// Whether this process holds the Lease.
     pub fn leading(&self, leading: bool) {
         self.leading
-            .get_or_create(&ByName { name: AGENT_NAME })
+            .get_or_create(&[("name", AGENT_NAME)])
             .set(i64::from(leading));
     }
 
@@ -250,7 +231,7 @@ impl Metrics {
 
     /// An Event with this reason was emitted, written or not.
     pub fn emitted(&self, reason: &'static str) {
-        self.events.get_or_create(&ByReason { reason }).inc();
+        self.events.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Who is asked how many entries are remembered, until what this returns is dropped.
@@ -267,10 +248,6 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut registry = Registry::default();
         let r = &mut registry;
-        let register =
-            |r: &mut Registry, name: &str, help: &str, metric: Family<ByController, Gauge>| {
-                r.register(name, help, metric);
-            };
         r.register(
             "controller_runtime_reconcile",
             "Reconciliations",
@@ -302,14 +279,12 @@ impl Metrics {
             Unit::Seconds,
             self.seconds.clone(),
         );
-        register(
-            r,
+        r.register(
             "controller_runtime_max_concurrent_reconciles",
             "Workers",
             self.max_concurrent.clone(),
         );
-        register(
-            r,
+        r.register(
             "controller_runtime_active_workers",
             "Busy workers",
             self.active.clone(),
@@ -349,17 +324,15 @@ impl Metrics {
     }
 }
 
-fn by(controller: Controller) -> ByController {
-    ByController {
-        controller: controller.name(),
-    }
+fn by(controller: Controller) -> Labels<1> {
+    [("controller", controller.name())]
 }
 
-fn of(controller: Controller, outcome: Outcome) -> ByResult {
-    ByResult {
-        controller: controller.name(),
-        result: outcome.name(),
-    }
+fn of(controller: Controller, outcome: Outcome) -> Labels<2> {
+    [
+        ("controller", controller.name()),
+        ("result", outcome.name()),
+    ]
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,33 +14,18 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use super::Controller;
-
-/// controller-runtime calls a queue and its controller the same.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByQueue {
-    name: &'static str,
-    controller: &'static str,
-}
-
-/// Its queues know priorities, which ours has no use for: all are of the usual one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByPriority {
-    name: &'static str,
-    controller: &'static str,
-    priority: &'static str,
-}
+use super::{Controller, Labels};
 
 type Seconds = Gauge<f64, AtomicU64>;
 
 /// Figures of the queue; all clones share.
 #[derive(Clone, Debug)]
 pub(super) struct Workqueue {
-    depth: Family<ByPriority, Gauge>,
-    adds: Family<ByQueue, Counter>,
-    retries: Family<ByQueue, Counter>,
-    waited: Family<ByQueue, Histogram>,
-    worked: Family<ByQueue, Histogram>,
+    depth: Family<Labels<3>, Gauge>,
+    adds: Family<Labels<2>, Counter>,
+    retries: Family<Labels<2>, Counter>,
+    waited: Family<Labels<2>, Histogram>,
+    worked: Family<Labels<2>, Histogram>,
     /// Reconciles in progress by a number of their own, and since when.
     running: Arc<Mutex<HashMap<u64, (Controller, Instant)>>>,
 }
@@ -150,7 +134,7 @@ impl Workqueue {
     }
 
     /// What the reconciles in progress have taken: together, and the longest of them.
-    fn unfinished(&self) -> (Family<ByQueue, Seconds>, Family<ByQueue, Seconds>) {
+    fn unfinished(&self) -> (Family<Labels<2>, Seconds>, Family<Labels<2>, Seconds>) {
         let (sum, longest) = (Family::default(), Family::default());
         let running = self.running.lock();
         for controller in Controller::ALL {
@@ -159,8 +143,8 @@ impl Workqueue {
             let (all, most) = seconds.fold((0.0, 0.0), |(all, most), one| {
                 (all + one, f64::max(most, one))
             });
-            let sum: &Family<ByQueue, Seconds> = &sum;
-            let longest: &Family<ByQueue, Seconds> = &longest;
+            let sum: &Family<Labels<2>, Seconds> = &sum;
+            let longest: &Family<Labels<2>, Seconds> = &longest;
             sum.get_or_create(&by(controller)).set(all);
             longest.get_or_create(&by(controller)).set(most);
         }
@@ -168,17 +152,14 @@ impl Workqueue {
     }
 }
 
-fn by(controller: Controller) -> ByQueue {
-    ByQueue {
-        name: controller.name(),
-        controller: controller.name(),
-    }
+/// controller-runtime calls a queue and its controller the same.
+fn by(controller: Controller) -> Labels<2> {
+    let name = controller.name();
+    [("name", name), ("controller", name)]
 }
 
-fn by_priority(controller: Controller) -> ByPriority {
-    ByPriority {
-        name: controller.name(),
-        controller: controller.name(),
-        priority: "0",
-    }
+/// Its queues know priorities, which ours has no use for: all are of the usual one.
+fn by_priority(controller: Controller) -> Labels<3> {
+    let [name, controller] = by(controller);
+    [name, controller, ("priority", "0")]
 }
