@@ -199,18 +199,8 @@ impl TransformerConfig {
             }
             return Some(());
         }
-        let list = match list {
-            "namePrefix" => &mut self.name_prefix,
-            "nameSuffix" => &mut self.name_suffix,
-            "namespace" => &mut self.namespace,
-            "commonLabels" => &mut self.common_labels,
-            "templateLabels" => &mut self.template_labels,
-            "commonAnnotations" => &mut self.common_annotations,
-            "varReference" => &mut self.var_reference,
-            "images" => &mut self.images,
-            "replicas" => &mut self.replicas,
-            _ => return None,
-        };
+        let mut lists = self.lists().into_iter();
+        let (_, list) = lists.find(|(name, _)| name.eq_ignore_ascii_case(list))?;
         list.push(spec);
         Some(())
     }
@@ -238,27 +228,15 @@ impl TransformerConfig {
     }
 
     /// What merging another takes, in steps of work: each field is held against all others of its list.
-    fn cost_of(&self, other: &Self) -> usize {
+    fn cost_of(&mut self, other: &mut Self) -> usize {
         let referrers = |config: &Self| -> usize {
             let all = config.name_reference.iter();
             all.map(|one| 1 + one.referrers.len()).sum()
         };
-        let lists = [
-            (&self.common_annotations, &other.common_annotations),
-            (&self.common_labels, &other.common_labels),
-            (&self.images, &other.images),
-            (&self.labels, &other.labels),
-            (&self.name_prefix, &other.name_prefix),
-            (&self.name_suffix, &other.name_suffix),
-            (&self.namespace, &other.namespace),
-            (&self.replicas, &other.replicas),
-            (&self.template_labels, &other.template_labels),
-            (&self.var_reference, &other.var_reference),
-        ];
         // The new ones are held against one another too.
-        let pairs = lists
-            .iter()
-            .map(|(own, new)| (own.len() + new.len()).saturating_mul(new.len()))
+        let pairs = self.lists().into_iter().zip(other.lists());
+        let pairs = pairs
+            .map(|((_, own), (_, new))| (own.len() + new.len()).saturating_mul(new.len()))
             .sum::<usize>();
         pairs / 32 + (referrers(self) + referrers(other)).saturating_mul(referrers(other)) / 1024
     }
@@ -268,8 +246,8 @@ impl TransformerConfig {
     /// # Errors
     /// When both have a field that only one of them creates.
     pub(crate) fn merge(&mut self, other: &Self, build: &Build<'_>) -> Result<()> {
-        build.work(1 + self.cost_of(other))?;
         let mut other = other.clone();
+        build.work(1 + self.cost_of(&mut other))?;
         for ((name, own), (_, new)) in self.lists().into_iter().zip(other.lists()) {
             merge_all(own, new).with_context(|| format!("failed to merge {name} fieldSpec"))?;
         }

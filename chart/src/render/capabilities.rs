@@ -1,6 +1,5 @@
 //! `.Capabilities` as templates see it: Go structs, one of them with methods.
 
-use std::any::Any;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -103,10 +102,6 @@ impl Object for CapabilitiesObject {
             call: copy,
         }]
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }
 
 fn copy(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
@@ -136,7 +131,7 @@ impl KubeVersionObject {
         let Value::Object(object) = value else {
             return Ok(Operand::exact("".into()));
         };
-        let version = object.as_any().downcast_ref::<Self>();
+        let version = object.downcast_ref::<Self>();
         Ok(Operand::exact(version.map_or("", answer).into()))
     }
 }
@@ -187,7 +182,7 @@ impl Object for KubeVersionObject {
     }
 
     fn equals(&self, other: &dyn Object) -> bool {
-        other.as_any().downcast_ref() == Some(self)
+        other.downcast_ref() == Some(self)
     }
 
     fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
@@ -197,10 +192,6 @@ impl Object for KubeVersionObject {
                 .filter(|(name, _)| *name != "normalizedVersion")
                 .collect(),
         )
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -228,7 +219,7 @@ impl Object for HelmVersionObject {
     }
 
     fn equals(&self, other: &dyn Object) -> bool {
-        other.as_any().downcast_ref() == Some(self)
+        other.downcast_ref() == Some(self)
     }
 
     fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
@@ -245,9 +236,5 @@ impl Object for HelmVersionObject {
             .chain([always])
             .map(|(name, text)| (name, text.as_str()));
         Some(fields.map(|(name, text)| (name, text.into())).collect())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

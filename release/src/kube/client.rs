@@ -28,6 +28,8 @@ use super::version::Version;
 use crate::host::Host;
 use crate::state::ownership::Adoption;
 
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
 /// Who owns the note that an object was there before its release.
 const ADOPTION_MANAGER: &str = "fleetagent-adoption";
 
@@ -312,12 +314,8 @@ impl Cluster {
         body: String,
         force: bool,
     ) -> Result<Value, ApiError> {
-        self.send_apply(
-            object,
-            body,
-            &format!("&fieldValidation=Strict&force={force}"),
-        )
-        .await
+        let options = format!("&fieldValidation=Strict&force={force}");
+        self.patch(object, APPLY_PATCH, &options, body).await
     }
 
     /// What [`Cluster::apply`] would leave; unknown fields do not matter.
@@ -327,18 +325,8 @@ impl Cluster {
         body: String,
         force: bool,
     ) -> Result<Value, ApiError> {
-        self.send_apply(object, body, &format!("&dryRun=All&force={force}"))
-            .await
-    }
-
-    async fn send_apply(
-        &self,
-        object: &Object,
-        body: String,
-        options: &str,
-    ) -> Result<Value, ApiError> {
-        self.patch(object, "application/apply-patch+yaml", options, body)
-            .await
+        let options = format!("&dryRun=All&force={force}");
+        self.patch(object, APPLY_PATCH, &options, body).await
     }
 
     async fn patch(

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use crate::error::Error;
 use crate::state::State;
-use crate::value::{LIST, List, MAP, Map, Operand, STRING_MAP, Str, Type, Value};
+use crate::value::{LIST, List, MAP, Map, Object, Operand, STRING_MAP, Str, Type, Value};
 
 /// The Go signature of a function.
 #[derive(Clone, Debug)]
@@ -153,6 +153,12 @@ impl IntoResult for Value {
 impl IntoResult for Operand {
     fn into_result(self) -> Result<Operand, Error> {
         Ok(self)
+    }
+}
+
+impl<T: Object> IntoResult for T {
+    fn into_result(self) -> Result<Operand, Error> {
+        Ok(Operand::exact(self.into()))
     }
 }
 

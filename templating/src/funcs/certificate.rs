@@ -1,7 +1,6 @@
 //! Sprig's keys and certificates. Keys and signatures are aws-lc's, by way of rcgen; the certificates are put together
 //! here, with the fields and extensions, in the order, that Go's `crypto/x509` gives them.
 
-use std::any::Any;
 use std::net::IpAddr;
 
 use golib::base64;
@@ -117,12 +116,8 @@ impl Object for Certificate {
     }
 
     fn equals(&self, other: &dyn Object) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.downcast_ref::<Self>();
         other.is_some_and(|other| self.cert == other.cert && self.key == other.key)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -131,12 +126,6 @@ impl Argument for Certificate {
 
     fn take(operand: Operand) -> Option<Self> {
         moment::object(&operand.value)
-    }
-}
-
-impl super::IntoResult for Certificate {
-    fn into_result(self) -> Result<Operand, Error> {
-        Ok(Operand::exact(Value::object(self)))
     }
 }
 

@@ -1,7 +1,5 @@
 //! Times, durations, months and weekdays as templates hold them: Go's `time` types with their methods.
 
-use std::any::Any;
-
 use golib::duration::Duration;
 use golib::time::{DAYS, MONTHS, Time, Zone};
 
@@ -62,16 +60,12 @@ impl Object for Moment {
 
     /// Go's `==` on times minds the zone too; templates can only tell by `.Equal`.
     fn equals(&self, other: &dyn Object) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.downcast_ref::<Self>();
         other.is_some_and(|other| self.0 == other.0 && self.text() == other.text())
     }
 
     fn json(&self) -> Option<Value> {
         self.0.to_rfc3339().map(Value::from)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -102,13 +96,8 @@ impl Object for Span {
 
     fn equals(&self, other: &dyn Object) -> bool {
         other
-            .as_any()
             .downcast_ref::<Self>()
             .is_some_and(|other| self.0 == other.0)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -139,13 +128,8 @@ impl Object for Named {
 
     fn equals(&self, other: &dyn Object) -> bool {
         other
-            .as_any()
             .downcast_ref::<Self>()
             .is_some_and(|other| self.number == other.number)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -157,34 +141,10 @@ impl Argument for Moment {
     }
 }
 
-impl From<Moment> for Value {
-    fn from(moment: Moment) -> Self {
-        Self::object(moment)
-    }
-}
-
-impl From<Span> for Value {
-    fn from(span: Span) -> Self {
-        Self::object(span)
-    }
-}
-
-impl super::IntoResult for Moment {
-    fn into_result(self) -> Result<Operand, Error> {
-        Ok(Operand::exact(self.into()))
-    }
-}
-
-impl super::IntoResult for Span {
-    fn into_result(self) -> Result<Operand, Error> {
-        Ok(Operand::exact(self.into()))
-    }
-}
-
 /// The host object inside a value.
 pub(super) fn object<T: Object + Clone + 'static>(value: &Value) -> Option<T> {
     match value {
-        Value::Object(object) => object.as_any().downcast_ref::<T>().cloned(),
+        Value::Object(object) => object.downcast_ref::<T>().cloned(),
         _ => None,
     }
 }

@@ -1,7 +1,5 @@
 //! Sprig's `semver.go`, on [`golib::semver`], and the version as a template sees it.
 
-use std::any::Any;
-
 use golib::semver::{Constraint, Version};
 
 use super::argument::Argument;
@@ -71,21 +69,17 @@ impl Object for SemanticVersion {
     /// Go compares the pointers; two versions are never one.
     fn equals(&self, other: &dyn Object) -> bool {
         let same = |other: &Self| std::ptr::eq(self, other);
-        other.as_any().downcast_ref::<Self>().is_some_and(same)
+        other.downcast_ref::<Self>().is_some_and(same)
     }
 
     fn json(&self) -> Option<Value> {
         self.text().map(Value::Str)
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }
 
 fn version_of(value: &Value) -> Result<Version, Error> {
     match value {
-        Value::Object(object) => object.as_any().downcast_ref::<SemanticVersion>().cloned(),
+        Value::Object(object) => object.downcast_ref::<SemanticVersion>().cloned(),
         _ => None,
     }
     .map(|version| version.0)

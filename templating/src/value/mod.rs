@@ -88,7 +88,7 @@ impl Value {
     }
 
     /// A value of a host type.
-    pub fn object(object: impl Object + 'static) -> Self {
+    pub fn object(object: impl Object) -> Self {
         Value::Object(Rc::new(object))
     }
 
@@ -260,6 +260,12 @@ from! {
     List => Value::List,
     Map => Value::Map,
     Rc<dyn Object> => Value::Object,
+}
+
+impl<T: Object> From<T> for Value {
+    fn from(object: T) -> Self {
+        Self::object(object)
+    }
 }
 
 impl fmt::Debug for Value {

@@ -9,7 +9,6 @@ use super::{Kind, Method, Str, Value};
 /// Everything a template can observe of it is asked through this trait; the defaults describe an empty struct.
 ///
 /// ```
-/// use std::any::Any;
 /// use std::sync::Arc;
 /// use templating::{Dialect, Limits, Map, Method, Object, Operand, Renderer, SystemHost, Type, Value};
 ///
@@ -40,10 +39,6 @@ use super::{Kind, Method, Str, Value};
 ///     fn methods(&self) -> &'static [Method] {
 ///         &METHODS
 ///     }
-///
-///     fn as_any(&self) -> &dyn Any {
-///         self
-///     }
 /// }
 ///
 /// let mut set = Dialect::Helm.template_set("chart");
@@ -53,7 +48,7 @@ use super::{Kind, Method, Str, Value};
 /// assert_eq!(renderer.render("t", &dot)?, b"web true {web}");
 /// # Ok::<(), templating::Error>(())
 /// ```
-pub trait Object {
+pub trait Object: Any {
     /// Go's name of the type: `time.Time`, `*semver.Version`.
     fn type_name(&self) -> &'static str;
 
@@ -121,7 +116,11 @@ pub trait Object {
     fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
         None
     }
+}
 
-    /// To find the Rust type again.
-    fn as_any(&self) -> &dyn Any;
+impl dyn Object {
+    /// The value as the Rust type it was made of.
+    pub fn downcast_ref<T: Object>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
 }

@@ -102,26 +102,19 @@ pub(in crate::source) async fn resolve(
         lookup,
     };
     let tags = match registry.tags().await {
-        Err(FetchError::Registry {
-            status: 404,
-            url,
-            message,
-            detail,
-            shown,
-        }) => {
-            let message = format!(
-                ": repository {:?} not found in the registry{message}",
-                reference.repository
-            );
-            return Err(FetchError::Registry {
+        Ok(tags) => versions(&tags),
+        Err(mut error) => {
+            if let FetchError::Registry {
                 status: 404,
-                url,
                 message,
-                detail,
-                shown,
-            });
+                ..
+            } = &mut error
+            {
+                let missing = format!(": repository {:?} not found", reference.repository);
+                *message = format!("{missing} in the registry{message}");
+            }
+            return Err(error);
         }
-        tags => versions(&tags?),
     };
     if tags.is_empty() {
         let repository = reference.to_string();

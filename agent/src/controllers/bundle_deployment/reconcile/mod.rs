@@ -307,7 +307,8 @@ impl Reconciler {
                     self.deploy_if_needed(state, &impersonated, &filled, !changed.is_empty());
                 let current = deploy.await?;
                 if matches!(current, Current::Deployed(..)) {
-                    self.check_downstream_resources(state, &impersonated, changed).await;
+                    self.check_downstream_resources(state, &impersonated, changed)
+                        .await;
                 }
                 current
             }

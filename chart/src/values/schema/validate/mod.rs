@@ -456,20 +456,8 @@ impl<'s> Check<'_, '_, 's> {
             parent: Some(self.scope),
         };
         let left = Unevaluated::of(self.value, schema.schema(), !self.left.is_empty());
-        let (schema, meta) = self.in_its_draft(schema);
-        let left = Check {
-            value: self.value,
-            path: self.path,
-            schema,
-            scope: &scope,
-            left,
-            failures: Vec::new(),
-            quick: self.quick || quick,
-            meta,
-            work: self.work,
-            depth: self.depth + 1,
-        }
-        .run()?;
+        let quick = self.quick || quick;
+        let left = self.below(self.value, &scope, left, quick).run()?;
         self.left.merge(&left);
         Ok(())
     }
@@ -488,22 +476,32 @@ impl<'s> Check<'_, '_, 's> {
         };
         let left = Unevaluated::of(value, schema.schema(), false);
         self.path.push(key);
-        let (schema, meta) = self.in_its_draft(schema);
-        let checked = Check {
+        let checked = self.below(value, &scope, left, self.quick).run();
+        self.path.pop();
+        checked.map(|_| ())
+    }
+
+    /// The check of a value, which may be this one's, by the schema of `scope`.
+    fn below<'b>(
+        &'b mut self,
+        value: &'b Value,
+        scope: &'b SchemaScope<'b, 's>,
+        left: Unevaluated,
+        quick: bool,
+    ) -> Check<'b, 'b, 's> {
+        let (schema, meta) = self.in_its_draft(scope.schema);
+        Check {
             value,
             path: self.path,
             schema,
-            scope: &scope,
+            scope,
             left,
             failures: Vec::new(),
-            quick: self.quick,
+            quick,
             meta,
             work: self.work,
             depth: self.depth + 1,
         }
-        .run();
-        self.path.pop();
-        checked.map(|_| ())
     }
 
     /// A schema inside a schema may follow another draft; then it is checked by that draft's schema.
