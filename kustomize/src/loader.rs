@@ -2,9 +2,11 @@
 //! fetched: what is not among the files is refused by name.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use golib::budget::Budget;
+use golib::regexp::{self, ErrorCode, Regexp};
 use golib::yaml::node::Node;
 
 use crate::error::{Context as _, Error, Result};
@@ -18,6 +20,10 @@ const MAX_BYTES: usize = 32 << 20;
 const MAX_DIRECTORIES: usize = 1_000;
 /// How many directories may lead to one another.
 const MAX_DEPTH: usize = 64;
+/// Steps after which it is asked again whether the build goes on.
+const CHECKED_STEPS: u64 = 10_000;
+/// What finding out that an expression is too large is worth, in steps.
+const LARGE_STEPS: usize = 100_000;
 
 /// What a build may take, beside 32 MiB of files, 1,000 bases 64 deep and 20,000 objects.
 #[derive(Debug, Clone)]
@@ -37,6 +43,24 @@ impl Default for Limits {
     }
 }
 
+/// Whether a build may go on, and why not.
+pub type Check<'a> = dyn Fn() -> Result<(), String> + 'a;
+
+/// Expressions that were compiled, and what they take, in bytes.
+#[derive(Default)]
+struct Patterns {
+    known: HashMap<String, Rc<Regexp>>,
+    taken: usize,
+}
+
+impl Patterns {
+    /// Forgets those that nobody uses.
+    fn tidy(&mut self) {
+        self.known.retain(|_, one| Rc::strong_count(one) > 1);
+        self.taken = self.known.values().map(|one| one.weight()).sum();
+    }
+}
+
 /// What one build shares: its files, its types, what it has used up, and what it has to say.
 pub(crate) struct Build<'a> {
     files: &'a dyn FileSystem,
@@ -48,10 +72,12 @@ pub(crate) struct Build<'a> {
     directories: Cell<usize>,
     work: Cell<u64>,
     limits: Limits,
+    patterns: RefCell<Patterns>,
+    check: &'a Check<'a>,
 }
 
 impl<'a> Build<'a> {
-    pub(crate) fn new(files: &'a dyn FileSystem, limits: &Limits) -> Self {
+    pub(crate) fn new(files: &'a dyn FileSystem, limits: &Limits, check: &'a Check<'a>) -> Self {
         Self {
             files,
             api: Rc::default(),
@@ -62,7 +88,43 @@ impl<'a> Build<'a> {
             directories: Cell::new(0),
             work: Cell::new(0),
             limits: limits.clone(),
+            patterns: RefCell::default(),
+            check,
         }
+    }
+
+    /// An expression, compiled once while there is room for all of them: those that are in use stay whatever comes.
+    pub(crate) fn compile(&self, pattern: &str) -> Result<Rc<Regexp>> {
+        let mut patterns = self.patterns.borrow_mut();
+        if let Some(known) = patterns.known.get(pattern) {
+            return Ok(Rc::clone(known));
+        }
+        self.work(1 + pattern.len())?;
+        let most = self.limits.weight / 2;
+        let compile = |patterns: &Patterns| {
+            let mut budget = regexp::Budget::new(most.saturating_sub(patterns.taken));
+            Regexp::compile_within(pattern, &mut budget)
+        };
+        let mut compiled = compile(&patterns);
+        if is_too_large(&compiled) && !patterns.known.is_empty() {
+            patterns.tidy();
+            compiled = compile(&patterns);
+        }
+        if is_too_large(&compiled) {
+            self.work(LARGE_STEPS)?;
+            return Err(Error::limit(format!(
+                "the kustomization's expressions take more memory than {} MiB",
+                most >> 20
+            )));
+        }
+        let compiled = compiled.map_err(|error| Error::new(error.to_string()))?;
+        self.work(usize::try_from(compiled.effort()).unwrap_or(usize::MAX))?;
+        let compiled = Rc::new(compiled);
+        patterns.taken += compiled.weight();
+        patterns
+            .known
+            .insert(pattern.to_owned(), Rc::clone(&compiled));
+        Ok(compiled)
     }
 
     /// Counts steps of work, about a microsecond each.
@@ -71,7 +133,10 @@ impl<'a> Build<'a> {
             .work
             .get()
             .saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
-        self.work.set(work);
+        let before = self.work.replace(work);
+        if before / CHECKED_STEPS != work / CHECKED_STEPS {
+            (self.check)().map_err(Error::limit)?;
+        }
         if work > self.limits.work {
             return Err(Error::limit(
                 "the kustomization takes too much work: its lists of objects, patches, selectors and fields multiply",
@@ -126,6 +191,10 @@ impl<'a> Build<'a> {
         }
         Ok(())
     }
+}
+
+fn is_too_large(compiled: &Result<Regexp, regexp::Error>) -> bool {
+    matches!(compiled, Err(error) if error.code == ErrorCode::Large)
 }
 
 /// A directory that a build works in, and those that led to it.

@@ -1,6 +1,7 @@
 //! The objects of a build in their order, each under a name of its own (`resmap/reswrangler.go`).
 
 use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
 
 use golib::regexp::Regexp;
 use golib::yaml::node::Kind;
@@ -262,7 +263,7 @@ impl ResMap {
 
     /// `Select`: the places of the objects that fit.
     pub(crate) fn select(&self, fields: &Fields, build: &Build<'_>) -> Result<Vec<usize>> {
-        let regex = SelectorRegex::new(fields)?;
+        let regex = SelectorRegex::new(fields, build)?;
         let labels = Selector::parse(&fields.label_selector);
         let annotations = Selector::parse(&fields.annotation_selector);
         let mut found = Vec::new();
@@ -400,30 +401,29 @@ fn role_binding_namespaces(resource: &Resource) -> Result<HashSet<String>> {
 
 /// The expressions of a selector.
 pub(crate) struct SelectorRegex {
-    group: Option<Regexp>,
-    version: Option<Regexp>,
-    kind: Option<Regexp>,
-    name: Option<Regexp>,
-    namespace: Option<Regexp>,
+    group: Option<Rc<Regexp>>,
+    version: Option<Rc<Regexp>>,
+    kind: Option<Rc<Regexp>>,
+    name: Option<Rc<Regexp>>,
+    namespace: Option<Rc<Regexp>>,
     /// The length of all of them.
     length: usize,
 }
 
-fn anchored(pattern: &str) -> Result<Option<Regexp>> {
+fn anchored(pattern: &str, build: &Build<'_>) -> Result<Option<Rc<Regexp>>> {
     if pattern.is_empty() {
         return Ok(None);
     }
-    Regexp::compile(format!("^(?:{pattern})$"))
-        .map(Some)
-        .map_err(|error| Error::new(error.to_string()))
+    build.compile(&format!("^(?:{pattern})$")).map(Some)
 }
 
-fn fits(regex: Option<&Regexp>, text: &str) -> bool {
+fn fits(regex: Option<&Rc<Regexp>>, text: &str) -> bool {
     regex.is_none_or(|regex| regex.is_match(text.as_bytes()))
 }
 
 impl SelectorRegex {
-    pub(crate) fn new(fields: &Fields) -> Result<Self> {
+    pub(crate) fn new(fields: &Fields, build: &Build<'_>) -> Result<Self> {
+        let anchored = |pattern: &str| anchored(pattern, build);
         Ok(Self {
             group: anchored(&fields.id.gvk.group)?,
             version: anchored(&fields.id.gvk.version)?,

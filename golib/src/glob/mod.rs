@@ -90,19 +90,31 @@ impl Glob {
     /// Whether the whole name matches. Where the library panics, which a template's call of `Glob` survives with an error,
     /// nothing matches.
     pub fn matches(&self, name: &str) -> bool {
-        let by_matcher = self
-            .matcher
-            .as_ref()
-            .map(|matcher| matcher.matches(name.as_bytes(), &mut Fuel(MAX_WORK)));
-        match by_matcher {
-            Some(Ok(found)) => found,
-            Some(Err(Failure::Panic)) => false,
-            Some(Err(Failure::Endless)) | None => {
+        self.matches_within(name, &mut { MAX_WORK })
+            .unwrap_or_else(|| {
                 let compiled = self
                     .documented
                     .get_or_init(|| documented::compile(&self.pattern, self.separator).ok());
                 compiled.as_ref().is_some_and(|regex| regex.is_match(name))
-            }
+            })
+    }
+
+    /// The same in no more than so many steps, of which those that it took are taken; `None` where they do not suffice.
+    pub fn matches_within(&self, name: &str, steps: &mut usize) -> Option<bool> {
+        let Some(matcher) = &self.matcher else {
+            let cost = (name.len() + 1).saturating_mul(self.pattern.len()) / 16;
+            *steps = steps.checked_sub(cost)?;
+            let regex = self.documented.get()?.as_ref();
+            return Some(regex.is_some_and(|regex| regex.is_match(name)));
+        };
+        let mut fuel = Fuel(MAX_WORK.min(*steps));
+        let before = fuel.0;
+        let found = matcher.matches(name.as_bytes(), &mut fuel);
+        *steps -= before - fuel.0;
+        match found {
+            Ok(found) => Some(found),
+            Err(Failure::Panic) => Some(false),
+            Err(Failure::Endless) => None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! invalid byte is matched as if U+FFFD stood there. Finding, replacing and splitting follow Go's
 //! `regexp` package in what they do with empty matches and with a count.
 
+mod budget;
 mod error;
 mod parse;
 mod replace;
@@ -15,6 +16,7 @@ use std::ops::Range;
 use regex::bytes::{CaptureLocations, Regex, RegexBuilder};
 
 use crate::strconv;
+pub use budget::Budget;
 pub use error::{Error, ErrorCode};
 
 /// Most memory a compiled pattern may take, in bytes.
@@ -51,17 +53,37 @@ impl Regexp {
     /// # Errors
     /// Where Go's `regexp.Compile` fails, and where the compiled form would take more than 16 MiB.
     pub fn compile(pattern: impl AsRef<[u8]>) -> Result<Self, Error> {
+        // All that is left to refuse after our own parser is the size.
+        Self::compile_within(pattern, &mut Budget::new(usize::MAX))
+    }
+
+    /// Compiles one of several patterns that are kept beside each other.
+    ///
+    /// ```
+    /// use golib::regexp::{Budget, ErrorCode, Regexp};
+    ///
+    /// let mut budget = Budget::new(1 << 20);
+    /// assert!(Regexp::compile_within("a+", &mut budget).is_ok());
+    /// let error = Regexp::compile_within(r"\pL{150}", &mut budget).unwrap_err();
+    /// assert_eq!(error.code, ErrorCode::Large);
+    /// # Ok::<(), golib::regexp::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Regexp::compile`], and before it is compiled where the budget has not enough left for it.
+    pub fn compile_within(pattern: impl AsRef<[u8]>, budget: &mut Budget) -> Result<Self, Error> {
         let pattern = pattern.as_ref();
         let parsed = parse::parse(pattern)?;
-        // What is left to refuse after our own parser is only the size.
-        let regex = build(&parsed).ok_or_else(|| Error {
+        let effort = effort(&parsed);
+        let regex = budget.take(effort).and_then(|()| build(&parsed));
+        let regex = regex.ok_or_else(|| Error {
             code: ErrorCode::Large,
             expression: pattern.to_vec(),
         })?;
         Ok(Self {
             regex,
             is_empty_pattern: pattern.is_empty(),
-            effort: effort(&parsed),
+            effort,
             names: parsed.names,
         })
     }
@@ -69,6 +91,11 @@ impl Regexp {
     /// How much work compiling was, about: the characters of the pattern with its repetitions written out.
     pub fn effort(&self) -> u64 {
         self.effort
+    }
+
+    /// What it takes of a [`Budget`], in bytes.
+    pub fn weight(&self) -> usize {
+        budget::weight(self.effort)
     }
 
     /// Whether the text contains a match.

@@ -1,10 +1,12 @@
 //! Names, tags and digests of images (`filters/imagetag`, `internal/image`).
 
+use std::rc::Rc;
+
 use golib::regexp::Regexp;
 use golib::yaml::node::{Kind, Node};
 
 use crate::config::FieldSpec;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::filters::fieldspec;
 use crate::fns;
 use crate::kustomization::Image;
@@ -14,20 +16,20 @@ use crate::loader::Build;
 pub(crate) struct Updater<'a> {
     image: &'a Image,
     /// An error where the name is no expression, over which Go falls at the first image.
-    pattern: Result<Regexp>,
+    pattern: Result<Rc<Regexp>>,
 }
 
 impl<'a> Updater<'a> {
-    pub(crate) fn new(image: &'a Image) -> Self {
+    pub(crate) fn new(image: &'a Image, build: &Build<'_>) -> Self {
         let pattern = format!(
             "^{}(:[a-zA-Z0-9_.{{}}-]*)?(@sha256:[a-zA-Z0-9_.{{}}-]*)?$",
             image.name
         );
         Self {
             image,
-            pattern: Regexp::compile(pattern).map_err(|error| {
-                Error::new(format!(
-                    "the name of image {:?} is no expression: {error}",
+            pattern: build.compile(&pattern).map_err(|error| {
+                error.context(format!(
+                    "the name of image {:?} is no expression",
                     image.name
                 ))
             }),

@@ -1,7 +1,6 @@
 //! Copying one field's value into others (`filters/replacement`, kyaml's `PathMatcher`), also into the YAML or JSON that a field
 //! holds as text.
 
-use golib::regexp::Regexp;
 use golib::yaml::node::{self, Kind, Node};
 
 use crate::error::{Context as _, Error, Result};
@@ -228,8 +227,9 @@ fn apply(
         .iter()
         .map(|path| FieldPath::of(path))
         .collect::<Result<Vec<_>>>()?;
-    let compile =
-        |fields: &Fields| SelectorRegex::new(fields).context("error creating target selector");
+    let compile = |fields: &Fields| {
+        SelectorRegex::new(fields, build).context("error creating target selector")
+    };
     let regex = compile(select)?;
     let rejects = target
         .reject
@@ -591,7 +591,10 @@ impl<'a> Matcher<'a> {
         if node.content.is_empty() && !(may_create && self.create.is_some()) {
             return Ok(found);
         }
-        let regex = Regexp::compile(pattern).map_err(|error| Error::new(error.to_string()));
+        let regex = match self.build.compile(pattern) {
+            Err(error) if error.is_limit() => return Err(error),
+            regex => regex,
+        };
         let ignored = self.ignored;
         for index in 0..node.content.len() {
             let regex = regex.as_ref().map_err(Clone::clone)?;

@@ -357,7 +357,7 @@ impl Transformer {
                 other.transform(map, build)
             }
             Self::Images(config) => {
-                let updater = Updater::new(&config.image);
+                let updater = Updater::new(&config.image, build);
                 build.work(8 * map.resources().len())?;
                 for resource in map.resources_mut() {
                     if let Some(node) = resource.node_mut() {

@@ -17,6 +17,7 @@ const TOO_MANY_BYTES: &str = "reads and copies more than";
 const OBJECTS_TOO_LARGE: &str = "makes its objects larger than";
 const TOO_MUCH_MADE: &str = "is more than a build may make of it";
 const TOO_MANY_BASES: &str = "more than 1000 bases, or bases more than 64 deep";
+const TOO_MANY_EXPRESSIONS: &str = "expressions take more memory";
 const TOO_DEEP: &str = "nested deeper than";
 
 fn input(name: &'static str, reported: &'static str, files: &[(&str, &str)]) -> Input {
@@ -57,7 +58,51 @@ pub(crate) fn all() -> Vec<Input> {
     all.extend(deep());
     all.extend(exploding());
     all.extend(structs());
+    all.extend(expressions());
     all
+}
+
+/// Small expressions that take much when they are compiled.
+fn expressions() -> Vec<Input> {
+    let large = |at: usize| format!(r"c|x{{{at}}}\pL{{20}}");
+    let rejects: Vec<String> = (0..60)
+        .map(|at| format!("{{kind: '{0}', name: '{0}', namespace: '{0}'}}", large(at)))
+        .collect();
+    let rejects = format!(
+        "replacements:\n- sourceValue: x\n  targets: [{{select: {{kind: ConfigMap}}, reject: [{}], fieldPaths: [metadata.name]}}]\n",
+        rejects.join(", ")
+    );
+    let elements: Vec<String> = (0..150)
+        .map(|at| format!("'spec.containers.[name={}].image'", large(at)))
+        .collect();
+    let elements = format!(
+        "replacements:\n- sourceValue: x\n  targets: [{{select: {{kind: Pod}}, fieldPaths: [{}]}}]\n",
+        elements.join(", ")
+    );
+    let images: String = (0..150)
+        .map(|at| format!("- {{name: '{}', newTag: x}}\n", large(at)))
+        .collect();
+    let containers = pod("  - {name: c, image: c}\n");
+    vec![
+        over(
+            "expressions of rejects",
+            TOO_MANY_EXPRESSIONS,
+            &rejects,
+            OBJECT,
+        ),
+        over(
+            "expressions of elements",
+            TOO_MUCH_WORK,
+            &elements,
+            &containers,
+        ),
+        over(
+            "expressions of images",
+            TOO_MUCH_WORK,
+            &format!("images:\n{images}"),
+            &containers,
+        ),
+    ]
 }
 
 /// Lists of nothing, of which a build would make structs of many bytes each.
@@ -692,6 +737,7 @@ impl Input {
             TOO_MANY_BYTES,
             TOO_MUCH_MADE,
             TOO_DEEP,
+            TOO_MANY_EXPRESSIONS,
             TOO_MANY_BASES,
             OBJECTS_TOO_LARGE,
         ]

@@ -3,10 +3,11 @@
 //! Mirrors Fleet's normalisers: `jsonPointers`, `operations` and `ignore` of
 //! `spec.options.diff.comparePatches`, and the ones that always apply (aggregated roles).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use golib::glob::Glob;
-use golib::regexp::Regexp;
+use golib::regexp::{Budget, Regexp};
 use serde_json::{Value, json};
 
 use crate::fields::text;
@@ -15,6 +16,11 @@ use crate::object::ObjectKey;
 
 /// Elements of lists that may close up behind what the pointers of all rules take out of one object; beyond it no more is taken out of lists.
 const MAX_MOVES: usize = 16 << 20;
+
+/// Bytes that the name patterns of all rules may take, about; what does not fit is left out and told.
+const MAX_PATTERNS: usize = 16 << 20;
+/// Steps that compiling the globs of all rules may take, and that asking them may take: many a glob is slow.
+const MAX_GLOB_WORK: usize = 16 << 20;
 
 /// One step of an RFC 6902 patch, or Fleet's `ignore`. Values are texts, as in Fleet's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,16 +65,42 @@ pub enum RulesError {
         #[source]
         source: golib::regexp::Error,
     },
+    /// A glob that stands for itself alone, as all of them together take too long.
+    #[error(
+        "the patterns of bundle diff jsonPointers take too long: {pattern:?} is taken as it is written"
+    )]
+    Glob {
+        /// The pattern as written.
+        pattern: String,
+    },
 }
 
 /// The rules of one release, compiled: each pattern once, and nothing that is searched for one by one but patterns.
 #[derive(Debug, Default)]
 pub struct Rules {
     pointers: Vec<PointerRule>,
+    by_kind: Mutex<PointersByKind>,
     /// By `apiVersion` and object.
     edits: BTreeMap<(String, ObjectKey), Vec<Value>>,
     /// By `apiVersion`, kind and namespace: names, and what each stands for.
     ignored: BTreeMap<(String, String, String), BTreeMap<String, Name>>,
+}
+
+/// Which pointer rules are for which group and kind, each found out once.
+#[derive(Debug)]
+struct PointersByKind {
+    known: HashMap<(String, String), Arc<[usize]>>,
+    /// Steps that globs may still take.
+    left: usize,
+}
+
+impl Default for PointersByKind {
+    fn default() -> Self {
+        Self {
+            known: HashMap::new(),
+            left: MAX_GLOB_WORK,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -90,13 +122,13 @@ enum Name {
 }
 
 impl Name {
-    fn compile(name: &str) -> Result<Self, golib::regexp::Error> {
+    fn compile(name: &str, budget: &mut Budget) -> Result<Self, golib::regexp::Error> {
         if name.is_empty() {
             return Ok(Self::Any);
         }
         match name.bytes().all(is_plain) {
             true => Ok(Self::Part),
-            false => Regexp::compile(name).map(Self::Pattern),
+            false => Regexp::compile_within(name, budget).map(Self::Pattern),
         }
     }
 
@@ -121,12 +153,19 @@ impl Rule {
 }
 
 impl PointerRule {
-    fn fits(&self, object: &ObjectKey) -> bool {
+    fn fits_kind(&self, group: &str, kind: &str, steps: &mut usize) -> bool {
+        let mut fits = |pattern: &str, glob: Option<&Glob>, text: &str| {
+            pattern == text
+                || glob.is_some_and(|glob| glob.matches_within(text, steps) == Some(true))
+        };
+        fits(&self.key.group, self.group.as_ref(), group)
+            && fits(&self.key.kind, self.kind.as_ref(), kind)
+    }
+
+    fn fits_name(&self, object: &ObjectKey) -> bool {
         let Self { key, .. } = self;
         (key.namespace.is_empty() || key.namespace == object.namespace)
             && (key.name.is_empty() || key.name == object.name)
-            && fits(&key.group, self.group.as_ref(), &object.group)
-            && fits(&key.kind, self.kind.as_ref(), &object.kind)
     }
 }
 
@@ -134,13 +173,25 @@ impl PointerRule {
 const GLOB_SEPARATOR: char = '\0';
 
 /// A pattern that says more than itself; one that does not compile is only itself.
-fn glob(pattern: &str) -> Option<Glob> {
-    let is_text = pattern.bytes().all(|byte| is_plain(byte) || byte == b'.');
-    (!is_text).then(|| Glob::compile(pattern, GLOB_SEPARATOR).ok())?
-}
-
-fn fits(pattern: &str, glob: Option<&Glob>, text: &str) -> bool {
-    pattern == text || glob.is_some_and(|glob| glob.matches(text))
+fn glob(pattern: &str, work: &mut usize) -> Result<Option<Glob>, RulesError> {
+    /// What compiling takes at most, and what makes a pattern so large that it is done in another way.
+    const MOST: usize = 1 << 20;
+    let signs = pattern
+        .bytes()
+        .filter(|&byte| !is_plain(byte) && byte != b'.');
+    let pieces = 2 * signs.count() + 1;
+    if pieces == 1 {
+        return Ok(None);
+    }
+    let cost = pieces
+        .saturating_pow(4)
+        .clamp(pattern.len(), MOST.max(pattern.len()));
+    let Some(left) = work.checked_sub(cost) else {
+        let pattern = pattern.to_owned();
+        return Err(RulesError::Glob { pattern });
+    };
+    *work = left;
+    Ok(Glob::compile(pattern, GLOB_SEPARATOR).ok())
 }
 
 impl Rules {
@@ -148,29 +199,37 @@ impl Rules {
     pub fn compile(rules: &[Rule]) -> (Self, Vec<RulesError>) {
         let mut compiled = Self::default();
         let mut errors = Vec::new();
+        let (mut budget, mut glob_work) = (Budget::new(MAX_PATTERNS), MAX_GLOB_WORK);
         for rule in rules {
-            compiled.add_pointers(rule);
-            if let Err(error) = compiled.add_operations(rule) {
-                errors.push(error);
-            }
+            errors.extend(compiled.add_pointers(rule, &mut glob_work));
+            errors.extend(compiled.add_operations(rule, &mut budget).err());
         }
         (compiled, errors)
     }
 
-    fn add_pointers(&mut self, rule: &Rule) {
+    fn add_pointers(&mut self, rule: &Rule, work: &mut usize) -> Vec<RulesError> {
+        let mut errors = Vec::new();
         if rule.json_pointers.is_empty() {
-            return;
+            return errors;
         }
         let key = rule.key();
+        let mut glob = |pattern: &str| {
+            let compiled = self::glob(pattern, work);
+            compiled.unwrap_or_else(|error| {
+                errors.push(error);
+                None
+            })
+        };
         self.pointers.push(PointerRule {
             group: glob(&key.group),
             kind: glob(&key.kind),
             key,
             paths: rule.json_pointers.clone(),
         });
+        errors
     }
 
-    fn add_operations(&mut self, rule: &Rule) -> Result<(), RulesError> {
+    fn add_operations(&mut self, rule: &Rule, budget: &mut Budget) -> Result<(), RulesError> {
         let (ignores, edits): (Vec<_>, Vec<_>) =
             rule.operations.iter().partition(|one| one.op == "ignore");
         if !ignores.is_empty() {
@@ -181,7 +240,8 @@ impl Rules {
             );
             let names = self.ignored.entry(place).or_default();
             if !names.contains_key(&rule.name) {
-                let name = Name::compile(&rule.name).map_err(|source| RulesError::Pattern {
+                let name = Name::compile(&rule.name, budget);
+                let name = name.map_err(|source| RulesError::Pattern {
                     pattern: rule.name.clone(),
                     source,
                 })?;
@@ -189,8 +249,11 @@ impl Rules {
             }
         }
         if !edits.is_empty() {
-            let edit =
-                |one: &Operation| json!({"op": one.op, "path": one.path, "value": one.value});
+            let edit = |one: &Operation| match one.value.as_str() {
+                // Fleet leaves it out: then it is null, and `test` finds nothing there.
+                "" => json!({"op": one.op, "path": one.path}),
+                value => json!({"op": one.op, "path": one.path, "value": value}),
+            };
             let known = self.edits.entry((rule.api_version.clone(), rule.key()));
             known.or_default().extend(edits.into_iter().map(edit));
         }
@@ -210,14 +273,37 @@ impl Rules {
         })
     }
 
+    /// Which pointer rules are for the kind of an object, whatever its name.
+    fn of_kind(&self, object: &ObjectKey) -> Arc<[usize]> {
+        let mut by_kind = self.by_kind();
+        let kind = (object.group.clone(), object.kind.clone());
+        if let Some(known) = by_kind.known.get(&kind) {
+            return Arc::clone(known);
+        }
+        let left = &mut by_kind.left;
+        let rules = self.pointers.iter().enumerate();
+        let fits = |(at, rule): (usize, &PointerRule)| {
+            let fits = rule.fits_kind(&object.group, &object.kind, left);
+            fits.then_some(at)
+        };
+        let fitting: Arc<[usize]> = rules.filter_map(fits).collect();
+        by_kind.known.insert(kind, Arc::clone(&fitting));
+        fitting
+    }
+
+    fn by_kind(&self) -> MutexGuard<'_, PointersByKind> {
+        self.by_kind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Brings one side of a comparison into the form that counts.
     pub(super) fn normalise(&self, object: &mut Value) {
         ignore_aggregated_rules(object);
         let api_version = text(object, "/apiVersion").to_owned();
         let key = ObjectKey::of(object);
         let mut moves = MAX_MOVES;
-        for rule in self.pointers.iter().filter(|rule| rule.fits(&key)) {
-            for path in &rule.paths {
+        for at in self.of_kind(&key).iter() {
+            let rule = &self.pointers[*at];
+            for path in rule.paths.iter().filter(|_| rule.fits_name(&key)) {
                 // A pointer to nothing is skipped on its own.
                 operations::take_out(object, path, &mut moves);
             }
@@ -332,6 +418,46 @@ mod tests {
     }
 
     #[test]
+    fn names_that_take_much_when_they_are_compiled_are_left_out() {
+        let rules: Vec<Rule> = (0..1000)
+            .map(|at| Rule {
+                operations: vec![operation("ignore", "")],
+                ..rule(&format!(r"\pL{{150}}{at}"))
+            })
+            .collect();
+        let (rules, errors) = Rules::compile(&rules);
+        let kept = rules.ignored.values().flatten().count();
+        assert!((1..5).contains(&kept), "{kept}");
+        assert_eq!(errors.len(), 1000 - kept);
+    }
+
+    #[test]
+    fn globs_that_take_long_end() {
+        let rules: Vec<Rule> = (0..1000)
+            .map(|at| Rule {
+                api_version: "*/v1".to_owned(),
+                kind: format!("{}{at}", "*?".repeat(6)),
+                json_pointers: vec!["/data/x".to_owned()],
+                ..Rule::default()
+            })
+            .collect();
+        let (rules, errors) = Rules::compile(&rules);
+        assert!(errors.len() > 900, "{}", errors.len());
+        let of_kind = |kind: &str| ObjectKey::new("x/v1", kind, "ns", "a");
+        let mut object = config_map("a");
+        object["kind"] = "a".repeat(250).into();
+        rules.normalise(&mut object);
+        let left = rules.by_kind().left;
+        rules.normalise(&mut object);
+        assert_eq!(rules.by_kind().left, left);
+        // However many kinds there are.
+        for at in 0..100 {
+            rules.of_kind(&of_kind(&format!("{}{at}", "a".repeat(200))));
+        }
+        assert_eq!(rules.by_kind().known.len(), 101);
+    }
+
+    #[test]
     fn a_chain_of_operations_is_all_or_nothing() {
         let chain = |second: &str| Rule {
             operations: vec![operation("remove", "/data/x"), operation("remove", second)],
@@ -347,6 +473,22 @@ mod tests {
             normalised(chain("/data/absent")),
             json!({"x": "1", "y": "2"})
         );
+    }
+
+    #[test]
+    fn a_test_without_value_holds_where_nothing_is() {
+        let normalised = |tested: &str| {
+            let mut object = config_map("a");
+            let chain = vec![operation("test", tested), operation("remove", "/data/x")];
+            let rule = Rule {
+                operations: chain,
+                ..rule("a")
+            };
+            Rules::compile(&[rule]).0.normalise(&mut object);
+            object["data"].clone()
+        };
+        assert_eq!(normalised("/data/absent"), json!({"y": "2"}));
+        assert_eq!(normalised("/data/y"), json!({"x": "1", "y": "2"}));
     }
 
     #[test]
