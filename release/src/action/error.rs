@@ -152,8 +152,10 @@ impl DeployError {
 
     /// Whether a hook ran and did not end well, rather than could not be run.
     pub fn is_failed_hook(&self) -> bool {
-        let ended = |hook: &HookError| matches!(hook, HookError::Wait(WaitError::NotReady { .. }));
-        matches!(self, Self::Hook { source, .. } if ended(source))
+        let Self::Hook { source, .. } = self else {
+            return false;
+        };
+        matches!(source, HookError::Wait(_))
     }
 }
 

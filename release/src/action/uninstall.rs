@@ -226,7 +226,7 @@ async fn run_hooks(
     let ran = run.event(release, event).await;
     let has_failed = matches!(
         ran,
-        Err(HookError::Wait(WaitError::NotReady {
+        Err(HookError::Wait(WaitError {
             timed_out: false,
             ..
         }))

@@ -101,7 +101,7 @@ fn unquoted(error: &(dyn Error + 'static)) -> Option<String> {
         let count = failed.failures.len();
         return Some(format!("{count} objects were refused: {}", failed.reason()));
     }
-    if let Some(WaitError::NotReady { .. }) = error.downcast_ref() {
+    if error.is::<WaitError>() {
         return Some("it did not come to its end".to_owned());
     }
     if let Some(UninstallError::Delete { name, failures }) = error.downcast_ref() {
@@ -149,7 +149,7 @@ mod tests {
         };
         let unread = objects::manifest::documents("a: [canary").unwrap_err();
         let failed = DeleteError::of("apps", "a", "ConfigMap", quoting());
-        let not_ready = || WaitError::NotReady {
+        let not_ready = || WaitError {
             lines: vec!["canary".to_owned()],
             timed_out: true,
         };

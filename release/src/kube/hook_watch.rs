@@ -76,12 +76,11 @@ async fn watch_hook(
 ) -> Result<(), WaitError> {
     let watched = timeout_at(deadline, seen.watch(cluster, object)).await;
     let (lines, timed_out) = match watched {
-        Ok(Ok(())) if seen.status == Status::Current => return Ok(()),
-        Ok(Ok(())) => (vec![seen.line(object)], false),
-        Ok(Err(error)) => return Err(error),
+        Ok(()) if seen.status == Status::Current => return Ok(()),
+        Ok(()) => (vec![seen.line(object)], false),
         Err(_) => (vec![seen.line(object)], true),
     };
-    Err(WaitError::NotReady { lines, timed_out })
+    Err(WaitError { lines, timed_out })
 }
 
 /// What was last seen of a hook.
@@ -99,7 +98,7 @@ impl Seen<'_> {
     }
 
     /// Watches until the hook is over, one way or the other.
-    async fn watch(&mut self, cluster: &Cluster, object: &Object) -> Result<(), WaitError> {
+    async fn watch(&mut self, cluster: &Cluster, object: &Object) {
         loop {
             match cluster.watch(object, &self.version).await {
                 Ok(events) => {
@@ -107,15 +106,14 @@ impl Seen<'_> {
                     // A watch that breaks off is begun anew where it broke off.
                     while let Ok(Some(event)) = events.try_next().await {
                         if self.is_over_with(event, cluster.host().now()) {
-                            return Ok(());
+                            return;
                         }
                     }
                 }
-                Err(source) if source.is_retryable() => {}
                 Err(source) if source.code() == Some(410) => self.version.clear(),
                 Err(source) => {
-                    let object = super::wait::name(object);
-                    return Err(WaitError::Api { object, source });
+                    self.status = Status::Unknown;
+                    self.message = source.to_string();
                 }
             }
             sleep(PAUSE).await;

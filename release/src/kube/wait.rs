@@ -23,25 +23,15 @@ use objects::readiness::wait::{self, Mode};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Something did not come to pass.
+/// Objects are not what they were waited for to become. The text is Helm's. That one cannot be looked at is no end of it: rights are made anew, and
+/// tokens.
 #[derive(Debug, thiserror::Error)]
-pub enum WaitError {
-    /// Objects are not what they were waited for to become. The text is Helm's.
-    #[error("{}{}", .lines.join("\n"), if *.timed_out { "\ncontext deadline exceeded" } else { "" })]
-    NotReady {
-        /// One line for each object, with its status and message.
-        lines: Vec<String>,
-        /// Whether time ran out, rather than every one of them having failed.
-        timed_out: bool,
-    },
-    /// An object could not be read.
-    #[error("could not get information about the resource {object}")]
-    Api {
-        /// `Kind/namespace/name`.
-        object: String,
-        /// Why.
-        source: ApiError,
-    },
+#[error("{}{}", .lines.join("\n"), if *.timed_out { "\ncontext deadline exceeded" } else { "" })]
+pub struct WaitError {
+    /// One line for each object, with its status and message.
+    pub(crate) lines: Vec<String>,
+    /// Whether time ran out, rather than every one of them having failed.
+    pub(crate) timed_out: bool,
 }
 
 /// Waits until every object is what `mode` asks for, or nothing but failed ones is left.
@@ -192,7 +182,7 @@ fn needs_waiting(object: &Object, mode: Mode) -> bool {
 }
 
 /// `Kind/namespace/name`.
-pub(super) fn name(object: &Object) -> String {
+fn name(object: &Object) -> String {
     let namespace = object.namespace.as_deref().unwrap_or_default();
     format!("{}/{namespace}/{}", object.resource.kind, object.name)
 }
@@ -229,13 +219,7 @@ async fn until<'a>(
             let (status, message) = match seen {
                 Ok((status, _)) if is_done(status) => continue,
                 Ok(seen) => seen,
-                Err(source) if source.is_retryable() => (Status::Unknown, source.to_string()),
-                Err(source) => {
-                    return Err(WaitError::Api {
-                        object: name(object),
-                        source,
-                    });
-                }
+                Err(source) => (Status::Unknown, source.to_string()),
             };
             all_failed &= status == Status::Failed;
             lines.push(line(object, complaint, status, &message));
@@ -246,7 +230,7 @@ async fn until<'a>(
             return Ok(());
         }
         if all_failed {
-            return Err(WaitError::NotReady {
+            return Err(WaitError {
                 lines,
                 timed_out: false,
             });
@@ -259,7 +243,7 @@ async fn until<'a>(
     }
     match objects.is_empty() {
         true => Ok(()),
-        false => Err(WaitError::NotReady {
+        false => Err(WaitError {
             lines,
             timed_out: true,
         }),
@@ -340,5 +324,26 @@ mod tests {
             late.to_string(),
             "resource Job/n/a not ready. status: InProgress, message: m\ncontext deadline exceeded"
         );
+    }
+
+    /// While rights are made anew or a token is, for one.
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_refused_ends_no_wait() {
+        let one = object("Job", json!({}));
+        let polls = Cell::new(0);
+        let refused =
+            |code| ApiError::Refused(kube::core::Status::failure("", "").with_code(code).boxed());
+        let observe = |_| {
+            let seen = match polls.replace(polls.get() + 1) {
+                0 => Err(refused(403)),
+                1 => Err(refused(401)),
+                _ => Ok((Status::Current, String::new())),
+            };
+            std::future::ready(seen).boxed()
+        };
+        let is_done = |status| status == Status::Current;
+        let limit = Duration::from_secs(30);
+        let waited = until(vec![&one], observe, "not ready", is_done, limit).await;
+        assert!(waited.is_ok(), "{waited:?}");
     }
 }
