@@ -231,6 +231,17 @@ pub enum HookError {
     Discovery(ApiError),
 }
 
+impl HookError {
+    /// Whether it is the hook that fails, as far as anybody can tell, rather than what is asked or recorded of it.
+    pub(super) fn is_hooks_own(&self) -> bool {
+        match self {
+            Self::Build { .. } | Self::Wait(_) | Self::Former(_) | Self::Foreign { .. } => true,
+            Self::Create { source, .. } => !source.is_in_doubt(),
+            Self::Delete(_) | Self::Observed(_) | Self::Storage(_) | Self::Discovery(_) => false,
+        }
+    }
+}
+
 /// An attempt cannot be undone by going back.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RollbackError {
@@ -265,7 +276,7 @@ pub enum UninstallError {
     /// A record cannot be written or deleted.
     #[error("uninstall: Failed to purge the release")]
     Purge(#[source] StorageError),
-    /// A hook failed; the objects of the release are still there.
+    /// A hook failed before the objects of the release went, or could not be asked for or recorded.
     #[error(transparent)]
     Hook(HookError),
     /// The stored manifest cannot be read.

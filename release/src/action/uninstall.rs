@@ -173,7 +173,8 @@ pub(super) async fn uninstall_locked(
         objects: &mut HookObjects::default(),
     };
     if runs_hooks {
-        run_hooks(&mut run, &mut release, HookEvent::PreDelete).await?;
+        let ran = run_hooks(&mut run, &mut release, HookEvent::PreDelete).await;
+        ran.map_err(UninstallError::Hook)?;
     }
     if let Some(objects) = objects {
         // What cannot be read is told once the removal is recorded.
@@ -202,7 +203,10 @@ pub(super) async fn uninstall_locked(
         }
     }
     if runs_hooks {
-        run_hooks(&mut run, &mut release, HookEvent::PostDelete).await?;
+        match run_hooks(&mut run, &mut release, HookEvent::PostDelete).await {
+            Err(failed) if failed.is_hooks_own() => done.failed_hook = Some(failed),
+            ran => ran.map_err(UninstallError::Hook)?,
+        }
     }
     if spec.keep_history {
         release.set_status(Status::Uninstalled, "Uninstallation complete");
@@ -222,7 +226,7 @@ async fn run_hooks(
     run: &mut HookRun<'_>,
     release: &mut StoredRelease,
     event: HookEvent,
-) -> Result<(), UninstallError> {
+) -> Result<(), HookError> {
     let ran = run.event(release, event).await;
     let has_failed = matches!(
         ran,
@@ -239,8 +243,7 @@ async fn run_hooks(
             "cannot record that a hook has failed"
         );
     }
-    ran.map_err(UninstallError::Hook)?;
-    Ok(())
+    ran.map(|_| ())
 }
 
 /// The records of a release. Whose the release is, the caller has proven.

@@ -187,3 +187,17 @@ async fn a_job_that_runs_for_longer_than_a_removal_waits_is_not_made_anew() -> R
     ensure!(world.uid("job/at-first").is_err(), "it ran once");
     Ok(())
 }
+
+/// Nothing is left that it could keep, and Helm keeps nothing either.
+#[tokio::test]
+async fn a_job_that_fails_after_a_removal_does_not_keep_the_release() -> Result<()> {
+    let world = World::new().await?;
+    let template =
+        Template::new(&config_map("a", "1")).hook("goodbye", "post-delete", &doomed_job("goodbye"));
+    world.deploy_with(&template, options()).await?;
+    let spec = UninstallSpec::new("web", &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(world.history().await?.is_empty());
+    assert!(world.config_map("a").await?.is_none());
+    Ok(())
+}
