@@ -240,6 +240,11 @@ impl HookError {
             Self::Delete(_) | Self::Observed(_) | Self::Storage(_) | Self::Discovery(_) => false,
         }
     }
+
+    /// Whether time ran out for the hook, which goes on.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::Wait(waited) if waited.timed_out)
+    }
 }
 
 /// An attempt cannot be undone by going back.

@@ -182,7 +182,9 @@ impl HookRun<'_> {
                 // The start of a hook is recorded, and with it how those before it ended.
                 let is_recorded = matches!(error, HookError::Create { .. } | HookError::Wait(_));
                 let earlier = &order[..position];
-                self.clean_up_after_failure(release, earlier, is_recorded, index, event)
+                let goes_on = event == HookEvent::PreDelete && error.is_late();
+                let failed = (index, goes_on);
+                self.clean_up_after_failure(release, earlier, is_recorded, failed, event)
                     .await;
                 return Err(error);
             }
@@ -439,17 +441,20 @@ impl HookRun<'_> {
     }
 
     /// Deletes what the policies of a hook that failed, and of those before it, which ended well, say. `is_recorded` tells whether the record says of
-    /// these that they did.
+    /// these that they did, `goes_on` whether the next try waits for the one that did not end.
     async fn clean_up_after_failure(
         &mut self,
         release: &StoredRelease,
         earlier: &[usize],
         is_recorded: bool,
-        failed: usize,
+        (failed, goes_on): (usize, bool),
         event: HookEvent,
     ) {
-        let policy = HookDeletePolicy::Failed;
-        let mut results = vec![self.delete(release, failed, policy, event).await];
+        let mut results = Vec::new();
+        if !goes_on {
+            let policy = HookDeletePolicy::Failed;
+            results.push(self.delete(release, failed, policy, event).await);
+        }
         let policy = HookDeletePolicy::Succeeded;
         let mut ended: Vec<usize> = earlier.iter().rev().copied().collect();
         ended.retain(|index| release.hooks[*index].is_deleted(policy));

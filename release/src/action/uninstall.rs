@@ -18,8 +18,8 @@ use super::records::{is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Created, Owner, Removal, TakeBackError, WaitError, delete_all, is_awaited,
-    newest_first, stored_policy, take_back,
+    Cluster, Created, Owner, Removal, TakeBackError, delete_all, is_awaited, newest_first,
+    stored_policy, take_back,
 };
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
@@ -228,13 +228,7 @@ async fn run_hooks(
     event: HookEvent,
 ) -> Result<(), HookError> {
     let ran = run.event(release, event).await;
-    let has_failed = matches!(
-        ran,
-        Err(HookError::Wait(WaitError {
-            timed_out: false,
-            ..
-        }))
-    );
+    let has_failed = matches!(&ran, Err(failed @ HookError::Wait(_)) if !failed.is_late());
     if has_failed && let Err(unstored) = run.storage.update(release).await {
         let error = error_unquoted(&unstored);
         logging::warn!(

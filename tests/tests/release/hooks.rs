@@ -178,6 +178,8 @@ async fn a_job_that_runs_for_longer_than_a_removal_waits_is_not_made_anew() -> R
         .hook("goodbye", "pre-delete", &endless);
     template.hooks[0].delete_policies = vec!["hook-succeeded".to_owned()];
     template.hooks[1].weight = 1;
+    template.hooks[1].delete_policies =
+        vec!["before-hook-creation".to_owned(), "hook-failed".to_owned()];
     world.deploy_with(&template, options()).await?;
     fail_to_uninstall(&world).await?;
     let first = world.uid("job/goodbye")?;
