@@ -84,6 +84,11 @@ pub(super) async fn uninstall_locked(
         ..Uninstalled::default()
     };
     if history.is_empty() {
+        if let Extent::Created(created, attempt) = extent {
+            // Somebody deleted the record.
+            let taken = take_created(cluster, storage, spec, created, attempt).await?;
+            taken.map_err(load)?;
+        }
         return Ok(done);
     }
     let now = cluster.host().now();
@@ -183,22 +188,14 @@ pub(super) async fn uninstall_locked(
     match extent {
         Extent::All => {}
         Extent::Created(created, attempt) => {
-            let known = KnownRecords::default().with(attempt.clone());
-            let check = || known.check(storage, &spec.name);
-            match take_back(cluster, &owner, &newest_first(created), check).await {
-                Ok(()) => {}
-                Err(TakeBackError::Delete(failures)) => {
-                    let name = spec.name.clone();
-                    return Err(UninstallError::Delete { name, failures });
-                }
-                Err(TakeBackError::Stopped(stopped)) => {
-                    // What is left is whose who went on: no removal is under way any more.
-                    let described = release.description().to_owned();
-                    release.set_status(Status::Failed, described);
-                    let recorded = storage.update(&release).await;
-                    recorded.map_err(UninstallError::Purge)?;
-                    return Err(load(stopped));
-                }
+            let taken = take_created(cluster, storage, spec, created, attempt).await?;
+            if let Err(stopped) = taken {
+                // What is left is whose who went on: no removal is under way any more.
+                let described = release.description().to_owned();
+                release.set_status(Status::Failed, described);
+                let recorded = storage.update(&release).await;
+                recorded.map_err(UninstallError::Purge)?;
+                return Err(load(stopped));
             }
         }
     }
@@ -218,6 +215,28 @@ pub(super) async fn uninstall_locked(
         records.purge(storage, Some(head.revision)).await?;
     }
     Ok(done)
+}
+
+/// Takes back what an attempt created, as long as its record is the only one. Gives what shows that somebody has gone on from there, or why that cannot
+/// be told.
+async fn take_created(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &UninstallSpec,
+    created: &[(Object, Created)],
+    attempt: &RecordId,
+) -> Result<Result<(), StorageError>, UninstallError> {
+    let owner = Owner::new(&spec.name, &spec.namespace);
+    let known = KnownRecords::default().with(attempt.clone());
+    let check = || known.check(storage, &spec.name);
+    match take_back(cluster, &owner, &newest_first(created), check).await {
+        Ok(()) => Ok(Ok(())),
+        Err(TakeBackError::Stopped(stopped)) => Ok(Err(stopped)),
+        Err(TakeBackError::Delete(failures)) => Err(UninstallError::Delete {
+            name: spec.name.clone(),
+            failures,
+        }),
+    }
 }
 
 /// Runs the hooks of an event. A hook that has failed is recorded as that, so that whoever goes on runs it anew, as Helm does; one that still runs is

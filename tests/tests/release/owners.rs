@@ -74,6 +74,24 @@ async fn an_undone_install_deletes_only_what_it_created() -> Result<()> {
     Ok(())
 }
 
+/// Who unlocks a helm client deletes the record of what is pending: what that says was created is known all the same.
+#[tokio::test]
+async fn an_undone_install_takes_what_it_created_though_its_record_is_gone() -> Result<()> {
+    let world = Arc::new(World::new().await?);
+    let mut spec = world.spec(&failing(&["a"]), options(false, true));
+    let unlocking = Arc::clone(&world);
+    spec.on_written = Some(Arc::new(move || {
+        let records = "owner=helm,status=pending-install";
+        let deleted = unlocking.kubectl(&["delete", "secret", "--selector", records]);
+        deleted.unwrap();
+    }));
+    let failed = release::deploy(&world.cluster, &world.storage, &spec).await;
+    let told = release::error_chain(&failed.unwrap_err());
+    assert!(told.contains("has been uninstalled"), "{told}");
+    assert_eq!(world.value("a").await?, "none");
+    Ok(())
+}
+
 /// An install with `takeOwnership` fails and its bundle goes: what was there before was never the release's.
 #[tokio::test]
 async fn the_removal_of_a_release_that_never_deployed_takes_only_what_it_created() -> Result<()> {
