@@ -41,7 +41,9 @@ use crate::kube::{
     Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked,
     newest_first, observe_all, take_back,
 };
-use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
+use crate::model::{
+    ApplyMethod, BEFORE_REMOVAL_LABEL, HookEvent, HookExecution, Info, Release, Status,
+};
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
@@ -525,6 +527,7 @@ fn pending_release(
         .map(|info| info.first_deployed)
         .filter(|time| !time.is_zero());
     let mut labels = from.map(|from| from.labels.clone()).unwrap_or_default();
+    labels.remove(BEFORE_REMOVAL_LABEL);
     labels.extend(spec.options.labels.clone());
     labels.retain(|_, value| !value.is_empty());
     let (status, description) = match plan.action.is_install() {

@@ -197,6 +197,7 @@ pub async fn record_failed_rollback(
         info.last_deployed = Time::utc(now);
         info.rollback_revision = release.revision;
     }
+    failed.labels.remove(BEFORE_REMOVAL_LABEL);
     failed.set_status(Status::Failed, description);
     storage.create(&failed).await.map(drop)
 }
