@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use chart::loader::load_files;
+use chart::archive;
+use chart::loader::load_files_within;
 use chart::source::{ChartRef, FetchedChart};
 use chart::{Chart, File, Time, Warnings};
 use serde_json::json;
@@ -14,7 +15,7 @@ use serde_json::json;
 use super::error::BundleError;
 use super::fleet_ignore::FleetIgnore;
 use super::kustomize::Kustomization;
-use super::manifest::{Budget, Manifest, Resource};
+use super::manifest::{Budget, MAX_UNPACKED, Manifest, Resource};
 use super::raw_yaml;
 use super::style::Style;
 use crate::api::{
@@ -88,7 +89,8 @@ pub fn from_manifest(
             &id,
         )?);
     }
-    let package = load(chart_files, options, identity)?;
+    let inner = archive::Budget::new(budget.left());
+    let package = load(chart_files, &inner, options, identity)?;
     Ok(Package {
         kustomization,
         ..package
@@ -105,11 +107,11 @@ pub fn from_archive(
     options: &BundleDeploymentOptions,
     identity: Identity<'_>,
 ) -> Result<Package, BundleError> {
-    let files = chart::archive::load_archive_files(&fetched.bytes[..]).map_err(|source| {
-        BundleError::Archive {
-            url: fetched.url.clone(),
-            source,
-        }
+    let budget = archive::Budget::new(MAX_UNPACKED);
+    let files = archive::load_archive_files(&fetched.bytes[..], &budget);
+    let files = files.map_err(|source| BundleError::Archive {
+        url: fetched.url.clone(),
+        source,
     })?;
     let is_hidden = |name: &str| name.split('/').any(|part| part.starts_with('.'));
     let names = files
@@ -126,7 +128,7 @@ pub fn from_archive(
             kept.push(file(found.name, found.data));
         }
     }
-    let mut package = load(kept, options, identity)?;
+    let mut package = load(kept, &budget, options, identity)?;
     let helm = options.helm.clone().unwrap_or_default();
     let named = ChartRef {
         repo: helm.repo,
@@ -154,11 +156,12 @@ fn file(name: String, data: impl Into<Bytes>) -> File {
 
 fn load(
     files: Vec<File>,
+    budget: &archive::Budget,
     options: &BundleDeploymentOptions,
     identity: Identity<'_>,
 ) -> Result<Package, BundleError> {
     let mut warnings = chart::Warnings::default();
-    let mut chart = load_files(files, &mut warnings)?;
+    let mut chart = load_files_within(files, budget, &mut warnings)?;
     let annotations = chart.metadata.annotations.get_or_insert_with(BTreeMap::new);
     annotations.extend(annotations_of(options, identity));
     Ok(Package {

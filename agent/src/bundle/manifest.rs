@@ -4,6 +4,7 @@
 //! Mirrors `internal/manifest` and `internal/content`. Every size is bounded: what comes from
 //! upstream may be hostile or broken.
 
+use std::borrow::Cow;
 use std::io::Read;
 
 use chart::archive::MAX_FILES;
@@ -16,8 +17,8 @@ use super::error::BundleError;
 use super::names::manifest_id;
 use crate::api::Content;
 
-/// The most a bundle may unpack to, all files together.
-const MAX_UNPACKED_BYTES: u64 = 32 << 20;
+/// The most that the files of a bundle or a chart may take unpacked, in bytes: some seven times the largest published chart.
+pub const MAX_UNPACKED: u64 = 32 << 20;
 /// The longest path of a file, in bytes: Linux has no longer ones.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -46,22 +47,53 @@ impl Resource {
         let invalid = |problem: String| BundleError::Content {
             problem: format!("file {:?} cannot be decoded: {problem}", self.name),
         };
-        let rest = match self.encoding.as_str() {
-            "base64" => Some(""),
-            other => other.strip_prefix("base64+"),
-        };
-        let (data, encoding) = match rest {
-            Some(rest) => (
-                golib::base64::decode(&self.content).map_err(|error| invalid(error.to_string()))?,
-                rest,
-            ),
-            None => (self.content.clone().into_bytes(), self.encoding.as_str()),
-        };
-        if encoding == "gz" {
+        let (data, is_packed) = self.stored().map_err(invalid)?;
+        if is_packed {
             return budget.unpack(&data).map_err(invalid);
         }
         budget.take(data.len() as u64).map_err(invalid)?;
-        Ok(data)
+        Ok(data.into_owned())
+    }
+
+    /// What was stored, and whether that is a gzip.
+    fn stored(&self) -> Result<(Cow<'_, [u8]>, bool), String> {
+        let base64 = match self.encoding.as_str() {
+            "base64" => Some(""),
+            other => other.strip_prefix("base64+"),
+        };
+        let data = match base64 {
+            Some(_) => golib::base64::decode(&self.content)
+                .map_err(|error| error.to_string())?
+                .into(),
+            None => Cow::Borrowed(self.content.as_bytes()),
+        };
+        Ok((data, base64.unwrap_or(&self.encoding) == "gz"))
+    }
+
+    /// What it takes decoded or as it is stored, whatever is more, and what charts that are packed in it take besides: `limit` at most. Nothing of
+    /// that is kept, and what is wrong with it is said when it is decoded.
+    fn unpacked_bytes(&self, limit: u64) -> u64 {
+        let is_chart = self.name.ends_with(".tgz");
+        let stored = self.content.len() as u64;
+        if !is_chart && !self.encoding.ends_with("gz") {
+            return stored.min(limit);
+        }
+        let Ok((data, is_packed)) = self.stored() else {
+            return stored.min(limit);
+        };
+        let bytes = match is_packed {
+            true => unpacked_bytes(&data, limit).max(stored),
+            false => stored,
+        };
+        let rest = limit.saturating_sub(bytes);
+        let nested = match (is_chart, is_packed) {
+            (false, _) => 0,
+            (true, false) => chart::archive::nested_bytes(&self.name, &data[..], rest),
+            (true, true) => {
+                chart::archive::nested_bytes(&self.name, MultiGzDecoder::new(&data[..]), rest)
+            }
+        };
+        bytes.min(limit) + nested
     }
 }
 
@@ -73,7 +105,7 @@ pub(super) struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            left_bytes: MAX_UNPACKED_BYTES,
+            left_bytes: MAX_UNPACKED,
         }
     }
 }
@@ -83,12 +115,19 @@ impl Budget {
         self.left_bytes = self
             .left_bytes
             .checked_sub(bytes)
-            .ok_or_else(|| format!("the bundle is larger than {MAX_UNPACKED_BYTES} bytes"))?;
+            .ok_or_else(|| format!("the bundle is larger than {MAX_UNPACKED} bytes"))?;
         Ok(())
     }
 
+    pub(super) fn left(&self) -> u64 {
+        self.left_bytes
+    }
+
     fn unpack(&mut self, data: &[u8]) -> Result<Vec<u8>, String> {
-        let mut unpacked = Vec::new();
+        let size = unpacked_bytes(data, self.left_bytes + 1);
+        self.take(size)?;
+        self.left_bytes += size;
+        let mut unpacked = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         let mut reader = MultiGzDecoder::new(data).take(self.left_bytes + 1);
         reader
             .read_to_end(&mut unpacked)
@@ -98,6 +137,13 @@ impl Budget {
     }
 }
 
+/// How many bytes come out of a gzip, without keeping them: no more than `limit`, and those before it is broken.
+fn unpacked_bytes(data: &[u8], limit: u64) -> u64 {
+    let mut reader = MultiGzDecoder::new(data).take(limit);
+    let _ = std::io::copy(&mut reader, &mut std::io::sink());
+    limit - reader.limit()
+}
+
 /// A bundle's files in stored order, and the ID of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
@@ -105,6 +151,8 @@ pub struct Manifest {
     pub resources: Vec<Resource>,
     /// As the controller would name it; recomputed from the bytes that were read.
     pub id: String,
+    /// What the files take once they are decoded, and the charts in them unpacked: no more than one byte above what is taken.
+    pub unpacked_bytes: u64,
 }
 
 impl Manifest {
@@ -146,10 +194,20 @@ impl Manifest {
                 problem: format!("path of file {at} is longer than {MAX_PATH_BYTES} bytes"),
             });
         }
+        let unpacked_bytes = stored.resources.iter().fold(0, |bytes: u64, resource| {
+            let limit = (MAX_UNPACKED + 1).saturating_sub(bytes);
+            bytes + resource.unpacked_bytes(limit)
+        });
         Ok(Self {
+            unpacked_bytes,
             resources: stored.resources,
             id: manifest_id(json),
         })
+    }
+
+    /// How many bytes a Content unpacks to, one more than may be at most. Keeps none of them.
+    pub fn packed_in(content: &Content) -> u64 {
+        unpacked_bytes(&content.content.0, MAX_UNPACKED + 1)
     }
 
     /// Unpacks a Content and checks it against its hash.
@@ -159,7 +217,12 @@ impl Manifest {
     pub fn from_content(content: &Content) -> Result<Self, BundleError> {
         let json = Budget::default()
             .unpack(&content.content.0)
-            .map_err(|problem| BundleError::Content { problem })?;
+            .map_err(|problem| BundleError::Content {
+                problem: format!(
+                    "Content {:?}: {problem}",
+                    content.metadata.name.as_deref().unwrap_or_default()
+                ),
+            })?;
         let expected = &content.sha256_sum;
         if !expected.is_empty() {
             let got = golib::hex::encode(&Sha256::digest(&json));

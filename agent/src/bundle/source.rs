@@ -127,6 +127,19 @@ pub trait Upstream: Sync {
     ) -> impl Future<Output = Result<Option<Content>, Box<dyn StdError + Send + Sync>>> + Send;
 }
 
+/// Where a bundle's files are unpacked.
+pub trait Unpacking: Send {
+    /// Does work that may take a while, once there is room for so many bytes of files and what is made of them.
+    ///
+    /// # Errors
+    /// The work panicked.
+    fn work<T: Send + 'static>(
+        &mut self,
+        bytes: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, BundleError>> + Send;
+}
+
 /// A bundle's files, complete and checked, not yet a chart.
 #[derive(Clone, Debug)]
 pub enum Bundle {
@@ -137,16 +150,10 @@ pub enum Bundle {
 }
 
 impl Bundle {
-    /// How many bytes its files take.
+    /// How many bytes its files take, decoded and unpacked.
     pub fn size_bytes(&self) -> u64 {
         match self {
-            Self::Files(manifest) => {
-                let sizes = manifest
-                    .resources
-                    .iter()
-                    .map(|one| one.content.len() as u64);
-                sizes.sum()
-            }
+            Self::Files(manifest) => manifest.unpacked_bytes,
             Self::Chart(fetched, _) => fetched.unpacked_bytes,
         }
     }
@@ -225,6 +232,7 @@ pub async fn load<U: Upstream>(
     bundle_deployment: &BundleDeployment,
     upstream: &U,
     fetching: &Fetching<'_>,
+    unpacking: &mut impl Unpacking,
 ) -> Result<Bundle, BundleError> {
     let namespace = bundle_deployment.namespace();
     let requirements = Requirements::of(bundle_deployment, fetching.policy)?;
@@ -247,7 +255,9 @@ pub async fn load<U: Upstream>(
                 .fetcher
                 .layer(&storage.reference, &manifest_id, &access)
                 .await?;
-            Manifest::from_registry(&layer.bytes, &manifest_id).map(Bundle::Files)
+            let bytes = layer.bytes.len() as u64;
+            let read = move || Manifest::from_registry(&layer.bytes, &manifest_id);
+            unpacking.work(bytes, read).await?.map(Bundle::Files)
         }
         Source::Chart { chart, options } => {
             let secret = match options.secret_name.as_str() {
@@ -274,7 +284,10 @@ pub async fn load<U: Upstream>(
                 kind: UpstreamKind::Content,
                 name,
             })?;
-            let manifest = Manifest::from_content(&content)?;
+            let count = move || (Manifest::packed_in(&content), content);
+            let (bytes, content) = unpacking.work(0, count).await?;
+            let unpack = move || Manifest::from_content(&content);
+            let manifest = unpacking.work(bytes, unpack).await??;
             match chart.filter(|_| manifest.resources.is_empty()) {
                 Some(chart) => fetch(&chart, Access::default()).await,
                 None => {
@@ -347,6 +360,53 @@ mod tests {
         assert!(!chart(json!({})));
     }
 
+    struct AtOnce;
+
+    impl Unpacking for AtOnce {
+        async fn work<T: Send + 'static>(
+            &mut self,
+            _: u64,
+            work: impl FnOnce() -> T + Send + 'static,
+        ) -> Result<T, BundleError> {
+            Ok(work())
+        }
+    }
+
+    #[test]
+    fn a_bundle_takes_what_its_files_take_unpacked() {
+        let gzip = |data: &[u8]| {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut gzip, data).unwrap();
+            gzip.finish().unwrap()
+        };
+        let size = |files: &[(&str, Vec<u8>, &str)]| {
+            let file = |(name, data, encoding): &(&str, Vec<u8>, &str)| {
+                let content = match *encoding {
+                    "" => String::from_utf8(data.clone()).unwrap(),
+                    _ => golib::base64::encode(data),
+                };
+                json!({"name": name, "content": content, "encoding": encoding})
+            };
+            let files: Vec<_> = files.iter().map(file).collect();
+            let json = json!({"resources": files}).to_string();
+            Bundle::Files(Manifest::from_json(json.as_bytes()).unwrap()).size_bytes()
+        };
+        const MEBIBYTE: usize = 1 << 20;
+        let zeros = gzip(&vec![0; MEBIBYTE]);
+        let packed = ("a", zeros.clone(), "base64+gz");
+        assert_eq!(
+            size(&[packed.clone(), ("b", b"text".to_vec(), "")]),
+            MEBIBYTE as u64 + 4
+        );
+        let chart = ("c/charts/s.tgz", zeros.clone(), "base64");
+        assert!(size(&[chart]) > MEBIBYTE as u64);
+        let twice = ("c/charts/s.tgz", gzip(&zeros), "base64+gz");
+        assert!(size(&[twice]) > MEBIBYTE as u64);
+        // No more is looked at than says that it is too much.
+        assert_eq!(size(&vec![packed; 40]), (32 << 20) + 1);
+        assert!(size(&[("d", b"broken".to_vec(), "base64+gz")]) < 10);
+    }
+
     struct Nothing;
 
     impl Upstream for Nothing {
@@ -376,7 +436,7 @@ mod tests {
             policy: &Policy::default(),
         };
         let load = async |spec| {
-            let loaded = load(&deployment(spec), &Nothing, &fetching).await;
+            let loaded = load(&deployment(spec), &Nothing, &fetching, &mut AtOnce).await;
             loaded.unwrap_err().to_string()
         };
         assert_eq!(

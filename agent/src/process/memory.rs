@@ -5,6 +5,8 @@
 
 use chart::source::{Memory, Settings};
 
+use crate::bundle::MAX_UNPACKED;
+
 /// What downloads, deploys and looks that are under way may take together, in bytes, by estimate.
 const WORK: u64 = 48 << 20;
 
@@ -19,6 +21,8 @@ pub fn bounded(settings: Settings) -> Settings {
     Settings {
         memory: Memory::new(WORK).with_reserve(LOOKS).on_release(give_back),
         max_archive_bytes: MAX_ARCHIVE,
+        // One more says that it is too much.
+        max_unpacked_bytes: MAX_UNPACKED + 1,
         ..settings
     }
 }

@@ -55,6 +55,39 @@ impl Archive {
         self
     }
 
+    /// One entry of so many bytes, compressed on its own.
+    pub(crate) fn declared(kind: EntryType, size: u64, fill: &[u8]) -> Vec<u8> {
+        let mut archive = Self::default();
+        let mut header = Header::new_gnu();
+        header.set_path("s/d").expect("a short path");
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_cksum();
+        archive.write(header.as_bytes());
+        let block = fill.repeat(1 << 20);
+        (0..size >> 20).for_each(|_| archive.write(&block));
+        archive.member()
+    }
+
+    /// The end of an archive with a file that is one hole.
+    pub(crate) fn hole(size: u64) -> Vec<u8> {
+        let mut header = Header::new_gnu();
+        header.set_path("web/hole").expect("a short path");
+        header.set_entry_type(EntryType::GNUSparse);
+        header.set_size(0);
+        let gnu = header.as_gnu_mut().expect("made as one");
+        let octal = |field: &mut [u8; 12], value: u64| {
+            field.copy_from_slice(format!("{value:011o}\0").as_bytes());
+        };
+        octal(&mut gnu.realsize, size);
+        octal(&mut gnu.sparse[0].offset, size);
+        octal(&mut gnu.sparse[0].numbytes, 0);
+        header.set_cksum();
+        let mut archive = Self::default();
+        archive.write(header.as_bytes());
+        archive.tgz()
+    }
+
     fn append(&mut self, kind: EntryType, name: &[u8], content: &[u8], link: &str) {
         let mut header = Header::new_gnu();
         header.as_old_mut().name[..name.len()].copy_from_slice(name);

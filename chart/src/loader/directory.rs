@@ -45,7 +45,7 @@ pub(super) fn load(directory: &Path, warnings: &mut Warnings) -> Result<Chart, L
     };
     let root = walk.root.clone();
     walk.directory(&root, 0)?;
-    files::load_model(model, walk.files, &mut walk.budget, walk.warnings)
+    files::load_model(model, walk.files, &walk.budget, walk.warnings)
 }
 
 struct Walk<'w> {

@@ -64,13 +64,25 @@ impl Model {
 /// # Errors
 /// `Chart.yaml` is missing or not acceptable, or another file Helm reads is malformed.
 pub fn load_files(files: Vec<File>, warnings: &mut Warnings) -> Result<Chart, LoadError> {
-    load_model(Model::V2, files, &mut Budget::default(), warnings)
+    load_files_within(files, &Budget::default(), warnings)
+}
+
+/// The same, with what archives among the files may take.
+///
+/// # Errors
+/// As of [`load_files`].
+pub fn load_files_within(
+    files: Vec<File>,
+    budget: &Budget,
+    warnings: &mut Warnings,
+) -> Result<Chart, LoadError> {
+    load_model(Model::V2, files, budget, warnings)
 }
 
 pub(super) fn load_model(
     model: Model,
     files: Vec<File>,
-    budget: &mut Budget,
+    budget: &Budget,
     warnings: &mut Warnings,
 ) -> Result<Chart, LoadError> {
     Loading {
@@ -84,7 +96,7 @@ pub(super) fn load_model(
 
 struct Loading<'l> {
     model: Model,
-    budget: &'l mut Budget,
+    budget: &'l Budget,
     values: Weight,
     warnings: &'l mut Warnings,
 }
@@ -155,7 +167,7 @@ impl Loading<'_> {
     }
 
     fn nested_archive(&mut self, data: &Bytes, depth: usize) -> Result<Chart, LoadError> {
-        let files = archive::load_within(&data[..], self.budget)?;
+        let files = archive::load_archive_files(&data[..], self.budget)?;
         self.chart(files, depth + 1)
     }
 

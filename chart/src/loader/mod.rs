@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use error::{FileError, LoadError, MAX_CHART_DEPTH, io_cause};
-pub use files::load_files;
+pub use files::{load_files, load_files_within};
 
 use crate::archive::{self, ArchiveError, Budget};
 use crate::chart::{Chart, File};
@@ -43,12 +43,12 @@ pub fn load(path: &Path, warnings: &mut Warnings) -> Result<Chart, LoadError> {
     let data = std::fs::File::open(path)
         .map_err(|error| LoadError::Io(format!("open {name}: {}", io_cause(&error))))?;
     let data = sniff::ensure_archive(&name, data)?;
-    let mut budget = Budget::default();
-    let loaded = archive::load_within(data, &mut budget).map_err(|error| match error {
+    let budget = Budget::default();
+    let loaded = archive::load_archive_files(data, &budget).map_err(|error| match error {
         ArchiveError::GzipHeader => LoadError::NotChartFile(name),
         other => LoadError::ArchiveFile(other),
     })?;
-    load_detected(loaded, &mut budget, warnings)
+    load_detected(loaded, &budget, warnings)
 }
 
 /// Loads a chart from an archive in memory or on its way.
@@ -76,14 +76,14 @@ pub fn load(path: &Path, warnings: &mut Warnings) -> Result<Chart, LoadError> {
 /// # Errors
 /// The archive is corrupt or hostile, or holds no chart.
 pub fn load_archive(data: impl Read, warnings: &mut Warnings) -> Result<Chart, LoadError> {
-    let mut budget = Budget::default();
-    let loaded = archive::load_within(data, &mut budget)?;
-    load_detected(loaded, &mut budget, warnings)
+    let budget = Budget::default();
+    let loaded = archive::load_archive_files(data, &budget)?;
+    load_detected(loaded, &budget, warnings)
 }
 
 fn load_detected(
     loaded: Vec<File>,
-    budget: &mut Budget,
+    budget: &Budget,
     warnings: &mut Warnings,
 ) -> Result<Chart, LoadError> {
     let chart_yaml = loaded.iter().find(|file| file.name == "Chart.yaml");

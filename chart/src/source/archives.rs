@@ -111,7 +111,8 @@ impl Shared {
             "sha256:{}",
             golib::hex::encode(&Sha256::digest(&answer.body))
         );
-        let (bytes, unpacked_bytes) = archive::checked(answer.body, &url).await?;
+        let (bytes, unpacked_bytes) =
+            archive::checked(answer.body, &url, self.settings.max_unpacked_bytes).await?;
         let chart = FetchedChart {
             bytes,
             unpacked_bytes,

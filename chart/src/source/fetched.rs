@@ -12,7 +12,7 @@ use super::safe_url::SafeUrl;
 pub struct FetchedChart {
     /// The archive: tar and gzip, whole, not yet looked into.
     pub bytes: Bytes,
-    /// Its size unpacked: files, padding and headers.
+    /// Its size unpacked, and that of archives in it: files, padding and headers. No more than the settings ask for.
     pub unpacked_bytes: u64,
     /// The version that was picked. Empty for a plain archive, whose `Chart.yaml` knows.
     pub version: String,

@@ -33,6 +33,9 @@ const MAX_REQUESTED: usize = 1_000;
 /// Of how many charts an index is kept that is too large to be kept for all.
 const MAX_CHARTS_OF_INDEX: usize = 200;
 
+/// Of a chart with more versions nothing is written down: it would take long, and is asked for again.
+const MOST_NOTED: usize = 5_000;
+
 /// Where an index came from: worth asking again when it has no answer, or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum IndexSource {
@@ -252,6 +255,9 @@ impl Shared {
     async fn keep_index(&self, key: &IndexKey, url: &SafeUrl, chart: &str, cached: &CachedIndex) {
         let Some(disk) = &self.disk else { return };
         let entries = cached.value.entries.get(chart);
+        if entries.is_some_and(|entries| entries.len() > MOST_NOTED) {
+            return;
+        }
         let is_secret = |entry: &Entry| {
             let address = repository::chart_url(&key.0, chart, entry);
             let urls = entry.urls.iter().flatten();

@@ -72,7 +72,7 @@ impl Shared {
                 let bytes = registry
                     .blob(&layer, self.settings.max_archive_bytes)
                     .await?;
-                archive::checked(bytes, &shown(&named)).await?
+                archive::checked(bytes, &shown(&named), self.settings.max_unpacked_bytes).await?
             }
         };
         let version = named.tag.clone().unwrap_or_else(|| version.to_owned());

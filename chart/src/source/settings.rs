@@ -34,6 +34,8 @@ pub struct Settings {
     pub disk: Option<DiskSettings>,
     /// The largest archive taken, compressed. Default 100 MiB: what Helm accepts unpacked.
     pub max_archive_bytes: u64,
+    /// So much of an archive is unpacked to see whether it is whole, and how much it takes. Default 256 MiB: more than Helm accepts.
+    pub max_unpacked_bytes: u64,
     /// The largest index taken. Default 100 MiB.
     pub max_index_bytes: u64,
     /// What all downloads at once, and others that reserve of it, may take. Default 64 MiB.
@@ -54,6 +56,7 @@ impl Default for Settings {
             cache_bytes: 16 << 20,
             disk: None,
             max_archive_bytes: 100 << 20,
+            max_unpacked_bytes: 256 << 20,
             max_index_bytes: 100 << 20,
             memory: Memory::new(64 << 20),
         }

@@ -142,7 +142,7 @@ async fn charts_that_render_or_unpack_to_too_much_are_refused() -> Result<()> {
         .file("files/large.txt", "0".repeat(40 << 20));
     let cases = [
         (renders, "more than 8388608 bytes"),
-        (holds, "33554432 are the most"),
+        (holds, "more than 33554432 bytes unpacked"),
     ];
     for (chart, expected) in cases {
         bed.repository.add(&chart)?;

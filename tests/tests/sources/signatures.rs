@@ -38,6 +38,18 @@ impl Upstream for PlainHttp {
     }
 }
 
+struct AtOnce;
+
+impl bundle::Unpacking for AtOnce {
+    async fn work<T: Send + 'static>(
+        &mut self,
+        _: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, BundleError> {
+        Ok(work())
+    }
+}
+
 fn op(repo: &str, chart: &str, version: &str) -> Result<BundleDeployment> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": "web", "namespace": "ns"},
@@ -60,7 +72,7 @@ async fn judged(
         since: None,
         policy,
     };
-    let loaded = Box::pin(bundle::load(bundle, &PlainHttp, &fetching)).await?;
+    let loaded = Box::pin(bundle::load(bundle, &PlainHttp, &fetching, &mut AtOnce)).await?;
     loaded.package(bundle, "system")?;
     match loaded {
         Bundle::Chart(_, verified) => Ok(verified.map_or_else(String::new, |by| by.to_string())),

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::{Storage, StoredRelease};
-use release::{BoxError, Neighbours};
+use release::{BoxError, Host, Neighbours};
 use serde_json::{Map, Value};
 use signatures::Policy;
 use templating::TemplateCache;
@@ -35,7 +35,9 @@ use crate::api::{
     BundleDeploymentOptions, Content,
 };
 use crate::bundle;
-use crate::bundle::{Bundle, BundleError, Fetching, Package, SetId, Source};
+use crate::bundle::{
+    Bundle, BundleError, Fetching, MAX_UNPACKED, Package, SetId, Source, Unpacking,
+};
 use crate::client::identity::DeploymentClient;
 use crate::config::Settings;
 use crate::controllers::queue::Queue;
@@ -65,9 +67,6 @@ const PARSED: usize = 4 << 20;
 /// What the deploy of a small chart takes, in bytes, and how many times the size of its files one of a large chart.
 const SMALL_DEPLOY: u64 = 1 << 20;
 const DEPLOY_FACTOR: u64 = 10;
-
-/// The most that the files of a bundle or a chart may take unpacked, in bytes: some seven times the largest published chart.
-const MAX_FILES: u64 = 32 << 20;
 
 /// What reading a bundle's files from upstream takes, in bytes: a Content is a mebibyte at most, packed.
 const CONTENT: u64 = 4 << 20;
@@ -503,15 +502,13 @@ impl Deployer {
         let memory = self.fetcher.memory();
         // Downloads take turns of their own.
         let is_read = !bundle.spec.oci_contents && bundle.spec.helm_chart_options.is_none();
-        let reading = match is_read {
-            true => {
-                let mut reading = memory.reserve(CONTENT).await;
-                // A chart that is pulled instead takes a turn of its own, and may have to wait for it.
-                reading.rest();
-                Some(reading)
-            }
-            false => None,
-        };
+        let mut turn = Turn::new(memory, impersonated.cluster().host(), revisions(is_first));
+        if is_read {
+            // A chart that is pulled instead takes a turn of its own, and may have to wait for it.
+            turn.reservation
+                .insert(memory.reserve(CONTENT).await)
+                .rest();
+        }
         let values = self.values.of(impersonated, filled).await;
         let values = values.map_err(InputError::at(Cause::Deploy(Reason::ValuesFailed)));
         let (values, values_digest) = values?;
@@ -531,7 +528,7 @@ impl Deployer {
         let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
         let fetching = self.fetching(bundle, since, &policy).await;
         let fetching = fetching.map_err(source_failed())?;
-        let loaded = bundle::load(bundle, &upstream, &fetching);
+        let loaded = bundle::load(bundle, &upstream, &fetching, &mut turn);
         let loaded = Box::pin(loaded).await.map_err(not_loaded)?;
         let vouched = match &loaded {
             Bundle::Chart(_, Some(verified)) => Some(public!(
@@ -556,14 +553,7 @@ impl Deployer {
         }
         let files =
             checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
-        let bytes = deploy_bytes(files) * revisions(is_first);
-        let reservation = match reading {
-            Some(mut reservation) => {
-                reservation.resize(bytes).await;
-                reservation
-            }
-            None => memory.reserve(bytes).await,
-        };
+        let reservation = turn.for_files(files).await;
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
         let package = impersonated
             .cluster()
@@ -642,7 +632,10 @@ impl Deployer {
         // A chart without a valid signature is no upgrade.
         let policy = self.signatures.current().await.map_err(InputError::new)?;
         let fetching = self.fetching(bundle, Some(now), &policy).await?;
-        let loaded = Box::pin(bundle::load(bundle, &upstream, &fetching)).await?;
+        let memory = self.fetcher.memory();
+        let mut turn = Turn::new(memory, impersonated.cluster().host(), 1);
+        let loaded = bundle::load(bundle, &upstream, &fetching, &mut turn);
+        let loaded = Box::pin(loaded).await?;
         let (found, digest) = match &loaded {
             Bundle::Chart(fetched, _) => (
                 chart_poll::compare(deployed, fetched),
@@ -655,7 +648,7 @@ impl Deployer {
         }
         // What an index says of a chart is one thing, what the chart says of itself another.
         let files = checked_size(&loaded)?;
-        let reservation = self.fetcher.memory().reserve(deploy_bytes(files)).await;
+        let reservation = turn.for_files(files).await;
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
         let work = move || {
             let package = loaded.package(&bundle, &namespace);
@@ -711,15 +704,78 @@ struct Inputs {
     package: Package,
 }
 
+/// What covers a deploy, from the unpacking of its bundle on.
+struct Turn<'t> {
+    memory: &'t Memory,
+    host: &'t Host,
+    revisions: u64,
+    reservation: Option<Reservation>,
+}
+
+impl<'t> Turn<'t> {
+    fn new(memory: &'t Memory, host: &'t Host, revisions: u64) -> Self {
+        Self {
+            memory,
+            host,
+            revisions,
+            reservation: None,
+        }
+    }
+
+    async fn for_files(mut self, files: u64) -> Reservation {
+        let bytes = deploy_bytes(files) * self.revisions;
+        match self.reservation.take() {
+            Some(mut reservation) => {
+                reservation.resize(bytes).await;
+                reservation.resume();
+                reservation
+            }
+            None => self.memory.reserve(bytes).await,
+        }
+    }
+
+    /// Holds what so many bytes of files take, if that is more than it holds.
+    async fn covers(&mut self, files: u64) {
+        let bytes = deploy_bytes(files) * self.revisions;
+        match &mut self.reservation {
+            Some(reservation) if reservation.bytes() >= bytes => reservation.resume(),
+            Some(reservation) => reservation.resize(bytes).await,
+            None => self.reservation = Some(self.memory.reserve(bytes).await),
+        }
+    }
+}
+
+impl Unpacking for Turn<'_> {
+    async fn work<T: Send + 'static>(
+        &mut self,
+        bytes: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, BundleError> {
+        if bytes > 0 {
+            self.covers(bytes).await;
+        }
+        let done = self.host.work(work).await;
+        if let Some(reservation) = &mut self.reservation {
+            // What comes next may be a download, which waits for a turn of its own.
+            reservation.rest();
+        }
+        // A panic may quote anything.
+        done.map_err(|_| BundleError::Content {
+            problem: "unpacking the bundle was aborted".to_owned(),
+        })
+    }
+}
+
 /// How many bytes a bundle's files take.
 ///
 /// # Errors
 /// More than are taken.
 fn checked_size(loaded: &Bundle) -> Result<u64, BundleError> {
     match loaded.size_bytes() {
-        files @ ..=MAX_FILES => Ok(files),
-        files => Err(BundleError::Content {
-            problem: format!("the files take {files} bytes unpacked, {MAX_FILES} are the most"),
+        files @ ..=MAX_UNPACKED => Ok(files),
+        // Nobody has counted further.
+        _ => Err(BundleError::Content {
+            problem: format!("the files take more than {MAX_UNPACKED} bytes unpacked"),
         }),
     }
 }
@@ -787,6 +843,24 @@ mod tests {
         assert_eq!(deployed, 10);
         supersessions.note("a", false);
         assert!(supersessions.0.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn files_are_unpacked_once_there_is_room_for_them() {
+        let (memory, host) = (Memory::new(48 << 20), Host::default());
+        let mut turn = Turn::new(&memory, &host, 2);
+        turn.reservation
+            .insert(memory.reserve(CONTENT).await)
+            .rest();
+        let held = memory.clone();
+        let used = async |turn: &mut Turn<'_>, bytes| {
+            let held = held.clone();
+            turn.work(bytes, move || held.used()).await.unwrap()
+        };
+        assert_eq!(used(&mut turn, 0).await, CONTENT);
+        assert_eq!(used(&mut turn, 1 << 20).await, 2 * DEPLOY_FACTOR << 20);
+        assert_eq!(used(&mut turn, 1).await, 2 * DEPLOY_FACTOR << 20);
+        assert_eq!(turn.for_files(1).await.bytes(), 2 * SMALL_DEPLOY);
     }
 
     /// A clock has an end: to add more to it than there is panics.
