@@ -139,13 +139,15 @@ pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, B
         identity: identity(data)?,
         insecure: flag("insecureSkipVerify")?,
         plain_http: flag("basicHTTP")?,
+        is_refused: false,
     };
     let named = text(data, "hosts").unwrap_or_default();
     let named = named.split([',', ' ', '\n', '\t', '\r']);
     let mut hosts = Vec::new();
-    for host in named.filter(|host| !host.is_empty()) {
+    for (at, host) in named.filter(|host| !host.is_empty()).enumerate() {
+        // Not quoted: somebody may have written a login into it.
         let pattern = HostPattern::parse(host)
-            .ok_or_else(|| invalid(format!("{host:?} in hosts is no host")))?;
+            .ok_or_else(|| invalid(format!("entry {} of hosts is no host", at + 1)))?;
         hosts.push((pattern, access.clone()));
     }
     if let Some(logins) = logins(data)? {
@@ -167,6 +169,23 @@ pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, B
         )),
         false => Ok(hosts),
     }
+}
+
+/// The hosts that a Secret names whatever else is wrong with it: nothing is asked of them, as nobody knows how they may be reached.
+pub fn refused_hosts(secret: &Secret) -> Vec<(HostPattern, HostAccess)> {
+    let empty = Data::new();
+    let data = secret.data.as_ref().unwrap_or(&empty);
+    let named = text(data, "hosts").unwrap_or_default();
+    let named = named.split([',', ' ', '\n', '\t', '\r']);
+    let named = named.filter_map(HostPattern::parse);
+    let logins = logins(data).ok().flatten();
+    let logins = logins.iter().flat_map(|logins| Hosts::of_logins(logins));
+    let hosts = named.chain(logins.map(|(pattern, _)| pattern));
+    let refused = HostAccess {
+        is_refused: true,
+        ..HostAccess::default()
+    };
+    hosts.map(|pattern| (pattern, refused.clone())).collect()
 }
 
 /// Where a bundle's files are, and how to get there.
@@ -378,8 +397,8 @@ mod tests {
         let refused = |data: &[(&str, &str)]| named(data).unwrap_err();
         assert!(refused(&[("username", "joe"), ("password", "p")]).starts_with("it names no host"));
         assert_eq!(
-            refused(&[("hosts", "u:p@h")]),
-            "\"u:p@h\" in hosts is no host"
+            refused(&[("hosts", "r.example https://robot:token@h")]),
+            "entry 2 of hosts is no host"
         );
         let odd = refused(&[("hosts", "h"), ("insecureSkipVerify", "maybe")]);
         assert!(

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chart::source::Hosts;
+use chart::source::{HostAccess, HostPattern, Hosts};
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -50,6 +50,8 @@ pub struct SourceHosts {
 struct State {
     /// Those that are there, by their name.
     secrets: BTreeMap<String, Secret>,
+    /// What each said last that could be used.
+    said: BTreeMap<String, Vec<(HostPattern, HostAccess)>>,
     hosts: Option<Arc<Hosts>>,
     is_known: bool,
 }
@@ -144,17 +146,24 @@ impl SourceHosts {
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Secret>)) {
         let mut broken = Vec::new();
         {
-            let mut state = self.state.lock();
+            let state = &mut *self.state.lock();
             change(&mut state.secrets);
-            let mut entries = Vec::new();
-            for (name, secret) in &state.secrets {
-                match bundle::source_hosts(secret) {
-                    Ok(hosts) => entries.extend(hosts),
+            let secrets = &state.secrets;
+            state.said.retain(|name, _| secrets.contains_key(name));
+            for (name, secret) in secrets {
+                let hosts = match bundle::source_hosts(secret) {
+                    Ok(hosts) => hosts,
                     Err(failed) => {
-                        broken.push((name.clone(), PublicText::nothing_secret_in(&failed)))
+                        broken.push((name.clone(), PublicText::nothing_secret_in(&failed)));
+                        // To go on without would show a host what was meant to be overridden.
+                        bundle::refused_hosts(secret)
                     }
+                };
+                if !hosts.is_empty() {
+                    state.said.insert(name.clone(), hosts);
                 }
             }
+            let entries: Vec<_> = state.said.values().flatten().cloned().collect();
             state.hosts = (!entries.is_empty()).then(|| Arc::new(Hosts::new(entries)));
             state.is_known = true;
         }
@@ -162,7 +171,7 @@ impl SourceHosts {
         for (name, error) in broken {
             let (namespace, name) = (Name(&self.namespace), Name(&name));
             let text = public!(
-                "Secret {}/{} says nothing of a host: {}",
+                "Secret {}/{} cannot be used, and no chart is fetched from hosts that it names: {}",
                 namespace,
                 name,
                 error
@@ -184,6 +193,41 @@ mod tests {
     use super::*;
     use crate::client::scripted;
     use crate::report::metrics::Metrics;
+
+    #[tokio::test]
+    async fn hosts_of_a_broken_secret_are_asked_for_nothing() {
+        let clients = scripted::clients(|_| async { (404, json!({})) });
+        let agent = scripted::identities(&clients).agent();
+        let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
+        let known = SourceHosts::new(agent, "system", events, Duration::from_secs(60));
+        let says = |data: &[(&str, &str)]| {
+            let data = data.iter().map(|(key, text)| {
+                let text = k8s_openapi::ByteString(text.as_bytes().to_vec());
+                ((*key).to_owned(), text)
+            });
+            let secret = Secret {
+                data: Some(data.collect()),
+                ..Secret::default()
+            };
+            known.change(|secrets| {
+                secrets.insert("host".to_owned(), secret);
+            });
+            let state = known.state.lock();
+            let hosts = state.said.values().flatten();
+            let hosts = hosts.map(|(host, access)| format!("{host} {}", access.is_refused));
+            (hosts.collect::<Vec<_>>(), state.hosts.is_some())
+        };
+        let used = (vec!["charts.example false".to_owned()], true);
+        let refused = (vec!["charts.example true".to_owned()], true);
+        let whole = [("hosts", "charts.example"), ("insecureSkipVerify", "false")];
+        assert_eq!(says(&whole), used);
+        assert_eq!(says(&[whole[0], ("tls.crt", "its key is lost")]), refused);
+        assert_eq!(says(&[("hosts", "charts.example u:p@h")]), refused);
+        assert_eq!(says(&whole), used);
+        assert_eq!(says(&[("hosts", "u:p@h")]), used);
+        known.change(BTreeMap::clear);
+        assert!(known.state.lock().hosts.is_none());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn known_source_hosts_outlive_a_lost_permission() {

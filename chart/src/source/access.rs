@@ -62,6 +62,11 @@ impl Access {
         };
         let hosts = self.hosts.as_ref();
         match hosts.and_then(|hosts| hosts.for_url(url)) {
+            // They stay with it, so that the request is refused.
+            Some(host) if host.is_refused => Self {
+                hosts: self.hosts.clone(),
+                ..access
+            },
             Some(host) => access.with_host(host, url),
             None => access,
         }
@@ -104,6 +109,13 @@ impl Access {
         let hosts = self.hosts.as_ref();
         let host = hosts.and_then(|hosts| hosts.for_url(registry));
         host.map_or(self.plain_http, |host| host.is_plain(self.plain_http))
+    }
+
+    /// Whether an address is of a host that nothing may be asked of.
+    pub(super) fn is_refused(&self, url: &Url) -> bool {
+        let hosts = self.hosts.as_ref();
+        let host = hosts.and_then(|hosts| hosts.for_url(url));
+        host.is_some_and(|host| host.is_refused)
     }
 
     /// What is shown to a server at `url` that takes user name and password, for errors.

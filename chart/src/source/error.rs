@@ -51,6 +51,12 @@ pub enum FetchError {
         /// What is wrong with them.
         problem: String,
     },
+    /// What the operator of this cluster says of a host cannot be used, so that nobody knows how it may be reached.
+    #[error("not fetching \"{url}\": what this cluster's settings say of its host cannot be used")]
+    HostRefused {
+        /// What was to be asked for.
+        url: SafeUrl,
+    },
     /// No answer, or an answer that broke off.
     #[error("failed to fetch \"{url}\"")]
     Transport {
@@ -245,6 +251,7 @@ impl logging::Public for FetchError {
             | Self::Status { .. }
             | Self::TooLarge { .. }
             | Self::Checksum { .. }
+            | Self::HostRefused { .. }
             | Self::NoUrls { .. } => fmt::Display::fmt(self, f),
             Self::Registry { url, status, .. } => write!(f, "registry answered {status} for {url}"),
             Self::Index { url, .. } | Self::Archive { url, .. } => write!(f, "cannot read {url}"),
@@ -299,6 +306,7 @@ impl FetchError {
             Self::InvalidReference { .. } => "InvalidChartSource",
             Self::Unsupported { .. } => "UnsupportedChartSource",
             Self::Tls { .. } => "InvalidTLSSettings",
+            Self::HostRefused { .. } => "InvalidHostSettings",
             Self::Transport { source, .. } => match source {
                 TransportError::UnknownHost { .. } => "UnknownHost",
                 TransportError::UnknownIssuer => "UnknownIssuer",

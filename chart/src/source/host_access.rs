@@ -23,6 +23,8 @@ pub struct HostAccess {
     pub insecure: Option<bool>,
     /// Speak plain HTTP to a registry.
     pub plain_http: Option<bool>,
+    /// Ask it for nothing: what is said of it cannot be used.
+    pub is_refused: bool,
 }
 
 impl HostAccess {
@@ -60,6 +62,7 @@ impl Hosts {
                 None => 2,
                 Some(flag) => u8::from(flag),
             });
+            let flags = [flags[0], flags[1], u8::from(access.is_refused)];
             let parts = [pattern.to_string().into_bytes(), flags.to_vec()];
             let ca = access.ca.as_deref().unwrap_or_default();
             for part in parts.iter().map(Vec::as_slice).chain([ca]) {

@@ -194,6 +194,9 @@ impl Http {
     /// after [`Settings::timeout`], in which waiting for a turn of memory does not count; so do all requests together that have one deadline.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, FetchError> {
         let url = SafeUrl::from(request.url.clone());
+        if request.access.is_refused(&request.url) {
+            return Err(FetchError::HostRefused { url });
+        }
         let limit = self.settings.timeout;
         let own = Deadline::started();
         let deadline = request.deadline.unwrap_or(&own);
