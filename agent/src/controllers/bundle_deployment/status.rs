@@ -3,21 +3,24 @@
 //! Mirrors `internal/cmd/agent/deployer/monitor`. The patch sent upstream is made from status
 //! alone: neither spec, values nor anything read from a Secret can get into it.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use objects::ObjectKey;
-use objects::conflict::FieldConflict;
+use objects::conflict::{FieldConflict, Outcome};
+use objects::drift::MASK;
 use release::kube::Owner;
 use serde_json::{Map, Value};
 
+use super::halt::MAX_MESSAGE_BYTES;
 use crate::api::{
-    BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus, Condition, ModifiedStatus,
-    NonReadyStatus, ResourceCounts,
+    BundleDeployment, BundleDeploymentResource, BundleDeploymentSpec, BundleDeploymentStatus,
+    Condition, ModifiedStatus, NonReadyStatus, ResourceCounts,
 };
 use crate::public;
-use crate::public::PublicText;
 use crate::public::redact::{RedactedDetail, SensitiveData};
+use crate::public::{Name, PublicText, cut};
 
 /// Condition types in the order of a first success.
 pub const INSTALLED: &str = "Installed";
@@ -36,6 +39,12 @@ const MAX_DETAILS: usize = 10;
 
 /// The most that the list of objects may take, in bytes: an API server refuses what is above 1.5 MiB with the spec, and the former status would stay.
 const MAX_RESOURCES_BYTES: usize = 768 << 10;
+
+/// The most that an object may take as an API server stores it, in bytes: etcd takes 1.5 MiB, with metadata that others write too.
+const MAX_OBJECT_BYTES: usize = (1 << 20) + (384 << 10);
+
+/// What a status takes at least, of an object that has no room for it.
+const LEAN_BYTES: usize = 16 << 10;
 
 /// The only reason upstream knows for a condition that is False.
 const REASON_ERROR: &str = "Error";
@@ -125,7 +134,10 @@ impl BundleDeploymentStatus {
 
     /// Sets the condition that names what was taken from other managers or left to them.
     pub fn set_conflicts(&mut self, conflicts: &[FieldConflict], now: Timestamp) {
-        let lines = conflicts.iter().map(ToString::to_string).collect();
+        let lines = conflicts
+            .iter()
+            .map(|one| contested(one).to_string())
+            .collect();
         self.set_lines(FIELD_CONFLICTS, lines, 0, now);
     }
 
@@ -144,6 +156,9 @@ impl BundleDeploymentStatus {
     ) {
         let more = lines.len().saturating_sub(MAX_DETAILS);
         lines.truncate(MAX_DETAILS);
+        for line in &mut lines {
+            *line = cut(std::mem::take(line), MAX_MESSAGE_BYTES / MAX_DETAILS - 100);
+        }
         if more.max(unlisted) > 0 {
             lines.push(format!("and {} more", more.max(unlisted)));
         }
@@ -221,6 +236,110 @@ impl BundleDeploymentStatus {
         self.set_condition(READY, Err(&public!("not ready: {}", *message)), now);
         let installed = public!("not installed: {}", *message);
         self.set_condition(INSTALLED, Err(&installed), now);
+    }
+}
+
+impl BundleDeploymentStatus {
+    /// As much of it as an API server takes beside this spec.
+    pub fn fitting(&self, spec: &BundleDeploymentSpec) -> Cow<'_, Self> {
+        let own = weight(self);
+        if own <= LEAN_BYTES {
+            return Cow::Borrowed(self);
+        }
+        let most = MAX_OBJECT_BYTES
+            .saturating_sub(weight(spec))
+            .max(LEAN_BYTES);
+        match own <= most {
+            true => Cow::Borrowed(self),
+            false => Cow::Owned(self.within(most)),
+        }
+    }
+
+    /// The least that says how it stands.
+    pub fn lean(&self) -> Self {
+        self.within(LEAN_BYTES)
+    }
+
+    /// Without objects, patches and messages until it takes no more, in this order.
+    fn within(&self, most: usize) -> Self {
+        const SHORT: usize = 512;
+        let mut status = self.clone();
+        let mut over = weight(&status).saturating_sub(most);
+        while over > 0
+            && let Some(last) = status.resources.pop()
+        {
+            // And the comma before it.
+            over = over.saturating_sub(weight(&last) + 1);
+            status.incomplete_state = true;
+        }
+        if over > 0 {
+            for one in &mut status.modified_status {
+                over = over.saturating_sub(one.patch.len());
+                one.patch.clear();
+            }
+        }
+        if weight(&status) > most {
+            for one in &mut status.non_ready_status {
+                one.summary.message.clear();
+                one.summary.state = cut(std::mem::take(&mut one.summary.state), SHORT);
+            }
+            for one in &mut status.conditions {
+                one.message = cut(std::mem::take(&mut one.message), SHORT);
+            }
+            status.incomplete_state = true;
+        }
+        status
+    }
+}
+
+/// What something takes as Go stores it, where some signs take six bytes.
+fn weight(of: &impl serde::Serialize) -> usize {
+    let tree = serde_json::to_value(of).unwrap_or_default();
+    golib::json::encode(&tree).len()
+}
+
+/// A path in the API server's notation, `.list[key="a"].field`, without an element of a set: that is a value.
+fn field_path(path: &str) -> PublicText {
+    if path.contains(r#"\""#) {
+        return MASK.into();
+    }
+    let mut is_element = false;
+    let parts = path.split('"').enumerate().map(|(at, part)| {
+        let is_masked = at % 2 == 1 && is_element;
+        is_element = part.ends_with("[=");
+        match is_masked {
+            true => MASK.into(),
+            false => public!("{}", Name(part)),
+        }
+    });
+    PublicText::join(parts.collect::<Vec<_>>(), "\"")
+}
+
+/// How a conflict over a field ended, as a condition tells it.
+fn contested(conflict: &FieldConflict) -> PublicText {
+    let ObjectKey {
+        kind,
+        namespace,
+        name,
+        ..
+    } = &conflict.object;
+    let object = match namespace.as_str() {
+        "" => public!("{} {}", Name(kind), Name(name)),
+        namespace => public!("{} {}/{}", Name(kind), Name(namespace), Name(name)),
+    };
+    let what = match conflict.field.as_str() {
+        "" => object,
+        field => public!("{} of {}", field_path(field), object),
+    };
+    let managers = conflict.managers.iter();
+    let managers = managers.map(|manager| public!("{}", Name(manager)));
+    let managers = match conflict.managers.is_empty() {
+        true => "another manager".into(),
+        false => PublicText::join(managers, ", "),
+    };
+    match conflict.outcome {
+        Outcome::Taken => public!("took {} from {}", what, managers),
+        Outcome::Left => public!("left {} to {}", what, managers),
     }
 }
 
@@ -529,7 +648,79 @@ mod tests {
     }
 
     #[test]
-    fn ready_reports_the_first_reason() {
+    fn a_status_fits_beside_its_spec_as_go_stores_it() {
+        let name = |at: usize| format!("{at}-{}", "n".repeat(240));
+        let found = Observation {
+            resources: (0..4_000).map(|at| resource(&name(at))).collect(),
+            non_ready: (0..10)
+                .map(|at| NonReadyStatus {
+                    summary: crate::api::Summary {
+                        message: vec!["<".repeat(1 << 20)],
+                        ..Default::default()
+                    },
+                    ..non_ready(&name(at), &name(at))
+                })
+                .collect(),
+            ..Default::default()
+        };
+        let mut status = BundleDeploymentStatus::default();
+        status.observe(redacted(found), 0, at(0));
+        let mut spec = BundleDeploymentSpec::default();
+        assert!(weight(&status) > MAX_OBJECT_BYTES);
+        for (id, some_resources) in [(0, true), (700 << 10, false), (3 << 20, false)] {
+            spec.deployment_id = "i".repeat(id);
+            let fitting = status.fitting(&spec);
+            let room = MAX_OBJECT_BYTES
+                .saturating_sub(weight(&spec))
+                .max(LEAN_BYTES);
+            assert!(weight(&*fitting) <= room, "{id}: {}", weight(&*fitting));
+            assert_eq!(!fitting.resources.is_empty(), some_resources, "{id}");
+            assert!(fitting.incomplete_state && fitting.resource_counts.desired_ready == 4_000);
+            assert_eq!(fitting.non_ready_status.len(), 10);
+        }
+        let small = BundleDeploymentStatus::default();
+        assert!(matches!(small.fitting(&spec), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_contested_field_is_told_without_values_and_cut() {
+        let conflict = |field: &str| FieldConflict {
+            object: ObjectKey {
+                group: String::new(),
+                kind: "ConfigMap".into(),
+                namespace: "ns".into(),
+                name: "web".into(),
+            },
+            field: field.to_owned(),
+            managers: vec!["kubectl".to_owned()],
+            outcome: Outcome::Taken,
+        };
+        let told = |field: &str| contested(&conflict(field)).to_string();
+        let of = "of ConfigMap ns/web from kubectl";
+        for (field, shown) in [
+            (r#".a.b[name="web"].image"#, r#".a.b[name="web"].image"#),
+            (r#".list[="canary"]"#, r#".list[="xxxxx"]"#),
+            (r#".list[="ca\"nary"]"#, "xxxxx"),
+            (r#".list[="a canary"].b"#, r#".list[="xxxxx"].b"#),
+        ] {
+            assert_eq!(
+                told(field),
+                format!("took {} {of}", shown.replace("xxxxx", MASK))
+            );
+        }
+        let mut status = BundleDeploymentStatus::default();
+        status.set_conflicts(&[conflict("")], at(0));
+        assert_eq!(
+            status.conditions[0].message,
+            "took ConfigMap ns/web from kubectl"
+        );
+        status.set_lines(FIELD_CONFLICTS, vec!["f".repeat(1 << 20); 30], 0, at(0));
+        let message = &status.conditions[0].message;
+        assert!(message.len() <= MAX_MESSAGE_BYTES && message.ends_with("and 20 more"));
+    }
+
+    #[test]
+    fn ready_tells_the_first_reason() {
         let mut status = BundleDeploymentStatus::default();
         let found = Observation {
             modified: vec![ModifiedStatus {

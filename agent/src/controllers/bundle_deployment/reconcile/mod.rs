@@ -31,7 +31,7 @@ use super::outcome::{Missing, Report};
 use super::ownership::OwnershipConflicts;
 use super::plan;
 use super::status;
-use crate::api::{BundleDeployment, LeftOut, TooMany};
+use crate::api::{BundleDeployment, BundleDeploymentStatus, LeftOut, TooMany};
 use crate::bundle::SetId;
 use crate::client::health::{Health, Side};
 use crate::client::identity::Identities;
@@ -488,7 +488,25 @@ impl Reconciler {
 
     /// Sends the status upstream if it says anything new. That the BundleDeployment is gone is no failure.
     async fn write_status(&self, state: &ReconcileState) -> Result<(), Halt> {
-        let (name, status) = (state.bundle.name(), state.report.status());
+        let name = state.bundle.name();
+        let status = &*state.report.status().fitting(&state.bundle.spec);
+        match self.send_status(state, name, status).await {
+            Err(failed) if is_too_large(&failed) => {
+                // Else the former one would stay, whatever that says.
+                let lean = state.report.status().lean();
+                let sent = self.send_status(state, name, &lean).await;
+                sent.map_err(Halt::at(Cause::UpdateStatus, &state.facts))
+            }
+            sent => sent.map_err(Halt::at(Cause::UpdateStatus, &state.facts)),
+        }
+    }
+
+    async fn send_status(
+        &self,
+        state: &ReconcileState,
+        name: &str,
+        status: &BundleDeploymentStatus,
+    ) -> Result<(), kube::Error> {
         let known = self
             .context
             .store
@@ -522,9 +540,22 @@ impl Reconciler {
                 if !matches!(failed, kube::Error::Api(_)) {
                     self.context.health.trouble(Side::Upstream);
                 }
-                return Err(Halt::at(Cause::UpdateStatus, &state.facts)(failed));
+                return Err(failed);
             }
         }
         Ok(())
+    }
+}
+
+/// Whether an object was refused for its size: by the API server, or by etcd in words alone.
+fn is_too_large(failed: &kube::Error) -> bool {
+    match failed {
+        kube::Error::Api(status) => {
+            let message = &status.message;
+            status.code == 413
+                || message.contains("request is too large")
+                || message.contains("message larger than max")
+        }
+        _ => false,
     }
 }
