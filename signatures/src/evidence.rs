@@ -10,6 +10,8 @@ pub const MAX_SIGNATURES: usize = 200;
 pub struct Subject {
     /// The names it goes by, each an address with scheme: what the bundle asked for, and where it was fetched from.
     pub addresses: Vec<String>,
+    /// How people are told where it was fetched from: an address may hold a login. Empty where that is the last of the addresses.
+    pub shown: String,
     /// SHA-256 of the archive, `sha256:…`.
     pub archive: String,
     /// Digest of the manifest that names it, where it came from a registry.

@@ -575,7 +575,10 @@ impl std::fmt::Display for Verified {
 
 impl Subject {
     fn in_words(&self) -> String {
-        let address = self.addresses.last().map_or("the chart", String::as_str);
+        let address = match self.shown.as_str() {
+            "" => self.addresses.last().map_or("the chart", String::as_str),
+            shown => shown,
+        };
         match &self.manifest {
             Some(manifest) => format!("{address} (manifest {manifest})"),
             None => format!("{address} ({})", self.archive),

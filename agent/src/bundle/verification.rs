@@ -169,9 +169,10 @@ fn subject(chart: &ChartRef, fetched: &FetchedChart) -> Subject {
         Some(reference) => format!("{}-{}.tgz", last(&reference.repository), fetched.version),
         None => last(&fetched.url.path().replace("%2B", "+").replace("%2b", "+")),
     };
-    let fetched_from = fetched.url.to_string();
     Subject {
-        addresses: vec![asked, fetched_from],
+        // Not as it is shown: where that hides a part it is another address.
+        addresses: vec![asked, fetched.url.as_str().to_owned()],
+        shown: fetched.url.to_string(),
         archive: format!("sha256:{hex}"),
         manifest: fetched.manifest.clone(),
         repository: reference
@@ -265,6 +266,11 @@ mod tests {
             "https://cdn.example/a/web-1.0.0%2Bb.tgz"
         );
         assert_eq!(listed.file_name, "web-1.0.0+b.tgz");
+        // Told as if another host had it, which no rule is to be asked about.
+        let hidden = fetched("https://evil.example/@h/x.tgz", "1.0.0", None);
+        let hidden = subject(&chart("https://evil.example", "x"), &hidden);
+        assert_eq!(hidden.addresses[1], "https://evil.example/@h/x.tgz");
+        assert_eq!(hidden.shown, "https://xxxxx@h/x.tgz");
         let pulled = fetched(
             "oci://r.example/charts/web:1.0.0",
             "1.0.0",
