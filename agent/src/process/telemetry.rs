@@ -26,7 +26,7 @@ pub fn init(options: &LogOptions) {
     let filter = desired.and(library_limits());
     // A log that cannot be written (a full disk, a closed pipe) is lost; saying so on the same stream would panic.
     let layer = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(|| OneLine(io::stderr()))
         .log_internal_errors(false);
     std::panic::set_hook(Box::new(|panicked| {
         let place = panicked.location().map(ToString::to_string);
@@ -44,6 +44,37 @@ pub fn init(options: &LogOptions) {
             tracing_subscriber::registry().with(layer).try_init().ok()
         }
     };
+}
+
+/// Writes what it gets at once as one line: an error may quote line breaks, and what follows them would look like a line of ours.
+struct OneLine<W>(W);
+
+impl<W: io::Write> io::Write for OneLine<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let (text, end) = match line.strip_suffix(b"\n") {
+            Some(text) => (text, &b"\n"[..]),
+            None => (line, &b""[..]),
+        };
+        if text.iter().all(|byte| !matches!(byte, b'\n' | b'\r')) {
+            self.0.write_all(line)?;
+            return Ok(line.len());
+        }
+        let mut written = Vec::with_capacity(line.len() + 16);
+        for byte in text {
+            match byte {
+                b'\n' => written.extend(b"\\n"),
+                b'\r' => written.extend(b"\\r"),
+                byte => written.push(*byte),
+            }
+        }
+        written.extend(end);
+        self.0.write_all(&written)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// What may be told of a panic: words of the program, and not what was put among them, which may quote anything.
@@ -88,6 +119,16 @@ fn filter(level: logging::Level) -> EnvFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_with_line_breaks_is_one_line() {
+        let mut written = OneLine(Vec::new());
+        for line in ["INFO plain\n", "ERROR first\r\n2026 INFO faked\n"] {
+            io::Write::write_all(&mut written, line.as_bytes()).unwrap();
+        }
+        let want = "INFO plain\nERROR first\\r\\n2026 INFO faked\n";
+        assert_eq!(String::from_utf8(written.0).unwrap(), want);
+    }
 
     #[test]
     fn a_panic_quotes_nothing() {

@@ -503,6 +503,8 @@ mod tests {
     #[case::in_the_words_of_fail("bad password hunter2-canary!")]
     #[case::encoded("data.x: aHVudGVyMi1jYW5hcnk=")]
     #[case::a_number("got Value:424242424242}")]
+    #[case::url_encoded("postgres://u:canary%3Cword%3E%26@db")]
+    #[case::url_encoded_in_a_login("postgres://u:canary%3Cword%3E&@db")]
     #[case::an_anchor("unknown anchor 'canary-anchor' referenced")]
     #[case::a_line("cannot parse: second canary line")]
     #[case::cut_off_by_go("cannot unmarshal !!str `hunter2...` into int")]

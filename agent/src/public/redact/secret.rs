@@ -8,6 +8,24 @@ pub(super) const SHORTEST: usize = 6;
 /// Go's YAML decoder quotes so much of what it cannot use.
 const GO_QUOTED: usize = 7;
 
+/// The longest text that is looked for as addresses have it, in bytes.
+const MOST_ESCAPED: usize = 1 << 10;
+
+/// What Go leaves as it is, besides letters, digits and `-_.~`: in a query, a path and a login.
+const KEPT_IN_ADDRESSES: [&str; 3] = ["", "$&+=:@", "$&+,;="];
+
+fn escaped(text: &str, kept: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        let sign = char::from(byte);
+        match sign.is_ascii_alphanumeric() || "-_.~".contains(sign) || kept.contains(sign) {
+            true => escaped.push(sign),
+            false => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
 /// Something that may be secret, as it came.
 pub(super) enum Secret {
     Text(String),
@@ -37,6 +55,16 @@ impl Secret {
             Self::Text(text) => {
                 add(&golib::base64::encode(text));
                 add(text);
+                // In an address. Longer ones stand in none.
+                if text.len() <= MOST_ESCAPED {
+                    for kept in KEPT_IN_ADDRESSES {
+                        let form = escaped(text, kept);
+                        if form != *text {
+                            add(&form);
+                            add(&form.replace("%20", "+"));
+                        }
+                    }
+                }
                 for line in text.lines() {
                     let line = line.trim();
                     add(line);
