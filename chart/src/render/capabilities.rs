@@ -102,10 +102,23 @@ impl Object for CapabilitiesObject {
             call: copy,
         }]
     }
+
+    /// Go compares the pointers; `Copy` gives another one.
+    fn equals(&self, other: &dyn Object) -> bool {
+        let same = |other: &Self| std::ptr::eq(self, other);
+        other.downcast_ref::<Self>().is_some_and(same)
+    }
 }
 
 fn copy(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
-    Ok(Operand::exact(value.clone()))
+    let Value::Object(original) = value else {
+        return Ok(Operand::exact(value.clone()));
+    };
+    let original = original.downcast_ref::<CapabilitiesObject>();
+    Ok(Operand::exact(match original {
+        Some(original) => object(&original.capabilities),
+        None => value.clone(),
+    }))
 }
 
 /// `common.KubeVersion`

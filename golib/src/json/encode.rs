@@ -52,6 +52,45 @@ pub fn encode_indent(value: &Value, prefix: &str, indent: &str) -> String {
     .print(value)
 }
 
+/// Go's `json.Indent` of a compact text: one `indent` per level.
+///
+/// ```
+/// assert_eq!(golib::json::indent(r#"{"b":[1],"a":{}}"#, "  "), "{\n  \"b\": [\n    1\n  ],\n  \"a\": {}\n}");
+/// ```
+pub fn indent(compact: &str, indent: &str) -> String {
+    let mut out = String::with_capacity(compact.len() * 2);
+    let newline = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n(indent, depth));
+    };
+    let (mut depth, mut is_opened, mut in_text, mut is_escaped) = (0_usize, false, false, false);
+    for c in compact.chars() {
+        if in_text {
+            in_text = c != '"' || is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            out.push(c);
+            continue;
+        }
+        let closes = matches!(c, '}' | ']');
+        if closes && !is_opened {
+            depth = depth.saturating_sub(1);
+            newline(&mut out, depth);
+        } else if is_opened && !closes {
+            depth += 1;
+            newline(&mut out, depth);
+        }
+        is_opened = matches!(c, '{' | '[');
+        in_text = c == '"';
+        out.push(c);
+        match c {
+            ',' => newline(&mut out, depth),
+            ':' => out.push(' '),
+            _ => {}
+        }
+    }
+    out
+}
+
 /// Go's `json.Marshal` of anything that serde serializes, straight to bytes: fields stay in the order of their declaration.
 ///
 /// ```

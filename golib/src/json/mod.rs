@@ -12,7 +12,7 @@ mod weight;
 
 pub use bounded::{at_most, at_most_entries};
 pub use decode::{decode, decode_partly, decode_within};
-pub use encode::{encode, encode_indent, encode_raw, to_vec};
+pub use encode::{encode, encode_indent, encode_raw, indent, to_vec};
 pub use fields::{At, FieldError, Mismatch, known_field, time};
 pub use weight::weigh;
 

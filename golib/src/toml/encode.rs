@@ -34,7 +34,7 @@ impl Encoder {
     fn entry(&mut self, path: &mut Vec<String>, value: &Value) -> Result<(), Error> {
         self.nested(|encoder| match value {
             Value::Nil => Ok(()),
-            Value::Table(entries) => {
+            Value::Table(_) | Value::Struct(_) => {
                 if path.len() == 1 {
                     encoder.newline();
                 }
@@ -42,19 +42,17 @@ impl Encoder {
                     encoder.indent(path);
                     let _ = writeln!(encoder.out, "[{}]", path_text(path));
                 }
-                encoder.entries(path, entries)
+                encoder.entries(path, value)
             }
             Value::Array(items) if is_table_array(items)? => {
                 if path.is_empty() {
                     return Err(Error::Encode("top-level values must be Go maps or structs"));
                 }
                 for item in items {
-                    if let Value::Table(entries) = item {
-                        encoder.newline();
-                        encoder.indent(path);
-                        let _ = writeln!(encoder.out, "[[{}]]", path_text(path));
-                        encoder.entries(path, entries)?;
-                    }
+                    encoder.newline();
+                    encoder.indent(path);
+                    let _ = writeln!(encoder.out, "[[{}]]", path_text(path));
+                    encoder.entries(path, item)?;
                 }
                 Ok(())
             }
@@ -73,12 +71,8 @@ impl Encoder {
         })
     }
 
-    fn entries(
-        &mut self,
-        path: &mut Vec<String>,
-        entries: &std::collections::BTreeMap<String, Value>,
-    ) -> Result<(), Error> {
-        for (key, value) in in_order(entries)? {
+    fn entries(&mut self, path: &mut Vec<String>, table: &Value) -> Result<(), Error> {
+        for (key, value) in in_order(&declared(table))? {
             path.push(key.clone());
             self.entry(path, value)?;
             path.pop();
@@ -120,11 +114,12 @@ impl Encoder {
                     }
                     encoder.out.push(']');
                 }
-                Value::Table(entries) => {
+                Value::Table(_) | Value::Struct(_) => {
                     out.push('{');
-                    let ordered = in_order(entries)?;
+                    let entries = declared(value);
+                    let ordered = in_order(&entries)?;
                     let last = ordered.len().saturating_sub(1);
-                    let ends_in_nil = ends_in_nil(entries)?;
+                    let ends_in_nil = ends_in_nil(&entries)?;
                     for (index, (key, item)) in ordered.into_iter().enumerate() {
                         let _ = write!(encoder.out, "{} = ", key_text(key));
                         encoder.element(item)?;
@@ -161,16 +156,25 @@ impl Encoder {
     }
 }
 
+type Entry<'a> = (&'a String, &'a Value);
+
+/// The entries of a table, sorted, or of a struct, as declared; of anything else none.
+fn declared(table: &Value) -> Vec<Entry<'_>> {
+    match table {
+        Value::Table(entries) => entries.iter().collect(),
+        Value::Struct(fields) => fields.iter().map(|(key, value)| (key, value)).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// The entries that are no tables, then those that are; nil is left out.
-fn in_order(
-    entries: &std::collections::BTreeMap<String, Value>,
-) -> Result<Vec<(&String, &Value)>, Error> {
+fn in_order<'a>(entries: &[Entry<'a>]) -> Result<Vec<Entry<'a>>, Error> {
     let mut direct = Vec::new();
     let mut tables = Vec::new();
-    for (key, value) in entries {
+    for &(key, value) in entries {
         match value {
             Value::Nil => {}
-            Value::Table(_) => tables.push((key, value)),
+            Value::Table(_) | Value::Struct(_) => tables.push((key, value)),
             Value::Array(items) if is_table_array(items)? => tables.push((key, value)),
             _ => direct.push((key, value)),
         }
@@ -180,11 +184,11 @@ fn in_order(
 }
 
 /// Whether the last entry is one that is left out. The library has written the comma before it by then.
-fn ends_in_nil(entries: &std::collections::BTreeMap<String, Value>) -> Result<bool, Error> {
+fn ends_in_nil(entries: &[Entry<'_>]) -> Result<bool, Error> {
     let mut last_is_nil = false;
-    for value in entries.values() {
+    for (_, value) in entries {
         match value {
-            Value::Table(_) => return Ok(false),
+            Value::Table(_) | Value::Struct(_) => return Ok(false),
             Value::Array(items) if is_table_array(items)? => return Ok(false),
             value => last_is_nil = matches!(value, Value::Nil),
         }
@@ -204,7 +208,10 @@ fn is_table_array(items: &[Value]) -> Result<bool, Error> {
             return Err(Error::Encode("cannot encode array with nil element"));
         }
     }
-    Ok(!items.is_empty() && items.iter().all(|item| matches!(item, Value::Table(_))))
+    Ok(!items.is_empty()
+        && items
+            .iter()
+            .all(|item| matches!(item, Value::Table(_) | Value::Struct(_))))
 }
 
 fn float(value: f64) -> String {

@@ -35,6 +35,8 @@ pub enum Value {
     Array(Vec<Value>),
     /// A table.
     Table(BTreeMap<String, Value>),
+    /// A Go struct: a table whose fields stay in the order of their declaration. Never decoded.
+    Struct(Vec<(String, Value)>),
 }
 
 /// Why a text is no TOML or a value cannot be written, printed as the Go library prints it.

@@ -312,7 +312,9 @@ fn open<'a, T: Tree>(
             emitter.value(&text, quote);
         }
         Node::Sequence([]) => emitter.empty("[", "]"),
-        Node::Mapping(entries) if entries.is_empty() => emitter.empty("{", "}"),
+        Node::Mapping(entries) | Node::Struct(entries) if entries.is_empty() => {
+            emitter.empty("{", "}")
+        }
         Node::Sequence(items) => {
             emitter.begin(Collection::Sequence, in_mapping);
             frames.push(Frame::Sequence(items.iter()));
@@ -320,6 +322,10 @@ fn open<'a, T: Tree>(
         Node::Mapping(mut entries) => {
             emitter.begin(Collection::Mapping, in_mapping);
             order::sort(&mut entries, dialect);
+            frames.push(Frame::Mapping(entries.into_iter()));
+        }
+        Node::Struct(entries) => {
+            emitter.begin(Collection::Mapping, in_mapping);
             frames.push(Frame::Mapping(entries.into_iter()));
         }
     }

@@ -26,6 +26,8 @@ pub enum Pretty {
     Seq(Vec<Pretty>),
     /// A mapping; its keys are sorted when it is written.
     Map(Vec<(String, Pretty)>),
+    /// A Go struct: a mapping whose fields stay in the order of their declaration.
+    Struct(Vec<(String, Pretty)>),
 }
 
 impl Tree for Pretty {
@@ -39,12 +41,17 @@ impl Tree for Pretty {
             Self::Str(value) => Scalar::Str(value),
             Self::Plain(value) => Scalar::Plain(value),
             Self::Seq(items) => return Node::Sequence(items),
-            Self::Map(entries) => {
-                let entries = entries.iter().map(|(key, value)| (Scalar::Str(key), value));
-                return Node::Mapping(entries.collect());
-            }
+            Self::Map(entries) => return Node::Mapping(named(entries)),
+            Self::Struct(fields) => return Node::Struct(named(fields)),
         })
     }
+}
+
+fn named(entries: &[(String, Pretty)]) -> Vec<(Scalar<'_>, &Pretty)> {
+    let entries = entries.iter();
+    entries
+        .map(|(key, value)| (Scalar::Str(key), value))
+        .collect()
 }
 
 /// What a yaml.v3 `Encoder` with `SetIndent(2)` writes, with the newline at the end. Integers print plainly and floats as Go's

@@ -33,6 +33,8 @@ pub(super) enum Node<'a, T> {
     Scalar(Scalar<'a>),
     Sequence(&'a [T]),
     Mapping(Vec<(Scalar<'a>, &'a T)>),
+    /// A mapping that keeps its order.
+    Struct(Vec<(Scalar<'a>, &'a T)>),
 }
 
 /// What can be written.

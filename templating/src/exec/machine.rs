@@ -383,8 +383,8 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
     }
 
     fn text(&mut self, value: &Value) -> Result<Str, Error> {
-        let text = fmt::to_text(&mut self.renderer.state, value);
-        self.limited(text)
+        let text = fmt::sprint_printable(&mut self.renderer.state, std::slice::from_ref(value));
+        self.limited(text.map(Str::from))
     }
 
     /// Begins the next turn of the range on top of the stack, or ends it.

@@ -61,6 +61,14 @@ pub fn to_text(state: &mut State<'_>, value: &Value) -> Result<Str, Error> {
     }
 }
 
+/// The values as [`sprint`] gives them, but what a pointer points to in its place: Go's templates look there first.
+pub(crate) fn sprint_printable(state: &mut State<'_>, values: &[Value]) -> Result<Vec<u8>, Error> {
+    Printer::run(state, |printer| {
+        printer.behind_pointers = true;
+        printer.print(values);
+    })
+}
+
 /// Prints one value at the end of the output, as an action does.
 pub(crate) fn write(state: &mut State<'_>, value: &Value) -> Result<(), Error> {
     match value {
@@ -75,7 +83,7 @@ pub(crate) fn write(state: &mut State<'_>, value: &Value) -> Result<(), Error> {
         }
         _ => {}
     }
-    let text = sprint(state, std::slice::from_ref(value))?;
+    let text = sprint_printable(state, std::slice::from_ref(value))?;
     state.out.extend_from_slice(&text);
     Ok(())
 }
@@ -107,6 +115,8 @@ struct Printer {
     flags: Flags,
     /// Inside a `%!verb(…)`: methods are not called.
     erroring: bool,
+    /// Whether an argument that is a pointer prints as what it points to.
+    behind_pointers: bool,
     depth: usize,
     max_bytes: usize,
     error: Option<Error>,
@@ -122,6 +132,7 @@ impl Printer {
             out: Vec::new(),
             flags: Flags::default(),
             erroring: false,
+            behind_pointers: false,
             depth: 0,
             max_bytes,
             error: None,
@@ -181,7 +192,7 @@ impl Printer {
             (Value::Nil, 'T' | 'v') => self.pad(b"<nil>"),
             (Value::Nil, _) => self.bad_verb(value, verb),
             (_, 'T') => self.string(value.type_name().as_bytes()),
-            (_, 'p') => self.pointer(value),
+            (_, 'p') => self.pointer(value, verb),
             (Value::Bytes(bytes), _) => self.bytes(bytes.as_deref(), verb, "[]byte"),
             (Value::List(_) | Value::Map(_) | Value::Object(_), 'w') => self.bad_verb(value, verb),
             _ => self.value(value, verb, 0),
@@ -299,9 +310,11 @@ impl Printer {
             return self.scalar_of(value, &scalar, verb, depth);
         }
         match object.kind() {
-            Kind::Ptr if depth > 0 => self.pointer(value),
+            Kind::Ptr if depth > 0 => self.pointer(value, verb),
             Kind::Ptr => {
-                self.push("&");
+                if !self.behind_pointers {
+                    self.push("&");
+                }
                 let name = object.type_name().trim_start_matches('*');
                 self.fields(name, object, verb, depth + 1);
             }
@@ -339,16 +352,20 @@ impl Printer {
     }
 
     /// Go prints addresses, which nobody can rely on.
-    fn pointer(&mut self, value: &Value) {
+    fn pointer(&mut self, value: &Value, verb: char) {
         let address = match value {
             Value::Map(map) => map.address(),
             Value::List(list) => list.as_ptr().addr(),
             Value::Object(object) if object.kind() == Kind::Ptr => {
                 std::rc::Rc::as_ptr(object).addr()
             }
-            _ => return self.bad_verb(value, 'p'),
+            _ => return self.bad_verb(value, verb),
         };
-        self.hex_integer(address as u64, !self.flags.sharp);
+        match verb {
+            'v' | 'p' => self.hex_integer(address as u64, !self.flags.sharp),
+            'b' | 'o' | 'd' | 'x' | 'X' => self.integer_verb(address as u64, false, value, verb),
+            _ => self.bad_verb(value, verb),
+        }
     }
 
     fn bad_verb(&mut self, value: &Value, verb: char) {

@@ -335,7 +335,7 @@ fn joined(state: &mut State<'_>, values: Rest<Value>) -> Result<Str, Error> {
             }
         })
         .collect();
-    fmt::sprint(state, &values).map(Str::from)
+    fmt::sprint_printable(state, &values).map(Str::from)
 }
 
 fn html(text: &[u8]) -> Vec<u8> {

@@ -25,10 +25,12 @@ pub(super) fn add(f: &mut Functions) {
         or_fail(state, &value, json::encode)
     });
     f.add("toPrettyJson", |state: &mut State<'_>, value: Value| {
-        or_empty(state, &value, |data| json::encode_indent(data, "", INDENT))
+        let text = or_empty(state, &value, json::encode)?;
+        indented(state, &text)
     });
     f.add("mustToPrettyJson", |state: &mut State<'_>, value: Value| {
-        or_fail(state, &value, |data| json::encode_indent(data, "", INDENT))
+        let text = or_fail(state, &value, json::encode)?;
+        indented(state, &text)
     });
     f.add("toRawJson", |state: &mut State<'_>, value: Value| {
         or_fail(state, &value, json::encode_raw)
@@ -96,6 +98,11 @@ fn or_fail(
     spend(state, text)
 }
 
+/// The text of JSON over several lines.
+fn indented(state: &mut State<'_>, text: &str) -> Result<String, Error> {
+    spend(state, json::indent(text, INDENT))
+}
+
 /// The empty text that a failed function gives; but a limit is a limit.
 fn nothing(error: Error) -> Result<String, Error> {
     match error.is_limit() {
@@ -132,7 +139,8 @@ fn to_json(
     let Some(mark) = ('\u{E000}'..='\u{F8FF}').find(|&mark| !text.contains(mark)) else {
         return Ok(text);
     };
-    Ok(encode(&marked(value, mark).to_json()?).replace(mark, r"\ufffd"))
+    let text = marked(value, mark).to_json_text(&encode, &mut 0)?;
+    Ok(text.replace(mark, r"\ufffd"))
 }
 
 /// The value with a mark for each byte that is no UTF-8; only of values that nest as deep as JSON may.
@@ -451,8 +459,11 @@ fn toml_data(state: &mut State<'_>, value: &Value, depth: usize) -> Result<toml:
         Value::Object(object) => match (moment::object::<Moment>(value), object.scalar()) {
             (Some(Moment(time)), _) => toml::Value::Datetime(time),
             (None, Some(scalar)) => match object.text() {
-                Some(text) => toml::Value::String(text.to_string()),
-                None => toml_data(state, &scalar, depth + 1)?,
+                // Of the named numbers only this one is known to the library.
+                Some(text) if object.type_name() == moment::DURATION => {
+                    toml::Value::String(text.to_string())
+                }
+                _ => toml_data(state, &scalar, depth + 1)?,
             },
             // What makes its own text for JSON does so here.
             (None, None) if let Some(Value::Str(text)) = object.json() => {
@@ -460,9 +471,10 @@ fn toml_data(state: &mut State<'_>, value: &Value, depth: usize) -> Result<toml:
             }
             (None, None) => {
                 let fields = object.fields().into_iter();
+                let fields = fields.filter(|(name, _)| !object.unexported().contains(name));
                 let fields = fields
                     .map(|(key, item)| Ok((key.to_owned(), toml_data(state, &item, depth + 1)?)));
-                toml::Value::Table(fields.collect::<Result<_, Error>>()?)
+                toml::Value::Struct(fields.collect::<Result<_, Error>>()?)
             }
         },
         Value::Complex(..) => return Err(Error::message("toml: unsupported type: complex128")),
@@ -481,6 +493,11 @@ fn from_toml(value: toml::Value) -> Value {
         toml::Value::Datetime(time) => Moment(time).into(),
         toml::Value::Array(items) => toml_list(items),
         toml::Value::Table(entries) => entries
+            .into_iter()
+            .map(|(key, item)| (key, from_toml(item)))
+            .collect::<Map>()
+            .into(),
+        toml::Value::Struct(fields) => fields
             .into_iter()
             .map(|(key, item)| (key, from_toml(item)))
             .collect::<Map>()

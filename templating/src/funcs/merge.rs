@@ -66,9 +66,15 @@ fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result
                 if !seen.insert((into.address(), from.address())) {
                     continue;
                 }
+                // mergo asks the element itself: an interface that holds a nil map is not nil.
+                let holds_interfaces = matches!(from.map_type().element, Type::Any);
                 for (key, value) in from.entries() {
                     state.spend_steps(1)?;
-                    if value.is_nil() {
+                    let is_nil = match holds_interfaces {
+                        true => value.is_untyped_nil(),
+                        false => value.is_nil(),
+                    };
+                    if is_nil {
                         if overwrite {
                             set(&into, key, value)?;
                         }

@@ -9,7 +9,7 @@ use crate::state::State;
 use crate::value::{Kind, Method, Object, Operand, Str, Type, Value};
 
 const TIME: &str = "time.Time";
-const DURATION: &str = "time.Duration";
+pub(super) const DURATION: &str = "time.Duration";
 
 /// Go's `time.Time`.
 #[derive(Debug, Clone)]

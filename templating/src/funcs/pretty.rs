@@ -69,5 +69,5 @@ fn pretty_object(
     let fields = fields.filter(|(name, _)| !object.unexported().contains(name));
     let fields =
         fields.map(|(name, field)| Ok((name.to_lowercase(), pretty(state, &field, depth + 1)?)));
-    Ok(Pretty::Map(fields.collect::<Result<_, Error>>()?))
+    Ok(Pretty::Struct(fields.collect::<Result<_, Error>>()?))
 }
