@@ -3,6 +3,7 @@
 use super::MissingKey;
 use super::machine::Machine;
 use crate::error::Error;
+use crate::funcs::{DURATION, duration};
 use crate::parse::{Command, Expr, ExprKind, Fields, NodeRef, Number, Pipe};
 use crate::value::{Kind, Operand, Type, Value};
 
@@ -307,6 +308,7 @@ impl<'t> Machine<'t, '_, '_> {
                 number.and_then(|n| n.uint).map(Value::Uint64),
                 "unsigned integer",
             ),
+            Type::Object(DURATION) => (number.and_then(|n| n.int).map(duration), "integer"),
             Type::Bytes | Type::List(_) | Type::Map(_) | Type::Object(_) => {
                 let text = self.source_of(what);
                 return self.fail(format!("can't handle {text} for arg of type {param}"));

@@ -40,4 +40,5 @@ pub use flow::without_no_value;
 pub(crate) use flow::{add_flow, add_flow_lint};
 pub(crate) use functions::{Body, Callee};
 pub use functions::{Function, Functions};
+pub(crate) use moment::{DURATION, duration};
 pub(crate) use sprig::{add_helm, add_sprig};

@@ -9,7 +9,7 @@ use crate::state::State;
 use crate::value::{Kind, Method, Object, Operand, Str, Type, Value};
 
 const TIME: &str = "time.Time";
-pub(super) const DURATION: &str = "time.Duration";
+pub(crate) const DURATION: &str = "time.Duration";
 
 /// Go's `time.Time`.
 #[derive(Debug, Clone)]
@@ -168,6 +168,11 @@ fn time_of(value: &Value) -> Result<Time, Error> {
     object::<Moment>(value)
         .map(|m| m.0)
         .ok_or_else(|| Error::message("not a time.Time"))
+}
+
+/// What a constant is where a `time.Duration` is expected.
+pub(crate) fn duration(nanoseconds: i64) -> Value {
+    Span(Duration(nanoseconds)).into()
 }
 
 fn span_of(value: &Value) -> Result<Duration, Error> {

@@ -18,7 +18,7 @@ pub(super) fn add(f: &mut Functions) {
     );
     f.add("semver", |version: Str| -> Result<Operand, Error> {
         let version = Version::parse(&*version).map_err(message)?;
-        Ok(Operand::exact(Value::object(SemanticVersion(version))))
+        Ok(Operand::exact(SemanticVersion::pointer(version)))
     });
 }
 
@@ -28,22 +28,47 @@ fn message(error: golib::semver::Error) -> Error {
 
 const TYPE_NAME: &str = "*semver.Version";
 
-/// Go's `*semver.Version`.
+/// Go's `*semver.Version`, and the `semver.Version` that some of its methods return.
 #[derive(Debug, Clone)]
-struct SemanticVersion(Version);
+struct SemanticVersion {
+    version: Version,
+    is_pointer: bool,
+}
+
+impl SemanticVersion {
+    fn pointer(version: Version) -> Value {
+        Value::object(Self {
+            version,
+            is_pointer: true,
+        })
+    }
+
+    fn plain(version: Version) -> Value {
+        Value::object(Self {
+            version,
+            is_pointer: false,
+        })
+    }
+}
 
 impl Object for SemanticVersion {
     fn type_name(&self) -> &'static str {
-        TYPE_NAME
+        match self.is_pointer {
+            true => TYPE_NAME,
+            false => TYPE_NAME.trim_start_matches('*'),
+        }
     }
 
     fn kind(&self) -> Kind {
-        Kind::Ptr
+        match self.is_pointer {
+            true => Kind::Ptr,
+            false => Kind::Struct,
+        }
     }
 
     /// None is exported; they show when a verb of `printf` does not ask for the text.
     fn fields(&self) -> Vec<(&'static str, Value)> {
-        let version = &self.0;
+        let version = &self.version;
         vec![
             ("major", version.major().into()),
             ("minor", version.minor().into()),
@@ -59,16 +84,23 @@ impl Object for SemanticVersion {
     }
 
     fn methods(&self) -> &'static [Method] {
-        METHODS
+        match self.is_pointer {
+            true => METHODS,
+            false => METHODS.split_at(VALUE_METHODS).0,
+        }
     }
 
     fn text(&self) -> Option<Str> {
-        Some(self.0.to_string().into())
+        Some(self.version.to_string().into())
     }
 
-    /// Go compares the pointers; two versions are never one.
+    /// Go compares pointers as such, two of which are never one, and structs field by field.
     fn equals(&self, other: &dyn Object) -> bool {
-        let same = |other: &Self| std::ptr::eq(self, other);
+        let fields = |v: &Self| (v.version.to_string(), v.version.original().to_owned());
+        let same = |other: &Self| match self.is_pointer {
+            true => std::ptr::eq(self, other),
+            false => fields(self) == fields(other),
+        };
         other.downcast_ref::<Self>().is_some_and(same)
     }
 
@@ -82,7 +114,7 @@ fn version_of(value: &Value) -> Result<Version, Error> {
         Value::Object(object) => object.downcast_ref::<SemanticVersion>().cloned(),
         _ => None,
     }
-    .map(|version| version.0)
+    .map(|version| version.version)
     .ok_or_else(|| Error::message("not a *semver.Version"))
 }
 
@@ -106,7 +138,10 @@ fn exact(value: impl Into<Value>) -> Result<Operand, Error> {
 
 const VERSION: &[Type] = &[Type::Object(TYPE_NAME)];
 
-/// Go's methods that a template can call. Those that return a `Version` return a pointer here, whose methods are the same.
+/// How many of [`METHODS`] a version has that is no pointer.
+const VALUE_METHODS: usize = 14;
+
+/// Go's methods that a template can call; those with a value receiver first.
 const METHODS: &[Method] = &[
     Method::new("Major", &[], |_, v, _| exact(version_of(v)?.major())),
     Method::new("Minor", &[], |_, v, _| exact(version_of(v)?.minor())),
@@ -115,26 +150,7 @@ const METHODS: &[Method] = &[
         exact(version_of(v)?.prerelease())
     }),
     Method::new("Metadata", &[], |_, v, _| exact(version_of(v)?.metadata())),
-    Method::new("Original", &[], |_, v, _| exact(version_of(v)?.original())),
     Method::new("String", &[], |_, v, _| exact(version_of(v)?.to_string())),
-    Method::new("Compare", VERSION, |_, v, args| {
-        exact(version_of(v)?.cmp(&other_of(args)?) as i64)
-    }),
-    Method::new("Equal", VERSION, |_, v, args| {
-        exact(version_of(v)? == other_of(args)?)
-    }),
-    Method::new("LessThan", VERSION, |_, v, args| {
-        exact(version_of(v)? < other_of(args)?)
-    }),
-    Method::new("LessThanEqual", VERSION, |_, v, args| {
-        exact(version_of(v)? <= other_of(args)?)
-    }),
-    Method::new("GreaterThan", VERSION, |_, v, args| {
-        exact(version_of(v)? > other_of(args)?)
-    }),
-    Method::new("GreaterThanEqual", VERSION, |_, v, args| {
-        exact(version_of(v)? >= other_of(args)?)
-    }),
     Method::new("IncMajor", &[], |_, v, _| {
         next(version_of(v)?.inc_major(), "major")
     }),
@@ -150,16 +166,47 @@ const METHODS: &[Method] = &[
     Method::new("SetMetadata", &[Type::String], |_, v, args| {
         changed(version_of(v)?.with_metadata(&text_of(args)?.to_str_lossy()))
     }),
+    Method::new("Value", &[], |_, v, _| exact(version_of(v)?.to_string())),
+    Method::new("MarshalText", &[], |_, v, _| {
+        bytes(version_of(v)?.to_string())
+    }),
+    Method::new("MarshalJSON", &[], |_, v, _| {
+        bytes(format!("\"{}\"", version_of(v)?))
+    }),
+    Method::new("Original", &[], |_, v, _| exact(version_of(v)?.original())),
+    Method::new("Compare", VERSION, |_, v, args| {
+        exact(version_of(v)?.cmp(&other_of(args)?) as i64)
+    }),
+    Method::new("Equal", VERSION, |_, v, args| {
+        let is_nil = args.first().is_some_and(|arg| arg.value.is_untyped_nil());
+        exact(!is_nil && version_of(v)? == other_of(args)?)
+    }),
+    Method::new("LessThan", VERSION, |_, v, args| {
+        exact(version_of(v)? < other_of(args)?)
+    }),
+    Method::new("LessThanEqual", VERSION, |_, v, args| {
+        exact(version_of(v)? <= other_of(args)?)
+    }),
+    Method::new("GreaterThan", VERSION, |_, v, args| {
+        exact(version_of(v)? > other_of(args)?)
+    }),
+    Method::new("GreaterThanEqual", VERSION, |_, v, args| {
+        exact(version_of(v)? >= other_of(args)?)
+    }),
 ];
+
+fn bytes(text: String) -> Result<Operand, Error> {
+    exact(Value::Bytes(Some(std::rc::Rc::new(text.into()))))
+}
 
 fn changed(version: Result<Version, golib::semver::Error>) -> Result<Operand, Error> {
     let version = version.map_err(message)?;
-    Ok(Operand::exact(Value::object(SemanticVersion(version))))
+    Ok(Operand::exact(SemanticVersion::plain(version)))
 }
 
 fn next(version: Option<Version>, part: &str) -> Result<Operand, Error> {
     let overflow = || Error::message(format!("{part} version increment would overflow uint64"));
     version
-        .map(|v| Operand::exact(Value::object(SemanticVersion(v))))
+        .map(|version| Operand::exact(SemanticVersion::plain(version)))
         .ok_or_else(overflow)
 }
