@@ -150,7 +150,7 @@ macro_rules! omit_empty {
 use omit_empty;
 
 /// For `skip_serializing_if`: Go's `omitempty`.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

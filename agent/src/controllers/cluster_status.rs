@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use objects::managed_fields::FIELD_MANAGER;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 
@@ -13,7 +14,7 @@ use crate::api::Cluster;
 use crate::client::health::{Health, Side};
 use crate::client::identity::AgentClient;
 use crate::error;
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::public::PublicText;
 use crate::register::Upstream;
 
@@ -66,9 +67,9 @@ impl Heartbeat {
                 beat = self.beat(&clusters).await;
             }
             match beat {
-                Ok(at) => {
+                Ok(taken) => {
                     self.health.contact(Side::Upstream);
-                    if let Err(failed) = self.ledger.reported(at).await {
+                    if let Err(failed) = self.ledger.reported(taken).await {
                         let error = PublicText::nothing_secret_in(&failed);
                         logging::warn!(error, "cannot write the ledger");
                     }
@@ -86,20 +87,26 @@ impl Heartbeat {
 }
 
 impl Heartbeat {
-    /// Reports once. Gives when, in seconds since 1970.
+    /// Reports once, as the agent: by its name it knows its own report from what others make of it.
     ///
     /// # Errors
     /// Upstream refused it: with 422 where it remembers another report than the last one it took.
-    async fn beat(&self, clusters: &Api<Cluster>) -> kube::Result<i64> {
+    async fn beat(&self, clusters: &Api<Cluster>) -> kube::Result<ledger::Heartbeat> {
         let now = self.agent.now();
-        let last = self.ledger.seen_heartbeat();
+        let last = self.ledger.seen_heartbeat().at;
         let operations = report(&self.namespace, now, last);
         let patch: json_patch::Patch =
             serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
-        let (name, parameters) = (&self.upstream.cluster_name, PatchParams::default());
-        let patch = Patch::Json::<Cluster>(patch);
-        clusters.patch_status(name, &parameters, &patch).await?;
-        Ok(now.as_second())
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let (name, patch) = (&self.upstream.cluster_name, Patch::Json::<Cluster>(patch));
+        let taken = clusters.patch_status(name, &parameters, &patch).await?;
+        Ok(ledger::Heartbeat {
+            at: Some(now.as_second()),
+            ..ledger::Heartbeat::of(&taken)
+        })
     }
 }
 

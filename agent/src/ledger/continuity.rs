@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Ledger;
-use super::upstream::{Asked, ContinuityBreak, UpstreamState};
+use super::upstream::{Asked, ContinuityBreak, Heartbeat, Remembered, UpstreamState};
 
 impl Ledger {
     /// The highest version of upstream seen so far. To be asked before a list is: a list that was answered before a newer event came
@@ -14,10 +14,11 @@ impl Ledger {
         state.upstream.as_ref().map_or(0, |seen| seen.version)
     }
 
-    /// The last heartbeat that upstream is known to have taken, in seconds since 1970. To be asked before upstream is.
-    pub fn seen_heartbeat(&self) -> Option<i64> {
+    /// The last heartbeat that upstream is known to have taken. To be asked before upstream is.
+    pub fn seen_heartbeat(&self) -> Heartbeat {
         let state = self.state.lock();
-        state.upstream.as_ref().and_then(|seen| seen.reported)
+        let seen = state.upstream.as_ref();
+        seen.map_or_else(Heartbeat::default, |seen| seen.heartbeat.clone())
     }
 
     /// How often upstream turned out not to be the one seen before. A watch that began earlier gets no events any more.
@@ -57,7 +58,7 @@ impl Ledger {
         self.asked.borrow().doubts
     }
 
-    /// Upstream has answered what it was asked after [`Self::doubts`] said `doubt`: `taken` is the last heartbeat that it remembers, 0 for none, nothing
+    /// Upstream has answered what it was asked after [`Self::doubts`] said `doubt`: `told` is what it remembers of the last heartbeat, nothing
     /// where it does not say; `sent` is what [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat
     /// overwrites the proof.
     ///
@@ -66,12 +67,12 @@ impl Ledger {
     pub async fn asked_upstream(
         &self,
         doubt: u64,
-        taken: Option<i64>,
-        sent: Option<i64>,
+        told: Option<Remembered>,
+        sent: &Heartbeat,
     ) -> kube::Result<()> {
-        let is_broken = match (&mut self.state.lock().upstream, taken) {
-            (Some(upstream), Some(taken)) => {
-                upstream.remembers(taken, sent);
+        let is_broken = match (&mut self.state.lock().upstream, told) {
+            (Some(upstream), Some(told)) => {
+                upstream.remembers(told, sent);
                 upstream.broken.is_some()
             }
             _ => false,
@@ -95,13 +96,13 @@ impl Ledger {
         let _ = tokio::time::timeout(limit, asked.wait_for(is_settled)).await;
     }
 
-    /// Takes note of a heartbeat that upstream took, in seconds since 1970.
+    /// Takes note of a heartbeat that upstream took.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
-    pub async fn reported(&self, at: i64) -> kube::Result<()> {
+    pub async fn reported(&self, heartbeat: Heartbeat) -> kube::Result<()> {
         match &mut self.state.lock().upstream {
-            Some(upstream) => upstream.reported = Some(at),
+            Some(upstream) => upstream.heartbeat = heartbeat,
             None => return Ok(()),
         }
         self.flush(None).await
@@ -138,7 +139,8 @@ mod tests {
         let ledger = Ledger::load(&agent, "system").await.unwrap();
         let first = ledger.doubts();
         ledger.doubt_upstream();
-        ledger.asked_upstream(first, None, None).await.unwrap();
+        let sent = Heartbeat::default();
+        ledger.asked_upstream(first, None, &sent).await.unwrap();
         let patience = Duration::from_secs(60);
         let waits = async || {
             let begun = tokio::time::Instant::now();
@@ -147,7 +149,7 @@ mod tests {
         };
         assert!(waits().await >= patience);
         ledger
-            .asked_upstream(ledger.doubts(), None, None)
+            .asked_upstream(ledger.doubts(), None, &sent)
             .await
             .unwrap();
         assert!(waits().await < patience);

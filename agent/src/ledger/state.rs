@@ -249,7 +249,9 @@ impl LedgerState {
         }
         self.breaks += u64::from(found.is_some());
         let mut upstream = now;
-        upstream.reported = before.as_ref().and_then(|before| before.reported);
+        if let Some(before) = &before {
+            upstream.heartbeat = before.heartbeat.clone();
+        }
         if let (Some(before), None) = (&before, found) {
             upstream.version = upstream.version.max(before.version);
         }
@@ -274,6 +276,7 @@ mod tests {
     use release::storage::KnownDigest;
 
     use super::super::fixtures::{entry, key};
+    use super::super::upstream::{Heartbeat, Remembered};
     use super::*;
 
     /// One write too many would be refused by the API server with all others.
@@ -355,26 +358,33 @@ mod tests {
         }
     }
 
+    fn sent(at: i64) -> Heartbeat {
+        Heartbeat {
+            at: Some(at),
+            ..Heartbeat::default()
+        }
+    }
+
     /// Upstream forgot a report, and no list came before it took the next one.
     #[test]
     fn unlisted_bundles_stay_lost_where_a_continuity_break_came_before_the_list() {
         let mut state = LedgerState {
             upstream: Some(UpstreamState {
-                reported: Some(100),
+                heartbeat: sent(100),
                 ..upstream(7)
             }),
             ..LedgerState::default()
         };
         state.set(&key("a"), entry("newer"));
         let seen = state.upstream.as_mut().unwrap();
-        seen.remembers(50, Some(100));
-        seen.reported = Some(160);
+        seen.remembers(Remembered::gone(), &sent(100));
+        seen.heartbeat = sent(160);
         let none = BTreeSet::new();
         let (found, must_write) = state.check_continuity(upstream(8), 7, &none);
         assert_eq!((found, must_write), (Some(ContinuityBreak::Restored), true));
         assert_eq!(state.of_bundle("newer")[0].1.lost, found);
         let seen = state.upstream.clone().unwrap();
-        assert_eq!((seen.broken, seen.reported), (None, Some(160)));
+        assert_eq!((seen.broken, seen.heartbeat), (None, sent(160)));
         // It is told once.
         let (found, _) = state.check_continuity(upstream(9), 8, &none);
         assert_eq!((found, state.breaks), (None, 1));

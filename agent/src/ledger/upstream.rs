@@ -1,6 +1,9 @@
 //! What the agent remembers of upstream, to tell whether it still is the one the bundles came from. No I/O.
 
+use objects::managed_fields::FIELD_MANAGER;
 use serde::{Deserialize, Serialize};
+
+use crate::api::Cluster;
 
 /// An upstream that is this many writes further than when it was last seen was restored from a
 /// backup: etcd's documented restore skips a thousand million revisions.
@@ -16,6 +19,89 @@ pub enum ContinuityBreak {
     Restored,
 }
 
+/// A heartbeat of this agent, as upstream has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Heartbeat {
+    /// When it was, in seconds since 1970; 0 for never.
+    #[serde(rename = "reported", skip_serializing_if = "Option::is_none")]
+    pub at: Option<i64>,
+    /// The uid of the Cluster that has it; empty where that is gone, or was not noted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// The version that this one had; 0 where versions are no numbers.
+    #[serde(rename = "clusterVersion", skip_serializing_if = "crate::api::is_default")]
+    pub version: u64,
+}
+
+/// What upstream says of the last heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    heartbeat: Heartbeat,
+    /// Whether another one than an agent wrote it.
+    is_of_another: bool,
+}
+
+impl Heartbeat {
+    /// The last one that this Cluster has.
+    pub fn of(cluster: &Cluster) -> Self {
+        let last_seen = cluster.status.agent.last_seen.as_ref();
+        let version = cluster.metadata.resource_version.as_deref();
+        Self {
+            at: Some(last_seen.map_or(0, |at| at.0.as_second())),
+            cluster: cluster.metadata.uid.clone().unwrap_or_default(),
+            version: version.and_then(|text| text.parse().ok()).unwrap_or(0),
+        }
+    }
+}
+
+impl Remembered {
+    /// What a Cluster remembers. Fleet's controller writes the whole status, as it was when it began: a report that came meanwhile is set back. With
+    /// each import it writes that there was none. The server notes who wrote it: of what nobody wrote it is not known.
+    pub fn of(cluster: &Cluster) -> Self {
+        let entries = cluster.metadata.managed_fields.iter().flatten();
+        let mut writers = entries.filter(|entry| {
+            let fields = entry.fields_v1.as_ref();
+            fields.is_some_and(|fields| fields.0.pointer(LAST_SEEN).is_some())
+        });
+        let is_of_another = match (&cluster.status.agent.last_seen, writers.next()) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(_), Some(first)) => std::iter::once(first)
+                .chain(writers)
+                .all(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER)),
+        };
+        Self {
+            heartbeat: Heartbeat::of(cluster),
+            is_of_another,
+        }
+    }
+
+    /// The Cluster is gone.
+    pub fn gone() -> Self {
+        Self {
+            heartbeat: Heartbeat {
+                at: Some(0),
+                ..Heartbeat::default()
+            },
+            is_of_another: false,
+        }
+    }
+
+    /// Whether upstream had `sent` and lost it.
+    fn lacks(&self, sent: &Heartbeat) -> bool {
+        let now = &self.heartbeat;
+        let is_known = !sent.cluster.is_empty();
+        let is_another = is_known && now.cluster != sent.cluster;
+        let is_older = now.version != 0 && now.version < sent.version;
+        let is_set_back = now.at < sent.at && !(is_known && self.is_of_another);
+        is_another || is_older || is_set_back
+    }
+}
+
+/// Who owns the time of the last heartbeat.
+const LAST_SEEN: &str = "/f:status/f:agent/f:lastSeen";
+
 /// The upstream that was seen last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,10 +116,9 @@ pub struct UpstreamState {
     /// Whether the agent's own BundleDeployment was ever listed.
     #[serde(default)]
     pub has_own: bool,
-    /// When it last took a report of this agent, in seconds since 1970. A backup remembers an older one, whatever was written after
-    /// it was restored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reported: Option<i64>,
+    /// The last one that it took. A backup has an older one, whatever was written after it was restored.
+    #[serde(flatten)]
+    pub heartbeat: Heartbeat,
     /// A break that was found before a list could tell which bundles are lost by it. The next heartbeat and the next event overwrite what
     /// proved it, so it is kept, across restarts too, until there is such a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,14 +147,14 @@ impl UpstreamState {
         self.version = self.version.max(version);
     }
 
-    /// Takes in when upstream itself says that it last took a report of this agent, in seconds since 1970, 0 for never. `sent` is what
-    /// [`Self::reported`] was before upstream was asked: a report that it took after its answer was not forgotten.
-    pub fn remembers(&mut self, taken: i64, sent: Option<i64>) {
-        if Some(taken) < sent {
+    /// Takes in what upstream itself says of the last heartbeat. `sent` is what [`Self::heartbeat`] was before upstream was asked: one that it took
+    /// after its answer was not forgotten.
+    pub fn remembers(&mut self, now: Remembered, sent: &Heartbeat) {
+        if now.lacks(sent) {
             self.broken = Some(ContinuityBreak::Restored);
         }
-        if self.reported == sent {
-            self.reported = Some(taken);
+        if self.heartbeat == *sent {
+            self.heartbeat = now.heartbeat;
         }
     }
 }
@@ -87,17 +172,47 @@ fn is_leap(before: u64, after: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use k8s_openapi::jiff::Timestamp;
     use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
 
     fn upstream(server: &str, version: u64) -> UpstreamState {
         UpstreamState {
             server: server.into(),
             namespace: "cluster-a".into(),
             version,
-            reported: Some(100),
+            heartbeat: sent(),
             ..UpstreamState::default()
         }
+    }
+
+    /// What the Cluster had when it took the last heartbeat.
+    fn sent() -> Heartbeat {
+        Heartbeat {
+            at: Some(100),
+            cluster: "one".into(),
+            version: 5,
+        }
+    }
+
+    /// A Cluster as the agent left it, or somebody with this name.
+    fn cluster(uid: &str, version: u64, last_seen: Option<i64>, by: &str) -> Cluster {
+        let at = last_seen.map(|at| Timestamp::from_second(at).unwrap());
+        let fields = json!({"f:status": {"f:agent": {"f:lastSeen": {}}}});
+        let entry = json!({"manager": by, "operation": "Update", "fieldsV1": fields});
+        let entries = (!by.is_empty()).then_some(entry);
+        let metadata = json!({
+            "uid": uid, "resourceVersion": version.to_string(),
+            "managedFields": entries.as_slice(),
+        });
+        let status = json!({"agent": {"lastSeen": at, "namespace": "system"}});
+        serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+    }
+
+    fn told(at: i64) -> Remembered {
+        Remembered::of(&cluster("one", 6, Some(at), FIELD_MANAGER))
     }
 
     const BUMPED: u64 = 1_000_000_007;
@@ -122,12 +237,12 @@ mod tests {
 
     /// What proves a break is gone with the next report or event; that there was one is not.
     #[rstest]
-    #[case::an_older_report(|seen: &mut UpstreamState| seen.remembers(99, Some(100)), true)]
-    #[case::no_report_at_all(|seen: &mut UpstreamState| seen.remembers(0, Some(100)), true)]
-    #[case::the_same_report(|seen: &mut UpstreamState| seen.remembers(100, Some(100)), false)]
-    #[case::a_report_whose_answer_was_lost(|seen: &mut UpstreamState| seen.remembers(101, Some(100)), false)]
-    #[case::a_report_that_was_under_way(|seen: &mut UpstreamState| { seen.reported = Some(160); seen.remembers(100, Some(100)); }, false)]
-    #[case::the_first_question(|seen: &mut UpstreamState| seen.remembers(50, None), false)]
+    #[case::an_older_report(|seen: &mut UpstreamState| seen.remembers(told(99), &sent()), true)]
+    #[case::the_cluster_is_gone(|seen: &mut UpstreamState| seen.remembers(Remembered::gone(), &sent()), true)]
+    #[case::the_same_report(|seen: &mut UpstreamState| seen.remembers(told(100), &sent()), false)]
+    #[case::a_report_whose_answer_was_lost(|seen: &mut UpstreamState| seen.remembers(told(101), &sent()), false)]
+    #[case::a_report_that_was_under_way(|seen: &mut UpstreamState| { seen.heartbeat.at = Some(160); seen.remembers(told(100), &sent()); }, false)]
+    #[case::the_first_question(|seen: &mut UpstreamState| seen.remembers(told(50), &Heartbeat::default()), false)]
     #[case::bumped_revisions_in_an_event(|seen: &mut UpstreamState| seen.sees(BUMPED), true)]
     #[case::the_next_event(|seen: &mut UpstreamState| seen.sees(8), false)]
     #[case::the_first_event(|seen: &mut UpstreamState| { seen.version = 0; seen.sees(BUMPED); }, false)]
@@ -140,8 +255,8 @@ mod tests {
         // Upstream goes on, and takes the next report.
         let version = seen.version + 1;
         seen.sees(version);
-        let (sent, taken) = (seen.reported, seen.reported.unwrap_or_default() + 60);
-        seen.remembers(taken, sent);
+        let sent = seen.heartbeat.clone();
+        seen.remembers(told(sent.at.unwrap_or_default() + 60), &sent);
         let expected = if is_found {
             Err(ContinuityBreak::Restored)
         } else {
@@ -154,14 +269,48 @@ mod tests {
         );
     }
 
+    /// Fleet's controller writes the status of a Cluster too: what it sets back is no backup.
+    #[rstest]
+    #[case::set_back_by_the_controller(cluster("one", 7, Some(40), "fleetcontroller"), false)]
+    #[case::installed_anew(cluster("one", 7, None, "fleetcontroller"), false)]
+    #[case::set_back_as_a_backup_does(cluster("one", 7, Some(40), FIELD_MANAGER), true)]
+    #[case::set_back_by_nobody_knows_whom(cluster("one", 7, Some(40), ""), true)]
+    #[case::an_older_cluster(cluster("one", 4, Some(40), "fleetcontroller"), true)]
+    #[case::an_older_cluster_before_any_report(cluster("one", 4, None, ""), true)]
+    #[case::a_cluster_that_was_made_anew(cluster("two", 7, None, ""), true)]
+    #[case::a_later_one_of_another(cluster("one", 7, Some(160), "kubectl"), false)]
+    fn a_report_that_another_one_set_back_is_no_restore(
+        #[case] found: Cluster,
+        #[case] is_restored: bool,
+    ) {
+        let mut seen = upstream("a", 7);
+        seen.remembers(Remembered::of(&found), &sent());
+        assert_eq!(seen.broken.is_some(), is_restored);
+        // What is there now is what the next heartbeat is written over.
+        assert_eq!(seen.heartbeat, Heartbeat::of(&found));
+        // Of a Cluster that was not noted nothing says that it is the same one.
+        let unknown = Heartbeat {
+            at: Some(100),
+            ..Heartbeat::default()
+        };
+        let mut seen = upstream("a", 7);
+        seen.remembers(Remembered::of(&found), &unknown);
+        let is_older = Heartbeat::of(&found).at < unknown.at;
+        assert_eq!(seen.broken.is_some(), is_older);
+    }
+
     #[test]
     fn a_report_taken_during_a_comparison_is_not_overwritten() {
         let mut seen = upstream("a", 7);
-        seen.reported = Some(160);
-        seen.remembers(100, Some(100));
-        assert_eq!(seen.reported, Some(160));
-        seen.remembers(100, Some(160));
+        let later = Heartbeat {
+            at: Some(160),
+            ..sent()
+        };
+        seen.heartbeat = later.clone();
+        seen.remembers(told(100), &sent());
+        assert_eq!(seen.heartbeat, later);
+        seen.remembers(told(100), &later);
         assert_eq!(seen.broken, Some(ContinuityBreak::Restored));
-        assert_eq!(seen.reported, Some(100));
+        assert_eq!(seen.heartbeat.at, Some(100));
     }
 }

@@ -22,6 +22,9 @@ pub enum Action {
     Backup,
     /// Upstream is restored from its last backup; versions go back with it, or not.
     Restore(bool),
+    /// Fleet's controller writes the status of the Cluster: as it was one heartbeat before, or as an import leaves it.
+    SetBack,
+    Import,
     /// The local cluster is backed up, and restored under the agent.
     BackupLocal,
     RestoreLocal(bool),
@@ -553,6 +556,8 @@ impl fmt::Display for Action {
             Self::Restore(false) => {
                 write!(f, "upstream is restored from its backup, with new versions")
             }
+            Self::SetBack => write!(f, "the controller sets the last heartbeat back"),
+            Self::Import => write!(f, "the controller imports the cluster again"),
             Self::BackupLocal => write!(f, "the local cluster is backed up"),
             Self::RestoreLocal(true) => write!(f, "the local cluster is restored from its backup"),
             Self::RestoreLocal(false) => {

@@ -98,6 +98,8 @@ fn action_of(text: &str) -> Option<Action> {
         ["upstream", "deletes", bundle] => Action::Unwant(bundle_of(bundle)?),
         ["upstream", "is", "backed", ..] => Action::Backup,
         ["upstream", "is", "restored", rest @ ..] => Action::Restore(!rest.contains(&"new")),
+        ["the", "controller", "sets", ..] => Action::SetBack,
+        ["the", "controller", "imports", ..] => Action::Import,
         ["the", "local", "cluster", "is", "backed", ..] => Action::BackupLocal,
         ["the", "local", "cluster", "is", "restored", rest @ ..] => {
             Action::RestoreLocal(!rest.contains(&"new"))

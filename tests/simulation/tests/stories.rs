@@ -20,6 +20,8 @@ macro_rules! stories {
 }
 
 stories! {
+    a_heartbeat_that_the_controller_sets_back_is_no_restore
+    an_import_is_no_restore
     a_bundle_that_comes_back_half_removed_is_deployed
     a_release_that_its_bundle_goes_back_to_half_removed_is_deployed_before_the_other_goes
     a_deploy_that_a_restored_cluster_has_under_way_is_finished

@@ -1,4 +1,4 @@
-//! Ten ways for BundleDeployments to be gone without anybody having deleted them, and a cluster that is restored itself. In none of them does the agent send a single
+//! Eleven ways for BundleDeployments to be gone without anybody having deleted them, and a cluster that is restored itself. In none of them does the agent send a single
 //! DELETE downstream; where upstream recovers, it works on.
 
 use anyhow::{Context, Result, ensure};
@@ -8,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+use testbed::audit::Request;
 use testbed::bed::Bed;
 use testbed::cluster::{ADMIN, kubeconfig};
 use testbed::fault_proxy::{FaultProxy, is_watch, refusal};
@@ -157,11 +158,7 @@ async fn a_restore_that_was_noticed_counts_until_upstream_lists() -> Result<()> 
     let reported = remembered(&agent, "reported").await?;
     // What a backup from before the second bundle has.
     agent.delete("app-1").await?;
-    let (clusters, name) = clusters(&agent)?;
-    let backup = json!({ "status": { "agent": { "lastSeen": "2020-01-01T00:00:00Z" } } });
-    clusters
-        .patch_status(&name, &PatchParams::default(), &Patch::Merge(&backup))
-        .await?;
+    set_last_seen(&agent, json!("2020-01-01T00:00:00Z"), AGENT).await?;
     upstream.refuse(|parts| {
         let is_list = parts.uri.path().ends_with("/bundledeployments") && !is_watch(parts);
         let accept = parts.headers.get("accept");
@@ -217,12 +214,8 @@ async fn a_heartbeat_waits_for_nothing_and_hides_no_restore() -> Result<()> {
     agent.process()?.kill();
     // What a backup from before the second bundle has.
     agent.delete("app-1").await?;
-    let (clusters, name) = clusters(&agent)?;
     let last_seen = "2020-01-01T00:00:00Z";
-    let backup = json!({ "status": { "agent": { "lastSeen": last_seen } } });
-    clusters
-        .patch_status(&name, &PatchParams::default(), &Patch::Merge(&backup))
-        .await?;
+    set_last_seen(&agent, json!(last_seen), AGENT).await?;
     agent.process()?.restart()?;
     wait_answered(
         "a heartbeat to be refused",
@@ -230,6 +223,7 @@ async fn a_heartbeat_waits_for_nothing_and_hides_no_restore() -> Result<()> {
         |request| request.resource == "clusters/status" && request.code == 422,
     )
     .await?;
+    let (clusters, name) = clusters(&agent)?;
     let cluster = clusters.get(&name).await?;
     ensure!(cluster.data["status"]["agent"]["lastSeen"] == last_seen);
     let reported = remembered(&agent, "reported").await?;
@@ -238,6 +232,115 @@ async fn a_heartbeat_waits_for_nothing_and_hides_no_restore() -> Result<()> {
     wait_held(&agent, 1).await?;
     untouched(&agent, &apps).await?;
     wait_reported(&agent, reported).await
+}
+
+/// Who wrote the last heartbeat that upstream has: the agent, in a backup too.
+const AGENT: &str = "fleetagent";
+/// Fleet's controller, which writes the whole status of a Cluster.
+const CONTROLLER: &str = "fleetcontroller";
+
+/// Has upstream remember another last heartbeat.
+async fn set_last_seen(
+    agent: &TestAgent<'_>,
+    last_seen: serde_json::Value,
+    writer: &str,
+) -> Result<()> {
+    let (clusters, name) = clusters(agent)?;
+    let status = json!({ "status": { "agent": { "lastSeen": last_seen } } });
+    let parameters = PatchParams {
+        field_manager: Some(writer.to_owned()),
+        ..PatchParams::default()
+    };
+    clusters
+        .patch_status(&name, &parameters, &Patch::Merge(&status))
+        .await?;
+    Ok(())
+}
+
+/// An agent with its own bundle and two apps, which reports each second and was heard of.
+async fn reporting() -> Result<(TestAgent<'static>, Vec<String>)> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let mut env = haste();
+    env.insert("CHECKIN_INTERVAL".to_owned(), "1s".to_owned());
+    agent.start(env)?;
+    deploy_own(&agent).await?;
+    let apps = deploy(&agent, "app", 2).await?;
+    let reported = remembered(&agent, "reported").await?;
+    wait_reported(&agent, reported.max(0)).await?;
+    Ok((agent, apps))
+}
+
+/// A change of what the agent's pod is to be has Fleet's controller import the cluster again: it forgets the last heartbeat.
+#[tokio::test]
+async fn an_agent_that_upstream_installs_anew_is_no_restore() -> Result<()> {
+    let (mut agent, apps) = reporting().await?;
+    agent.process()?.kill();
+    set_last_seen(&agent, json!(null), CONTROLLER).await?;
+    agent.delete("app-1").await?;
+    agent.grant().await?;
+    agent.process()?.restart()?;
+    gone(&agent, &apps[1..], PATIENCE).await?;
+    let log = agent.process()?.log();
+    ensure!(!log.contains("restored from a backup"), "{log}");
+    Ok(())
+}
+
+/// Fleet's controller writes the status of a Cluster as it was when it began to look at it, and with it the former heartbeat.
+#[tokio::test]
+async fn a_status_the_controller_writes_back_is_no_restore() -> Result<()> {
+    let (mut agent, apps) = reporting().await?;
+    let maps = agent.objects("v1", "ConfigMap", &target(&agent));
+    let finalizers =
+        |finalizers: serde_json::Value| json!({ "metadata": { "finalizers": finalizers } });
+    let held = finalizers(json!(["example.com/held"]));
+    maps.patch("app-1", &PatchParams::default(), &Patch::Merge(&held))
+        .await?;
+    agent.delete("app-1").await?;
+    wait_until("the removal to begin", PATIENCE, async || {
+        let map = maps.get("app-1").await.map_err(|e| e.to_string())?;
+        let at = map.metadata.deletion_timestamp;
+        at.map(drop).ok_or_else(|| "not yet".to_owned())
+    })
+    .await?;
+    let refused = |request: &Request| request.resource == "clusters/status" && request.code == 422;
+    let former = remembered(&agent, "reported").await? - 1;
+    let former = k8s_openapi::jiff::Timestamp::from_second(former)?;
+    set_last_seen(&agent, json!(format!("{former:.0}")), CONTROLLER).await?;
+    wait_answered(
+        "a heartbeat to be refused",
+        || agent.upstream_requests(),
+        refused,
+    )
+    .await?;
+    let reported = remembered(&agent, "reported").await?;
+    wait_reported(&agent, reported).await?;
+    // And once more while no agent runs.
+    agent.process()?.kill();
+    set_last_seen(&agent, json!(format!("{former:.0}")), CONTROLLER).await?;
+    agent.process()?.restart()?;
+    let none = finalizers(json!(null));
+    maps.patch("app-1", &PatchParams::default(), &Patch::Merge(&none))
+        .await?;
+    gone(&agent, &apps[1..], PATIENCE).await?;
+    let log = agent.process()?.log();
+    ensure!(!log.contains("restored from a backup"), "{log}");
+    Ok(())
+}
+
+/// A Cluster that was deleted and made anew has none of the bundles yet: what it lacks was not deleted.
+#[tokio::test]
+async fn a_cluster_that_is_made_anew_removes_nothing() -> Result<()> {
+    let (mut agent, apps) = reporting().await?;
+    agent.process()?.kill();
+    let (clusters, name) = clusters(&agent)?;
+    clusters.delete(&name, &DeleteParams::default()).await?;
+    agent.delete("app-1").await?;
+    agent.grant().await?;
+    agent.process()?.restart()?;
+    wait_event(&agent, "UpstreamRestored", "").await?;
+    wait_held(&agent, 1).await?;
+    untouched(&agent, &apps).await
 }
 
 /// Waits for a report later than `after`, in seconds since 1970, that the ledger knows of.

@@ -15,7 +15,7 @@ use crate::client::health::Health;
 use crate::client::listed::{self, Metadata};
 use crate::controllers::store::Store;
 use crate::error;
-use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
+use crate::ledger::{ContinuityBreak, Ledger, Remembered, UpstreamState};
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::register::Upstream;
@@ -98,8 +98,8 @@ impl Lister {
         let doubt = self.ledger.doubts();
         if *answered != doubt {
             let sent = self.ledger.seen_heartbeat();
-            let taken = self.last_heartbeat().await?;
-            let noted = self.ledger.asked_upstream(doubt, taken, sent).await;
+            let told = self.last_heartbeat().await?;
+            let noted = self.ledger.asked_upstream(doubt, told, &sent).await;
             noted.map_err(RemovalError::Ledger)?;
             *answered = doubt;
         }
@@ -132,9 +132,9 @@ impl Lister {
         self.unnoted.lock().take()
     }
 
-    /// When upstream last took a heartbeat of this agent, by its own account; 0 for never, and where the Cluster is gone; none where the rights to
-    /// ask are. Upstream's rights allow no GET of the Cluster: a patch that changes nothing is answered with the same.
-    async fn last_heartbeat(&self) -> Result<Option<i64>, RemovalError> {
+    /// The last heartbeat of this agent by upstream's own account; none where the rights to ask are gone. They allow no GET of the Cluster: a patch
+    /// that changes nothing is answered with the same.
+    async fn last_heartbeat(&self) -> Result<Option<Remembered>, RemovalError> {
         let clusters = self.upstream.clusters();
         let nothing = Patch::Merge(serde_json::json!({}));
         let answer = clusters
@@ -145,11 +145,8 @@ impl Lister {
             )
             .await;
         match answer {
-            Ok(cluster) => {
-                let last_seen = cluster.status.agent.last_seen;
-                Ok(Some(last_seen.map_or(0, |at| at.0.as_second())))
-            }
-            Err(failed) if error::has_code(&failed, 404) => Ok(Some(0)),
+            Ok(cluster) => Ok(Some(Remembered::of(&cluster))),
+            Err(failed) if error::has_code(&failed, 404) => Ok(Some(Remembered::gone())),
             Err(failed) if error::has_code(&failed, 403) => {
                 let error = PublicText::nothing_secret_in(&failed);
                 logging::debug!(error, "cannot read upstream's last heartbeat");

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde_json::Value;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -29,6 +29,9 @@ pub use repository::Trouble;
 
 /// The moment all histories begin at: 1 January 2026.
 const BEGINNING: i64 = 1_767_225_600;
+
+/// How much older a heartbeat is that Fleet's controller sets back.
+const INTERVAL: SignedDuration = SignedDuration::from_mins(15);
 
 type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -197,10 +200,19 @@ impl World {
                     self.rediscover();
                     self.note_lost();
                     let lost = &self.checker().lost - &lost;
-                    let is_hidden = *goes_back && before.1 == self.heartbeat();
+                    let is_hidden =
+                        *goes_back && (before.1 == self.heartbeat() || self.has_cluster_as_noted());
                     self.unnoticed = is_hidden.then(|| (Instant::now(), before.0, lost));
                 }
             }
+            Action::SetBack => {
+                if let Some(at) = self.heartbeat().and_then(|at| at.as_str()?.parse().ok()) {
+                    let former: Timestamp = at;
+                    let former = former.saturating_sub(INTERVAL).unwrap_or(former);
+                    self.set_heartbeat(json!(format!("{former:.0}")));
+                }
+            }
+            Action::Import => self.set_heartbeat(Value::Null),
             Action::BackupLocal => {
                 self.local_backup = Some(self.local.backup());
                 self.checker().backed_up();

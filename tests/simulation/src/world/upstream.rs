@@ -151,6 +151,29 @@ impl World {
         cluster.pointer("/status/agent/lastSeen").cloned()
     }
 
+    /// Fleet's controller writes what it takes for the last heartbeat.
+    pub(super) fn set_heartbeat(&self, last_seen: Value) {
+        let path =
+            format!("/apis/fleet.cattle.io/v1alpha1/namespaces/{WORKSPACE}/clusters/c1/status");
+        let body = json!({"status": {"agent": {"lastSeen": last_seen}}});
+        self.upstream.act(Actor::Upstream, "PATCH", &path, body);
+    }
+
+    /// Whether the Cluster is not older than the agent has noted it.
+    pub(super) fn has_cluster_as_noted(&self) -> bool {
+        let clusters = self.upstream.all(|id| id.plural == "clusters");
+        let version = clusters.first().and_then(|(_, cluster)| {
+            let version = cluster.pointer("/metadata/resourceVersion")?;
+            version.as_str()?.parse::<u64>().ok()
+        });
+        let ledger = self.ledger();
+        let noted = ledger["metadata"]["annotations"]["fleet.cattle.io/upstream"].as_str();
+        let noted: Value = noted
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        version >= noted["clusterVersion"].as_u64()
+    }
+
     pub(super) fn return_contents(&mut self) {
         let desired_state: Vec<Desired> =
             self.checker().desired_state.now.values().cloned().collect();
