@@ -99,6 +99,14 @@ fn most(uri: &http::Uri) -> u64 {
     }
 }
 
+/// A watch that ends this soon and told nothing was not carried out, whatever its answer says: client-go's very short watch.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+
+/// A watch that ended at once.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch ended at once and told nothing")]
+struct VeryShortWatch;
+
 /// A server took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
@@ -367,6 +375,7 @@ where
             Ok(answer.map(|body| Answer {
                 body: Box::pin(body),
                 limit: (!is_watch).then_some(limit),
+                silent_since: is_watch.then(Instant::now),
                 most,
                 received: 0,
                 deadline: None,
@@ -395,6 +404,8 @@ struct Answer<B> {
     body: Pin<Box<B>>,
     /// Between two parts; absent for a watch.
     limit: Option<Duration>,
+    /// Of a watch that has told nothing yet.
+    silent_since: Option<Instant>,
     /// In bytes; of a watch one event, which is a line.
     most: u64,
     /// Of the answer, or of the event that has begun.
@@ -418,9 +429,17 @@ where
         let this = self.get_mut();
         if let Poll::Ready(part) = this.body.as_mut().poll_frame(context) {
             this.deadline = None;
+            if part.is_none()
+                && let Some(since) = this.silent_since.take()
+                && since.elapsed() < SHORTEST_WATCH
+            {
+                // kube's watcher would open the next one without a pause.
+                return Poll::Ready(Some(Err(VeryShortWatch.into())));
+            }
             if let Some(Ok(part)) = &part {
                 this.last_contact.now();
                 let data = part.data_ref().map_or(&[][..], |data| data);
+                this.silent_since.take_if(|_| !data.is_empty());
                 let begun = match this.limit {
                     Some(_) => None,
                     None => data.rsplit(|byte| *byte == b'\n').next(),
@@ -448,7 +467,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.silent_since.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -516,6 +535,7 @@ mod tests {
         Answer {
             body: Box::pin(body),
             limit,
+            silent_since: None,
             most: 16 << 20,
             received: 0,
             deadline: None,

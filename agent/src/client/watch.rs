@@ -9,6 +9,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::health;
 use super::listed::{is_too_large, smaller_page};
@@ -36,13 +37,14 @@ where
 {
     // A page is there as a whole before the first of it is seen.
     let begin = Arc::new(move |page| watcher(api.clone(), config.clone().page_size(page)).boxed());
-    let state = (None, Backoff::default(), None, PAGE);
+    let state = (None, Backoff::default(), Some(Duration::ZERO), PAGE);
     stream::unfold(state, move |(current, mut backoff, pause, mut page)| {
         let begin = Arc::clone(&begin);
         let mut current = current.unwrap_or_else(|| begin(page));
         async move {
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;
+                backoff.begins();
             }
             let event = loop {
                 match current.next().await? {
@@ -60,9 +62,11 @@ where
                     (Some(current), backoff.next())
                 }
                 Err(_) => (None, backoff.next()),
-                // Comes before anything is asked.
-                Ok(watcher::Event::Init) => (Some(current), None),
-                Ok(_) => {
+                // Of a list: whether it can be watched too is not known yet.
+                Ok(
+                    watcher::Event::Init | watcher::Event::InitApply(_) | watcher::Event::InitDone,
+                ) => (Some(current), None),
+                Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
                     backoff.reset();
                     (Some(current), None)
                 }
@@ -83,18 +87,26 @@ pub fn is_broken(failed: &watcher::Error) -> bool {
     }
 }
 
-/// 0.5 s doubling to 10 s with jitter; back to the start after a success.
+/// 0.5 s doubling to 10 s with jitter; back to the start after a success, and after what went well for some time.
 #[derive(Debug, Default)]
 pub struct Backoff {
     failures: u32,
+    begun: Option<Instant>,
 }
 
 impl Backoff {
     const MIN: Duration = Duration::from_millis(500);
     const MAX: Duration = Duration::from_secs(10);
 
+    /// What goes on for so long before it fails is no failure that follows another.
+    const STEADY: Duration = Duration::from_secs(30);
+
     fn reset(&mut self) {
         self.failures = 0;
+    }
+
+    fn begins(&mut self) {
+        self.begun = Some(Instant::now());
     }
 }
 
@@ -102,6 +114,10 @@ impl Iterator for Backoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        let begun = self.begun.take();
+        if begun.is_some_and(|begun| begun.elapsed() >= Self::STEADY) {
+            self.reset();
+        }
         let pause = Self::MIN
             .saturating_mul(2_u32.saturating_pow(self.failures))
             .min(Self::MAX);
@@ -119,6 +135,15 @@ pub fn is_credential_dead(failed: &watcher::Error) -> bool {
 /// Whether a watch failed because this credential may not have it, which rarely changes.
 pub fn is_forbidden(failed: &watcher::Error) -> bool {
     fails_by(failed, |error| has_code(error, 403), |code| code == 403)
+}
+
+/// Whether what is watched can only be listed: the server knows no such verb for it.
+pub fn is_unwatchable(failed: &watcher::Error) -> bool {
+    match failed {
+        watcher::Error::WatchStartFailed(error) => crate::error::has_code(error, 405),
+        watcher::Error::WatchError(status) => status.code == 405,
+        _ => false,
+    }
 }
 
 /// Whether a request failed for the same reasons.
@@ -173,8 +198,20 @@ fn is_tls(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use http_body_util::{BodyExt as _, Full};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
     use kube::core::Status;
+    use rstest::rstest;
+    use tower::BoxError;
+    use tower::util::BoxCloneSyncService;
+
+    use super::super::requests::{Clients, LastContact};
+    use super::super::scripted;
+    use super::*;
 
     fn start_failed(code: u16) -> watcher::Error {
         let status = Status::failure("x", "y").with_code(code).boxed();
@@ -210,6 +247,60 @@ mod tests {
         let pauses: Vec<_> = backoff.by_ref().take(8).collect();
         assert!(pauses[0] <= Backoff::MIN && pauses[7] > Duration::from_secs(7));
         backoff.reset();
+        assert!(backoff.next().is_some_and(|pause| pause <= Backoff::MIN));
+    }
+
+    /// Who lists and cannot watch, or watches without being told anything, asks no more often than who gets no answer at all.
+    #[rstest]
+    #[case::an_end_at_once(200, Broken::Relist)]
+    #[case::an_end_at_once_and_no_list(200, Broken::Resume)]
+    #[case::forbidden(403, Broken::Relist)]
+    #[case::no_such_verb(405, Broken::Resume)]
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_does_not_hold_is_asked_for_ever_more_rarely(
+        #[case] code: u16,
+        #[case] broken: Broken,
+    ) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                counted.fetch_add(1, Ordering::Relaxed);
+                // A round trip.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
+                let list = r#"{"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "a"}}]}"#;
+                let (code, body) = match is_watch {
+                    true => (code, ""),
+                    false => (200, list),
+                };
+                let body = Full::new(body.into()).map_err(|never| match never {});
+                let mut answer = Response::new(body.boxed_unsync());
+                *answer.status_mut() = http::StatusCode::from_u16(code)?;
+                Ok::<_, BoxError>(answer)
+            }
+        });
+        let service = BoxCloneSyncService::new(serve);
+        let clients = Clients::over(move |_| service.clone());
+        let client = clients.client(scripted::config(), &LastContact::default());
+        let maps = Api::<ConfigMap>::default_namespaced(client.unwrap());
+        let events = watch(maps, watcher::Config::default(), broken);
+        let minute = Duration::from_secs(60);
+        tokio::time::timeout(minute, events.for_each(async |_| ()))
+            .await
+            .unwrap_err();
+        let asked = asked.load(Ordering::Relaxed);
+        assert!((8..=24).contains(&asked), "{asked}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_went_well_for_some_time_is_tried_again_soon() {
+        let mut backoff = Backoff::default();
+        let pause = backoff.by_ref().nth(6);
+        assert!(pause.is_some_and(|pause| pause > Duration::from_secs(7)));
+        backoff.begins();
+        tokio::time::sleep(Backoff::STEADY).await;
         assert!(backoff.next().is_some_and(|pause| pause <= Backoff::MIN));
     }
 }

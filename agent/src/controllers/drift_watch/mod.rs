@@ -29,6 +29,9 @@ use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
 use crate::report::metrics::Entries;
 
+/// How often a kind is listed that its server cannot watch.
+const UNWATCHED_LOOK: Duration = Duration::from_secs(5 * 60);
+
 /// The watches.
 ///
 /// # Expected flow
@@ -234,6 +237,9 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
                     error = PublicText::nothing_secret_in(&failed),
                     "watching for drift"
                 );
+                if watch::is_unwatchable(&failed) {
+                    tokio::time::sleep(UNWATCHED_LOOK).await;
+                }
             }
         }
     }
