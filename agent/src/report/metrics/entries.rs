@@ -9,8 +9,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::Labels;
-
 /// What is remembered, and how many of it.
 pub type Entries = Vec<(&'static str, usize)>;
 
@@ -48,7 +46,7 @@ impl EntryCount {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let family = Family::<Labels<1>, Gauge>::default();
+        let family = Family::<[(&str, &str); 1], Gauge>::default();
         for (map, count) in self.now() {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             family.get_or_create(&[("map", map)]).set(count);
