@@ -858,8 +858,8 @@ mod tests {
             turn.work(bytes, move || held.used()).await.unwrap()
         };
         assert_eq!(used(&mut turn, 0).await, CONTENT);
-        assert_eq!(used(&mut turn, 1 << 20).await, 2 * DEPLOY_FACTOR << 20);
-        assert_eq!(used(&mut turn, 1).await, 2 * DEPLOY_FACTOR << 20);
+        assert_eq!(used(&mut turn, 1 << 20).await, (2 * DEPLOY_FACTOR) << 20);
+        assert_eq!(used(&mut turn, 1).await, (2 * DEPLOY_FACTOR) << 20);
         assert_eq!(turn.for_files(1).await.bytes(), 2 * SMALL_DEPLOY);
     }
 
