@@ -50,6 +50,7 @@ pub(crate) fn pulled(repository: &str) -> Subject {
         manifest: Some(text("manifest.digest").trim().to_owned()),
         repository: Some(repository.to_owned()),
         file_name: "web-1.1.0.tgz".to_owned(),
+        ..Subject::default()
     }
 }
 
