@@ -197,16 +197,11 @@ impl ApiError {
     /// Whether the API server refused because something may not change. It has no reason of its own
     /// for that, only words that are the same since Kubernetes 1.0.
     pub(crate) fn is_immutable(&self) -> bool {
-        const WORDS: [&str; 9] = [
+        const WORDS: [&str; 4] = [
             "field is immutable",
             "may not be changed",
             "may not change once set",
             "updates to statefulset spec for fields other than",
-            "cannot change roleRef",
-            "pod updates may not change fields other than",
-            "updates to parameters are forbidden",
-            "updates to provisioner are forbidden",
-            "updates to reclaimPolicy are forbidden",
         ];
         let is_about_it =
             |cause: &StatusCause| WORDS.iter().any(|word| cause.message.contains(word));

@@ -21,22 +21,17 @@ pub(super) fn contents(object: &Object) -> Option<&'static str> {
 }
 
 /// Groups whose kinds Kubernetes itself defines, with controllers that make anew what they made for an object.
-const BUILT_IN: [&str; 17] = [
+const BUILT_IN: [&str; 12] = [
     "",
     "admissionregistration.k8s.io",
     "apiregistration.k8s.io",
     "apps",
     "autoscaling",
     "batch",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
     "extensions",
-    "flowcontrol.apiserver.k8s.io",
     "networking.k8s.io",
-    "node.k8s.io",
     "policy",
     "rbac.authorization.k8s.io",
-    "resource.k8s.io",
     "scheduling.k8s.io",
     "storage.k8s.io",
 ];
