@@ -77,8 +77,6 @@ enum Marks {
     Ours,
     Anothers,
     Stripped,
-    /// What a run of this release's hooks wrote.
-    Hook,
     None,
 }
 
@@ -166,12 +164,6 @@ impl RunMark {
         format!("{}/{} ", owner.namespace, owner.name)
     }
 
-    /// Whether an object says that a run of `owner`'s hooks wrote it.
-    fn is_of(owner: &Owner, live: &Value) -> bool {
-        let run = mark(live, "annotations", RUN_ANNOTATION);
-        run.is_some_and(|run| run.starts_with(&Self::release(owner)))
-    }
-
     pub(crate) fn owner(&self) -> &Owner {
         &self.owner
     }
@@ -236,9 +228,7 @@ impl Observed {
             }
             // Somebody took the marks off what we wrote, and what we wrote is recorded.
             Marks::Stripped if is_recorded && !operation.deletes() => {}
-            // It is an object of the chart by now. What deletes goes by what hooks say.
-            Marks::Hook if !operation.deletes() => {}
-            Marks::Stripped | Marks::Hook => return ObjectState::Stripped,
+            Marks::Stripped => return ObjectState::Stripped,
             Marks::None => return ObjectState::Unmarked,
             Marks::Ours => {}
         }
@@ -353,7 +343,6 @@ impl Owner {
         let marks = match Self::of(live) {
             Some(owner) if owner != *self => Marks::Anothers,
             _ if self.owns(live) => Marks::Ours,
-            _ if is_written_by_us(live) && RunMark::is_of(self, live) => Marks::Hook,
             _ if is_written_by_us(live) => Marks::Stripped,
             _ => Marks::None,
         };
@@ -372,9 +361,7 @@ impl Owner {
         let annotations = live.pointer("/metadata/annotations");
         let is_hook = annotations.is_some_and(|all| all.get(HOOK_ANNOTATION).is_some());
         let is_foreign = Self::of(live).is_some_and(|marked| marked != *self);
-        // What was a hook, then an object of the chart, is the release's, and may be a hook again.
-        let is_its = matches!(adoption(live), None | Some(Adoption::HandedOver));
-        let is_ours = !is_foreign && (is_hook || self.owns(live)) && is_its;
+        let is_ours = !is_foreign && (is_hook || self.owns(live)) && adoption(live).is_none();
         is_ours.then(|| self.observe(live).instance())
     }
 

@@ -229,19 +229,3 @@ async fn a_job_with_a_generated_name_ends_before_the_objects_come() -> Result<()
     assert_eq!(jobs()?.lines().count(), 1, "it has succeeded, and went");
     Ok(())
 }
-
-/// A chart that makes an object of what it had as a hook has it from then on.
-#[tokio::test]
-async fn what_was_a_hook_and_is_an_object_goes_with_the_release() -> Result<()> {
-    let world = World::new().await?;
-    let hook = Template::new(&config_map("a", "1")).hook("b", "pre-install", &config_map("b", "1"));
-    world.deploy_with(&hook, options()).await?;
-    world
-        .deploy(&(config_map("a", "1") + &config_map("b", "2")))
-        .await?;
-    assert_eq!(world.value("b").await?, "2");
-    let spec = UninstallSpec::new("web", &world.namespace);
-    release::uninstall(&world.cluster, &world.storage, &spec).await?;
-    assert!(world.config_map("b").await?.is_none());
-    Ok(())
-}
