@@ -304,8 +304,7 @@ impl HookRun<'_> {
         event: HookEvent,
         path: String,
     ) -> Result<(), HookError> {
-        let mut sent = objects.to_vec();
-        let applied = apply_hook(self.cluster, &mut sent, claim).await;
+        let applied = apply_hook(self.cluster, &mut objects.to_vec(), claim).await;
         let written = |applied: &Applied| applied.created.clone();
         let written = match &applied {
             Ok(applied) => written(applied),
@@ -320,11 +319,7 @@ impl HookRun<'_> {
         if let Some(on_started) = self.on_started {
             on_started();
         }
-        let mut named = objects.to_vec();
-        for (object, sent) in named.iter_mut().zip(sent) {
-            object.name = sent.name;
-        }
-        wait_for_hooks(self.cluster, &named, &applied, self.timeout)
+        wait_for_hooks(self.cluster, objects, &applied, self.timeout)
             .await
             .map_err(HookError::Wait)
     }
@@ -374,12 +369,8 @@ impl HookRun<'_> {
         let objects = self.objects(release, index, event).await?;
         let run = run(release, event);
         let written = self.objects.written.get(&index);
-        // What the API server gave its name.
-        let is_generated = |object: &&Object| objects.iter().all(|one| one.key() != object.key());
-        let generated = written.into_iter().flatten().map(|(object, _)| object);
-        let all = objects.iter().chain(generated.filter(is_generated));
         // Deleting a definition deletes everything of its kind; no policy is worth that.
-        for object in all.filter(|object| !object.is_crd()) {
+        for object in objects.iter().filter(|object| !object.is_crd()) {
             let key = object.key();
             let instance = |written: &'_ Vec<(Object, Created)>| {
                 let found = written.iter().find(|(one, _)| one.key() == key);

@@ -242,10 +242,7 @@ async fn write_all(writer: &ObjectWriter<'_>, objects: &mut [&mut Object]) -> Ve
 async fn write_one(writer: &ObjectWriter<'_>, object: &mut Object) -> WriteOutcome {
     let mut written = writer.write(object).await;
     let mut served = None;
-    if let Ok(Some(WrittenObject { live, created, .. })) = &mut written {
-        if let (true, Some((named, _))) = (object.name.is_empty(), created) {
-            object.name.clone_from(&named.name);
-        }
+    if let Ok(Some(WrittenObject { live, .. })) = &mut written {
         served = (object.is_crd() && is_established(live)).then(|| object.name.clone());
         match writer.options.keeps_answers {
             true => forget_managers(live),

@@ -117,13 +117,8 @@ impl<'a> ObjectWriter<'a> {
                 object: object_name(),
                 source,
             };
-            let live = created.map_err(failed)?;
-            let name = live.pointer("/metadata/name").and_then(Value::as_str);
-            let named = Object {
-                name: name.unwrap_or_default().to_owned(),
-                ..object.without_body()
-            };
-            return Ok(Some(WrittenObject::new(&named, live)));
+            let created = created.map_err(failed)?;
+            return Ok(Some(WrittenObject::over(created, Vec::new())));
         }
         let mut wrote = match self.open(object) {
             Some((claim, found)) => match self.write_judged(claim, object, found).await? {

@@ -203,29 +203,3 @@ async fn a_job_that_fails_after_a_removal_does_not_keep_the_release() -> Result<
     assert!(world.config_map("a").await?.is_none());
     Ok(())
 }
-
-/// What the API server names is waited for as anything else is.
-#[tokio::test]
-async fn a_job_with_a_generated_name_ends_before_the_objects_come() -> Result<()> {
-    let world = World::new().await?;
-    let with = |migrate: &str| {
-        let migrate = migrate.replace("name: migrate", "generateName: migrate-");
-        let mut template =
-            Template::new(&config_map("a", "1")).hook("migrate", "pre-install", &migrate);
-        template.hooks[0].delete_policies = vec!["hook-succeeded".to_owned()];
-        template
-    };
-    let failed = world
-        .deploy_with(&with(&doomed_job("migrate")), options())
-        .await;
-    assert!(
-        matches!(failed, Err(DeployError::Hook { .. })),
-        "{failed:?}"
-    );
-    assert!(world.config_map("a").await?.is_none());
-    let jobs = || world.kubectl(&["get", "jobs", "--output", "name"]);
-    assert_eq!(jobs()?.lines().count(), 1, "no policy deletes it");
-    world.deploy_with(&with(&job("migrate")), options()).await?;
-    assert_eq!(jobs()?.lines().count(), 1, "it has succeeded, and went");
-    Ok(())
-}
