@@ -6,7 +6,7 @@ use std::time::Duration;
 use regex::RegexSet;
 
 use super::namespace::NamespaceError;
-use super::status::{DEPLOYED, MONITORED, READY};
+use super::status::{DEPLOYED, MAX_MESSAGE_BYTES, MONITORED, READY};
 use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
 use crate::controllers::queue::Requeue;
@@ -184,9 +184,6 @@ pub(super) enum StatusChange {
     /// Ready, Installed and Deployed are False, and no object is this bundle's.
     Lost,
 }
-
-/// The longest message of a condition: a chart's `fail` may have megabytes to say, and a status that is too large is not taken at all.
-pub(super) const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
 /// Deploy errors upstream shows as "not ready" under a successful Deployed condition
 /// (`deployer.go`). It never tries those again; here they are retried like any other. That Helm 4 says

@@ -10,10 +10,12 @@ use objects::ObjectKey;
 use objects::conflict::{FieldConflict, Outcome};
 
 use super::claims::ReleaseId;
-use super::halt::{Effect, Halt, MAX_MESSAGE_BYTES, StatusChange, Waiting};
+use super::halt::{Effect, Halt, StatusChange, Waiting};
 use super::ownership::{OwnershipConflict, OwnershipConflicts, Part};
 use super::plan;
-use super::status::{DEPLOYED, INSTALLED, MONITORED, READY, RedactedObservation};
+use super::status::{
+    DEPLOYED, INSTALLED, MAX_MESSAGE_BYTES, MONITORED, READY, RedactedObservation,
+};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
 use crate::config::Timing;
 use crate::controllers::garbage::{NEIGHBOURS_RETRY, Verdict};

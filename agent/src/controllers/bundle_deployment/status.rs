@@ -13,7 +13,6 @@ use objects::drift::MASK;
 use release::kube::Owner;
 use serde_json::{Map, Value};
 
-use super::halt::MAX_MESSAGE_BYTES;
 use crate::api::{
     BundleDeployment, BundleDeploymentResource, BundleDeploymentSpec, BundleDeploymentStatus,
     Condition, ModifiedStatus, NonReadyStatus, ResourceCounts,
@@ -33,6 +32,9 @@ pub const FIELD_CONFLICTS: &str = "FieldConflicts";
 
 /// Objects that were corrected in vain and how long they are left; there only if there are any. Ours alone too.
 pub const CORRECTIONS_POSTPONED: &str = "CorrectionsPostponed";
+
+/// The longest message of a condition: a chart's `fail` may have megabytes to say, and a status that is too large is not taken at all.
+pub(super) const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
 /// Longest list of details in a status.
 const MAX_DETAILS: usize = 10;
@@ -720,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_tells_the_first_reason() {
+    fn ready_reports_the_first_reason() {
         let mut status = BundleDeploymentStatus::default();
         let found = Observation {
             modified: vec![ModifiedStatus {
