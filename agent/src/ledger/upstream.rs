@@ -1,5 +1,6 @@
 //! What the agent remembers of upstream, to tell whether it still is the one the bundles came from. No I/O.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use objects::managed_fields::FIELD_MANAGER;
 use serde::{Deserialize, Serialize};
 
@@ -38,8 +39,8 @@ pub struct Heartbeat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
     heartbeat: Heartbeat,
-    /// Whether another one than an agent wrote it.
-    is_of_another: bool,
+    /// Whether Fleet's controller wrote it, and no agent or restore did.
+    is_controllers: bool,
 }
 
 impl Heartbeat {
@@ -57,23 +58,25 @@ impl Heartbeat {
 
 impl Remembered {
     /// What a Cluster remembers. Fleet's controller writes the whole status, as it was when it began: a report that came meanwhile is set back. With
-    /// each import it writes that there was none. The server notes who wrote it: of what nobody wrote it is not known.
+    /// each import it writes that there was none. The server notes who wrote it: what anybody else wrote, as who restores a backup does, or nobody, is
+    /// no excuse.
     pub fn of(cluster: &Cluster) -> Self {
-        let entries = cluster.metadata.managed_fields.iter().flatten();
-        let mut writers = entries.filter(|entry| {
-            let fields = entry.fields_v1.as_ref();
-            fields.is_some_and(|fields| fields.0.pointer(LAST_SEEN).is_some())
-        });
-        let is_of_another = match (&cluster.status.agent.last_seen, writers.next()) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(_), Some(first)) => std::iter::once(first)
-                .chain(writers)
-                .all(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER)),
+        let of = |path: &'static str| {
+            let entries = cluster.metadata.managed_fields.iter().flatten();
+            entries.filter(move |entry| {
+                let fields = entry.fields_v1.as_ref();
+                fields.is_some_and(|fields| fields.0.pointer(path).is_some())
+            })
+        };
+        let is_controllers = match cluster.status.agent.last_seen {
+            Some(_) => of(LAST_SEEN).count() > 0 && of(LAST_SEEN).all(is_fleets),
+            None => of(STATUS)
+                .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
+                .is_some_and(is_fleets),
         };
         Self {
             heartbeat: Heartbeat::of(cluster),
-            is_of_another,
+            is_controllers,
         }
     }
 
@@ -84,7 +87,7 @@ impl Remembered {
                 at: Some(0),
                 ..Heartbeat::default()
             },
-            is_of_another: false,
+            is_controllers: false,
         }
     }
 
@@ -94,13 +97,20 @@ impl Remembered {
         let is_known = !sent.cluster.is_empty();
         let is_another = is_known && now.cluster != sent.cluster;
         let is_older = now.version != 0 && now.version < sent.version;
-        let is_set_back = now.at < sent.at && !(is_known && self.is_of_another);
+        let is_set_back = now.at < sent.at && !(is_known && self.is_controllers);
         is_another || is_older || is_set_back
     }
 }
 
-/// Who owns the time of the last heartbeat.
+/// Who owns something of the status, and the time of the last heartbeat.
+const STATUS: &str = "/f:status";
 const LAST_SEEN: &str = "/f:status/f:agent/f:lastSeen";
+
+/// Whether Fleet's controller is who wrote: what client-go calls it is the name of its program.
+fn is_fleets(entry: &ManagedFieldsEntry) -> bool {
+    let manager = entry.manager.as_deref().unwrap_or_default();
+    manager.starts_with("fleet") && manager != FIELD_MANAGER
+}
 
 /// The upstream that was seen last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,6 +284,15 @@ mod tests {
     #[case::set_back_by_the_controller(cluster("one", 7, Some(40), "fleetcontroller"), false)]
     #[case::installed_anew(cluster("one", 7, None, "fleetcontroller"), false)]
     #[case::set_back_as_a_backup_does(cluster("one", 7, Some(40), FIELD_MANAGER), true)]
+    #[case::set_back_by_who_restores_a_backup(
+        cluster("one", 7, Some(40), "backup-restore-operator"),
+        true
+    )]
+    #[case::restored_from_before_any_report(
+        cluster("one", 7, None, "backup-restore-operator"),
+        true
+    )]
+    #[case::never_reported_as_nobody_knows_who_says(cluster("one", 7, None, ""), true)]
     #[case::set_back_by_nobody_knows_whom(cluster("one", 7, Some(40), ""), true)]
     #[case::an_older_cluster(cluster("one", 4, Some(40), "fleetcontroller"), true)]
     #[case::an_older_cluster_before_any_report(cluster("one", 4, None, ""), true)]

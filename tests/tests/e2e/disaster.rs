@@ -246,7 +246,12 @@ async fn set_last_seen(
     writer: &str,
 ) -> Result<()> {
     let (clusters, name) = clusters(agent)?;
-    let status = json!({ "status": { "agent": { "lastSeen": last_seen } } });
+    let mut status = json!({ "agent": { "lastSeen": last_seen } });
+    if last_seen.is_null() {
+        // An import notes that too.
+        status["agentDeployedGeneration"] = json!(1);
+    }
+    let status = json!({ "status": status });
     let parameters = PatchParams {
         field_manager: Some(writer.to_owned()),
         ..PatchParams::default()

@@ -155,7 +155,16 @@ impl World {
     pub(super) fn set_heartbeat(&self, last_seen: Value) {
         let path =
             format!("/apis/fleet.cattle.io/v1alpha1/namespaces/{WORKSPACE}/clusters/c1/status");
-        let body = json!({"status": {"agent": {"lastSeen": last_seen}}});
+        let mut status = json!({"agent": {"lastSeen": last_seen}});
+        if last_seen.is_null() {
+            // An import notes that too.
+            let clusters = self.upstream.all(|id| id.plural == "clusters");
+            let before = clusters.first().and_then(|(_, cluster)| {
+                cluster.pointer("/status/agentDeployedGeneration")?.as_u64()
+            });
+            status["agentDeployedGeneration"] = json!(before.unwrap_or(0) + 1);
+        }
+        let body = json!({"status": status});
         self.upstream.act(Actor::Upstream, "PATCH", &path, body);
     }
 
