@@ -241,6 +241,15 @@ impl HookError {
         }
     }
 
+    /// Whether the hook has come to its end, badly, or can never begin.
+    pub(super) fn has_ended(&self) -> bool {
+        match self {
+            Self::Wait(waited) => !waited.timed_out,
+            Self::Foreign { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether time ran out for the hook, which goes on.
     pub(super) fn is_late(&self) -> bool {
         matches!(self, Self::Wait(waited) if waited.timed_out)

@@ -182,7 +182,8 @@ impl HookRun<'_> {
                 // The start of a hook is recorded, and with it how those before it ended.
                 let is_recorded = matches!(error, HookError::Create { .. } | HookError::Wait(_));
                 let earlier = &order[..position];
-                let goes_on = event == HookEvent::PreDelete && error.is_late();
+                let is_removal = matches!(event, HookEvent::PreDelete | HookEvent::PostDelete);
+                let goes_on = is_removal && error.is_late();
                 let failed = (index, goes_on);
                 self.clean_up_after_failure(release, earlier, is_recorded, failed, event)
                     .await;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
+use jiff::SignedDuration;
 use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
@@ -27,6 +28,10 @@ use crate::state::{UninstallPlan, plan_uninstall};
 use crate::storage::{
     Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
 };
+
+/// How long after its beginning a removal still waits for `post-delete` hooks that cannot be started, or do not end: what they are to do may be missed
+/// by who has the release next. A hook that failed is not waited for.
+const LONGEST_WAIT_FOR_LAST_HOOKS: SignedDuration = SignedDuration::from_mins(10);
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -201,7 +206,11 @@ pub(super) async fn uninstall_locked(
     }
     if runs_hooks {
         match run_hooks(&mut run, &mut release, HookEvent::PostDelete).await {
-            Err(failed) if failed.is_hooks_own() => done.failed_hook = Some(failed),
+            Err(failed)
+                if failed.has_ended() || failed.is_hooks_own() && is_over(cluster, began) =>
+            {
+                done.failed_hook = Some(failed);
+            }
             ran => ran.map_err(UninstallError::Hook)?,
         }
     }
@@ -215,6 +224,12 @@ pub(super) async fn uninstall_locked(
         records.purge(storage, Some(head.revision)).await?;
     }
     Ok(done)
+}
+
+/// Whether a removal has gone on for so long that it waits for no hook any more.
+fn is_over(cluster: &Cluster, began: Time) -> bool {
+    let for_so_long = cluster.host().now().duration_since(began.instant());
+    for_so_long > LONGEST_WAIT_FOR_LAST_HOOKS
 }
 
 /// Takes back what an attempt created, as long as its record is the only one. Gives what shows that somebody has gone on from there, or why that cannot

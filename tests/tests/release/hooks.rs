@@ -169,13 +169,18 @@ async fn a_job_that_failed_before_a_removal_runs_again_with_the_next_try() -> Re
 }
 
 /// A Job that takes longer than a try is waited for by the next one, whatever becomes of those before it.
+#[rstest::rstest]
+#[case("pre-delete")]
+#[case("post-delete")]
 #[tokio::test]
-async fn a_job_that_runs_for_longer_than_a_removal_waits_is_not_made_anew() -> Result<()> {
+async fn a_job_that_runs_for_longer_than_a_removal_waits_is_not_made_anew(
+    #[case] event: &str,
+) -> Result<()> {
     let world = World::new().await?;
     let endless = job("goodbye").replace("image: busybox", "image: busybox:never");
     let mut template = Template::new(&config_map("a", "1"))
         .hook("at-first", "pre-delete", &job("at-first"))
-        .hook("goodbye", "pre-delete", &endless);
+        .hook("goodbye", event, &endless);
     template.hooks[0].delete_policies = vec!["hook-succeeded".to_owned()];
     template.hooks[1].weight = 1;
     template.hooks[1].delete_policies =
