@@ -70,6 +70,9 @@ pub enum ArchiveError {
     /// The paths are too long together.
     #[error("paths in chart archive take more than {MAX_PATHS} bytes")]
     PathsTooLong,
+    /// A file has holes, which are in no stream and can be as large as its header says.
+    #[error("chart archive has a sparse file")]
+    Sparse,
     /// There is nothing in it.
     #[error("no files in chart archive")]
     Empty,
@@ -248,7 +251,7 @@ pub fn nested_bytes(path: &str, data: impl Read, limit: u64) -> u64 {
     }
 }
 
-/// How many bytes a tar stream takes, with the archives that lie in it at any depth and the holes in its files, but no more than `limit`. It
+/// How many bytes a tar stream takes, with the archives that lie in it at any depth, but no more than `limit`. It
 /// is read to its end, and why it cannot be is the second answer. What is wrong with what it holds is for the loader to say.
 pub(crate) fn measure(stream: &mut dyn Read, limit: u64) -> (u64, Option<io::Error>) {
     let budget = Budget::new(0);
@@ -268,10 +271,6 @@ pub(crate) fn measure(stream: &mut dyn Read, limit: u64) -> (u64, Option<io::Err
 
 fn measure_files(stream: &mut dyn Read, budget: &Budget, depth: usize) -> Result<(), ArchiveError> {
     walk(stream, budget, &mut |entry| {
-        if !take(&budget.stream, entry.holes) {
-            budget.stream.set(0);
-            return Err(budget.too_large());
-        }
         if depth < MAX_CHART_DEPTH
             && is_nested(&entry.path)
             && let Ok(mut inner) = unpacked(entry.content)
@@ -311,8 +310,6 @@ struct Entry<'e> {
     path: String,
     modtime: Time,
     size: u64,
-    /// So much of it is in no stream.
-    holes: u64,
     content: &'e mut dyn Read,
 }
 
@@ -345,6 +342,9 @@ fn walk(
         let mut entry = entry.map_err(failed)?;
         headers.set(u64::MAX);
         let kind = entry.header().entry_type();
+        if kind.is_gnu_sparse() {
+            return Err(ArchiveError::Sparse);
+        }
         let name = entry.path_bytes();
         let is_skipped = kind == EntryType::Directory
             || (kind.is_file() && name.ends_with(b"/"))
@@ -360,20 +360,13 @@ fn walk(
             let path = path_in_chart(&String::from_utf8_lossy(&name))?;
             let modtime = entry.header().mtime().ok();
             let modtime = modtime.and_then(|seconds| i64::try_from(seconds).ok());
-            let holds_data = kind.is_file()
-                || kind.is_contiguous()
-                || kind.is_gnu_sparse()
-                || !matches!(kind.as_byte(), b'1'..=b'6');
+            let holds_data =
+                kind.is_file() || kind.is_contiguous() || !matches!(kind.as_byte(), b'1'..=b'6');
             let size = if holds_data { entry.size() } else { 0 };
-            let stored = match kind.is_gnu_sparse() {
-                true => entry.header().entry_size().unwrap_or_default(),
-                false => size,
-            };
             each(Entry {
                 path,
                 modtime: modtime.map(Time::from_unix_seconds).unwrap_or_default(),
                 size,
-                holes: size.saturating_sub(stored),
                 content: &mut entry,
             })?;
         }
@@ -601,13 +594,12 @@ mod tests {
     }
 
     #[test]
-    fn holes_count() {
-        assert_eq!(
-            load(&sparse(1 << 20)).expect("a file")[0].data.len(),
-            1 << 20
-        );
-        assert_eq!(measured(&sparse(1 << 20)), ((1 << 20) + 512 + 1024, false));
-        assert_eq!(measured(&sparse(7 << 30)).0, 32 << 20);
+    fn files_with_holes_are_refused() {
+        for size in [1 << 20, 7 << 30] {
+            let refused = load(&sparse(size)).err();
+            assert!(matches!(refused, Some(ArchiveError::Sparse)), "{refused:?}");
+            assert_eq!(measured(&sparse(size)), (512 + 1024, false));
+        }
     }
 
     fn named(kind: EntryType, name: &[u8]) -> Vec<u8> {
