@@ -232,21 +232,17 @@ pub enum HookError {
 }
 
 impl HookError {
-    /// Whether it is the hook that fails, as far as anybody can tell, rather than what is asked or recorded of it.
-    pub(super) fn is_hooks_own(&self) -> bool {
+    /// Whether a removal is complete though this befell one of its last hooks: the hook has failed or can never begin, or it was started long ago, or,
+    /// where it is not known to have been, the removal began long ago. What nobody answered or recorded ends nothing.
+    pub(super) fn ends_removal(&self, is_last_try: bool, is_long_removal: bool) -> bool {
         match self {
-            Self::Build { .. } | Self::Wait(_) | Self::Former(_) | Self::Foreign { .. } => true,
-            Self::Create { source, .. } => !source.is_in_doubt(),
-            Self::Delete(_) | Self::Observed(_) | Self::Storage(_) | Self::Discovery(_) => false,
-        }
-    }
-
-    /// Whether the hook has come to its end, badly, or can never begin.
-    pub(super) fn has_ended(&self) -> bool {
-        match self {
-            Self::Wait(waited) => !waited.timed_out,
             Self::Foreign { .. } => true,
-            _ => false,
+            Self::Wait(waited) => !waited.timed_out || is_last_try,
+            Self::Create { source, .. } => !source.is_in_doubt() && is_last_try,
+            Self::Build { .. } | Self::Former(_) => is_long_removal,
+            Self::Delete(failed) => !failed.is_in_doubt() && is_long_removal,
+            Self::Observed(source) => !source.is_in_doubt() && is_long_removal,
+            Self::Storage(_) | Self::Discovery(_) => false,
         }
     }
 

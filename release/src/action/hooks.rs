@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chart::Time;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use objects::manifest::{build, documents, read_documents};
 use objects::readiness::Status;
 use objects::{BuildError, Object};
@@ -36,6 +36,8 @@ pub(super) struct HookRun<'a> {
     pub(super) began: Time,
     /// Whether it was cut off and goes on now.
     pub(super) is_resumed: bool,
+    /// Whether nobody waits any more for a hook that is late, in a removal.
+    pub(super) is_last_try: bool,
     /// Called once a hook is there.
     pub(super) on_started: Option<&'a (dyn Fn() + Send + Sync)>,
     pub(super) objects: &'a mut HookObjects,
@@ -102,6 +104,24 @@ fn not_before(began: Time, now: Timestamp) -> Time {
         true => began,
         false => Time::utc(now),
     }
+}
+
+/// Whether a removal has waited for as long as it does for the `post-delete` hook that it has started: what that is to do may be missed by who has the
+/// release next, but it does not keep it for ever.
+pub(super) fn is_last_try(hooks: &[Hook], began: Time, now: Timestamp) -> bool {
+    let started = hooks
+        .iter()
+        .filter(|hook| hook.runs_at(HookEvent::PostDelete))
+        .filter(|hook| hook.last_run.phase == HookExecution::RUNNING)
+        .map(|hook| hook.last_run.started_at)
+        .filter(|started| started.instant() >= began.instant());
+    let started = started.max_by_key(|started| started.instant());
+    started.is_some_and(|started| is_long_ago(started, now))
+}
+
+/// Whether a removal waits no longer for what has been so since then.
+pub(super) fn is_long_ago(since: Time, now: Timestamp) -> bool {
+    now.duration_since(since.instant()) > SignedDuration::from_mins(10)
 }
 
 /// Takes from the hooks what cannot be told from a run in the operation that begins now: the clock was set back since.
@@ -183,7 +203,7 @@ impl HookRun<'_> {
                 let is_recorded = matches!(error, HookError::Create { .. } | HookError::Wait(_));
                 let earlier = &order[..position];
                 let is_removal = matches!(event, HookEvent::PreDelete | HookEvent::PostDelete);
-                let goes_on = is_removal && error.is_late();
+                let goes_on = is_removal && error.is_late() && !self.is_last_try;
                 let failed = (index, goes_on);
                 self.clean_up_after_failure(release, earlier, is_recorded, failed, event)
                     .await;
@@ -502,7 +522,6 @@ fn order(hooks: &[Hook], event: HookEvent) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
     use rstest::rstest;
 
     use super::*;
@@ -551,6 +570,32 @@ mod tests {
             .into_iter()
             .find(|event| hook.runs_at(*event));
         assert_eq!(progress(&hook, event.unwrap(), began, false), expected);
+    }
+
+    #[rstest]
+    #[case::not_started("", 20, false)]
+    #[case::of_an_earlier_removal("Running", -5, false)]
+    #[case::just_now("Running", 19, false)]
+    #[case::long_ago("Running", 5, true)]
+    #[case::ended("Succeeded", 5, false)]
+    fn a_removal_waits_ten_minutes_for_its_last_hooks(
+        #[case] phase: &str,
+        #[case] minutes: i64,
+        #[case] expected: bool,
+    ) {
+        const BEGAN: i64 = 1_800_000_000;
+        let hook = Hook {
+            events: vec!["post-delete".to_owned()],
+            last_run: HookExecution {
+                started_at: Time::from_unix_seconds(BEGAN + 60 * minutes),
+                phase: phase.to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        };
+        let now = Timestamp::from_second(BEGAN + 60 * 20).unwrap();
+        let began = Time::from_unix_seconds(BEGAN);
+        assert_eq!(is_last_try(&[hook], began, now), expected);
     }
 
     /// One entry for both events: whose it is depends on whether the first is over.

@@ -7,13 +7,12 @@ use std::collections::HashMap;
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
-use jiff::SignedDuration;
 use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::{HookError, UninstallError};
-use super::hooks::{HookObjects, HookRun, carried_on, forget_later_runs};
+use super::hooks::{HookObjects, HookRun, carried_on, forget_later_runs, is_last_try, is_long_ago};
 use super::known_records::KnownRecords;
 use super::records::{is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
@@ -28,10 +27,6 @@ use crate::state::{UninstallPlan, plan_uninstall};
 use crate::storage::{
     Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
 };
-
-/// How long after its beginning a removal still waits for `post-delete` hooks that cannot be started, or do not end: what they are to do may be missed
-/// by who has the release next. A hook that failed is not waited for.
-const LONGEST_WAIT_FOR_LAST_HOOKS: SignedDuration = SignedDuration::from_mins(10);
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -179,6 +174,7 @@ pub(super) async fn uninstall_locked(
             .unwrap_or(DEFAULT_TIMEOUT),
         began,
         is_resumed: was_cut_off,
+        is_last_try: false,
         on_started: None,
         objects: &mut HookObjects::default(),
     };
@@ -205,10 +201,17 @@ pub(super) async fn uninstall_locked(
         }
     }
     if runs_hooks {
+        run.is_last_try = is_last_try(&release.hooks, began, now);
         match run_hooks(&mut run, &mut release, HookEvent::PostDelete).await {
-            Err(failed)
-                if failed.has_ended() || failed.is_hooks_own() && is_over(cluster, began) =>
-            {
+            Err(failed) if failed.ends_removal(run.is_last_try, is_long_ago(began, now)) => {
+                let (release, namespace) = (&spec.name, &spec.namespace);
+                let error = error_unquoted(&failed);
+                logging::warn!(
+                    release,
+                    namespace,
+                    error,
+                    "removed, but a hook after that failed"
+                );
                 done.failed_hook = Some(failed);
             }
             ran => ran.map_err(UninstallError::Hook)?,
@@ -224,12 +227,6 @@ pub(super) async fn uninstall_locked(
         records.purge(storage, Some(head.revision)).await?;
     }
     Ok(done)
-}
-
-/// Whether a removal has gone on for so long that it waits for no hook any more.
-fn is_over(cluster: &Cluster, began: Time) -> bool {
-    let for_so_long = cluster.host().now().duration_since(began.instant());
-    for_so_long > LONGEST_WAIT_FOR_LAST_HOOKS
 }
 
 /// Takes back what an attempt created, as long as its record is the only one. Gives what shows that somebody has gone on from there, or why that cannot

@@ -99,6 +99,11 @@ impl DeleteError {
             source,
         }
     }
+
+    /// Whether it may be deleted all the same.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.source.is_in_doubt()
+    }
 }
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use release::model::HookExecution;
 use release::state::Action;
-use release::{DeployError, DeployOptions, UninstallSpec};
+use release::{Cluster, DeployError, DeployOptions, Host, UninstallSpec};
 
 use crate::world::{Template, World, config_map, job};
 
@@ -134,19 +135,29 @@ async fn a_job_that_failed_after_the_install_runs_again_with_the_install() -> Re
     Ok(())
 }
 
-/// Tries to remove the release, which its hook keeps from it.
-async fn fail_to_uninstall(world: &World) -> Result<()> {
-    let spec = UninstallSpec {
+/// A removal that waits for each hook only for a moment.
+fn brief(world: &World) -> UninstallSpec {
+    UninstallSpec {
         timeout: Some(Duration::from_secs(5)),
         ..UninstallSpec::new("web", &world.namespace)
-    };
-    match release::uninstall(&world.cluster, &world.storage, &spec).await {
+    }
+}
+
+/// Tries to remove the release, which its hook keeps from it.
+async fn fail_to_uninstall(world: &World) -> Result<()> {
+    match release::uninstall(&world.cluster, &world.storage, &brief(world)).await {
         Ok(_) => bail!("it was removed"),
         Err(failed) => {
             let text = release::error_chain(&failed);
             ensure!(text.contains("goodbye"), "{text}");
         }
     }
+    Ok(())
+}
+
+/// The same by a hook that comes before all else.
+async fn fail_to_begin_to_uninstall(world: &World) -> Result<()> {
+    fail_to_uninstall(world).await?;
     ensure!(
         world.config_map("a").await?.is_some(),
         "nothing goes before it has run"
@@ -161,9 +172,9 @@ async fn a_job_that_failed_before_a_removal_runs_again_with_the_next_try() -> Re
     let template =
         Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &doomed_job("goodbye"));
     world.deploy_with(&template, options()).await?;
-    fail_to_uninstall(&world).await?;
+    fail_to_begin_to_uninstall(&world).await?;
     let first = world.uid("job/goodbye")?;
-    fail_to_uninstall(&world).await?;
+    fail_to_begin_to_uninstall(&world).await?;
     ensure!(world.uid("job/goodbye")? != first, "it ran again");
     Ok(())
 }
@@ -187,11 +198,23 @@ async fn a_job_that_runs_for_longer_than_a_removal_waits_is_not_made_anew(
         vec!["before-hook-creation".to_owned(), "hook-failed".to_owned()];
     world.deploy_with(&template, options()).await?;
     fail_to_uninstall(&world).await?;
+    let is_left = world.config_map("a").await?.is_some();
+    assert_eq!(is_left, event == "pre-delete");
     let first = world.uid("job/goodbye")?;
     ensure!(world.uid("job/at-first").is_err(), "it has ended well");
     fail_to_uninstall(&world).await?;
     assert_eq!(world.uid("job/goodbye")?, first);
     ensure!(world.uid("job/at-first").is_err(), "it ran once");
+    if event == "post-delete" {
+        // It does not keep the release for ever, and is deleted as one that failed.
+        let later = || Timestamp::now() + SignedDuration::from_mins(11);
+        let cluster = Cluster::new(world.client.clone()).from_host(Host::repeatable(later));
+        let spec = brief(&world);
+        let done = release::uninstall(&cluster, &world.storage, &spec).await?;
+        assert!(done.failed_hook.is_some());
+        assert!(world.history().await?.is_empty());
+        ensure!(world.uid("job/goodbye").is_err(), "it is deleted");
+    }
     Ok(())
 }
 
@@ -203,7 +226,8 @@ async fn a_job_that_fails_after_a_removal_does_not_keep_the_release() -> Result<
         Template::new(&config_map("a", "1")).hook("goodbye", "post-delete", &doomed_job("goodbye"));
     world.deploy_with(&template, options()).await?;
     let spec = UninstallSpec::new("web", &world.namespace);
-    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(done.failed_hook.is_some());
     assert!(world.history().await?.is_empty());
     assert!(world.config_map("a").await?.is_none());
     Ok(())

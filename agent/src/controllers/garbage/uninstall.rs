@@ -428,17 +428,6 @@ impl Uninstaller {
                 logging::info!(release, kind, namespace, name, "not this release's, kept");
             }
         }
-        if let Some(failed) = &done.failed_hook {
-            let (bundle, release) = (&entry.bundle, name);
-            let error = release::error_unquoted(failed);
-            logging::warn!(
-                bundle,
-                release,
-                namespace,
-                error,
-                "removed, but a hook after that failed"
-            );
-        }
         if !done.inhabited.is_empty() {
             let (bundle, release) = (&entry.bundle, name);
             for ObjectKey { kind, name, .. } in &done.inhabited {
