@@ -181,11 +181,16 @@ pub fn refused_hosts(secret: &Secret) -> Vec<(HostPattern, HostAccess)> {
     let logins = logins(data).ok().flatten();
     let logins = logins.iter().flat_map(|logins| Hosts::of_logins(logins));
     let hosts = named.chain(logins.map(|(pattern, _)| pattern));
+    hosts.map(refused).collect()
+}
+
+/// That nothing is asked of a host.
+pub fn refused(host: HostPattern) -> (HostPattern, HostAccess) {
     let refused = HostAccess {
         is_refused: true,
         ..HostAccess::default()
     };
-    hosts.map(|pattern| (pattern, refused.clone())).collect()
+    (host, refused)
 }
 
 /// Where a bundle's files are, and how to get there.

@@ -21,11 +21,11 @@ mod source;
 mod style;
 mod verification;
 
-pub use access::{Storage, helm_access, refused_hosts, source_hosts, storage};
+pub use access::{Storage, helm_access, refused, refused_hosts, source_hosts, storage};
 pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
 pub use error::{BundleError, UpstreamKind};
 pub use kustomize::Kustomization;
-pub use manifest::{EMPTY_MANIFEST_ID, MAX_UNPACKED, Manifest, Resource};
+pub use manifest::{EMPTY_MANIFEST_ID, MAX_UNPACKED_BYTES, Manifest, Resource};
 pub use names::{SetId, derived_release_name, release_name};
 pub use objects::ObjectsError;
 pub use post_render::{FleetPostRenderError, FleetPostRenderer, ResourceScope, Scopes};

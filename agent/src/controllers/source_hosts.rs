@@ -51,7 +51,7 @@ struct State {
     /// Those that are there, by their name.
     secrets: BTreeMap<String, Secret>,
     /// What each said last that could be used.
-    said: BTreeMap<String, Vec<(HostPattern, HostAccess)>>,
+    last_usable: BTreeMap<String, Vec<(HostPattern, HostAccess)>>,
     hosts: Option<Arc<Hosts>>,
     is_known: bool,
 }
@@ -149,21 +149,32 @@ impl SourceHosts {
             let state = &mut *self.state.lock();
             change(&mut state.secrets);
             let secrets = &state.secrets;
-            state.said.retain(|name, _| secrets.contains_key(name));
+            state
+                .last_usable
+                .retain(|name, _| secrets.contains_key(name));
             for (name, secret) in secrets {
                 let hosts = match bundle::source_hosts(secret) {
                     Ok(hosts) => hosts,
                     Err(failed) => {
                         broken.push((name.clone(), PublicText::nothing_secret_in(&failed)));
-                        // To go on without would show a host what was meant to be overridden.
-                        bundle::refused_hosts(secret)
+                        let mut refused = bundle::refused_hosts(secret);
+                        // To go on without would show a host what was meant to be overridden: of those before, too.
+                        if !refused.is_empty() {
+                            let before = state.last_usable.remove(name).unwrap_or_default();
+                            let gone = before.into_iter().filter(|(host, _)| {
+                                !refused.iter().any(|(readable, _)| readable == host)
+                            });
+                            let gone: Vec<_> = gone.map(|(host, _)| host).collect();
+                            refused.extend(gone.into_iter().map(bundle::refused));
+                        }
+                        refused
                     }
                 };
                 if !hosts.is_empty() {
-                    state.said.insert(name.clone(), hosts);
+                    state.last_usable.insert(name.clone(), hosts);
                 }
             }
-            let entries: Vec<_> = state.said.values().flatten().cloned().collect();
+            let entries: Vec<_> = state.last_usable.values().flatten().cloned().collect();
             state.hosts = (!entries.is_empty()).then(|| Arc::new(Hosts::new(entries)));
             state.is_known = true;
         }
@@ -213,7 +224,7 @@ mod tests {
                 secrets.insert("host".to_owned(), secret);
             });
             let state = known.state.lock();
-            let hosts = state.said.values().flatten();
+            let hosts = state.last_usable.values().flatten();
             let hosts = hosts.map(|(host, access)| format!("{host} {}", access.is_refused));
             (hosts.collect::<Vec<_>>(), state.hosts.is_some())
         };
@@ -223,6 +234,12 @@ mod tests {
         assert_eq!(says(&whole), used);
         assert_eq!(says(&[whole[0], ("tls.crt", "its key is lost")]), refused);
         assert_eq!(says(&[("hosts", "charts.example u:p@h")]), refused);
+        let both = vec!["a.example true".to_owned(), "b.example true".to_owned()];
+        says(&[("hosts", "a.example b.example"), whole[1]]);
+        for _ in 0..2 {
+            let half = says(&[("hosts", "a.example u:p@b.example")]);
+            assert_eq!(half, (both.clone(), true));
+        }
         assert_eq!(says(&whole), used);
         assert_eq!(says(&[("hosts", "u:p@h")]), used);
         known.change(BTreeMap::clear);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chart::source::{Access, Credentials, HostAccess, HostPattern, Hosts};
+use chart::source::{Access, Credentials, FetchError, HostAccess, HostPattern, Hosts};
 
 use super::registry::{content, plain};
 use super::server::{Server, answer, with};
@@ -137,4 +137,26 @@ async fn a_sites_login_for_a_host_is_not_sent_elsewhere() {
     };
     let error = fetcher().fetch(&oci, &by_tls).await.unwrap_err();
     assert_eq!(error.reason(), "TLSFailed", "{}", chain(&error));
+}
+
+#[tokio::test]
+async fn a_refused_host_is_asked_for_nothing() {
+    let server = Server::plain(|_| answer(200, archive("web"))).await;
+    let refused = HostAccess {
+        is_refused: true,
+        ..HostAccess::default()
+    };
+    let access = Access {
+        plain_http: true,
+        hosts: hosts(&[(&server.address.to_string(), refused)]),
+        ..Access::default()
+    };
+    for chart in [
+        reference("", &server.url("/web.tgz"), ""),
+        reference(&server.oci("charts/web"), "", "1.0.0"),
+    ] {
+        let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+        assert!(matches!(error, FetchError::HostRefused { .. }), "{error:?}");
+    }
+    assert!(server.seen().is_empty());
 }
