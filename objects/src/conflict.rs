@@ -34,32 +34,6 @@ pub struct FieldConflict {
     pub outcome: Outcome,
 }
 
-/// `took .spec.replicas of Deployment ns/web from kubectl-scale`, or `left … to …`.
-impl std::fmt::Display for FieldConflict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (verb, preposition) = match self.outcome {
-            Outcome::Taken => ("took", "from"),
-            Outcome::Left => ("left", "to"),
-        };
-        let ObjectKey {
-            kind,
-            namespace,
-            name,
-            ..
-        } = &self.object;
-        let slash = if namespace.is_empty() { "" } else { "/" };
-        match self.field.as_str() {
-            "" => write!(f, "{verb} ")?,
-            field => write!(f, "{verb} {field} of ")?,
-        }
-        write!(f, "{kind} {namespace}{slash}{name} {preposition} ")?;
-        match self.managers.is_empty() {
-            true => f.write_str("another manager"),
-            false => f.write_str(&self.managers.join(", ")),
-        }
-    }
-}
-
 /// One entry of the live object's `managedFields` that owns a contested field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holder {
@@ -426,32 +400,5 @@ mod tests {
             set.as_object().unwrap(),
             r#".ports[containerPort=80,protocol="TCP"]"#
         ));
-    }
-
-    #[test]
-    fn conflicts_read_as_sentences() {
-        let mut conflict = FieldConflict {
-            object: ObjectKey {
-                group: "apps".to_owned(),
-                kind: "Deployment".to_owned(),
-                namespace: "ns".to_owned(),
-                name: "web".to_owned(),
-            },
-            field: ".spec.replicas".to_owned(),
-            managers: vec!["kubectl".to_owned(), "them".to_owned()],
-            outcome: Outcome::Left,
-        };
-        assert_eq!(
-            conflict.to_string(),
-            "left .spec.replicas of Deployment ns/web to kubectl, them"
-        );
-        conflict.outcome = Outcome::Taken;
-        conflict.field.clear();
-        conflict.object.namespace.clear();
-        conflict.managers.clear();
-        assert_eq!(
-            conflict.to_string(),
-            "took Deployment web from another manager"
-        );
     }
 }

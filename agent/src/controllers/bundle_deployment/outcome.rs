@@ -14,7 +14,7 @@ use super::halt::{Effect, Halt, StatusChange, Waiting};
 use super::ownership::{OwnershipConflict, OwnershipConflicts, Part};
 use super::plan;
 use super::status::{
-    DEPLOYED, INSTALLED, MAX_MESSAGE_BYTES, MONITORED, READY, RedactedObservation,
+    self, DEPLOYED, INSTALLED, MAX_MESSAGE_BYTES, MONITORED, READY, RedactedObservation,
 };
 use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
 use crate::config::Timing;
@@ -393,27 +393,11 @@ impl Report {
 
 /// How a conflict over a field ended, as an Event tells it.
 fn settled(conflict: &FieldConflict) -> (Reason, PublicText) {
-    let ObjectKey {
-        kind,
-        namespace,
-        name,
-        ..
-    } = &conflict.object;
-    let object = public!("{} {}/{}", Name(kind), Name(namespace), Name(name));
-    let field = Name(&conflict.field);
-    let managers = conflict.managers.iter();
-    let managers = managers.map(|manager| public!("{}", Name(manager)));
-    let managers = PublicText::join(managers, ", ");
-    match conflict.outcome {
-        Outcome::Taken => (
-            Reason::FieldTaken,
-            public!("{}: wrote {}, which {} owned", object, field, managers),
-        ),
-        Outcome::Left => (
-            Reason::FieldLeft,
-            public!("{}: left {} to {}", object, field, managers),
-        ),
-    }
+    let reason = match conflict.outcome {
+        Outcome::Taken => Reason::FieldTaken,
+        Outcome::Left => Reason::FieldLeft,
+    };
+    (reason, status::contested(conflict))
 }
 
 /// When what waits is tried again, and what makes that sooner.
@@ -502,8 +486,8 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "Service ns/web: wrote .spec.type, which kubectl, them owned",
-                "Service ns/web: left .spec.type to kubectl, them",
+                "took .spec.type of Service ns/web from kubectl, them",
+                "left .spec.type of Service ns/web to kubectl, them",
             ]
         );
     }

@@ -275,6 +275,7 @@ impl BundleDeploymentStatus {
             status.incomplete_state = true;
         }
         if over > 0 {
+            status.incomplete_state = true;
             for one in &mut status.modified_status {
                 over = over.saturating_sub(one.patch.len());
                 one.patch.clear();
@@ -317,8 +318,8 @@ fn field_path(path: &str) -> PublicText {
     PublicText::join(parts.collect::<Vec<_>>(), "\"")
 }
 
-/// How a conflict over a field ended, as a condition tells it.
-fn contested(conflict: &FieldConflict) -> PublicText {
+/// How a conflict over a field ended, as a condition and an Event tell it.
+pub(super) fn contested(conflict: &FieldConflict) -> PublicText {
     let ObjectKey {
         kind,
         namespace,
@@ -697,7 +698,7 @@ mod tests {
             managers: vec!["kubectl".to_owned()],
             outcome: Outcome::Taken,
         };
-        let told = |field: &str| contested(&conflict(field)).to_string();
+        let sentence = |field: &str| contested(&conflict(field)).to_string();
         let of = "of ConfigMap ns/web from kubectl";
         for (field, shown) in [
             (r#".a.b[name="web"].image"#, r#".a.b[name="web"].image"#),
@@ -706,7 +707,7 @@ mod tests {
             (r#".list[="a canary"].b"#, r#".list[="xxxxx"].b"#),
         ] {
             assert_eq!(
-                told(field),
+                sentence(field),
                 format!("took {} {of}", shown.replace("xxxxx", MASK))
             );
         }
