@@ -199,6 +199,7 @@ impl TransformerConfig {
             }
             return Some(());
         }
+        // Files name a list with a small letter, kustomize's messages with a capital.
         let mut lists = self.lists().into_iter();
         let (_, list) = lists.find(|(name, _)| name.eq_ignore_ascii_case(list))?;
         list.push(spec);

@@ -40,7 +40,7 @@ mod transformers;
 
 pub use error::{Error, Result};
 pub use files::{DiskFiles, FileSystem, MemoryFiles, Place};
-pub use loader::{Check, Limits};
+pub use loader::Limits;
 pub use options::{Options, VERSION};
 
 use serde_json::Value;
@@ -87,20 +87,7 @@ impl Built {
 /// # Errors
 /// Where kustomize fails, in its words, and where a limit is reached ([`Error::is_limit`]).
 pub fn build(files: &dyn FileSystem, directory: &str, options: &Options) -> Result<Built> {
-    build_while(files, directory, options, &|| Ok(()))
-}
-
-/// The same as long as `check`, which is asked every so often, finds nothing against it.
-///
-/// # Errors
-/// As for [`build`], and a limit in the words of `check`.
-pub fn build_while(
-    files: &dyn FileSystem,
-    directory: &str,
-    options: &Options,
-    check: &Check<'_>,
-) -> Result<Built> {
-    let build = loader::Build::new(files, &options.limits, check);
+    let build = loader::Build::new(files, &options.limits);
     let map = target::build(&build, directory, options)?;
     let objects = map
         .resources()

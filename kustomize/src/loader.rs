@@ -20,8 +20,6 @@ const MAX_BYTES: usize = 32 << 20;
 const MAX_DIRECTORIES: usize = 1_000;
 /// How many directories may lead to one another.
 const MAX_DEPTH: usize = 64;
-/// Steps after which it is asked again whether the build goes on.
-const CHECKED_STEPS: u64 = 10_000;
 /// What finding out that an expression is too large is worth, in steps.
 const LARGE_STEPS: usize = 100_000;
 
@@ -42,9 +40,6 @@ impl Default for Limits {
         }
     }
 }
-
-/// Whether a build may go on, and why not.
-pub type Check<'a> = dyn Fn() -> Result<(), String> + 'a;
 
 /// Expressions that were compiled, and what they take, in bytes.
 #[derive(Default)]
@@ -73,11 +68,10 @@ pub(crate) struct Build<'a> {
     work: Cell<u64>,
     limits: Limits,
     patterns: RefCell<Patterns>,
-    check: &'a Check<'a>,
 }
 
 impl<'a> Build<'a> {
-    pub(crate) fn new(files: &'a dyn FileSystem, limits: &Limits, check: &'a Check<'a>) -> Self {
+    pub(crate) fn new(files: &'a dyn FileSystem, limits: &Limits) -> Self {
         Self {
             files,
             api: Rc::default(),
@@ -89,7 +83,6 @@ impl<'a> Build<'a> {
             work: Cell::new(0),
             limits: limits.clone(),
             patterns: RefCell::default(),
-            check,
         }
     }
 
@@ -133,10 +126,7 @@ impl<'a> Build<'a> {
             .work
             .get()
             .saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
-        let before = self.work.replace(work);
-        if before / CHECKED_STEPS != work / CHECKED_STEPS {
-            (self.check)().map_err(Error::limit)?;
-        }
+        self.work.set(work);
         if work > self.limits.work {
             return Err(Error::limit(
                 "the kustomization takes too much work: its lists of objects, patches, selectors and fields multiply",
