@@ -70,7 +70,7 @@ impl Collector {
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
                 // It keeps none of the others.
-                Err(problem) => failed = failed.or(Some(problem)),
+                Err(problem) => keep_first(&mut failed, problem, &key),
                 Ok(()) => {}
             }
         }
@@ -105,7 +105,7 @@ impl Collector {
                         self.report_awaited(&entry.bundle, &key, &awaited);
                         waiting.push((key, entry));
                     }
-                    Err(problem) => failed = failed.or(Some(problem)),
+                    Err(problem) => keep_first(&mut failed, problem, &key),
                     Ok(()) => {}
                 }
             }
@@ -359,18 +359,35 @@ impl Collector {
 
     /// Tells that a removal waits for others that do not end soon: they may wait for something themselves.
     fn report_awaited(&self, bundle: &str, key: &ReleaseKey, awaited: &Awaited) {
+        let is_again = match awaited.namespaces.is_empty() {
+            true => self.neighbourhood.waits(key, Vec::new()),
+            false => awaited.is_again,
+        };
+        if !is_again {
+            return;
+        }
         let text = match awaited.namespaces.as_slice() {
-            [] if self.neighbourhood.waits(key, Vec::new()) => public!(
-                "another bundle is at release {}: what this bundle has of it is removed once that is over",
+            [] => public!(
+                "another bundle or a helm client is at release {}: what this bundle has of it is removed once that is over",
                 awaited.release
             ),
-            [_, ..] if awaited.is_again => public!(
+            namespaces => public!(
                 "release {} is removed once the releases in namespace {} are, which are to go too",
                 awaited.release,
-                Name(&awaited.namespaces.join(", "))
+                Name(&namespaces.join(", "))
             ),
-            _ => return,
         };
         self.events.emit(Reason::RemovalHeld, bundle, text);
     }
+}
+
+/// Keeps the first of several problems, which is reported; the others are logged.
+fn keep_first(first: &mut Option<RemovalError>, problem: RemovalError, key: &ReleaseKey) {
+    let Some(_) = first else {
+        *first = Some(problem);
+        return;
+    };
+    let (namespace, release) = (&key.namespace, &key.name);
+    let error = problem.public_text();
+    logging::warn!(namespace, release, error, "cannot be removed either");
 }
