@@ -66,12 +66,12 @@ fn check(name: &str, recorded: &Value) {
     let set = SetId::new(deployment.name(), "");
     let post_renderer = FleetPostRenderer::new(&package.chart, &set, options, None)
         .kustomized(package.kustomization.as_ref());
-    let reported = ReleaseInfo::install(release_name, options.release_namespace());
+    let info = ReleaseInfo::install(release_name, options.release_namespace());
     let (values, capabilities) = (Value::Object(config), Capabilities::default());
     let chart = package.chart.clone();
     let rendered = render_release(Request {
         post_renderer: Some(&post_renderer),
-        ..Request::new(chart, &values, &reported, &capabilities, &SystemHost)
+        ..Request::new(chart, &values, &info, &capabilities, &SystemHost)
     })
     .unwrap();
     assert_eq!(

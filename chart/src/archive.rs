@@ -298,9 +298,9 @@ struct Noting<'s> {
 impl Read for Noting<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.reader.read(into).map_err(|failed| {
-            let told = io::Error::new(failed.kind(), failed.to_string());
+            let copy = io::Error::new(failed.kind(), failed.to_string());
             self.failed.get_or_insert(failed);
-            told
+            copy
         })
     }
 }
@@ -632,8 +632,8 @@ mod tests {
             &[&b"demo/"[..], &[b'a'; MAX_PATH]].concat(),
         );
         assert!(matches!(load(&long), Err(ArchiveError::PathTooLong)));
-        let told = load(&named(EntryType::GNULongName, &[b'a'; MAX_PATH])).unwrap_err();
-        assert!(told.to_string().len() < 300, "{told}");
+        let refused = load(&named(EntryType::GNULongName, &[b'a'; MAX_PATH])).unwrap_err();
+        assert!(refused.to_string().len() < 300, "{refused}");
         let path = [&b"demo/"[..], &[b'a'; 4000]].concat();
         let found = load(&named(EntryType::GNULongName, &path)).expect("a path of Linux");
         assert_eq!(found[0].name.len(), 4000);

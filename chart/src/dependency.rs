@@ -269,16 +269,13 @@ mod tests {
     #[test]
     fn aliases_copy_what_chart_yaml_says_as_well() {
         let parts = |count, description: &str| {
-            let reported = format!("description: {description}\n");
+            let text = format!("description: {description}\n");
             vec![
                 (
                     "Chart.yaml".to_owned(),
                     metadata("web", &aliases("sub", count)),
                 ),
-                (
-                    "charts/sub/Chart.yaml".to_owned(),
-                    metadata("sub", &reported),
-                ),
+                ("charts/sub/Chart.yaml".to_owned(), metadata("sub", &text)),
             ]
         };
         assert_eq!(

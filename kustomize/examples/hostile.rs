@@ -48,7 +48,7 @@ fn send(input: &inputs::Input, to: impl Write) -> io::Result<()> {
         to.write_all(text.as_bytes())
     };
     text(input.name)?;
-    text(input.reported)?;
+    text(input.expected)?;
     for (path, content) in &input.files {
         text(path)?;
         text(content)?;
@@ -58,7 +58,7 @@ fn send(input: &inputs::Input, to: impl Write) -> io::Result<()> {
 
 struct Received {
     name: String,
-    reported: String,
+    expected: String,
     files: Vec<(String, String)>,
 }
 
@@ -71,14 +71,14 @@ fn receive() -> io::Result<Received> {
         from.read_exact(&mut text)?;
         String::from_utf8(text).map_err(io::Error::other)
     };
-    let (name, reported) = (text()?, text()?);
+    let (name, expected) = (text()?, text()?);
     let mut files = Vec::new();
     while let Ok(path) = text() {
         files.push((path, text()?));
     }
     Ok(Received {
         name,
-        reported,
+        expected,
         files,
     })
 }
@@ -95,11 +95,11 @@ fn build(input: &Received) -> io::Result<()> {
     let built =
         kustomize::build(&files, "app", &Options::default()).and_then(|built| built.to_yaml());
     let seconds = started.elapsed().as_secs_f64();
-    let reported = match built {
+    let outcome = match built {
         Ok(text) => format!("BUILT: {} bytes", text.len()),
         Err(error) => {
             let text = error.to_string();
-            let is_reported = if text.contains(&input.reported) {
+            let mark = if text.contains(&input.expected) {
                 ""
             } else {
                 "OTHER: "
@@ -107,14 +107,14 @@ fn build(input: &Received) -> io::Result<()> {
             let end: String = text.chars().rev().take(SHOWN_CHARS).collect();
             let end: String = end.chars().rev().collect();
             format!(
-                "{is_reported}({} bytes) …{}",
+                "{mark}({} bytes) …{}",
                 text.len(),
                 end.replace('\n', " ")
             )
         }
     };
     println!(
-        "{:<52} {seconds:>7.2} s {:>5} MiB (of them {before} before)  {reported}",
+        "{:<52} {seconds:>7.2} s {:>5} MiB (of them {before} before)  {outcome}",
         input.name,
         peak_mib()
     );

@@ -43,7 +43,7 @@ pub fn of_audit_log(log: &str) -> Result<String> {
     let namespaces = asked_by_agents(&events);
     let mut names = Names::default();
     let mut lines = Vec::new();
-    let mut reported = BTreeMap::new();
+    let mut answers = BTreeMap::new();
     for event in &events {
         let is_near = namespaces.contains(&event.namespace) || event.is_by_agent();
         if let Some(mut line) = is_near.then(|| event.line()).flatten() {
@@ -51,7 +51,7 @@ pub fn of_audit_log(log: &str) -> Result<String> {
             names.replace(&mut line);
             // The same answer again shows nothing.
             let is_new = event.is_write()
-                || reported.insert(event.uri.clone(), line.clone()) != Some(line.clone());
+                || answers.insert(event.uri.clone(), line.clone()) != Some(line.clone());
             if is_new {
                 lines.push(line.to_string());
             }
@@ -215,7 +215,7 @@ fn is_leaving(object: &Value) -> bool {
 fn order(events: &mut Vec<Event>) {
     events.sort_by(|a, b| a.ended.cmp(&b.ended));
     let mut newest = 0;
-    let mut reported: BTreeMap<(String, String, String), u64> = BTreeMap::new();
+    let mut versions: BTreeMap<(String, String, String), u64> = BTreeMap::new();
     let keys: Vec<u64> = events
         .iter()
         .map(|event| {
@@ -228,7 +228,7 @@ fn order(events: &mut Vec<Event>) {
                 event.namespace.clone(),
                 event.name.clone(),
             );
-            let last = reported.insert(object, version);
+            let last = versions.insert(object, version);
             // A write that leaves the version, as the end of an object does, tells no time.
             if !is_list && last.is_some_and(|last| version <= last) {
                 return newest;
@@ -240,9 +240,9 @@ fn order(events: &mut Vec<Event>) {
     let unsure: BTreeSet<usize> = (0..events.len())
         .filter(|at| {
             let event = &events[*at];
-            let is_reported = event.is_write() && event.version.is_some();
+            let has_own_version = event.is_write() && event.version.is_some();
             let near = at.saturating_sub(60)..(at + 60).min(events.len());
-            !is_reported
+            !has_own_version
                 && near.filter(|other| other != at).any(|other| {
                     let other = &events[other];
                     let is_near = event.is_of(other)

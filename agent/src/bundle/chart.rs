@@ -15,7 +15,7 @@ use serde_json::json;
 use super::error::BundleError;
 use super::fleet_ignore::FleetIgnore;
 use super::kustomize::Kustomization;
-use super::manifest::{Budget, MAX_UNPACKED, Manifest, Resource};
+use super::manifest::{Budget, MAX_UNPACKED_BYTES, Manifest, Resource};
 use super::raw_yaml;
 use super::style::Style;
 use crate::api::{
@@ -107,7 +107,7 @@ pub fn from_archive(
     options: &BundleDeploymentOptions,
     identity: Identity<'_>,
 ) -> Result<Package, BundleError> {
-    let budget = archive::Budget::new(MAX_UNPACKED);
+    let budget = archive::Budget::new(MAX_UNPACKED_BYTES);
     let files = archive::load_archive_files(&fetched.bytes[..], &budget);
     let files = files.map_err(|source| BundleError::Archive {
         url: fetched.url.clone(),

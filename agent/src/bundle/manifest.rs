@@ -18,7 +18,7 @@ use super::names::manifest_id;
 use crate::api::Content;
 
 /// The most that the files of a bundle or a chart may take unpacked, in bytes: some seven times the largest published chart.
-pub const MAX_UNPACKED: u64 = 32 << 20;
+pub const MAX_UNPACKED_BYTES: u64 = 32 << 20;
 /// The longest path of a file, in bytes: Linux has no longer ones.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -82,7 +82,7 @@ impl Resource {
             return stored.min(limit);
         };
         let bytes = match is_packed {
-            true => unpacked_bytes(&data, limit).max(stored),
+            true => gunzipped_bytes(&data, limit).max(stored),
             false => stored,
         };
         let rest = limit.saturating_sub(bytes);
@@ -105,7 +105,7 @@ pub(super) struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            left_bytes: MAX_UNPACKED,
+            left_bytes: MAX_UNPACKED_BYTES,
         }
     }
 }
@@ -115,7 +115,7 @@ impl Budget {
         self.left_bytes = self
             .left_bytes
             .checked_sub(bytes)
-            .ok_or_else(|| format!("the bundle is larger than {MAX_UNPACKED} bytes"))?;
+            .ok_or_else(|| format!("the bundle is larger than {MAX_UNPACKED_BYTES} bytes"))?;
         Ok(())
     }
 
@@ -124,21 +124,20 @@ impl Budget {
     }
 
     fn unpack(&mut self, data: &[u8]) -> Result<Vec<u8>, String> {
-        let size = unpacked_bytes(data, self.left_bytes + 1);
+        let size = gunzipped_bytes(data, self.left_bytes + 1);
         self.take(size)?;
-        self.left_bytes += size;
         let mut unpacked = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-        let mut reader = MultiGzDecoder::new(data).take(self.left_bytes + 1);
+        // One more than comes out, so that what is broken after that is noticed.
+        let mut reader = MultiGzDecoder::new(data).take(size + 1);
         reader
             .read_to_end(&mut unpacked)
             .map_err(|error| error.to_string())?;
-        self.take(unpacked.len() as u64)?;
         Ok(unpacked)
     }
 }
 
 /// How many bytes come out of a gzip, without keeping them: no more than `limit`, and those before it is broken.
-fn unpacked_bytes(data: &[u8], limit: u64) -> u64 {
+fn gunzipped_bytes(data: &[u8], limit: u64) -> u64 {
     let mut reader = MultiGzDecoder::new(data).take(limit);
     let _ = std::io::copy(&mut reader, &mut std::io::sink());
     limit - reader.limit()
@@ -195,7 +194,7 @@ impl Manifest {
             });
         }
         let unpacked_bytes = stored.resources.iter().fold(0, |bytes: u64, resource| {
-            let limit = (MAX_UNPACKED + 1).saturating_sub(bytes);
+            let limit = (MAX_UNPACKED_BYTES + 1).saturating_sub(bytes);
             bytes + resource.unpacked_bytes(limit)
         });
         Ok(Self {
@@ -207,7 +206,7 @@ impl Manifest {
 
     /// How many bytes a Content unpacks to, one more than may be at most. Keeps none of them.
     pub fn packed_in(content: &Content) -> u64 {
-        unpacked_bytes(&content.content.0, MAX_UNPACKED + 1)
+        gunzipped_bytes(&content.content.0, MAX_UNPACKED_BYTES + 1)
     }
 
     /// Unpacks a Content and checks it against its hash.

@@ -221,7 +221,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
     }
 
-    fn told(at: i64) -> Remembered {
+    fn remembered(at: i64) -> Remembered {
         Remembered::of(&cluster("one", 6, Some(at), FIELD_MANAGER))
     }
 
@@ -247,12 +247,12 @@ mod tests {
 
     /// What proves a break is gone with the next report or event; that there was one is not.
     #[rstest]
-    #[case::an_older_report(|seen: &mut UpstreamState| seen.remembers(told(99), &sent()), true)]
+    #[case::an_older_report(|seen: &mut UpstreamState| seen.remembers(remembered(99), &sent()), true)]
     #[case::the_cluster_is_gone(|seen: &mut UpstreamState| seen.remembers(Remembered::gone(), &sent()), true)]
-    #[case::the_same_report(|seen: &mut UpstreamState| seen.remembers(told(100), &sent()), false)]
-    #[case::a_report_whose_answer_was_lost(|seen: &mut UpstreamState| seen.remembers(told(101), &sent()), false)]
-    #[case::a_report_that_was_under_way(|seen: &mut UpstreamState| { seen.heartbeat.at = Some(160); seen.remembers(told(100), &sent()); }, false)]
-    #[case::the_first_question(|seen: &mut UpstreamState| seen.remembers(told(50), &Heartbeat::default()), false)]
+    #[case::the_same_report(|seen: &mut UpstreamState| seen.remembers(remembered(100), &sent()), false)]
+    #[case::a_report_whose_answer_was_lost(|seen: &mut UpstreamState| seen.remembers(remembered(101), &sent()), false)]
+    #[case::a_report_that_was_under_way(|seen: &mut UpstreamState| { seen.heartbeat.at = Some(160); seen.remembers(remembered(100), &sent()); }, false)]
+    #[case::the_first_question(|seen: &mut UpstreamState| seen.remembers(remembered(50), &Heartbeat::default()), false)]
     #[case::bumped_revisions_in_an_event(|seen: &mut UpstreamState| seen.sees(BUMPED), true)]
     #[case::the_next_event(|seen: &mut UpstreamState| seen.sees(8), false)]
     #[case::the_first_event(|seen: &mut UpstreamState| { seen.version = 0; seen.sees(BUMPED); }, false)]
@@ -266,7 +266,7 @@ mod tests {
         let version = seen.version + 1;
         seen.sees(version);
         let sent = seen.heartbeat.clone();
-        seen.remembers(told(sent.at.unwrap_or_default() + 60), &sent);
+        seen.remembers(remembered(sent.at.unwrap_or_default() + 60), &sent);
         let expected = if is_found {
             Err(ContinuityBreak::Restored)
         } else {
@@ -326,9 +326,9 @@ mod tests {
             ..sent()
         };
         seen.heartbeat = later.clone();
-        seen.remembers(told(100), &sent());
+        seen.remembers(remembered(100), &sent());
         assert_eq!(seen.heartbeat, later);
-        seen.remembers(told(100), &later);
+        seen.remembers(remembered(100), &later);
         assert_eq!(seen.broken, Some(ContinuityBreak::Restored));
         assert_eq!(seen.heartbeat.at, Some(100));
     }

@@ -5,7 +5,7 @@
 
 use chart::source::{Memory, Settings};
 
-use crate::bundle::MAX_UNPACKED;
+use crate::bundle::MAX_UNPACKED_BYTES;
 
 /// What downloads, deploys and looks that are under way may take together, in bytes, by estimate.
 const WORK: u64 = 48 << 20;
@@ -22,7 +22,7 @@ pub fn bounded(settings: Settings) -> Settings {
         memory: Memory::new(WORK).with_reserve(LOOKS).on_release(give_back),
         max_archive_bytes: MAX_ARCHIVE,
         // One more says that it is too much.
-        max_unpacked_bytes: MAX_UNPACKED + 1,
+        max_unpacked_bytes: MAX_UNPACKED_BYTES + 1,
         ..settings
     }
 }

@@ -7,7 +7,7 @@ pub(crate) struct Input {
     /// Paths with contents; the first directory `app` is built.
     pub(crate) files: Vec<(String, String)>,
     /// Part of the error.
-    pub(crate) reported: &'static str,
+    pub(crate) expected: &'static str,
 }
 
 const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
@@ -20,25 +20,25 @@ const TOO_MANY_BASES: &str = "more than 1000 bases, or bases more than 64 deep";
 const TOO_MANY_EXPRESSIONS: &str = "expressions take more memory";
 const TOO_DEEP: &str = "nested deeper than";
 
-fn input(name: &'static str, reported: &'static str, files: &[(&str, &str)]) -> Input {
+fn input(name: &'static str, expected: &'static str, files: &[(&str, &str)]) -> Input {
     let files = files.iter();
     Input {
         name,
         files: files
             .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
             .collect(),
-        reported,
+        expected,
     }
 }
 
 /// One kustomization file and one of resources.
-fn over(name: &'static str, reported: &'static str, kustomization: &str, resources: &str) -> Input {
+fn over(name: &'static str, expected: &'static str, kustomization: &str, resources: &str) -> Input {
     let kustomization = format!("resources: [a.yaml]\n{kustomization}");
     let files = [
         ("app/kustomization.yaml", &*kustomization),
         ("app/a.yaml", resources),
     ];
-    input(name, reported, &files)
+    input(name, expected, &files)
 }
 
 fn config_maps(count: usize) -> String {
@@ -220,12 +220,12 @@ fn cycles() -> Vec<Input> {
         Input {
             name: "chain of 80 bases",
             files: chain.collect(),
-            reported: TOO_MANY_BASES,
+            expected: TOO_MANY_BASES,
         },
         Input {
             name: "2^30 bases",
             files: doubled,
-            reported: TOO_MANY_BASES,
+            expected: TOO_MANY_BASES,
         },
     ]
 }
@@ -331,8 +331,8 @@ fn growing() -> Vec<Input> {
             .map(|at| format!("- {{pairs: {{l{at}: x}}, includeSelectors: true}}\n"))
             .collect()
     };
-    let base_with = |name: &'static str, reported, field: &str, resources: &str| {
-        over(name, reported, &format!("{field}\n"), resources)
+    let base_with = |name: &'static str, expected, field: &str, resources: &str| {
+        over(name, expected, &format!("{field}\n"), resources)
     };
     vec![
         input(
@@ -478,7 +478,7 @@ fn growing() -> Vec<Input> {
         Input {
             name: "60 components that quote an error",
             files: quoting,
-            reported: " … ",
+            expected: " … ",
         },
     ]
 }
@@ -741,7 +741,7 @@ impl Input {
             TOO_MANY_BASES,
             OBJECTS_TOO_LARGE,
         ]
-        .contains(&self.reported)
+        .contains(&self.expected)
     }
 
     fn with(mut self, path: &str, text: &str) -> Self {

@@ -4,7 +4,7 @@
 //! What may be done to an object is decided by [`state::ownership`](crate::state::ownership). An [`Observed`] at it is the
 //! only thing that makes a [`Deletable`], and nothing else can be deleted.
 //!
-//! [`observe_all`]: super::check::look_all
+//! [`observe_all`]: super::check::observe_all
 //!
 //! Mirrors `pkg/action/validate.go`.
 

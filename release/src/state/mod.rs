@@ -209,7 +209,7 @@ fn is_operation(status: &Status) -> bool {
 /// Whether a helm client may be at work: `Helm`, which is how the command writes records,
 /// `helm-controller` and the like. Nobody else writes such records in the course of an operation, but for the Go
 /// agent, which is helm's library: of the two agents only one is ever at work, so that what the other has begun was
-/// cut off.
+/// cut off, but for what a person's helm does to its release.
 fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
     let is_cut_off = match head.origin {
         // With another manager it is not the record that was announced: helm was faster.

@@ -199,8 +199,8 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
 async fn deletions_while_a_watch_is_interrupted_are_noticed() -> Result<()> {
     let (agent, fault_proxy) = behind_faults().await?;
     agent.apply(&kept(&agent, "kept", "wanted")).await?;
-    let reported = app(&agent, "told");
-    agent.apply(&reported).await?;
+    let uncorrected = app(&agent, "told");
+    agent.apply(&uncorrected).await?;
     for name in ["kept", "told"] {
         agent.wait_ready(name).await?;
     }

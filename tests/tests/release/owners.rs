@@ -83,11 +83,11 @@ async fn an_undone_install_takes_what_it_created_though_its_record_is_gone() -> 
     spec.on_written = Some(Arc::new(move || {
         let records = "owner=helm,status=pending-install";
         let deleted = unlocking.kubectl(&["delete", "secret", "--selector", records]);
-        deleted.unwrap();
+        assert!(deleted.unwrap().contains("deleted"));
     }));
     let failed = release::deploy(&world.cluster, &world.storage, &spec).await;
-    let told = release::error_chain(&failed.unwrap_err());
-    assert!(told.contains("has been uninstalled"), "{told}");
+    let reported = release::error_chain(&failed.unwrap_err());
+    assert!(reported.contains("has been uninstalled"), "{reported}");
     assert_eq!(world.value("a").await?, "none");
     Ok(())
 }

@@ -36,7 +36,7 @@ use crate::api::{
 };
 use crate::bundle;
 use crate::bundle::{
-    Bundle, BundleError, Fetching, MAX_UNPACKED, Package, SetId, Source, Unpacking,
+    Bundle, BundleError, Fetching, MAX_UNPACKED_BYTES, Package, SetId, Source, Unpacking,
 };
 use crate::client::identity::DeploymentClient;
 use crate::config::Settings;
@@ -460,7 +460,7 @@ impl Deployer {
                 let is_failed_hook = cause.is_failed_hook();
                 // An undo, or a refused change, may quote what is there.
                 let known = known.cloned();
-                let telling = move || {
+                let redaction = move || {
                     let mut secrets = sensitive.secrets(&values, &chart);
                     if let Some(known) = &known {
                         secrets.add_release(known);
@@ -468,7 +468,7 @@ impl Deployer {
                     halt(cause, &secrets)
                 };
                 // A long message with many secrets takes long to redact: other bundles do not wait for it.
-                let reported = impersonated.cluster().host().work(telling).await;
+                let reported = impersonated.cluster().host().work(redaction).await;
                 let mut halt = reported.map_err(|aborted| {
                     let aborted = DeployError::RenderAborted(aborted);
                     halt(aborted, &SensitiveData::default())
@@ -772,10 +772,10 @@ impl Unpacking for Turn<'_> {
 /// More than are taken.
 fn checked_size(loaded: &Bundle) -> Result<u64, BundleError> {
     match loaded.size_bytes() {
-        files @ ..=MAX_UNPACKED => Ok(files),
+        files @ ..=MAX_UNPACKED_BYTES => Ok(files),
         // Nobody has counted further.
         _ => Err(BundleError::Content {
-            problem: format!("the files take more than {MAX_UNPACKED} bytes unpacked"),
+            problem: format!("the files take more than {MAX_UNPACKED_BYTES} bytes unpacked"),
         }),
     }
 }

@@ -262,10 +262,10 @@ pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData 
     let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
     // Facts may come from the Secret of the site.
     let elsewhere = [ANNOTATION_VALUES_FROM, ANNOTATION_FACTS];
-    let is_reported =
+    let is_noted =
         |all: &BTreeMap<String, String>| elsewhere.iter().any(|key| all.contains_key(*key));
     let came_from_elsewhere =
-        annotations.is_some_and(is_reported) || !values::references(&spec.options).is_empty();
+        annotations.is_some_and(is_noted) || !values::references(&spec.options).is_empty();
     let mut secrets = match came_from_elsewhere {
         true => {
             let helm = spec.options.helm.as_ref();

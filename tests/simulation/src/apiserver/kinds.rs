@@ -177,12 +177,12 @@ impl State {
             return known.clone();
         }
         let kinds: Vec<&Kind> = self.served().map(Arc::as_ref).collect();
-        let reported = Bytes::from(discovery(&kinds, core).to_string());
+        let document = Bytes::from(discovery(&kinds, core).to_string());
         match core {
-            true => self.discovery.core = Some(reported.clone()),
-            false => self.discovery.groups = Some(reported.clone()),
+            true => self.discovery.core = Some(document.clone()),
+            false => self.discovery.groups = Some(document.clone()),
         }
-        reported
+        document
     }
 }
 

@@ -247,8 +247,8 @@ async fn copy<K: Copied>(
         },
         Refusal::Api(refusal) => {
             // A large Secret takes long to look for: others do not wait for that.
-            let telling = move || redacted(&refusal, [Some(&source), replaced.as_ref()]);
-            let reported = downstream.cluster().host().work(telling).await;
+            let redaction = move || redacted(&refusal, [Some(&source), replaced.as_ref()]);
+            let reported = downstream.cluster().host().work(redaction).await;
             CopyError::Write {
                 what: K::WRITTEN,
                 // Upstream prints its own.
