@@ -106,11 +106,7 @@ fn build(input: &Received) -> io::Result<()> {
             };
             let end: String = text.chars().rev().take(SHOWN_CHARS).collect();
             let end: String = end.chars().rev().collect();
-            format!(
-                "{mark}({} bytes) …{}",
-                text.len(),
-                end.replace('\n', " ")
-            )
+            format!("{mark}({} bytes) …{}", text.len(), end.replace('\n', " "))
         }
     };
     println!(
