@@ -18,6 +18,7 @@ tag="$(git describe --tags --exact-match 2>/dev/null)" || fail "the commit has n
 version="${tag#v}"
 grep -q "^version = \"$version\"" Cargo.toml || fail "the tag is $tag, and Cargo.toml has another version"
 grep -q "^appVersion: $version$" deploy/fleet-agent/Chart.yaml || fail "the tag is $tag, and the chart has another appVersion"
+grep -q "^version: $version$" deploy/fleet-agent/Chart.yaml || fail "the tag is $tag, and the chart has another version"
 if [ "$push" = --push ]; then
   for tool in skopeo cosign helm; do command -v "$tool" >/dev/null || fail "there is no $tool"; done
 fi

@@ -141,6 +141,49 @@ async fn its_pod_goes_where_fleets_goes() -> Result<()> {
     Ok(())
 }
 
+/// Zero is a number like others where values have it, and no missing value.
+#[tokio::test]
+async fn what_its_values_set_to_zero_is_set() -> Result<()> {
+    let zeros = [
+        "--set=fleetAgent.ports.metrics=0,chartCacheMiB=0",
+        "--set-string=agent.reconciler.workers.drift=0",
+    ];
+    let objects = rendered(&zeros).await?;
+    let deployment = of_kind(&objects, "Deployment").context("a Deployment")?;
+    for name in [
+        "FLEET_AGENT_METRICS_BIND_ADDRESS",
+        "FLEET_AGENT_CACHE_MIB",
+        "DRIFT_RECONCILER_WORKERS",
+    ] {
+        let variable = variable(deployment, name).context(name)?;
+        assert_eq!(variable["value"], "0", "{name}");
+    }
+    let ports = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"];
+    assert_eq!(ports.as_array().map(Vec::len), Some(1), "{ports}");
+    assert_eq!(ports[0]["name"], "probes");
+    Ok(())
+}
+
+/// The agent reads its ConfigMap when it starts: another one is another pod.
+#[tokio::test]
+async fn its_pod_is_replaced_for_another_configuration() -> Result<()> {
+    let mut checksums = Vec::new();
+    for values in [
+        &[][..],
+        &["--set=debug=true"],
+        &["--set=garbageCollectionInterval=1h"],
+    ] {
+        let objects = rendered(values).await?;
+        let deployment = of_kind(&objects, "Deployment").context("a Deployment")?;
+        let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+        checksums.push(annotations["checksum/config"].clone());
+    }
+    ensure!(checksums[0].is_string(), "{checksums:?}");
+    assert_eq!(checksums[0], checksums[1]);
+    assert_ne!(checksums[0], checksums[2]);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_signature_policy_becomes_a_map_that_must_be_there() -> Result<()> {
     let is_required = |objects: &[Value]| {
