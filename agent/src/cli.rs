@@ -31,7 +31,7 @@ pub struct Cli {
 /// What else the binary can do.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Render a chart as helm template does, without a cluster
+    /// Render a chart as helm template does; asks no cluster unless --dry-run=server
     Template(Box<template::TemplateArgs>),
     /// Build a directory as kustomize build does; nothing is fetched and no plugin run
     Kustomize(kustomize::KustomizeArgs),
