@@ -342,7 +342,7 @@ fn walk(
         let mut entry = entry.map_err(failed)?;
         headers.set(u64::MAX);
         let kind = entry.header().entry_type();
-        if kind.is_gnu_sparse() {
+        if kind.is_gnu_sparse() || is_pax_sparse(&mut entry).map_err(failed)? {
             return Err(ArchiveError::Sparse);
         }
         let name = entry.path_bytes();
@@ -373,6 +373,13 @@ fn walk(
         // Nobody else reads what was left, and counts it.
         drain(entry).map_err(failed)?;
     }
+}
+
+/// Whether a file has holes by its PAX records: read as it stands it would be another file.
+fn is_pax_sparse<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
+    let records = entry.pax_extensions()?.into_iter().flatten();
+    let mut keys = records.filter_map(|record| Some(record.ok()?.key_bytes()));
+    Ok(keys.any(|key| key.starts_with(b"GNU.sparse.")))
 }
 
 fn drain(mut stream: impl Read) -> io::Result<u64> {
@@ -612,6 +619,14 @@ mod tests {
             tar.append(&header, name).expect("memory does not fail");
             add(tar, "demo/Chart.yaml", b"");
         })
+    }
+
+    #[test]
+    fn files_with_holes_by_their_pax_records_are_refused() {
+        let with = |record: &[u8]| named(EntryType::XHeader, record);
+        let refused = load(&with(b"22 GNU.sparse.major=1\n")).err();
+        assert!(matches!(refused, Some(ArchiveError::Sparse)), "{refused:?}");
+        assert!(load(&with(b"16 SCHILY.dev=1\n")).is_ok());
     }
 
     #[test]
