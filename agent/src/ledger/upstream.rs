@@ -58,22 +58,15 @@ impl Heartbeat {
 
 impl Remembered {
     /// What a Cluster remembers. Fleet's controller writes the whole status, as it was when it began: a report that came meanwhile is set back. With
-    /// each import it writes that there was none. The server notes who wrote it: what anybody else wrote, as who restores a backup does, or nobody, is
+    /// each import it writes `null`. The server notes who wrote this field last: what anybody else wrote, as who restores a backup does, or nobody, is
     /// no excuse.
     pub fn of(cluster: &Cluster) -> Self {
-        let of = |path: &'static str| {
-            let entries = cluster.metadata.managed_fields.iter().flatten();
-            entries.filter(move |entry| {
-                let fields = entry.fields_v1.as_ref();
-                fields.is_some_and(|fields| fields.0.pointer(path).is_some())
-            })
-        };
-        let is_controllers = match cluster.status.agent.last_seen {
-            Some(_) => of(LAST_SEEN).count() > 0 && of(LAST_SEEN).all(is_fleets),
-            None => of(STATUS)
-                .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
-                .is_some_and(is_fleets),
-        };
+        let entries = cluster.metadata.managed_fields.iter().flatten();
+        let mut writers = entries.filter(|entry| {
+            let fields = entry.fields_v1.as_ref();
+            fields.is_some_and(|fields| fields.0.pointer(LAST_SEEN).is_some())
+        });
+        let is_controllers = writers.next().is_some_and(is_fleets) && writers.all(is_fleets);
         Self {
             heartbeat: Heartbeat::of(cluster),
             is_controllers,
@@ -102,8 +95,7 @@ impl Remembered {
     }
 }
 
-/// Who owns something of the status, and the time of the last heartbeat.
-const STATUS: &str = "/f:status";
+/// The time of the last heartbeat, as `managedFields` have it.
 const LAST_SEEN: &str = "/f:status/f:agent/f:lastSeen";
 
 /// Whether Fleet's controller is who wrote: what client-go calls it is the name of its program.
@@ -221,6 +213,17 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
     }
 
+    /// The same after Fleet's controller wrote another field of the status.
+    fn then_displayed(mut cluster: Cluster) -> Cluster {
+        let entry = json!({
+            "manager": "fleetcontroller", "operation": "Update", "time": "2030-01-01T00:00:00Z",
+            "fieldsV1": {"f:status": {"f:display": {"f:readyBundles": {}}}},
+        });
+        let entries = cluster.metadata.managed_fields.get_or_insert_default();
+        entries.push(serde_json::from_value(entry).unwrap());
+        cluster
+    }
+
     fn remembered(at: i64) -> Remembered {
         Remembered::of(&cluster("one", 6, Some(at), FIELD_MANAGER))
     }
@@ -290,6 +293,14 @@ mod tests {
     )]
     #[case::restored_from_before_any_report(
         cluster("one", 7, None, "backup-restore-operator"),
+        true
+    )]
+    #[case::restored_from_before_any_report_and_displayed_since(
+        then_displayed(cluster("one", 7, None, "backup-restore-operator")),
+        true
+    )]
+    #[case::never_reported_as_only_the_controller_wrote(
+        then_displayed(cluster("one", 7, None, "")),
         true
     )]
     #[case::never_reported_as_nobody_knows_who_says(cluster("one", 7, None, ""), true)]

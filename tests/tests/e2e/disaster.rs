@@ -239,25 +239,32 @@ const AGENT: &str = "fleetagent";
 /// Fleet's controller, which writes the whole status of a Cluster.
 const CONTROLLER: &str = "fleetcontroller";
 
-/// Has upstream remember another last heartbeat.
+/// Has upstream remember another last heartbeat, written in the place of the whole report, as Go writes it: none is `null`.
 async fn set_last_seen(
     agent: &TestAgent<'_>,
     last_seen: serde_json::Value,
     writer: &str,
 ) -> Result<()> {
+    let report = json!({ "lastSeen": last_seen, "namespace": "" });
+    write_status(agent, "/status/agent", report, writer).await
+}
+
+/// Writes a field of the Cluster's status.
+async fn write_status(
+    agent: &TestAgent<'_>,
+    path: &str,
+    value: serde_json::Value,
+    writer: &str,
+) -> Result<()> {
     let (clusters, name) = clusters(agent)?;
-    let mut status = json!({ "agent": { "lastSeen": last_seen } });
-    if last_seen.is_null() {
-        // An import notes that too.
-        status["agentDeployedGeneration"] = json!(1);
-    }
-    let status = json!({ "status": status });
+    let patch = json!([{ "op": "add", "path": path, "value": value }]);
+    let patch = serde_json::from_value(patch)?;
     let parameters = PatchParams {
         field_manager: Some(writer.to_owned()),
         ..PatchParams::default()
     };
     clusters
-        .patch_status(&name, &parameters, &Patch::Merge(&status))
+        .patch_status(&name, &parameters, &Patch::<()>::Json(patch))
         .await?;
     Ok(())
 }
@@ -331,6 +338,21 @@ async fn a_status_the_controller_writes_back_is_no_restore() -> Result<()> {
     let log = agent.process()?.log();
     ensure!(!log.contains("restored from a backup"), "{log}");
     Ok(())
+}
+
+/// A Cluster that was restored object by object is the same one, with newer versions; Fleet's controller then writes what it displays.
+#[tokio::test]
+async fn a_cluster_restored_from_before_any_report_removes_nothing() -> Result<()> {
+    let (mut agent, apps) = reporting().await?;
+    agent.process()?.kill();
+    set_last_seen(&agent, json!(null), "backup-restore-operator").await?;
+    let display = json!({ "readyBundles": "1/2" });
+    write_status(&agent, "/status/display", display, CONTROLLER).await?;
+    agent.delete("app-1").await?;
+    agent.process()?.restart()?;
+    wait_event(&agent, "UpstreamRestored", "").await?;
+    wait_held(&agent, 1).await?;
+    untouched(&agent, &apps).await
 }
 
 /// A Cluster that was deleted and made anew has none of the bundles yet: what it lacks was not deleted.

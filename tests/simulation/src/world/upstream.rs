@@ -151,21 +151,17 @@ impl World {
         cluster.pointer("/status/agent/lastSeen").cloned()
     }
 
-    /// Fleet's controller writes what it takes for the last heartbeat.
+    /// Fleet's controller writes what it takes for the last heartbeat, `null` for none.
     pub(super) fn set_heartbeat(&self, last_seen: Value) {
+        let clusters = self.upstream.all(|id| id.plural == "clusters");
+        let Some((_, cluster)) = clusters.first() else {
+            return;
+        };
+        let mut cluster = cluster.as_ref().clone();
+        cluster["status"]["agent"]["lastSeen"] = last_seen;
         let path =
             format!("/apis/fleet.cattle.io/v1alpha1/namespaces/{WORKSPACE}/clusters/c1/status");
-        let mut status = json!({"agent": {"lastSeen": last_seen}});
-        if last_seen.is_null() {
-            // An import notes that too.
-            let clusters = self.upstream.all(|id| id.plural == "clusters");
-            let before = clusters.first().and_then(|(_, cluster)| {
-                cluster.pointer("/status/agentDeployedGeneration")?.as_u64()
-            });
-            status["agentDeployedGeneration"] = json!(before.unwrap_or(0) + 1);
-        }
-        let body = json!({"status": status});
-        self.upstream.act(Actor::Upstream, "PATCH", &path, body);
+        self.upstream.act(Actor::Upstream, "PUT", &path, cluster);
     }
 
     /// Whether the Cluster is not older than the agent has noted it.
