@@ -17,6 +17,9 @@ const UNREADY_PAUSE: Duration = Duration::from_secs(1);
 /// Changes to a bundle that has been left alone for a while are compared this soon.
 const READY_DELAY: Duration = Duration::from_millis(500);
 
+/// So many events are held for one bundle: whoever may create objects of a kind that is watched chooses how many there are.
+const MAX_HELD_EVENTS: usize = 4096;
+
 /// The versions of one bundle's objects as the monitor read them; one that was not there has none.
 pub type Seen = BTreeMap<ObjectKey, String>;
 
@@ -34,8 +37,8 @@ struct WatchedBundle {
     /// Objects that it wants and another one has.
     foreign: BTreeSet<ObjectKey>,
     is_ready: bool,
-    /// While a reconcile is under way: the last event of each object, to be judged by what the monitor reads.
-    held_events: Option<BTreeMap<ObjectKey, WatchEvent>>,
+    /// While a reconcile is under way: the events since, to be judged by what the monitor reads.
+    held_events: Option<HeldEvents>,
     /// What changed since the objects were compared.
     changes: BTreeSet<ObjectKey>,
     /// When that was; never for a bundle that is new.
@@ -68,7 +71,7 @@ impl WatchedBundles {
                 monitored_at: None,
             });
         hash.clone_into(&mut watched.hash);
-        watched.held_events = Some(BTreeMap::new());
+        watched.held_events = Some(HeldEvents::Each(BTreeMap::new()));
     }
 
     /// All live objects were read. Whether any has changed since.
@@ -225,6 +228,24 @@ impl WatchedBundles {
     }
 }
 
+/// The events of one reconcile.
+enum HeldEvents {
+    /// The last one of each object.
+    Each(BTreeMap<ObjectKey, WatchEvent>),
+    /// More than are held: any object may have changed.
+    TooMany,
+}
+
+impl HeldEvents {
+    fn hold(&mut self, object: &ObjectKey, event: WatchEvent) {
+        let Self::Each(events) = self else { return };
+        events.insert(object.clone(), event);
+        if events.len() > MAX_HELD_EVENTS {
+            *self = Self::TooMany;
+        }
+    }
+}
+
 /// What an event tells of an object.
 #[derive(Clone, Debug)]
 enum WatchEvent {
@@ -252,12 +273,17 @@ impl WatchedBundle {
     /// Compares the events of a reconcile with what the monitor read in it. Whether any is a change.
     fn judge_held_events(&mut self) -> bool {
         let seen = &self.seen;
-        let events = self.held_events.take().unwrap_or_default();
-        let changes = events
-            .into_iter()
-            .filter(|(object, event)| event.is_change(seen.get(object).map(String::as_str)));
         let before = self.changes.len();
-        self.changes.extend(changes.map(|(object, _)| object));
+        match self.held_events.take() {
+            None => {}
+            Some(HeldEvents::Each(events)) => {
+                let changes = events.into_iter().filter(|(object, event)| {
+                    event.is_change(seen.get(object).map(String::as_str))
+                });
+                self.changes.extend(changes.map(|(object, _)| object));
+            }
+            Some(HeldEvents::TooMany) => self.changes.extend(seen.keys().cloned()),
+        }
         self.changes.len() > before
     }
 
@@ -273,7 +299,7 @@ impl WatchedBundle {
     /// Whether an event is a change; during a reconcile that is decided later.
     fn receive(&mut self, object: &ObjectKey, event: WatchEvent) -> bool {
         if let Some(held) = &mut self.held_events {
-            held.insert(object.clone(), event);
+            held.hold(object, event);
             return false;
         }
         let is_change = event.is_change(self.seen.get(object).map(String::as_str));
@@ -379,6 +405,25 @@ mod tests {
         );
         let later = bundles.changed("h", &deployment(), Some("9"));
         assert_eq!(later, ["web"]);
+    }
+
+    /// Somebody creates and deletes objects with a label of a set as fast as he can, while a hook is waited for.
+    #[test]
+    fn events_beyond_number_have_everything_looked_at() {
+        let mut bundles = WatchedBundles::default();
+        bundles.started("web", "h");
+        for number in 0..=MAX_HELD_EVENTS {
+            let object = ObjectKey::new("v1", "ConfigMap", "ns", &format!("flood-{number}"));
+            assert!(bundles.changed("x", &object, Some("7")).is_empty());
+        }
+        let held = bundles.by_name["web"].held_events.as_ref();
+        assert!(matches!(held, Some(HeldEvents::TooMany)));
+        assert!(bundles.monitored_all("web", "h", seen("7"), true));
+        assert_eq!(bundles.changes("web"), Some(vec![deployment()]));
+        // What comes after it counts as ever.
+        bundles.started("web", "h");
+        assert!(!bundles.monitored_all("web", "h", seen("7"), true));
+        assert_eq!(bundles.changed("h", &deployment(), Some("8")), ["web"]);
     }
 
     #[test]
