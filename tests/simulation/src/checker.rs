@@ -8,6 +8,8 @@ mod attempts;
 mod backups;
 mod hooks;
 mod leftovers;
+mod ownership;
+mod revisions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -21,11 +23,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::apiserver::{Actor, Audit, Id, Write};
-use crate::desired::{ACCOUNTS, BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
+use crate::desired::{BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
 use crate::records::decoded;
 use attempts::Attempt;
 use hooks::Run;
 pub use leftovers::Rest;
+use ownership::{adoption, is_bookkeeping, is_note};
+use revisions::InPlace;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,15 +51,6 @@ struct Origin {
     taken: bool,
     /// The number of the release's good revisions when it was created.
     born: u64,
-}
-
-/// A record that a tenant wrote in the place of the Go agent's last one.
-#[derive(Clone, Debug)]
-struct InPlace {
-    revision: i64,
-    record: Arc<Value>,
-    /// What the agent has deployed above it: while one of these is there, nothing goes by the record any more.
-    later: BTreeSet<i64>,
 }
 
 /// A release that another bundle took over above a forged record.
@@ -183,26 +178,12 @@ pub const FORGED: &str = "forged-";
 /// What the names of records begin with.
 pub const RECORD: &str = "sh.helm.release.v1.";
 
-/// Helm deletes whatever has the name of a hook with this policy before it creates the hook.
-fn is_replaced_hook(object: &Value) -> bool {
-    let is_job = object["kind"] == "Job";
-    let name = object.pointer("/metadata/name").and_then(Value::as_str);
-    let is_named = name.is_some_and(|name| name.starts_with(['p', 'r']));
-    is_job && is_named
-}
-
 /// The bundle that a record names as its own, as those of this agent and of the Go agent do.
 fn named_bundle(record: &Value) -> Option<usize> {
     let release = decoded(record)?;
     let annotations = release.chart.as_ref()?.metadata.annotations.as_ref()?;
     let name = annotations.get(ANNOTATION_BUNDLE_ID)?;
     (0..BUNDLES).find(|bundle| bundle_name(*bundle) == *name)
-}
-
-/// What is noted of an object that was there before its release.
-fn adoption(object: &Value) -> Option<&str> {
-    const NOTE: &str = "/metadata/annotations/fleetagent.cattle.io~1adopted";
-    object.pointer(NOTE)?.as_str()
 }
 
 /// Whether a ledger has an entry of a bundle in a namespace.
@@ -216,15 +197,6 @@ fn names(ledger: &Value, bundle: usize, namespace: &str) -> bool {
         let entry = serde_json::from_str::<Value>(text.as_str().unwrap_or_default());
         entry.is_ok_and(|entry| entry["bundle"] == bundle_name(bundle))
     })
-}
-
-/// Whether a write notes that an object was there before: who takes one over does that first.
-fn is_note(write: &Write) -> bool {
-    let note = |object: &'_ Option<Arc<Value>>| {
-        let noted = object.as_deref().and_then(adoption);
-        noted.map(str::to_owned)
-    };
-    note(&write.before) != note(&write.after)
 }
 
 /// Where a copy is.
@@ -242,18 +214,6 @@ fn claims(copy: &Value, bundle: &str) -> bool {
             .is_some_and(|first| first == bundle)
             || labels.get(claim).is_some()
     })
-}
-
-/// Whether a write leaves an object as it was, but for who manages which of its fields.
-fn is_bookkeeping(write: &Write) -> bool {
-    let plain = |object: &Option<Arc<Value>>| {
-        let mut object = object.as_deref()?.clone();
-        let metadata = object.get_mut("metadata")?.as_object_mut()?;
-        metadata.remove("resourceVersion");
-        metadata.remove("managedFields");
-        Some(object)
-    };
-    write.before.is_some() && plain(&write.before) == plain(&write.after)
 }
 
 fn release_of(desired: &Desired) -> ReleaseKey {
@@ -432,225 +392,6 @@ impl Checker {
         matches!(status, "deployed" | "superseded")
     }
 
-    fn keep_records(&mut self, write: &Write) {
-        let Some((release, revision)) = Self::record(&write.id) else {
-            return;
-        };
-        let had_deployed = self.has_deployed(&release);
-        let by_agent = write.who.agent().is_some();
-        let known = self.records.get(&release);
-        let known = known.and_then(|records| records.get(&revision)).cloned();
-        let known_before = known.clone();
-        let status = write.after.as_ref().map(|after| {
-            let status = after.pointer("/metadata/labels/status");
-            let status = status.and_then(Value::as_str).unwrap_or_default();
-            match write.who.actor {
-                // That a revision was good is not so because a tenant says it, but one that was is again.
-                Actor::Tenant if Self::is_deployed(status) => match known {
-                    Some(_) if self.were_good.contains(&(release.clone(), revision)) => {
-                        status.to_owned()
-                    }
-                    known => known.unwrap_or_else(|| FORGED_STATUS.to_owned()),
-                },
-                _ => status.to_owned(),
-            }
-        });
-        let was_good = known_before.is_some_and(|known| Self::is_deployed(&known));
-        match (write.who.actor, &write.after) {
-            (Actor::Tenant, Some(_)) if was_good => {
-                self.were_good.insert((release.clone(), revision));
-            }
-            (Actor::Tenant, Some(_)) => {}
-            _ => drop(self.were_good.remove(&(release.clone(), revision))),
-        }
-        if let Some(after) = &write.after {
-            match write.who.actor {
-                Actor::Go if write.before.is_none() => {
-                    self.not_entered.insert(release.clone(), revision);
-                }
-                Actor::Tenant if self.not_entered.get(&release) == Some(&revision) => {
-                    let in_place = InPlace {
-                        revision,
-                        record: Arc::clone(after),
-                        later: BTreeSet::new(),
-                    };
-                    self.in_place.insert(release.clone(), in_place);
-                }
-                Actor::Tenant if write.before.is_none() && self.is_entered(&release, revision) => {
-                    self.under_announced.insert((release.clone(), revision));
-                }
-                _ => drop(self.under_announced.remove(&(release.clone(), revision))),
-            }
-        }
-        if let (true, Some(after)) = (by_agent, &write.after) {
-            self.keep_written(&release, revision, after);
-            self.cut_off.remove(&release);
-        }
-        if let (Actor::Helm, Some("deployed"), Some(after)) =
-            (write.who.actor, status.as_deref(), &write.after)
-        {
-            let written = (revision, Arc::clone(after));
-            self.helms.insert(release.clone(), written);
-        }
-        let mut is_over = false;
-        let records = self.records.entry(release.clone()).or_default();
-        match status {
-            Some(status) => {
-                if status == "uninstalled" && !write.who.actor.deploys_bundles() {
-                    // As docs/security.md has it: what the release had is left then.
-                    self.forgotten.insert(release.clone());
-                }
-                if !status.starts_with("pending") {
-                    is_over = true;
-                }
-                // As docs/security.md has it: what was corrected below a helm client's revision the Go agent knows nothing of.
-                let helms = self.helms.get(&release).map(|(helms, _)| *helms);
-                let below = records.range(..revision).next_back();
-                let is_over_helms = below.is_some_and(|(below, _)| Some(*below) == helms);
-                if write.who.actor == Actor::Go && is_over_helms {
-                    self.forgotten.insert(release.clone());
-                }
-                if Self::is_deployed(&status)
-                    && records.insert(revision, status.clone()).as_ref() != Some(&status)
-                {
-                    *self.deployed.entry(release.clone()).or_default() += 1;
-                } else {
-                    records.insert(revision, status);
-                }
-                if write.before.is_none() && by_agent {
-                    *self.revisions.entry(release.clone()).or_default() += 1;
-                }
-            }
-            None => {
-                if !write.who.actor.deploys_bundles() {
-                    self.forgotten.insert(release.clone());
-                    self.robbed.insert(release.clone(), Instant::now());
-                }
-                if let Some(status) = records.remove(&revision)
-                    && by_agent
-                    && status.starts_with("pending")
-                    && let Some(count) = self.revisions.get_mut(&release)
-                {
-                    // Withdrawn, as if it had never been.
-                    *count = count.saturating_sub(1);
-                }
-                // A revision of this number would be another one.
-                is_over = true;
-            }
-        }
-        if is_over {
-            self.end_hooks(&release, revision);
-        }
-        if by_agent {
-            self.keep_attempt(&release, write);
-        }
-        let wanting = self.wanting(&release);
-        // What goes was another bundle's, which has the release no more: of this one there never was a good revision, or the other one had the
-        // release after it.
-        let was_anothers = || {
-            let before = write.before.as_deref();
-            // A helm client names no bundle, and has not made it its own by that.
-            let named = before.and_then(named_bundle);
-            let named = named.or_else(|| self.written_bundle(&release));
-            let last = self.deployed_for.get(&release).copied();
-            let has_another = |bundle: &usize| !wanting.contains(bundle);
-            named.as_ref().is_some_and(has_another) || last.as_ref().is_some_and(has_another)
-        };
-        // What a tenant says of the one that is good does not make it another.
-        let mut kept = self.records.get(&release).into_iter().flatten();
-        let keeps_good = kept.any(|(kept, _)| self.were_good.contains(&(release.clone(), *kept)));
-        // Whoever deletes the good one after the agent has read the history leaves it none.
-        let is_robbed = self.is_robbed(&release);
-        if by_agent
-            && !wanting.is_empty()
-            && had_deployed
-            && !keeps_good
-            && !is_robbed
-            && !self.has_deployed(&release)
-            && !was_anothers()
-        {
-            let text = format!("{} leaves {release:?} without a good revision", write.id);
-            self.violate("no good revision", text);
-        }
-        if by_agent && write.after.is_none() {
-            let origin = write
-                .before
-                .as_ref()
-                .and_then(|b| self.origins.get(&Self::uid(b)));
-            if let Some(origin) = origin
-                && !origin.actor.deploys_bundles()
-                && self.deployed_by_agent(&release) == 0
-                // As docs/security.md has it: it counts as the agent's own, damaged.
-                && !self.under_announced.contains(&(release.clone(), revision))
-                // Nothing tells what names a bundle of this agent's from what the Go agent deployed for it.
-                && write.before.as_deref().and_then(named_bundle).is_none()
-            {
-                let text = format!(
-                    "{} was written by {:?}, of a release that the agent never deployed",
-                    write.id, origin.actor
-                );
-                self.violate("history of others purged", text);
-            }
-        }
-        let records = self.records.get(&release);
-        if records.is_none_or(BTreeMap::is_empty) {
-            // What has this name next is another release.
-            self.deployed_for.remove(&release);
-            self.in_place.remove(&release);
-        }
-    }
-
-    /// What the ledger says of revisions, and of bundles.
-    fn keep_entered(&mut self, ledger: &Arc<Value>) {
-        self.ledger = Some(Arc::clone(ledger));
-        let claimed = &self.claimed;
-        self.unnoticed.retain(|uid, namespace| {
-            let mut needing = claimed.iter().filter(|(copy, _)| copy == uid);
-            !needing.any(|(_, bundle)| names(ledger, *bundle, namespace))
-        });
-        let not_entered = std::mem::take(&mut self.not_entered);
-        let not_entered = not_entered.into_iter();
-        self.not_entered = not_entered
-            .filter(|(release, revision)| !self.is_entered(release, *revision))
-            .collect();
-    }
-
-    /// Whether the ledger has a note of a revision.
-    fn is_entered(&self, (namespace, name): &ReleaseKey, revision: i64) -> bool {
-        let ledger = self.ledger.as_ref();
-        let entry =
-            ledger.and_then(|ledger| ledger["data"][format!("{namespace}_{name}")].as_str());
-        let entry = entry.and_then(|text| serde_json::from_str::<Value>(text).ok());
-        let notes = entry.as_ref().and_then(|entry| entry.get("revisions"));
-        notes.is_some_and(|notes| notes.get(revision.to_string()).is_some())
-    }
-
-    /// Whether an object is that of a record which the agent may believe, as docs/security.md has it: a tenant wrote it in the place of one of the Go
-    /// agent's before our agent took over, and it is the last good one.
-    fn is_believed(&self, id: &Id, object: &Value) -> bool {
-        let Some(owner) = Self::owner(object) else {
-            return false;
-        };
-        let (Some(in_place), Some(records)) = (self.in_place.get(&owner), self.records.get(&owner))
-        else {
-            return false;
-        };
-        let is_good = |revision: &i64| {
-            records
-                .get(revision)
-                .is_some_and(|one| Self::is_deployed(one))
-        };
-        records.contains_key(&in_place.revision)
-            && !in_place.later.iter().any(is_good)
-            && decoded(&in_place.record).is_some_and(|release| {
-                let mut documents = release.manifest.split("---\n");
-                documents.any(|text| {
-                    let document: Value = golib::yaml::decode(text.as_bytes()).unwrap_or_default();
-                    document["kind"] == object["kind"] && document["metadata"]["name"] == id.name
-                })
-            })
-    }
-
     /// How many bundles want a release.
     pub fn claimants(&self, release: &ReleaseKey) -> usize {
         let now = self.desired_state.now.values();
@@ -772,166 +513,10 @@ impl Checker {
             && decoded(record).is_some_and(has)
     }
 
-    fn deleted(&mut self, write: &Write, before: &Value) {
-        let uid = Self::uid(before);
-        let origin = self.origins.get(&uid).cloned();
-        let owner = Self::owner(before);
-        if Self::record(&write.id).is_some() {
-            return;
-        }
-        if is_replaced_hook(before) {
-            return;
-        }
-        let is_ours = origin
-            .as_ref()
-            .is_some_and(|origin| origin.actor.deploys_bundles());
-        if !is_ours && !self.may_delete(write, origin.as_ref(), owner.as_ref()) {
-            let text = format!("{} was there before the agent, which deletes it", write.id);
-            self.violate("deletes what others made", text);
-            return;
-        }
-        if !is_ours && self.was_kept(&write.id, before) {
-            let text = format!("{} is noted as kept, and goes", write.id);
-            self.violate("deletes what it adopted", text);
-            return;
-        }
-        if Self::is_hook(before) {
-            return;
-        }
-        if let Some(owner) = &owner {
-            self.after_delete_hooks(write, owner);
-        }
-        if let Some(owner) = &owner
-            && write.who.agent().is_some()
-            && self.is_helms(owner, &write.id)
-        {
-            let text = format!("{} of {owner:?}, which helm has deployed last", write.id);
-            self.violate("deletes what helm has", text);
-        }
-        if let Some(owner) = &owner {
-            self.grace(write, origin.as_ref(), owner);
-        }
-        let Some(owner) = owner else {
-            if let Some(bundle) = self.wants_copy(&write.id, before) {
-                let text = format!("{}, a copy that {} needs", write.id, bundle_name(bundle));
-                self.violate("deletes a needed copy", text);
-            }
-            return;
-        };
-        for bundle in self.wanting(&owner) {
-            let desired = &self.desired_state.now[&bundle];
-            if !desired.ids().any(|id| id == write.id) {
-                continue;
-            }
-            let is_undo = self.is_undo(&owner, origin.as_ref());
-            if is_undo || desired.force || self.is_late(bundle, &owner, &write.id) {
-                continue;
-            }
-            let rule = match self.lost.contains(&bundle) {
-                true => "deletes what upstream lost",
-                false => "deletes what is wanted",
-            };
-            let text = format!("{} of {}", write.id, bundle_name(bundle));
-            self.violate(rule, text);
-        }
-    }
-
-    /// Whether an object goes in the course of a deploy that began before this was wanted: that of another bundle, which wanted the release a
-    /// moment ago and may take it, or of this one as it was a moment ago, without the object.
-    fn is_late(&self, bundle: usize, release: &ReleaseKey, id: &Id) -> bool {
-        let newest = self.records.get(release).and_then(BTreeMap::last_key_value);
-        if newest.is_none_or(|(_, status)| !status.starts_with("pending")) {
-            return false;
-        }
-        let Some(deployed) = self.written_bundle(release) else {
-            return false;
-        };
-        let mut recent = self.recent(deployed);
-        if deployed != bundle {
-            let left = self.left.get(&(deployed, release.clone()));
-            return left.is_some_and(|at| at.elapsed() < LATEST_NEWS)
-                && recent.any(|desired| release_of(desired) == *release && desired.take_ownership);
-        }
-        recent.any(|desired| desired.ids().all(|wanted| wanted != *id))
-    }
-
-    /// What is wanted of a bundle, the last first, and was when a deploy that goes on now may have begun.
-    fn recent(&self, bundle: usize) -> impl Iterator<Item = &Desired> {
-        let ever = self.desired_state.ever.get(&bundle);
-        let mut ever: Vec<&Desired> = ever.into_iter().flatten().rev().collect();
-        ever.dedup();
-        ever.into_iter().take(self.recent_changes(bundle) + 1)
-    }
-
     /// How often what is wanted of a bundle has changed lately: a deploy of that time may have begun with any of it.
     fn recent_changes(&self, bundle: usize) -> usize {
         let changed = self.changed.get(&bundle).into_iter().flatten();
         changed.filter(|at| at.elapsed() < LATEST_NEWS).count()
-    }
-
-    /// A release stays for a while after its bundle is gone from upstream, which may be a mistake.
-    fn grace(&mut self, write: &Write, origin: Option<&Origin>, release: &ReleaseKey) {
-        let records = self.records.get(release);
-        let newest = records.and_then(|records| records.last_key_value());
-        let is_removal = newest.is_some_and(|(_, status)| status == "uninstalling");
-        // That of another bundle, which wanted it and never had it, says nothing of the one that has.
-        let had = self.written_bundle(release);
-        let mut unwanted = self.unwanted.iter();
-        // What is held was missed for its grace before that: that its bundle was back, and deleted then, no agent can know that does not reach upstream.
-        let gone = unwanted.find(|(bundle, (unwanted, _))| {
-            unwanted == release
-                && is_removal
-                && had.is_none_or(|had| had == **bundle)
-                && !self.let_through.contains(bundle)
-        });
-        let Some((_, (_, gone))) = gone else {
-            return;
-        };
-        // A deploy that began before its bundle went is ended, and undone where it fails.
-        if self.is_undo(release, origin) {
-            return;
-        }
-        let after = gone.elapsed();
-        if after < GRACE && self.deployed_by_agent(release) > 0 {
-            let text = format!(
-                "{} goes {after:?} after upstream deleted its bundle",
-                write.id
-            );
-            self.violate("removal without grace", text);
-        }
-    }
-
-    /// Whether what somebody else made may go: taken over with `takeOwnership`, or with a release that the agent deployed or upgrades.
-    fn may_delete(
-        &self,
-        write: &Write,
-        origin: Option<&Origin>,
-        owner: Option<&ReleaseKey>,
-    ) -> bool {
-        let Some(owner) = owner else { return false };
-        let wanting = self.wanting_at(&write.id, owner);
-        // A deploy that began while it was not wanted drops it all the same.
-        let is_late = |bundle: usize| self.is_late(bundle, owner, &write.id);
-        let mut wanting = wanting.filter(|(bundle, _)| !is_late(*bundle)).peekable();
-        if wanting.peek().is_some() {
-            // With force it is made anew.
-            return wanting.any(|(_, desired)| desired.force);
-        }
-        let is_taken = origin.is_some_and(|origin| origin.taken);
-        is_taken || self.is_upgrading(owner) || self.deployed_by_agent(owner) > 0
-    }
-
-    /// Whether an object was nobody's when a release came to have it, and is to stay when the release goes. With force it is made anew.
-    fn was_kept(&self, id: &Id, object: &Value) -> bool {
-        let owner = Self::owner(object);
-        let bundles =
-            owner.map(|(namespace, name)| self.desired_state.of_release(&namespace, &name));
-        let mut ever = bundles
-            .iter()
-            .flatten()
-            .flat_map(|bundle| &self.desired_state.ever[bundle]);
-        adoption(object) == Some("kept")
-            && !ever.any(|desired| desired.force && desired.ids().any(|wanted| wanted == *id))
     }
 
     /// Whether the agent is at an upgrade of a release. What somebody else writes above its record in the meantime does not end it, nor does at once who
@@ -955,129 +540,6 @@ impl Checker {
     fn is_robbed(&self, release: &ReleaseKey) -> bool {
         let robbed = self.robbed.get(release);
         robbed.is_some_and(|robbed| robbed.elapsed() < LATEST_NEWS)
-    }
-
-    /// The bundles that want a release with an object at this place, and what is wanted of them.
-    fn wanting_at(&self, id: &Id, owner: &ReleaseKey) -> impl Iterator<Item = (usize, &Desired)> {
-        let wanting = self.wanting(owner).into_iter();
-        wanting
-            .map(|bundle| (bundle, &self.desired_state.now[&bundle]))
-            .filter(move |(_, desired)| desired.ids().any(|wanted| wanted == *id))
-    }
-
-    /// A bundle that needs a copy at this place. One that upstream has lost is known by its claim alone, if it ever came to one.
-    fn wants_copy(&self, id: &Id, copy: &Value) -> Option<usize> {
-        let number: u8 = id.name.strip_prefix("pull")?.parse().ok()?;
-        let needs = |desired: &Desired| {
-            desired.copies.contains(&number) && desired.release_namespace() == id.namespace
-        };
-        let mut now = self.desired_state.now.iter();
-        // So is one that may not have heard yet that it needs the copy.
-        let is_late = |bundle: &usize| self.recent_changes(*bundle) > 0;
-        let is_unknown = |bundle: &usize| {
-            (self.lost.contains(bundle) || is_late(bundle))
-                && !self.claimed.contains(&(Self::uid(copy), *bundle))
-        };
-        let is_free = |bundle: &usize| {
-            self.allowed.contains(bundle) || self.is_returning(*bundle) || is_unknown(bundle)
-        };
-        now.find(|(bundle, desired)| needs(desired) && !is_free(bundle))
-            .map(|(bundle, _)| *bundle)
-    }
-
-    fn overwritten(&mut self, write: &Write, before: &Value, after: &Value) {
-        let uid = Self::uid(before);
-        let origin = self.origins.get(&uid).cloned();
-        let (old, new) = (Self::owner(before), Self::owner(after));
-        let taking = new.as_ref().filter(|new| old.as_ref() != Some(new));
-        if let Some(new) = taking {
-            let (namespace, name) = new;
-            let claimants = self.desired_state.of_release(namespace, name);
-            let may = claimants.iter().any(|bundle| {
-                let desired_state = &self.desired_state.ever[bundle];
-                desired_state
-                    .iter()
-                    .rev()
-                    .take(2)
-                    .any(|desired| desired.take_ownership)
-            });
-            if may && let Some(origin) = self.origins.get_mut(&uid) {
-                origin.taken = true;
-            }
-            let is_foreign = origin
-                .as_ref()
-                .is_some_and(|origin| !origin.actor.deploys_bundles());
-            // What a person strips of a release's marks is the release's all the same.
-            let was_made = self.made.contains(&(write.id.clone(), new.clone()))
-                || self.marked.contains(&(uid.clone(), new.clone()));
-            // As under the Go agent an upgrade may, and notes that it was there before.
-            let is_upgrade = self.is_upgrading(new) && adoption(after) == Some("kept");
-            if old.is_none() && is_foreign && !may && !was_made && !is_upgrade {
-                let text = format!("{} was nobody's and becomes {new:?}'s", write.id);
-                self.violate("adopts what others made", text);
-            }
-            if let (Some(old), true) = (&old, may) {
-                self.lost_at
-                    .insert((uid.clone(), old.clone()), Instant::now());
-            }
-            // As docs/security.md has it: an upgrade writes once more what is taken from it while it is under way, or before it could hear of it.
-            let lost = self.lost_at.get(&(uid.clone(), new.clone()));
-            let upgrade = self.attempts.get(new).filter(|_| self.is_upgrading(new));
-            let is_late = lost.zip(upgrade).is_some_and(|(lost, upgrade)| {
-                upgrade.begun.saturating_duration_since(*lost) < LATEST_NEWS
-            });
-            if let (Some(old), false, false) = (&old, may, is_late) {
-                let text = format!("{} of {old:?} becomes {new:?}'s", write.id);
-                self.violate("takes what another release has", text);
-            }
-        }
-        let keys = [&old, &new].map(|owner| owner.clone().map(|owner| (uid.clone(), owner)));
-        let [lost, given] = keys;
-        if lost != given {
-            lost.map(|lost| self.marked.remove(&lost));
-        }
-        // Also where a helm client gave it the marks: whoever goes on with its release has it by them.
-        self.marked.extend(given);
-        let is_foreign = origin.is_some_and(|origin| !origin.actor.deploys_bundles());
-        if is_foreign
-            && write.id.plural == "secrets"
-            && new.is_none()
-            && write.id.name.starts_with("pull")
-        {
-            let text = format!("{} was there before the agent copied over it", write.id);
-            self.violate("overwrites with a copy", text);
-        }
-    }
-
-    /// Whoever writes objects of a release has the account that the bundle names. What is given back to the release that it was taken from
-    /// is written by who took it.
-    fn account(&mut self, write: &Write, owner: &ReleaseKey) {
-        // Whether it may is judged when the marks change.
-        if is_note(write) || is_bookkeeping(write) {
-            return;
-        }
-        let bundles_of =
-            |(namespace, name): &ReleaseKey| self.desired_state.of_release(namespace, name);
-        let bundles = bundles_of(owner);
-        let former = write.before.as_deref().and_then(Self::owner);
-        let former = former.as_ref().map(bundles_of).unwrap_or_default();
-        let allowed: BTreeSet<&str> = bundles
-            .iter()
-            .chain(&former)
-            .flat_map(|bundle| &self.desired_state.ever[bundle])
-            .map(|desired| match ACCOUNTS[desired.account] {
-                "" if self.has_fallback => "fleet-default",
-                account => account,
-            })
-            .collect();
-        let account = write.who.account.as_str();
-        if !bundles.is_empty() && !allowed.contains(account) {
-            let text = format!(
-                "{} of {owner:?} is written as {account:?}: {:?} becomes {:?}",
-                write.id, write.before, write.after
-            );
-            self.violate("wrong account", text);
-        }
     }
 }
 

@@ -386,7 +386,7 @@ fn unwant(random: &mut Random, course: &mut Course) -> Action {
 }
 
 fn upstream(random: &mut Random) -> Action {
-    match random.below(15) {
+    match random.below(17) {
         9 => Action::Permit,
         10 => Action::Empty,
         0 | 11 => Action::Backup,
@@ -396,6 +396,8 @@ fn upstream(random: &mut Random) -> Action {
         5 => Action::LoseContent(random.index(BUNDLES)),
         6 => Action::ReturnContents,
         7 | 13 | 14 => Action::ChangeSource(u8::from(random.chance(50))),
+        15 => Action::SetBack,
+        16 => Action::Import,
         _ => Action::Wait(random.between(5, 90)),
     }
 }

@@ -94,6 +94,7 @@ stories! {
     a_restored_bundle_is_deployed_though_the_credential_changed
     a_takeover_that_fails_again_waits_again
     a_release_that_a_tenant_labels_uninstalled_is_left
+    a_removal_below_a_record_that_says_it_was_removed_runs_no_hook
     an_object_kept_by_the_next_spec_outlives_a_move
     a_copy_goes_that_another_bundle_did_not_ask_for_yet
     a_bundle_that_comes_back_finds_its_removal_begun

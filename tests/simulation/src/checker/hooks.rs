@@ -248,19 +248,20 @@ impl Checker {
     }
 
     /// Objects of a release that is removed go once the hooks that precede that have succeeded. Those of a record that nobody here wrote are not run, nor those
-    /// of what was removed before.
+    /// of what was removed before, as it or a record above it says.
     pub(super) fn after_delete_hooks(&mut self, write: &Write, owner: &ReleaseKey) {
-        let Some((_, record)) = self
-            .written
-            .get(owner)
-            .filter(|_| write.who.agent().is_some())
-        else {
+        let written = self.written.get(owner);
+        let Some((revision, record)) = written.filter(|_| write.who.agent().is_some()) else {
             return;
         };
         let origin = self.origins.get(&Self::uid(record));
         let before = record.pointer("/metadata/labels/fleetagent.cattle.io~1status-before-removal");
+        let records = self.records.get(owner);
+        let records = records.into_iter();
+        let mut above = records.flat_map(|all| all.range(revision + 1..));
         if origin.is_none_or(|origin| !matches!(origin.actor, Actor::Agent(_)))
             || before.is_some_and(|before| before == "uninstalled")
+            || above.any(|(_, status)| status == "uninstalled")
         {
             return;
         }

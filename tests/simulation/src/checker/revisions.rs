@@ -1,0 +1,241 @@
+//! The history of each release: who wrote which revision, whether it was good, and what the ledger says of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Checker, FORGED_STATUS, ReleaseKey, named_bundle, names};
+use crate::apiserver::{Actor, Id, Write};
+use crate::records::decoded;
+
+/// A record that a tenant wrote in the place of the Go agent's last one.
+#[derive(Clone, Debug)]
+pub(super) struct InPlace {
+    pub(super) revision: i64,
+    record: Arc<Value>,
+    /// What the agent has deployed above it: while one of these is there, nothing goes by the record any more.
+    pub(super) later: BTreeSet<i64>,
+}
+
+impl Checker {
+    pub(super) fn keep_records(&mut self, write: &Write) {
+        let Some((release, revision)) = Self::record(&write.id) else {
+            return;
+        };
+        let had_deployed = self.has_deployed(&release);
+        let by_agent = write.who.agent().is_some();
+        let known = self.records.get(&release);
+        let known = known.and_then(|records| records.get(&revision)).cloned();
+        let known_before = known.clone();
+        let status = write.after.as_ref().map(|after| {
+            let status = after.pointer("/metadata/labels/status");
+            let status = status.and_then(Value::as_str).unwrap_or_default();
+            match write.who.actor {
+                // That a revision was good is not so because a tenant says it, but one that was is again.
+                Actor::Tenant if Self::is_deployed(status) => match known {
+                    Some(_) if self.were_good.contains(&(release.clone(), revision)) => {
+                        status.to_owned()
+                    }
+                    known => known.unwrap_or_else(|| FORGED_STATUS.to_owned()),
+                },
+                _ => status.to_owned(),
+            }
+        });
+        let was_good = known_before.is_some_and(|known| Self::is_deployed(&known));
+        match (write.who.actor, &write.after) {
+            (Actor::Tenant, Some(_)) if was_good => {
+                self.were_good.insert((release.clone(), revision));
+            }
+            (Actor::Tenant, Some(_)) => {}
+            _ => drop(self.were_good.remove(&(release.clone(), revision))),
+        }
+        if let Some(after) = &write.after {
+            match write.who.actor {
+                Actor::Go if write.before.is_none() => {
+                    self.not_entered.insert(release.clone(), revision);
+                }
+                Actor::Tenant if self.not_entered.get(&release) == Some(&revision) => {
+                    let in_place = InPlace {
+                        revision,
+                        record: Arc::clone(after),
+                        later: BTreeSet::new(),
+                    };
+                    self.in_place.insert(release.clone(), in_place);
+                }
+                Actor::Tenant if write.before.is_none() && self.is_entered(&release, revision) => {
+                    self.under_announced.insert((release.clone(), revision));
+                }
+                _ => drop(self.under_announced.remove(&(release.clone(), revision))),
+            }
+        }
+        if let (true, Some(after)) = (by_agent, &write.after) {
+            self.keep_written(&release, revision, after);
+            self.cut_off.remove(&release);
+        }
+        if let (Actor::Helm, Some("deployed"), Some(after)) =
+            (write.who.actor, status.as_deref(), &write.after)
+        {
+            let written = (revision, Arc::clone(after));
+            self.helms.insert(release.clone(), written);
+        }
+        let mut is_over = false;
+        let records = self.records.entry(release.clone()).or_default();
+        match status {
+            Some(status) => {
+                if status == "uninstalled" && !write.who.actor.deploys_bundles() {
+                    // As docs/security.md has it: what the release had is left then.
+                    self.forgotten.insert(release.clone());
+                }
+                if !status.starts_with("pending") {
+                    is_over = true;
+                }
+                // As docs/security.md has it: what was corrected below a helm client's revision the Go agent knows nothing of.
+                let helms = self.helms.get(&release).map(|(helms, _)| *helms);
+                let below = records.range(..revision).next_back();
+                let is_over_helms = below.is_some_and(|(below, _)| Some(*below) == helms);
+                if write.who.actor == Actor::Go && is_over_helms {
+                    self.forgotten.insert(release.clone());
+                }
+                if Self::is_deployed(&status)
+                    && records.insert(revision, status.clone()).as_ref() != Some(&status)
+                {
+                    *self.deployed.entry(release.clone()).or_default() += 1;
+                } else {
+                    records.insert(revision, status);
+                }
+                if write.before.is_none() && by_agent {
+                    *self.revisions.entry(release.clone()).or_default() += 1;
+                }
+            }
+            None => {
+                if !write.who.actor.deploys_bundles() {
+                    self.forgotten.insert(release.clone());
+                    self.robbed.insert(release.clone(), Instant::now());
+                }
+                if let Some(status) = records.remove(&revision)
+                    && by_agent
+                    && status.starts_with("pending")
+                    && let Some(count) = self.revisions.get_mut(&release)
+                {
+                    // Withdrawn, as if it had never been.
+                    *count = count.saturating_sub(1);
+                }
+                // A revision of this number would be another one.
+                is_over = true;
+            }
+        }
+        if is_over {
+            self.end_hooks(&release, revision);
+        }
+        if by_agent {
+            self.keep_attempt(&release, write);
+        }
+        let wanting = self.wanting(&release);
+        // What goes was another bundle's, which has the release no more: of this one there never was a good revision, or the other one had the
+        // release after it.
+        let was_anothers = || {
+            let before = write.before.as_deref();
+            // A helm client names no bundle, and has not made it its own by that.
+            let named = before.and_then(named_bundle);
+            let named = named.or_else(|| self.written_bundle(&release));
+            let last = self.deployed_for.get(&release).copied();
+            let has_another = |bundle: &usize| !wanting.contains(bundle);
+            named.as_ref().is_some_and(has_another) || last.as_ref().is_some_and(has_another)
+        };
+        // What a tenant says of the one that is good does not make it another.
+        let mut kept = self.records.get(&release).into_iter().flatten();
+        let keeps_good = kept.any(|(kept, _)| self.were_good.contains(&(release.clone(), *kept)));
+        // Whoever deletes the good one after the agent has read the history leaves it none.
+        let is_robbed = self.is_robbed(&release);
+        if by_agent
+            && !wanting.is_empty()
+            && had_deployed
+            && !keeps_good
+            && !is_robbed
+            && !self.has_deployed(&release)
+            && !was_anothers()
+        {
+            let text = format!("{} leaves {release:?} without a good revision", write.id);
+            self.violate("no good revision", text);
+        }
+        if by_agent && write.after.is_none() {
+            let origin = write
+                .before
+                .as_ref()
+                .and_then(|b| self.origins.get(&Self::uid(b)));
+            if let Some(origin) = origin
+                && !origin.actor.deploys_bundles()
+                && self.deployed_by_agent(&release) == 0
+                // As docs/security.md has it: it counts as the agent's own, damaged.
+                && !self.under_announced.contains(&(release.clone(), revision))
+                // Nothing tells what names a bundle of this agent's from what the Go agent deployed for it.
+                && write.before.as_deref().and_then(named_bundle).is_none()
+            {
+                let text = format!(
+                    "{} was written by {:?}, of a release that the agent never deployed",
+                    write.id, origin.actor
+                );
+                self.violate("history of others purged", text);
+            }
+        }
+        let records = self.records.get(&release);
+        if records.is_none_or(BTreeMap::is_empty) {
+            // What has this name next is another release.
+            self.deployed_for.remove(&release);
+            self.in_place.remove(&release);
+        }
+    }
+
+    /// What the ledger says of revisions, and of bundles.
+    pub(super) fn keep_entered(&mut self, ledger: &Arc<Value>) {
+        self.ledger = Some(Arc::clone(ledger));
+        let claimed = &self.claimed;
+        self.unnoticed.retain(|uid, namespace| {
+            let mut needing = claimed.iter().filter(|(copy, _)| copy == uid);
+            !needing.any(|(_, bundle)| names(ledger, *bundle, namespace))
+        });
+        let not_entered = std::mem::take(&mut self.not_entered);
+        let not_entered = not_entered.into_iter();
+        self.not_entered = not_entered
+            .filter(|(release, revision)| !self.is_entered(release, *revision))
+            .collect();
+    }
+
+    /// Whether the ledger has a note of a revision.
+    pub(super) fn is_entered(&self, (namespace, name): &ReleaseKey, revision: i64) -> bool {
+        let ledger = self.ledger.as_ref();
+        let entry =
+            ledger.and_then(|ledger| ledger["data"][format!("{namespace}_{name}")].as_str());
+        let entry = entry.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let notes = entry.as_ref().and_then(|entry| entry.get("revisions"));
+        notes.is_some_and(|notes| notes.get(revision.to_string()).is_some())
+    }
+
+    /// Whether an object is that of a record which the agent may believe, as docs/security.md has it: a tenant wrote it in the place of one of the Go
+    /// agent's before our agent took over, and it is the last good one.
+    pub(super) fn is_believed(&self, id: &Id, object: &Value) -> bool {
+        let Some(owner) = Self::owner(object) else {
+            return false;
+        };
+        let (Some(in_place), Some(records)) = (self.in_place.get(&owner), self.records.get(&owner))
+        else {
+            return false;
+        };
+        let is_good = |revision: &i64| {
+            records
+                .get(revision)
+                .is_some_and(|one| Self::is_deployed(one))
+        };
+        records.contains_key(&in_place.revision)
+            && !in_place.later.iter().any(is_good)
+            && decoded(&in_place.record).is_some_and(|release| {
+                let mut documents = release.manifest.split("---\n");
+                documents.any(|text| {
+                    let document: Value = golib::yaml::decode(text.as_bytes()).unwrap_or_default();
+                    document["kind"] == object["kind"] && document["metadata"]["name"] == id.name
+                })
+            })
+    }
+}
