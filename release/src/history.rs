@@ -39,21 +39,7 @@ pub struct Prunable {
 ///
 /// Mirrors `Storage.removeLeastRecent` of `pkg/storage/storage.go`, which spares nobody's.
 pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
-    let Ok(room) = usize::try_from(max_history - 1) else {
-        return Prunable::default();
-    };
-    let noted = history.iter().filter(|head| head.origin == Origin::Noted);
-    let is_good =
-        |head: &&StoredRevision| matches!(head.status, Status::Deployed | Status::Superseded);
-    let newest_deployed = deployed(history).map(|head| head.revision);
-    let protected = match deployed(history).is_some_and(|head| head.origin == Origin::Noted) {
-        true => newest_deployed,
-        false => noted.filter(is_good).map(|head| head.revision).max(),
-    };
-    let mut heads: Vec<&StoredRevision> = history.iter().collect();
-    heads.sort_unstable_by_key(|head| head.revision);
-    let excess = heads.len().saturating_sub(room);
-    heads.retain(|head| ![protected, newest_deployed].contains(&Some(head.revision)));
+    let (heads, excess) = unprotected(history, max_history);
     let (own, others): (Vec<_>, Vec<_>) = heads.into_iter().partition(|head| head.is_own());
     let own = own.into_iter().filter_map(Deletable::own);
     let before: Vec<_> = own.take(excess).collect();
@@ -63,6 +49,37 @@ pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
         before,
         once_deployed,
     }
+}
+
+/// Those of [`Prunable::before`] where the one more is the record of a failure, which is worth less than what was good: what never was good goes
+/// first.
+pub fn prunable_for_failure(history: &[StoredRevision], max_history: i64) -> Vec<Deletable> {
+    let (mut heads, excess) = unprotected(history, max_history);
+    heads.sort_by_key(is_good);
+    let own = heads.into_iter().filter_map(Deletable::own);
+    own.take(excess).collect()
+}
+
+/// The revisions that may go at all, oldest first, and how many are too many.
+fn unprotected(history: &[StoredRevision], max_history: i64) -> (Vec<&StoredRevision>, usize) {
+    let Ok(room) = usize::try_from(max_history - 1) else {
+        return (Vec::new(), 0);
+    };
+    let noted = history.iter().filter(|head| head.origin == Origin::Noted);
+    let newest_deployed = deployed(history).map(|head| head.revision);
+    let protected = match deployed(history).is_some_and(|head| head.origin == Origin::Noted) {
+        true => newest_deployed,
+        false => noted.filter(is_good).map(|head| head.revision).max(),
+    };
+    let mut heads: Vec<&StoredRevision> = history.iter().collect();
+    heads.sort_unstable_by_key(|head| head.revision);
+    let excess = heads.len().saturating_sub(room);
+    heads.retain(|head| ![protected, newest_deployed].contains(&Some(head.revision)));
+    (heads, excess)
+}
+
+fn is_good(head: &&StoredRevision) -> bool {
+    matches!(head.status, Status::Deployed | Status::Superseded)
 }
 
 #[cfg(test)]
@@ -84,6 +101,24 @@ mod tests {
         assert_eq!(before(&history, 2), [2, 3]);
         assert_eq!(before(&history, 1), [2, 3]);
         assert_eq!(prunable(&history, 0), Prunable::default());
+    }
+
+    #[test]
+    fn the_record_of_a_failure_takes_the_place_of_other_failures() {
+        let mut history: Vec<_> = (1..4)
+            .map(|revision| StoredRevision::new(revision, Status::Superseded))
+            .collect();
+        history.push(StoredRevision::new(4, Status::Deployed));
+        history.push(StoredRevision::new(5, Status::Failed));
+        let revisions = |max_history| -> Vec<i64> {
+            let outdated = prunable_for_failure(&history, max_history);
+            outdated.iter().map(Deletable::revision).collect()
+        };
+        assert_eq!(before(&history, 5), [1]);
+        assert_eq!(revisions(5), [5]);
+        assert_eq!(revisions(4), [5, 1]);
+        assert_eq!(revisions(1), [5, 1, 2, 3]);
+        assert_eq!(revisions(0), [0; 0]);
     }
 
     #[test]

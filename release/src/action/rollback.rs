@@ -20,7 +20,9 @@ use super::retained::Retained;
 use super::spec::DeploySpec;
 use crate::kube::{Cluster, Owner, observe_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
-use crate::storage::{Storage, StorageError, StoredRelease, StoredRevision, key, last, prunable};
+use crate::storage::{
+    Storage, StorageError, StoredRelease, StoredRevision, key, last, prunable, prunable_for_failure,
+};
 
 /// Gives the release, whose lock the caller holds, the content of revision `to` again, since the newest one that is `known` failed.
 ///
@@ -159,13 +161,13 @@ pub(super) async fn rollback(
 }
 
 /// Writes down that going back to `release` failed, as a failed revision in Helm's words, without
-/// having tried it. Nothing is written while the newest revision says so already.
+/// having tried it. One that says so already is written over, where it says why in other words: a failure that repeats makes no history.
 ///
 /// # Errors
 /// The history cannot be read or written.
 ///
 /// # Cancellation
-/// Safe: pruning may have happened, the new record is written whole or not at all.
+/// Safe: the record is written whole or not at all, and what gives way to it goes after that.
 pub async fn record_failed_rollback(
     storage: &Storage,
     release: &Release,
@@ -174,15 +176,32 @@ pub async fn record_failed_rollback(
     now: Timestamp,
 ) -> Result<(), StorageError> {
     let history = storage.history(&release.name).await?;
-    let newest = last(&history).map_or(0, |head| head.revision);
+    let newest = last(&history);
     let description = Operation::Rollback.failed(&release.name, problem);
-    if newest > release.revision {
-        let known = read_if_possible(storage, &release.name, newest).await?;
-        if known.is_some_and(|known| known.description() == description) {
+    if let Some(head) = newest.filter(|head| head.revision > release.revision)
+        && let Some(mut known) = read_if_possible(storage, &release.name, head.revision).await?
+    {
+        if known.description() == description {
             return Ok(());
         }
+        if head.is_own() && is_failed_rollback(&known, release) {
+            if let Some(info) = &mut known.info {
+                info.last_deployed = Time::utc(now);
+            }
+            known.set_status(Status::Failed, description);
+            return storage.update(&known).await;
+        }
     }
-    for record in prunable(&history, max_history).before {
+    let mut failed = release.clone();
+    failed.revision = newest.map_or(0, |head| head.revision) + 1;
+    if let Some(info) = &mut failed.info {
+        info.last_deployed = Time::utc(now);
+        info.rollback_revision = release.revision;
+    }
+    failed.labels.remove(BEFORE_REMOVAL_LABEL);
+    failed.set_status(Status::Failed, description);
+    storage.create(&failed).await?;
+    for record in prunable_for_failure(&history, max_history) {
         let revision = record.revision();
         // What an attempt brought that came to nothing its record alone may say: the next deploy takes both.
         let is_needed = revision >= release.revision
@@ -191,15 +210,14 @@ pub async fn record_failed_rollback(
             storage.delete(&release.name, &record).await?;
         }
     }
-    let mut failed = release.clone();
-    failed.revision = newest + 1;
-    if let Some(info) = &mut failed.info {
-        info.last_deployed = Time::utc(now);
-        info.rollback_revision = release.revision;
-    }
-    failed.labels.remove(BEFORE_REMOVAL_LABEL);
-    failed.set_status(Status::Failed, description);
-    storage.create(&failed).await.map(drop)
+    Ok(())
+}
+
+/// Whether a record says that going back to `release` failed.
+fn is_failed_rollback(record: &Release, release: &Release) -> bool {
+    let info = record.info.as_ref();
+    let is_to = info.is_some_and(|info| info.rollback_revision == release.revision);
+    is_to && record.status() == Status::Failed && record.manifest == release.manifest
 }
 
 /// Whether a later revision may have brought what `release` has not: it has another manifest, and is not over. One that went back to `release` and

@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 pub use crate::deletable::Deletable;
-pub use crate::history::{Prunable, deployed, last, prunable};
+pub use crate::history::{Prunable, deployed, last, prunable, prunable_for_failure};
 pub use crate::stored_release::{RecordId, RecordUid, StoredRelease};
 pub use crate::stored_revision::{Origin, StoredRevision};
 pub use digest::{DigestStore, KnownDigest, digest};

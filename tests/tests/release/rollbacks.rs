@@ -102,20 +102,26 @@ async fn with_one_record_kept_a_failed_upgrade_can_still_be_rolled_back() -> Res
     Ok(())
 }
 
+fn record(revision: i64, status: Status, manifest: &str) -> Release {
+    let mut record = Release {
+        name: "web".to_owned(),
+        namespace: "n".to_owned(),
+        manifest: manifest.to_owned(),
+        info: Some(Info::default()),
+        revision,
+        ..Release::default()
+    };
+    record.set_status(status, String::new());
+    record
+}
+
+async fn revisions(storage: &Storage) -> Result<Vec<i64>> {
+    let left = storage.history("web").await?;
+    Ok(left.iter().map(|head| head.revision).collect())
+}
+
 #[tokio::test]
 async fn what_an_attempt_brought_is_remembered_over_a_correction_that_failed() -> Result<()> {
-    let record = |revision, status, manifest: &str| {
-        let mut record = Release {
-            name: "web".to_owned(),
-            namespace: "n".to_owned(),
-            manifest: manifest.to_owned(),
-            info: Some(Info::default()),
-            revision,
-            ..Release::default()
-        };
-        record.set_status(status, String::new());
-        record
-    };
     let storage = Storage::new(Memory::default());
     let deployed = record(2, Status::Deployed, "good");
     for stored in [
@@ -127,8 +133,45 @@ async fn what_an_attempt_brought_is_remembered_over_a_correction_that_failed() -
         storage.create(&stored).await?;
     }
     record_failed_rollback(&storage, &deployed, "refused", 1, Timestamp::UNIX_EPOCH).await?;
-    let left = storage.history("web").await?;
-    let left: Vec<i64> = left.iter().map(|head| head.revision).collect();
-    assert_eq!(left, [2, 3, 5]);
+    assert_eq!(revisions(&storage).await?, [2, 3, 5]);
+    Ok(())
+}
+
+/// Each refusal may quote something else: a time, a request's number, a webhook's mood.
+#[tokio::test]
+async fn corrections_that_fail_in_ever_other_words_cost_no_good_revision() -> Result<()> {
+    let storage = Storage::new(Memory::default());
+    for revision in 1..4 {
+        storage
+            .create(&record(revision, Status::Superseded, "old"))
+            .await?;
+    }
+    let deployed = record(4, Status::Deployed, "good");
+    storage.create(&deployed).await?;
+    let fails = async |release: &Release, problem: &str, second| {
+        let now = Timestamp::from_second(second)?;
+        record_failed_rollback(&storage, release, problem, 5, now).await?;
+        anyhow::Ok(())
+    };
+    for number in 0..9 {
+        fails(&deployed, &format!("request {number} was refused"), number).await?;
+    }
+    assert_eq!(revisions(&storage).await?, [1, 2, 3, 4, 5]);
+    let failed = storage.get("web", 5).await?;
+    assert_eq!(failed.status(), Status::Failed);
+    assert!(failed.description().ends_with("request 8 was refused"));
+    let info = failed.info.as_ref().expect("it has been written");
+    assert_eq!(info.last_deployed.instant(), Timestamp::from_second(8)?);
+
+    // What was deployed since is another one to go back to, and its failure takes the place of that.
+    let mut former = storage.get("web", 4).await?;
+    former.set_status(Status::Superseded, String::new());
+    storage.update(&former).await?;
+    let deployed = record(6, Status::Deployed, "good");
+    storage.create(&deployed).await?;
+    fails(&deployed, "refused", 10).await?;
+    assert_eq!(revisions(&storage).await?, [2, 3, 4, 6, 7]);
+    fails(&deployed, "refused again", 11).await?;
+    assert_eq!(revisions(&storage).await?, [2, 3, 4, 6, 7]);
     Ok(())
 }

@@ -105,7 +105,7 @@ fn is_outdated(failure: &ObjectFailure) -> bool {
 }
 
 /// Leaves a trace of a correction that failed in the release's history (`keepFailHistory`): one
-/// failed revision, however often the same failure repeats. A record that cannot be written is only
+/// failed revision, however often it fails and whatever it fails for. A record that cannot be written is only
 /// logged.
 pub async fn record_failure(
     storage: &Storage,
