@@ -14,6 +14,7 @@ use objects::conflict::FieldConflict;
 use objects::readiness::wait::Mode;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::error::DeployError;
 use super::hooks::{HookObjects, HookRun};
@@ -25,7 +26,7 @@ use super::unquoted::error_unquoted;
 use super::written_here::PAGE;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, TakeBackError, apply_all,
-    check_deletable, delete_all, holds_more, is_custom, newest_first, observe_all, take_back,
+    check_deletable, delete_all, holds_more, is_custom, newest_first, observe_all_until, take_back,
     wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
@@ -233,8 +234,7 @@ impl Attempt<'_> {
         };
         let mut taken = Vec::new();
         for page in proven.chunks(PAGE) {
-            let observed = observe_all(self.cluster, page).await;
-            // Things have begun, so that it has to be undone as any other failure.
+            let observed = observe_all_until(self.cluster, page, deadline).await;
             for (object, found) in observed.map_err(DeployError::Observed)? {
                 if let Some(found) = found.filter(|found| is_taken(object, found)) {
                     taken.push((object.key(), Some(found)));
@@ -242,6 +242,7 @@ impl Attempt<'_> {
             }
         }
         self.open.extend(taken);
+        let deadline = Instant::now() + self.options.limit();
         Ok(())
     }
 

@@ -133,6 +133,8 @@ pub async fn deploy(
             // What may be there unseen is found by its record.
             let is_in_doubt = error.is_in_doubt();
             let record = attempt.release.id();
+        // Nothing that was written turned out to be bad. What cannot be looked at can hardly be undone either.
+        Err(error) if error.is_unseen() => Err(error),
             let made = Made {
                 known: KnownRecords::of(&history).with(record.clone()),
                 record,

@@ -137,6 +137,15 @@ impl DeployError {
         }
     }
 
+    /// Whether all that failed is a look: at what hooks may have changed hands of, or at what the new revision has no more.
+    pub(crate) fn is_unseen(&self) -> bool {
+        match self {
+            Self::Observed(_) => true,
+            Self::Delete(failures) => failures.iter().all(DeleteError::is_unseen),
+            _ => false,
+        }
+    }
+
     /// Whether the attempt's record is somebody else's by now, who goes on from there.
     pub(crate) fn is_replaced(&self) -> bool {
         let (Self::Storage(failed)

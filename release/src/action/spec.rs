@@ -158,7 +158,7 @@ pub struct DeployOptions {
     pub atomic: bool,
     /// With `atomic`: Jobs are ready once they are complete, not once they are started.
     pub wait_for_jobs: bool,
-    /// How long each hook, and with `atomic` becoming ready, may take; `None` and zero are
+    /// How long each hook, and with `atomic` becoming ready, may take, and looks between them may be refused; `None` and zero are
     /// [`DEFAULT_TIMEOUT`].
     pub timeout: Option<Duration>,
     /// Records to keep, the new one included; 0 is no limit. The last deployed one is always kept.

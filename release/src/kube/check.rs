@@ -9,8 +9,10 @@
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use objects::Object;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::client::Cluster;
+use super::delete::pause;
 use super::error::ApiError;
 use super::ownership::OwnershipError;
 use super::transport::PARALLEL;
@@ -24,10 +26,22 @@ pub(crate) async fn observe_all<'o>(
     cluster: &Cluster,
     objects: &[&'o Object],
 ) -> Result<Vec<(&'o Object, Option<Value>)>, OwnershipError> {
+    observe_all_until(cluster, objects, Instant::now()).await
+}
+
+/// Looks at `objects` as [`observe_all`] does, again until `deadline` at those that it may not look at now.
+///
+/// # Errors
+/// As [`observe_all`].
+pub(crate) async fn observe_all_until<'o>(
+    cluster: &Cluster,
+    objects: &[&'o Object],
+    deadline: Instant,
+) -> Result<Vec<(&'o Object, Option<Value>)>, OwnershipError> {
     let checks: Vec<_> = objects
         .iter()
         .filter(|object| !object.name.is_empty())
-        .map(|object| observe_one(cluster, object).boxed())
+        .map(|object| observe_one(cluster, object, deadline).boxed())
         .collect();
     stream::iter(checks).buffered(PARALLEL).try_collect().await
 }
@@ -35,13 +49,23 @@ pub(crate) async fn observe_all<'o>(
 async fn observe_one<'o>(
     cluster: &Cluster,
     object: &'o Object,
+    deadline: Instant,
 ) -> Result<(&'o Object, Option<Value>), OwnershipError> {
-    let found = cluster.get_metadata(object).await;
-    let found = found.map_err(|source| OwnershipError::Unknown {
-        object: object.describe_for_people(),
-        source,
-    })?;
-    Ok((object, found))
+    let mut tries = 1;
+    loop {
+        let source = match cluster.get_metadata(object).await {
+            Ok(found) => return Ok((object, found)),
+            Err(source) => source,
+        };
+        // Rights are made anew, and tokens.
+        let is_passing = source.is_retryable() || matches!(source.code(), Some(401 | 403));
+        if !is_passing || Instant::now() + pause(tries) >= deadline {
+            let object = object.describe_for_people();
+            return Err(OwnershipError::Unknown { object, source });
+        }
+        sleep(pause(tries)).await;
+        tries += 1;
+    }
 }
 
 /// Kinds of the core and the RBAC group that start nothing and provide nothing to others.

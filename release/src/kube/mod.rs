@@ -53,7 +53,7 @@ pub use wait::WaitError;
 pub use write::ApplyOptions;
 
 pub(crate) use apply::{apply_all, apply_hook};
-pub(crate) use check::{creatable_unchecked, observe_all};
+pub(crate) use check::{creatable_unchecked, observe_all, observe_all_until};
 pub(crate) use claim::{Claim, HookClaim};
 pub(crate) use delete::{
     HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_hook, is_awaited,

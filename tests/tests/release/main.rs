@@ -27,4 +27,5 @@ mod retained;
 mod rollbacks;
 mod situations;
 mod sizes;
+mod unseen;
 mod world;
