@@ -31,7 +31,7 @@ use crate::kube::{
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership::{self, ObjectState};
-use crate::storage::{Deletable, Storage, StoredRelease, StoredRevision};
+use crate::storage::{Deletable, Storage, StorageError, StoredRelease, StoredRevision, last};
 
 /// What is attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,16 @@ impl Operation {
             Self::Install => Some("Install complete"),
             Self::Upgrade => Some("Upgrade complete"),
             Self::Rollback => None,
+        }
+    }
+
+    /// What a record under way is the record of.
+    fn under_way(status: &Status) -> Option<Self> {
+        match status {
+            Status::PendingInstall => Some(Self::Install),
+            Status::PendingUpgrade => Some(Self::Upgrade),
+            Status::PendingRollback => Some(Self::Rollback),
+            _ => None,
         }
     }
 
@@ -233,6 +243,7 @@ impl Attempt<'_> {
             self.owner.observe(found).state(operation, is_recorded) == ObjectState::Anothers
         };
         let mut taken = Vec::new();
+        let deadline = Instant::now() + self.options.limit();
         for page in proven.chunks(PAGE) {
             let observed = observe_all_until(self.cluster, page, deadline).await;
             for (object, found) in observed.map_err(DeployError::Observed)? {
@@ -242,7 +253,6 @@ impl Attempt<'_> {
             }
         }
         self.open.extend(taken);
-        let deadline = Instant::now() + self.options.limit();
         Ok(())
     }
 
@@ -449,5 +459,32 @@ pub(super) async fn record_failure(
     if let Err(unstored) = storage.update(release).await {
         let error = error_unquoted(&unstored);
         logging::warn!(release = release.name, error, "cannot record failure");
+    }
+}
+
+/// Records that the newest revision failed, if it was written here and its operation was cut off: what would have finished it was refused, and nobody
+/// else ends it. Where that cannot be stored it stays pending, and the next deployment comes here again.
+pub(super) async fn record_refusal(
+    storage: &Storage,
+    name: &str,
+    history: &[StoredRevision],
+    error: &DeployError,
+) {
+    let is_ours = |head: &&StoredRevision| head.is_own() && !head.is_foreign();
+    let newest = last(history).filter(is_ours);
+    let Some((head, operation)) =
+        newest.and_then(|head| Some((head, Operation::under_way(&head.status)?)))
+    else {
+        return;
+    };
+    match storage.get_listed(name, head).await {
+        Ok(mut record) if storage.proves(name, head.revision, &record) => {
+            record_failure(storage, operation, &mut record, error).await;
+        }
+        Ok(_) | Err(StorageError::NotFound) => {}
+        Err(unread) => {
+            let error = error_unquoted(&unread);
+            logging::warn!(release = name, error, "cannot record a refusal");
+        }
     }
 }

@@ -24,7 +24,7 @@ use objects::manifest::{build, documents, read_documents};
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
-use super::attempt::{Attempt, Operation, apply_options};
+use super::attempt::{Attempt, Operation, apply_options, record_refusal};
 use super::capabilities::capabilities;
 use super::error::DeployError;
 use super::hooks::{HookObjects, carried_on};
@@ -113,8 +113,13 @@ pub async fn deploy(
     }
     // The attempt itself makes it known.
     let was_known = !history.is_empty() || storage.knows(&spec.name);
-    let prepared = prepare(cluster, storage, spec, &history, plan, rendered, stored);
-    let (plan, mut attempt) = prepared.await?;
+    let prepared = prepare(cluster, storage, spec, &history, plan, rendered, stored).await;
+    if let Err(refused) = &prepared
+        && refused.is_refusal()
+    {
+        record_refusal(storage, name, &history, refused).await;
+    }
+    let (plan, mut attempt) = prepared?;
     match attempt.run().await {
         Ok(done) => Ok(Deployed {
             release: attempt.release,
@@ -128,13 +133,13 @@ pub async fn deploy(
         Err(error @ DeployError::Ownership { .. }) => Err(error),
         // What has its record's place by now is somebody else's, who has the release.
         Err(error) if error.is_replaced() => Err(error),
+        // Nothing that was written turned out to be bad. What cannot be looked at can hardly be undone either.
+        Err(error) if error.is_unseen() => Err(error),
         // As helm has it: a release that is there and cannot be recorded is not undone.
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {
             // What may be there unseen is found by its record.
             let is_in_doubt = error.is_in_doubt();
             let record = attempt.release.id();
-        // Nothing that was written turned out to be bad. What cannot be looked at can hardly be undone either.
-        Err(error) if error.is_unseen() => Err(error),
             let made = Made {
                 known: KnownRecords::of(&history).with(record.clone()),
                 record,

@@ -146,6 +146,15 @@ impl DeployError {
         }
     }
 
+    /// Whether what is wanted is refused, until somebody changes that or what is in the cluster.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Build { .. } => true,
+            Self::Ownership { source, .. } => matches!(source, OwnershipError::Foreign { .. }),
+            _ => false,
+        }
+    }
+
     /// Whether the attempt's record is somebody else's by now, who goes on from there.
     pub(crate) fn is_replaced(&self) -> bool {
         let (Self::Storage(failed)

@@ -4,7 +4,8 @@
 //! out no answer to the last of them; its successor knows nothing but what is stored.
 
 use anyhow::Result;
-use release::{DeployOptions, UninstallSpec};
+use release::model::Status;
+use release::{DeployError, DeployOptions, UninstallSpec};
 use testbed::cluster::ADMIN;
 
 use crate::doomed::Doomed;
@@ -308,6 +309,48 @@ async fn objects_of_several_failed_attempts_are_deleted() -> Result<()> {
     for stray in ["one", "two", "three"] {
         assert!(world.config_map(stray).await?.is_none(), "{stray}");
     }
+    Ok(())
+}
+
+/// What may not go on is over: nobody would end it, and helm would wait for it.
+#[tokio::test]
+async fn an_attempt_that_was_cut_off_and_is_refused_then_has_failed() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let both = Template::new(&(config_map("a", "2") + &config_map("b", "2")));
+    let doomed = Doomed::new(&world).await?;
+    assert!(doomed.deploy(&both, DeployOptions::default(), 1).await);
+    assert_eq!(world.history().await?, ["1 deployed", "2 pending-upgrade"]);
+    let other = world.beside("other").await?;
+    other.deploy(&config_map("b", "1")).await?;
+    let is_refused = async || {
+        let refused = world.deploy_with(&both, DeployOptions::default()).await;
+        assert!(matches!(refused, Err(DeployError::Ownership { .. })));
+        let newest = release::get(&world.storage, "web", None).await?;
+        assert!(
+            newest.description().contains("cannot be imported"),
+            "{}",
+            newest.description()
+        );
+        anyhow::Ok(())
+    };
+    is_refused().await?;
+    assert_eq!(world.history().await?, ["1 deployed", "2 failed"]);
+    assert_eq!(world.value("a").await?, "1");
+    let spec = UninstallSpec::new("other", &other.namespace);
+    release::uninstall(&other.cluster, &other.storage, &spec).await?;
+    world.deploy_with(&both, DeployOptions::default()).await?;
+    assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
+    // The same of a first install.
+    let spec = UninstallSpec::new("web", &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    world.deploy(&both.manifest).await?;
+    world.kubectl(&["delete", "configmap", "b"])?;
+    world.tamper(1, Status::PendingInstall).await?;
+    other.deploy(&config_map("b", "1")).await?;
+    is_refused().await?;
+    assert_eq!(world.history().await?, ["1 failed"]);
+    assert_eq!(other.value("b").await?, "1");
     Ok(())
 }
 
