@@ -402,6 +402,7 @@ mod tests {
     use serde_json::json;
     use tower::BoxError;
 
+    use super::super::fixture::object;
     use super::*;
     use crate::kube::RunMark;
     use crate::stored_release::{RecordId, RecordUid};
@@ -507,6 +508,60 @@ mod tests {
             let found = applied.map(|applied| applied.created.len());
             assert_eq!(found.ok(), is_found.then_some(1));
         }
+    }
+
+    /// Two of them that fight for a name: each deletes what the other made, and this one comes too late each time.
+    #[tokio::test]
+    async fn an_object_that_is_made_anew_and_deleted_each_time_is_given_up() {
+        let requests = Arc::new(Mutex::new(0));
+        let is_there = Arc::new(Mutex::new(false));
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let mut requests = requests.lock();
+            *requests += 1;
+            let mut is_there = is_there.lock();
+            let (code, answer) = match (request.method().as_str(), *is_there) {
+                // Nothing ends what begins anew each time.
+                _ if *requests > 1000 => (400, json!({"kind": "Status", "code": 400})),
+                ("PATCH", _) => {
+                    *is_there = true;
+                    let status = json!({"kind": "Status", "code": 409, "reason": "Conflict"});
+                    (409, status)
+                }
+                (_, true) => {
+                    *is_there = false;
+                    let metadata = json!({"name": "a", "uid": "u", "resourceVersion": "7", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+                    (200, json!({ "metadata": metadata }))
+                }
+                (_, false) => (
+                    404,
+                    json!({"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "a"}}),
+                ),
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            std::future::ready(Ok::<_, BoxError>(answer.expect("it is valid")))
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let owner = Owner::new("web", "shop");
+        let mut objects = [object(
+            "",
+            "ConfigMap",
+            json!({"metadata": {"name": "a"}}),
+        )];
+        let claim = Claim {
+            owner: &owner,
+            operation: Operation::Upgrade,
+            open: &HashMap::from([(objects[0].key(), None)]),
+            recorded: &HashSet::new(),
+        };
+        let (previous, options) = (BTreeMap::new(), ApplyOptions::default());
+        let failed = apply_all(&cluster, &mut objects, &previous, options, Some(claim)).await;
+        let failures = failed.unwrap_err().failures;
+        assert!(
+            matches!(failures[..], [ObjectFailure::Terminating { .. }]),
+            "{failures:?}"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use golib::json;
 use objects::Object;
+use objects::readiness::Status;
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -15,7 +16,7 @@ use super::client::Cluster;
 use super::error::ApiError;
 use super::object_failure::ObjectFailure;
 use super::version::Version;
-use super::wait::wait_until_left;
+use super::wait::{WaitError, line, wait_until_left};
 
 /// How long an object that is being deleted may take to go before it is written again.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -105,6 +106,19 @@ impl Sender<'_> {
                 object: object.describe(),
                 source,
             })
+    }
+
+    /// What is said of an object that is being deleted whenever it is looked at.
+    pub(super) fn leaving(object: &Object) -> ObjectFailure {
+        let message = "Resource scheduled for deletion";
+        let line = line(object, "still exists", Status::Terminating, message);
+        ObjectFailure::Terminating {
+            object: object.describe(),
+            source: WaitError {
+                lines: vec![line],
+                timed_out: false,
+            },
+        }
     }
 
     /// Says of an object that is not there that it could not be created.
