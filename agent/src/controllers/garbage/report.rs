@@ -1,7 +1,7 @@
 //! What the agent does not remove, for operators: ConfigMap `fleet-agent-removals` in the system
 //! namespace, and the figures of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -136,14 +136,17 @@ impl Report {
         was_held
     }
 
-    /// Replaces the releases that the ledger does not know; gives those that are new.
-    pub fn unknown(&self, found: Vec<Unknown>) -> Vec<Unknown> {
+    /// Replaces the releases that the ledger does not know, but for those that are `unread` now; gives those that are new.
+    pub fn unknown(&self, mut found: Vec<Unknown>, unread: &BTreeSet<ReleaseKey>) -> Vec<Unknown> {
         let mut lines = self.lines.lock();
         let added = found
             .iter()
             .filter(|one| !lines.unknown.contains(one))
             .cloned()
             .collect();
+        let mut former = std::mem::take(&mut lines.unknown);
+        former.retain(|one| unread.contains(&one.key));
+        found.append(&mut former);
         self.metrics.unknown_releases(found.len());
         lines.unknown = found;
         self.changed.notify_one();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Collector;
-use super::unknown::Newest;
+use super::unknown::{Found, Newest};
 use crate::api::BundleDeployment;
 use crate::client::identity::AgentClient;
 use crate::controllers::bundle_deployment::claims::ReleaseId;
@@ -58,8 +58,12 @@ impl Collector {
     }
 
     async fn report_unknown(&self, agent: &AgentClient, newest: Newest) {
-        let mut unknown = match self.search.unknown(agent, &self.ledger, newest).await {
-            Ok(unknown) => unknown,
+        let found = self.search.unknown(agent, &self.ledger, newest).await;
+        let Found {
+            mut unknown,
+            unread,
+        } = match found {
+            Ok(found) => found,
             Err(failed) => {
                 logging::warn!(
                     error = PublicText::nothing_secret_in(&failed),
@@ -69,7 +73,7 @@ impl Collector {
             }
         };
         unknown.retain(|one| !self.is_expected(&one.bundle, &one.key));
-        for one in self.report.unknown(unknown) {
+        for one in self.report.unknown(unknown, &unread) {
             let ReleaseKey { namespace, name } = &one.key;
             logging::warn!(
                 release = name,

@@ -4,7 +4,7 @@
 //! Only metadata is listed, and only of Helm's records; the body is read once of those that the
 //! ledger does not know and no helm client wrote, and of that only the beginning, whatever it would unpack to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
@@ -20,6 +20,7 @@ use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 use crate::client::identity::AgentClient;
 use crate::error;
 use crate::ledger::{Ledger, ReleaseKey};
+use crate::public::PublicText;
 
 /// Records asked for at once.
 const PAGE: u32 = 100;
@@ -38,6 +39,15 @@ pub(super) struct Search {
 
 /// The newest record of each release.
 pub(super) type Newest = BTreeMap<ReleaseKey, Record>;
+
+/// What the newest records say.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Those that name this agent and are in no entry of the ledger.
+    pub(super) unknown: Vec<Unknown>,
+    /// Those of which nobody knows what they name now.
+    pub(super) unread: BTreeSet<ReleaseKey>,
+}
 
 /// A release record, by its metadata.
 pub(super) struct Record {
@@ -58,29 +68,43 @@ impl Search {
         }
     }
 
-    /// Of the newest records, those that name this agent and are in no entry of the ledger.
+    /// Reads the newest records that are in no entry of the ledger. One that may not be read keeps none of the others from being told.
     ///
     /// # Errors
-    /// Records cannot be read.
+    /// The API server does not answer.
     pub(super) async fn unknown(
         &self,
         agent: &AgentClient,
         ledger: &Ledger,
         newest: Newest,
-    ) -> kube::Result<Vec<Unknown>> {
+    ) -> kube::Result<Found> {
         self.read
             .lock()
             .retain(|uid, _| newest.values().any(|record| record.uid == *uid));
-        let mut unknown = Vec::new();
+        let mut found = Found::default();
+        let mut refused = None;
         for (key, record) in newest {
             if record.is_of_helm || ledger.get(&key).is_some() {
                 continue;
             }
-            if let Some(bundle) = self.bundle_of(agent, &key, &record).await? {
-                unknown.push(Unknown { key, bundle });
+            match self.bundle_of(agent, &key, &record).await {
+                Ok(Some(bundle)) => found.unknown.push(Unknown { key, bundle }),
+                Ok(None) => {}
+                Err(failed @ kube::Error::Api(_)) => {
+                    found.unread.insert(key);
+                    refused = Some(failed);
+                }
+                Err(failed) => return Err(failed),
             }
         }
-        Ok(unknown)
+        if let Some(failed) = refused {
+            logging::warn!(
+                records = found.unread.len(),
+                error = PublicText::nothing_secret_in(&failed),
+                "cannot read release records, to tell whose they are"
+            );
+        }
+        Ok(found)
     }
 
     /// How many records are remembered by what they name.
@@ -274,6 +298,7 @@ impl<'de> Visitor<'de> for At<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::scripted;
     use rstest::rstest;
     use serde_json::json;
     use std::io::Write as _;
@@ -282,6 +307,51 @@ mod tests {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         gzip.write_all(json).unwrap();
         golib::base64::encode(gzip.finish().unwrap()).into_bytes()
+    }
+
+    /// A Secret that its key is missing for, or that an authorizer keeps from everybody.
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_may_not_be_read_hides_no_other() {
+        let chart = json!({"metadata": {"annotations": {ANNOTATION_BUNDLE_ID: "web", ANNOTATION_AGENT_NAMESPACE: "system"}}});
+        let text = payload(json!({ "chart": chart }).to_string().as_bytes());
+        let data = golib::base64::encode(text);
+        let clients = scripted::clients(move |request| {
+            let answer = match request.uri().path() {
+                "/api/v1/namespaces/apps/secrets/a" => {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403});
+                    (403, status)
+                }
+                path if path.contains("/secrets/") => {
+                    (200, json!({"metadata": {}, "data": {"release": data}}))
+                }
+                _ => (200, json!({"metadata": {"resourceVersion": "1"}})),
+            };
+            std::future::ready(answer)
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let key = |name: &str| ReleaseKey {
+            namespace: "apps".to_owned(),
+            name: name.to_owned(),
+        };
+        let newest = ["a", "b"].map(|name| {
+            let record = Record {
+                revision: 1,
+                name: name.to_owned(),
+                uid: name.to_owned(),
+                is_of_helm: false,
+            };
+            (key(name), record)
+        });
+        let search = Search::new(&agent, "system");
+        let found = search.unknown(&agent, &ledger, newest.into()).await;
+        let found = found.unwrap();
+        let web = Unknown {
+            key: key("b"),
+            bundle: "web".to_owned(),
+        };
+        assert_eq!(found.unknown, [web]);
+        assert_eq!(found.unread, BTreeSet::from([key("a")]));
     }
 
     #[test]
