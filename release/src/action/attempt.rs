@@ -17,7 +17,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::error::DeployError;
-use super::hooks::{HookObjects, HookRun};
+use super::hook_objects::HookObjects;
+use super::hooks::HookRun;
 use super::install;
 use super::previous::{PreviousObjects, prune_outdated, supersede};
 use super::retained::Retained;

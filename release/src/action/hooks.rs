@@ -6,22 +6,20 @@
 //!
 //! Mirrors `pkg/action/hooks.go`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chart::Time;
 use jiff::{SignedDuration, Timestamp};
-use objects::manifest::{build, documents, read_documents};
+use objects::Object;
 use objects::readiness::Status;
-use objects::{BuildError, Object};
-use serde_json::Value;
 
 use super::error::HookError;
+use super::hook_objects::HookObjects;
 use super::unquoted::error_unquoted;
 use crate::kube::{
     Applied, Cluster, Created, HookClaim, HookInstance, Owner, Removal, RunMark, apply_hook,
-    clear_name, delete_hook, unnote, wait_for_hooks, wait_until_left,
+    clear_name, delete_failed, delete_hook, wait_for_hooks, wait_until_left,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::{Storage, StoredRelease};
@@ -41,32 +39,6 @@ pub(super) struct HookRun<'a> {
     /// Called once a hook is there.
     pub(super) on_started: Option<&'a (dyn Fn() + Send + Sync)>,
     pub(super) objects: &'a mut HookObjects,
-}
-
-/// What the hooks of a release say, by their position in it. Each is read once: by its rendering, or when it is first asked for.
-#[derive(Default)]
-pub(super) struct HookObjects {
-    read: Vec<Option<Value>>,
-    built: HashMap<usize, Arc<[Object]>>,
-    /// Which objects the last run of each wrote, as far as it was run here.
-    written: HashMap<usize, Vec<(Object, Created)>>,
-}
-
-impl HookObjects {
-    /// Of hooks that rendering has read.
-    pub(super) fn read(read: Vec<Option<Value>>) -> Self {
-        Self {
-            read,
-            ..Self::default()
-        }
-    }
-
-    fn documents(&mut self, index: usize, hook: &Hook) -> Result<Vec<Value>, BuildError> {
-        match self.read.get_mut(index).and_then(Option::take) {
-            Some(object) => read_documents(vec![object]),
-            None => documents(&hook.manifest),
-        }
-    }
 }
 
 /// How far a hook got before its operation was cut off.
@@ -265,8 +237,8 @@ impl HookRun<'_> {
         event: HookEvent,
         is_started: bool,
     ) -> Result<(), HookError> {
-        let objects = self.objects(release, index, event).await?;
         let run = run(release, event);
+        let objects = self.objects(release, index, event, &run).await?;
         self.objects.written.insert(index, Vec::new());
         let hook = &mut release.hooks[index];
         let path = hook.path.clone();
@@ -281,6 +253,7 @@ impl HookRun<'_> {
             let foreign = match claim.makes_way {
                 true => self.make_way(run.owner(), &objects).await?,
                 false => {
+                    self.make_way_for_itself(&run, index, &objects).await?;
                     let ends = ENDS.iter().filter(|(policy, _)| hook.is_deleted(*policy));
                     let goes: Vec<Status> = ends.map(|(_, end)| *end).collect();
                     self.foreign(claim, &objects, &goes).await?
@@ -350,29 +323,10 @@ impl HookRun<'_> {
         release: &Release,
         index: usize,
         event: HookEvent,
+        run: &RunMark,
     ) -> Result<Arc<[Object]>, HookError> {
-        if let Some(built) = self.objects.built.get(&index) {
-            return Ok(Arc::clone(built));
-        }
-        let hook = &release.hooks[index];
-        let failed = |source| HookError::Build {
-            event: event.as_str(),
-            path: hook.path.clone(),
-            source,
-        };
-        let documents = self.objects.documents(index, hook).map_err(failed)?;
-        let discovery = self
-            .cluster
-            .discovery_of(&documents, &[])
-            .await
-            .map_err(HookError::Discovery)?;
-        let mut objects = build(documents, &release.namespace, &discovery, &[]).map_err(failed)?;
-        for object in &mut objects {
-            unnote(&mut object.body);
-        }
-        let built = Arc::from(objects);
-        self.objects.built.insert(index, Arc::clone(&built));
-        Ok(built)
+        let objects = self.objects.of(self.cluster, release, index, event, run);
+        objects.await
     }
 
     /// Deletes what the run at `event` wrote of a hook if `policy` is one of the hook's own, and waits until it is gone. What has its name by
@@ -387,8 +341,8 @@ impl HookRun<'_> {
         if !release.hooks[index].is_deleted(policy) {
             return Ok(());
         }
-        let objects = self.objects(release, index, event).await?;
         let run = run(release, event);
+        let objects = self.objects(release, index, event, &run).await?;
         let written = self.objects.written.get(&index);
         // Deleting a definition deletes everything of its kind; no policy is worth that.
         for object in objects.iter().filter(|object| !object.is_crd()) {
@@ -429,6 +383,23 @@ impl HookRun<'_> {
             }
         }
         Ok(foreign)
+    }
+
+    /// Deletes what this very run wrote before and what has failed, of a hook whose name nobody else uses: Helm gives it another one with each try.
+    /// What still runs is waited for.
+    async fn make_way_for_itself(
+        &self,
+        run: &RunMark,
+        index: usize,
+        objects: &[Object],
+    ) -> Result<(), HookError> {
+        for object in self.objects.nameless(index, objects) {
+            let deleted = delete_failed(self.cluster, run, object).await;
+            if let Some(instance) = deleted.map_err(HookError::Observed)? {
+                self.until_gone(object, Some(instance)).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The first of `objects` whose name something else has. What another run of this release should have deleted as it ended in one of the
@@ -525,22 +496,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    #[test]
-    fn a_hook_that_rendering_has_read_is_not_read_again() {
-        let hook = Hook {
-            manifest: "kind: [".to_owned(),
-            ..Hook::default()
-        };
-        let map = serde_json::json!({"kind": "ConfigMap"});
-        let list = serde_json::json!({"kind": "List", "items": [map, map]});
-        let mut hooks = HookObjects::read(vec![None, Some(list)]);
-        assert_eq!(hooks.documents(1, &hook), Ok(vec![map.clone(), map]));
-        for unread in [0, 2] {
-            let failed = hooks.documents(unread, &hook).unwrap_err();
-            assert!(matches!(failed, BuildError::Yaml { .. }), "{failed}");
-        }
-    }
 
     #[rstest]
     #[case::never_ran("", 0, &["pre-install"], Progress::Due)]

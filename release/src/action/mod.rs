@@ -9,6 +9,7 @@ mod attempt;
 mod capabilities;
 mod deploy;
 pub(crate) mod error;
+mod hook_objects;
 mod hooks;
 mod install;
 mod known_records;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
-use super::hooks::HookObjects;
+use super::hook_objects::HookObjects;
 use super::known_records::KnownRecords;
 use super::previous::{PreviousObjects, Pruning, unfinished_objects};
 use super::records::{listed_objects, read_if_possible, stored_objects};

@@ -544,11 +544,7 @@ mod tests {
         });
         let cluster = Cluster::new(kube::Client::new(serve, "n"));
         let owner = Owner::new("web", "shop");
-        let mut objects = [object(
-            "",
-            "ConfigMap",
-            json!({"metadata": {"name": "a"}}),
-        )];
+        let mut objects = [object("", "ConfigMap", json!({"metadata": {"name": "a"}}))];
         let claim = Claim {
             owner: &owner,
             operation: Operation::Upgrade,

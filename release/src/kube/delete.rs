@@ -412,14 +412,39 @@ pub(crate) async fn clear_name(
     if claim.run.state(&live) != HookState::Former || goes.is_empty() {
         return Ok((Removal::NotOwned, None));
     }
+    delete_ended(cluster, claim.run, HookState::Former, object, goes).await
+}
+
+/// Deletes what `run` itself wrote, if that has failed. Says which one was deleted.
+pub(crate) async fn delete_failed(
+    cluster: &Cluster,
+    run: &RunMark,
+    object: &Object,
+) -> Result<Option<Created>, ApiError> {
+    let goes = [Status::Failed];
+    let deleted = delete_ended(cluster, run, HookState::This, object, &goes).await?;
+    Ok(deleted.1)
+}
+
+/// Deletes a hook's object that is this to `run`, if it has ended in one of the ways `goes`.
+async fn delete_ended(
+    cluster: &Cluster,
+    run: &RunMark,
+    is: HookState,
+    object: &Object,
+    goes: &[Status],
+) -> Result<(Removal, Option<Created>), ApiError> {
+    if object.name.is_empty() {
+        return Ok((Removal::Absent, None));
+    }
     // How it ended only the whole object says.
     let Some(live) = cluster.get(object).await? else {
         return Ok((Removal::Absent, None));
     };
     let ended = wait::read(&live, &[], Mode::Hook, cluster.host().now()).status;
-    let proof = claim.run.owner().hook(&live);
-    let proof = proof.filter(|_| claim.run.state(&live) == HookState::Former);
-    let Some(proof) = proof.filter(|_| goes.contains(&ended)) else {
+    let proof = run.owner().hook(&live);
+    let proof = proof.filter(|_| run.state(&live) == is && goes.contains(&ended));
+    let Some(proof) = proof else {
         return Ok((Removal::NotOwned, None));
     };
     match cluster.delete(object, &proof).await {

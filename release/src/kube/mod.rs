@@ -56,8 +56,8 @@ pub(crate) use apply::{apply_all, apply_hook};
 pub(crate) use check::{creatable_unchecked, observe_all, observe_all_until};
 pub(crate) use claim::{Claim, HookClaim};
 pub(crate) use delete::{
-    HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_hook, is_awaited,
-    newest_first, take_back,
+    HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_failed,
+    delete_hook, is_awaited, newest_first, take_back,
 };
 pub(crate) use hook_watch::wait_for_hooks;
 pub(crate) use losses::{holds_more, is_custom};

@@ -12,6 +12,7 @@ use chart::manifest::HOOK_ANNOTATION;
 use objects::Object;
 use objects::managed_fields::{FIELD_MANAGER, entries};
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::error::ApiError;
 use super::version::Version;
@@ -166,6 +167,20 @@ impl RunMark {
 
     pub(crate) fn owner(&self) -> &Owner {
         &self.owner
+    }
+
+    /// The name of what the chart leaves the API server to name, by the position of its hook and its own in that. It looks like the API server's, is
+    /// another one in each run, and the same one whenever a run goes on: so what it wrote is found again.
+    pub(crate) fn name(&self, prefix: &str, (hook, object): (usize, usize)) -> String {
+        /// Those of the API server, which make no words.
+        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+        const SUFFIX: usize = 5;
+        const LONGEST: usize = 63;
+        let prefix = prefix.get(..LONGEST - SUFFIX).unwrap_or(prefix);
+        let hash = Sha256::digest(format!("{} {hook} {object}", self.run));
+        let letter = |byte: &u8| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]);
+        let suffix = hash.iter().take(SUFFIX).map(letter);
+        prefix.chars().chain(suffix).collect()
     }
 
     /// Says of an object that this run writes it, over whatever the chart wrote.

@@ -1,5 +1,6 @@
 //! Hooks that fail, and what the next attempt makes of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -7,6 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use release::model::HookExecution;
 use release::state::Action;
 use release::{Cluster, DeployError, DeployOptions, Host, UninstallSpec};
+use tokio::sync::Notify;
 
 use crate::world::{Template, World, config_map, job};
 
@@ -230,5 +232,91 @@ async fn a_job_that_fails_after_a_removal_does_not_keep_the_release() -> Result<
     assert!(done.failed_hook.is_some());
     assert!(world.history().await?.is_empty());
     assert!(world.config_map("a").await?.is_none());
+    Ok(())
+}
+
+/// A Job that the chart leaves it to the API server to name, run before the install.
+fn generated(migrate: &str, policies: &[&str]) -> Template {
+    let migrate = migrate.replace("name: migrate", "generateName: migrate-");
+    let mut template =
+        Template::new(&config_map("a", "1")).hook("migrate", "pre-install", &migrate);
+    template.hooks[0].delete_policies = policies.iter().map(|&policy| policy.to_owned()).collect();
+    template
+}
+
+impl World {
+    /// The uids of the Jobs there are.
+    fn jobs(&self) -> Result<Vec<String>> {
+        let uids = self.kubectl(&["get", "jobs", "--output=jsonpath={.items[*].metadata.uid}"])?;
+        Ok(uids.split_whitespace().map(str::to_owned).collect())
+    }
+}
+
+/// It is waited for as any other, and goes by its policies. One that has failed gives way to the next try, whatever they say.
+#[rstest::rstest]
+#[case(&["hook-succeeded"], 1)]
+#[case(&["hook-succeeded", "hook-failed"], 0)]
+#[case(&["before-hook-creation", "hook-succeeded"], 1)]
+#[tokio::test]
+async fn a_job_with_a_generated_name_ends_before_the_objects_come(
+    #[case] policies: &[&str],
+    #[case] left: usize,
+) -> Result<()> {
+    let world = World::new().await?;
+    let doomed = generated(&doomed_job("migrate"), policies);
+    let mut failed_jobs = Vec::new();
+    for _ in 0..2 {
+        let failed = world.deploy_with(&doomed, options()).await;
+        assert!(
+            matches!(failed, Err(DeployError::Hook { .. })),
+            "{failed:?}"
+        );
+        assert!(world.config_map("a").await?.is_none());
+        let jobs = world.jobs()?;
+        assert_eq!(jobs.len(), left);
+        failed_jobs.push(jobs);
+    }
+    assert!(
+        left == 0 || failed_jobs[0] != failed_jobs[1],
+        "it ran again"
+    );
+    let passing = generated(&job("migrate"), policies);
+    let done = world.deploy_with(&passing, options()).await?;
+    let phase = &done.release.hooks[0].last_run.phase;
+    assert_eq!(phase, HookExecution::SUCCEEDED);
+    assert_eq!(world.jobs()?, failed_jobs[1], "it has succeeded, and went");
+    Ok(())
+}
+
+/// Whoever goes on finds it by the name that its run gives it; a try that comes after one that did not wait long enough waits for it too.
+#[tokio::test]
+async fn a_job_with_a_generated_name_is_not_made_anew_by_who_goes_on() -> Result<()> {
+    let world = World::new().await?;
+    let endless = job("migrate").replace("image: busybox", "image: busybox:never");
+    let template = generated(&endless, &["hook-succeeded"]);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let started = Arc::new(Notify::new());
+        let mut spec = world.spec(&template, options());
+        let starts = Arc::clone(&started);
+        spec.on_hooks = Some(Arc::new(move || starts.notify_one()));
+        tokio::select! {
+            _ = release::deploy(&world.cluster, &world.storage, &spec) => bail!("the hook never ends"),
+            () = started.notified() => {}
+        }
+        assert_eq!(world.history().await?, ["1 pending-install"]);
+        seen.push(world.jobs()?);
+    }
+    let brief = DeployOptions {
+        timeout: Some(Duration::from_secs(2)),
+        ..DeployOptions::default()
+    };
+    for _ in 0..2 {
+        let late = world.deploy_with(&template, brief.clone()).await;
+        assert!(matches!(late, Err(DeployError::Hook { .. })), "{late:?}");
+        seen.push(world.jobs()?);
+    }
+    assert_eq!(seen[0].len(), 1);
+    assert!(seen.iter().all(|jobs| *jobs == seen[0]), "{seen:?}");
     Ok(())
 }

@@ -128,7 +128,10 @@ async fn an_upgrade_that_cannot_look_at_what_goes_is_not_undone() -> Result<()> 
     let text = release::error_chain(&failed.expect_err("it cannot be looked at"));
     assert!(text.starts_with("failed to delete resource"), "{text}");
     assert_eq!(world.history().await?, ["1 deployed", "2 failed"], "{text}");
-    assert_eq!([world.value("a").await?, world.value("b").await?], ["1", "2"]);
+    assert_eq!(
+        [world.value("a").await?, world.value("b").await?],
+        ["1", "2"]
+    );
     refusals.store(0, Ordering::SeqCst);
     world.deploy_with(&second, atomic(60)).await?;
     assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
