@@ -29,6 +29,8 @@ pub mod rendered;
 #[cfg(feature = "fetch")]
 pub mod source;
 mod time;
+#[cfg(feature = "fetch")]
+pub mod trust;
 pub mod values;
 mod warning;
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use chart::source::{Access, Identity};
+use chart::trust::certificates;
 use golib::strconv::quote;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::files::read_file;
 use crate::helm_home::HelmFlags;
@@ -75,32 +76,28 @@ pub(crate) fn tls_files(
         (Err(first), Err(second)) => return Err(failed(format!("{first}\n{second}"))),
     };
     let mut identity = None;
-    if let Some((certificates, key)) = pair {
+    if let Some((shown, key)) = pair {
         let unusable = |what: &str| {
             failed(format!(
                 "unable to load cert from key pair: {NO_PEM} {what} input"
             ))
         };
-        if !has_certificate(&certificates) {
+        if certificates(&shown).is_empty() {
             return Err(unusable("certificate"));
         }
         if PrivateKeyDer::from_pem_slice(&key).is_err() {
             return Err(unusable("key"));
         }
         let key = String::from_utf8_lossy(&key).into_owned();
-        identity = Some(Identity::new(certificates, key));
+        identity = Some(Identity::new(shown, key));
     }
     let Some(ca) = ca else {
         return Ok((None, identity));
     };
-    match ca.is_empty() || has_certificate(&ca) {
-        true => Ok((Some(ca.into()), identity)),
-        false => Err(failed(
+    match !ca.is_empty() && certificates(&ca).is_empty() {
+        true => Err(failed(
             "failed to append certificates from pem block".into(),
         )),
+        false => Ok((Some(ca.into()), identity)),
     }
-}
-
-fn has_certificate(pem: &[u8]) -> bool {
-    CertificateDer::pem_slice_iter(pem).any(|found| found.is_ok())
 }

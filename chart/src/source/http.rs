@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use rustls::CertificateError;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use url::Url;
@@ -634,9 +635,11 @@ fn transport(error: reqwest::Error, limit: Duration) -> TransportError {
         };
     }
     if let Some(error) = cause::<rustls::Error>(&error) {
-        return match tls::is_unknown_issuer(error) {
-            true => TransportError::UnknownIssuer,
-            false => TransportError::Tls {
+        return match error {
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                TransportError::UnknownIssuer
+            }
+            error => TransportError::Tls {
                 problem: error.to_string(),
             },
         };
