@@ -73,6 +73,20 @@ impl Authority {
 }
 
 impl IssuedCertificate {
+    /// A server's at 127.0.0.1 that nobody but itself vouches for, and that calls itself a CA, as `openssl req -x509` makes them.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn self_signed() -> Result<Self> {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate()?;
+        Ok(Self {
+            certificate: params.self_signed(&key)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
     /// What rustls needs to serve with this certificate those clients that have one of `clients`, or all.
     ///
     /// # Errors

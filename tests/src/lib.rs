@@ -29,6 +29,7 @@ pub mod signed;
 pub mod skipped;
 pub mod soak;
 pub mod story;
+pub mod tls_front;
 pub mod tokens;
 pub mod tools;
 pub mod wait;

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use chart::source::Fetcher;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use release::Host;
-use release::kube::connection;
+use release::kube::{connection, in_cluster};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -378,7 +378,7 @@ async fn local_config(settings: &Settings) -> anyhow::Result<kube::Config> {
     };
     let mut config = match kubeconfig {
         Some(kubeconfig) => connection::config(kubeconfig, &options).await?,
-        None => match kube::Config::incluster() {
+        None => match in_cluster() {
             Ok(config) => config,
             Err(_) => {
                 let kubeconfig = Kubeconfig::read();

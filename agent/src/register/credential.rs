@@ -122,8 +122,8 @@ pub async fn client_config(
         .await
         .map_err(CredentialError::Unusable)?;
     if let (TlsMode::SystemStore, Some(given)) = (mode, &mut config.root_cert) {
-        let system = rustls_native_certs::load_native_certs();
-        given.extend(system.certs.iter().map(|certificate| certificate.to_vec()));
+        let system = chart::trust::system_certificates();
+        given.extend(system.iter().map(|certificate| certificate.to_vec()));
     }
     config.headers.push(user_agent());
     Ok(config)
@@ -131,6 +131,8 @@ pub async fn client_config(
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn bootstrap() -> Bootstrap {
@@ -171,35 +173,40 @@ mod tests {
         assert!(!crate::error::chain(&error).contains("s3cret"));
     }
 
+    /// That they lead to such an upstream is in e2e `registration`, that they keep others away in `release/src/kube/tls.rs`.
+    #[rstest]
+    #[case::the_given_ones(TlsMode::Strict)]
+    #[case::the_systems_too(TlsMode::SystemStore)]
     #[tokio::test]
-    async fn each_mode_trusts_its_authorities() {
-        let given = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        let bootstrap = Bootstrap {
-            api_server_ca: given.into(),
-            ..bootstrap()
+    async fn each_mode_trusts_its_authorities(#[case] mode: TlsMode) {
+        rustls::crypto::aws_lc_rs::default_provider()
+            .install_default()
+            .ok();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["upstream".into()]).unwrap();
+        let given = params.self_signed(&key).unwrap();
+        let trusting = async |pem: String| {
+            let bootstrap = Bootstrap {
+                api_server_ca: pem.into_bytes(),
+                ..bootstrap()
+            };
+            let text = kubeconfig(&bootstrap, "t1", "cluster-ns").unwrap();
+            let config = client_config(&text, mode).await.unwrap();
+            connection::client(config.clone()).unwrap();
+            config.root_cert
         };
-        let text = kubeconfig(&bootstrap, "t1", "cluster-ns").unwrap();
-        let strict = client_config(&text, TlsMode::Strict).await.unwrap();
-        let strict = strict.root_cert.unwrap();
-        assert_eq!(strict.len(), 1);
-        let both = client_config(&text, TlsMode::SystemStore).await.unwrap();
-        let both = both.root_cert.unwrap();
-        let system = rustls_native_certs::load_native_certs().certs.len();
-        assert_eq!(both.len(), 1 + system);
-        assert_eq!(both[0], strict[0]);
+        let mut expected = vec![given.der().to_vec()];
+        if mode == TlsMode::SystemStore {
+            let system = chart::trust::system_certificates();
+            expected.extend(system.iter().map(|one| one.to_vec()));
+        }
+        let malformed = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        for before in ["", malformed] {
+            let pem = format!("{before}{}", given.pem());
+            assert_eq!(trusting(pem).await, Some(expected.clone()), "{before}");
+        }
         // Without a given one client-go trusts the system's, in any mode.
-        let text = kubeconfig(
-            &Bootstrap {
-                api_server_ca: Vec::new(),
-                ..bootstrap
-            },
-            "t1",
-            "ns",
-        );
-        let none = client_config(&text.unwrap(), TlsMode::Strict)
-            .await
-            .unwrap();
-        assert!(none.root_cert.is_none());
+        assert_eq!(trusting(String::new()).await, None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use chart::Capabilities;
 use chart::rendered::Rendered;
+use chart::trust::certificates;
 use golib::strconv::quote;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use release::action::capabilities;
@@ -73,8 +74,8 @@ impl Server {
             .map(|file| file.display().to_string());
         if let Some(file) = HelmFlags::or_variable(ca.as_ref(), "HELM_KUBECAFILE") {
             let pem = read_file(&file)?;
-            let certificates = rustls_certificates(&pem);
-            config.root_cert = Some(certificates);
+            let given = certificates(&pem);
+            config.root_cert = Some(given.iter().map(|given| given.to_vec()).collect());
         }
         config.accept_invalid_certs |= helm.kube_insecure_skip_tls_verify;
         let client = connection::client(config).map_err(|error| unreachable(&chain(&error)))?;
@@ -144,13 +145,4 @@ fn kubeconfig(helm: &HelmFlags) -> Result<Option<Kubeconfig>, String> {
 
 fn is_empty(kubeconfig: &Kubeconfig) -> bool {
     kubeconfig.clusters.is_empty()
-}
-
-fn rustls_certificates(pem: &[u8]) -> Vec<Vec<u8>> {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject as _;
-    CertificateDer::pem_slice_iter(pem)
-        .filter_map(Result::ok)
-        .map(|certificate| certificate.to_vec())
-        .collect()
 }

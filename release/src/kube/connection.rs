@@ -3,7 +3,7 @@
 //! The way is decided once, when a kubeconfig is read ([`config`]), by the same [`ProxyRules`] as for charts; a client only goes it.
 //! kube would decide by rules of its own, which hold `NO_PROXY` against the proxy's address instead of the server's and know no
 //! `PROXY_CA_BUNDLE`. As with client-go the kubeconfig's own `proxy-url` goes before the environment. The account of a pod
-//! ([`kube::Config::incluster`]) leads straight to the API server, always: it is the cluster's own address.
+//! ([`super::in_cluster()`]) leads straight to the API server, always: it is the cluster's own address.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -22,11 +22,13 @@ use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use percent_encoding::percent_decode_str;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
 use url::Url;
+
+use super::tls;
 
 /// Connections that wait for their next request, per server. What a burst opens beyond them is closed after use.
 const KEPT_CONNECTIONS: usize = 8;
@@ -58,10 +60,15 @@ pub enum ProxyError {
 /// # Errors
 /// As kube's own: a context, file or certificate that is missing.
 pub async fn config(
-    kubeconfig: Kubeconfig,
+    mut kubeconfig: Kubeconfig,
     options: &KubeConfigOptions,
 ) -> Result<kube::Config, KubeconfigError> {
-    let named = named_proxy(&kubeconfig, options);
+    let mut named = None;
+    if let Some(cluster) = chosen(&mut kubeconfig, options) {
+        named = cluster.proxy_url.clone();
+        tls::keep_readable(cluster);
+    }
+    let named = named.filter(|address| !address.is_empty());
     let mut config =
         kube::Config::from_custom_kubeconfig(without_doubt(kubeconfig), options).await?;
     let variable = |name: &str| std::env::var(name).ok();
@@ -75,8 +82,11 @@ pub async fn config(
     Ok(config)
 }
 
-/// The `proxy-url` of the cluster that the context names.
-fn named_proxy(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
+/// The cluster that the context names.
+fn chosen<'k>(
+    kubeconfig: &'k mut Kubeconfig,
+    options: &KubeConfigOptions,
+) -> Option<&'k mut Cluster> {
     let context = options
         .context
         .as_ref()
@@ -87,15 +97,11 @@ fn named_proxy(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<S
         .context
         .as_ref()?;
     let cluster = options.cluster.as_ref().unwrap_or(&context.cluster);
-    let mut clusters = kubeconfig.clusters.iter();
-    let cluster = clusters
+    let mut clusters = kubeconfig.clusters.iter_mut();
+    clusters
         .find(|known| known.name == *cluster)?
         .cluster
-        .as_ref()?;
-    cluster
-        .proxy_url
-        .clone()
-        .filter(|address| !address.is_empty())
+        .as_mut()
 }
 
 /// kube reads `HTTPS_PROXY` first of all and gives up where it is no address; Go goes straight.
@@ -127,12 +133,15 @@ fn from_rules(rules: Option<&ProxyRules>, server: &Uri) -> Option<Uri> {
 /// The configuration is no good, or the proxy none for HTTP.
 pub fn connections(config: &kube::Config) -> kube::Result<Connections> {
     match &config.proxy_url {
-        None => Ok(pooled(config, config.rustls_https_connector()?)),
+        None => {
+            let mut tcp = HttpConnector::new();
+            tcp.enforce_http(false);
+            Ok(pooled(config, tls::connector(config, tcp)?))
+        }
         Some(proxy) => {
             let through = through(config, proxy);
             let through = through.map_err(|error| kube::Error::Service(error.into()))?;
-            let connector = config.rustls_https_connector_with_connector(through)?;
-            Ok(pooled(config, connector))
+            Ok(pooled(config, tls::connector(config, through)?))
         }
     }
 }

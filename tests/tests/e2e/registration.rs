@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use kube::Api;
 use kube::api::DynamicObject;
+use rstest::rstest;
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
+use testbed::certs::IssuedCertificate;
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::{Granted, resource};
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
+use testbed::tls_front;
 use testbed::wait::wait_until;
 
 use crate::scene::wait_bootstrap_gone;
@@ -102,6 +105,31 @@ async fn a_bootstrap_secret_leads_to_a_working_agent() -> Result<()> {
     assert!(
         request.data["spec"]["clusterLabels"]["fleet.cattle.io/created-by-agent-pod"].is_string()
     );
+    registered(agent).await
+}
+
+/// As `openssl req -x509` makes them, in every mode, and with something beside it in the bundle that is no certificate.
+#[rstest]
+#[case::trusting_it_alone("strict")]
+#[case::trusting_the_systems_too("system-store")]
+#[tokio::test]
+async fn an_upstream_with_a_self_signed_certificate_is_reached(#[case] mode: &str) -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let certificate = IssuedCertificate::self_signed()?;
+    let address = tls_front::start(&agent.bed.upstream, &certificate)?;
+    let malformed = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+    let authorities = format!("{malformed}{}", certificate.certificate);
+    let labels = json!({"env": "test"});
+    agent
+        .configure(json!({"clientID": agent.id, "labels": labels, "agentTLSMode": mode}))
+        .await?;
+    agent
+        .bootstrap(|data| {
+            data["apiServerURL"] = json!(address);
+            data["apiServerCA"] = json!(authorities);
+        })
+        .await?;
+    agent.start(BTreeMap::new())?;
     registered(agent).await
 }
 
