@@ -12,10 +12,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::api::{BundleDeployment, TRY_AGAIN};
 
-/// Bundles remembered; those that are due first go. With [`MAX_CONTENTS`] each they fit into an annotation.
+/// Bundles remembered; of the others than the one that was tried last those that are due first go. With [`MAX_CONTENTS`] each they fit into an
+/// annotation.
 const MAX_BUNDLES: usize = 300;
 
-/// Contents of one bundle that are remembered: what decides them may swing to and fro as well.
+/// Contents of one bundle that are remembered, the one that was tried last among them: what decides them may swing to and fro as well.
 const MAX_CONTENTS: usize = 4;
 
 /// So many attempts of a bundle within the first pause, and any other content waits as well.
@@ -123,9 +124,10 @@ pub struct Wait {
 }
 
 impl Postponed {
-    /// After one more attempt. `jitter` in 0..1 takes off up to a fifth of the pause.
+    /// After one more attempt, and how long that waits from now on: for a while at least, whatever else is remembered. `jitter` in 0..1 takes off
+    /// up to a fifth of the pause.
     #[must_use]
-    pub fn after(mut self, tried: Tried, now: i64, pauses: Pauses, jitter: f64) -> Self {
+    pub fn after(mut self, tried: Tried, now: i64, pauses: Pauses, jitter: f64) -> (Self, Wait) {
         // Nobody has done it again for the longest time that there is between two answers.
         let longest = seconds(pauses.longest);
         let is_over = |one: &Attempt| tried.is_answer() && now.saturating_sub(one.until) > longest;
@@ -141,20 +143,23 @@ impl Postponed {
         // One answer counts for all that others do.
         self.0
             .retain(|one| one.content != tried && !(tried.is_answer() && one.content.is_answer()));
-        self.0.push(Attempt {
-            content: tried,
-            attempts: attempts.saturating_add(1),
-            at: now,
-            until: now.saturating_add(seconds(pause).max(1)),
-        });
-        while self.contents().count() > MAX_CONTENTS {
+        let room = MAX_CONTENTS - usize::from(!tried.is_answer());
+        while self.contents().count() > room {
             let first_due = self.contents().min_by_key(|one| one.until);
             let Some(gone) = first_due.map(|one| one.content.clone()) else {
                 break;
             };
             self.0.retain(|one| one.content != gone);
         }
-        self
+        let left = pause.max(Duration::from_secs(1));
+        let until = now.saturating_add(seconds(left));
+        self.0.push(Attempt {
+            content: tried,
+            attempts: attempts.saturating_add(1),
+            at: now,
+            until,
+        });
+        (self, Wait { until, left })
     }
 
     /// What is left once a deploy went well.
@@ -207,12 +212,13 @@ fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Takes in what became of a bundle's attempt, and forgets what is of no use any more.
+/// Takes in what became of a bundle's attempt, and forgets what is of no use any more, or has no room beside it.
 pub(super) fn note(all: &mut AllPostponed, bundle: &str, postponed: Postponed, now: i64) {
     all.insert(bundle.to_owned(), postponed);
     all.retain(|_, one| now.saturating_sub(one.until()) < FORGOTTEN_AFTER_SECONDS);
     while all.len() > MAX_BUNDLES {
-        let first_due = all.iter().min_by_key(|(_, one)| one.until());
+        let others = all.iter().filter(|(name, _)| *name != bundle);
+        let first_due = others.min_by_key(|(_, one)| one.until());
         let Some(name) = first_due.map(|(name, _)| name.clone()) else {
             return;
         };
@@ -245,25 +251,50 @@ mod tests {
         let mut postponed = Postponed::default();
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            postponed = postponed.after(tried("a"), 1_000, PAUSES, 0.0);
+            postponed = postponed.after(tried("a"), 1_000, PAUSES, 0.0).0;
             pauses.push(postponed.until() - 1_000);
         }
         assert_eq!(pauses, [120, 240, 480, 960, 1920, 3600, 3600, 3600]);
-        let jittered = postponed.after(tried("a"), 0, PAUSES, 1.0);
+        let jittered = postponed.after(tried("a"), 0, PAUSES, 1.0).0;
         assert_eq!(jittered.until(), 2880);
-        let other = jittered.after(tried("b"), 0, PAUSES, 0.0);
+        let other = jittered.after(tried("b"), 0, PAUSES, 0.0).0;
         assert_eq!(left(&other, &tried("b"), 0), Some(120));
     }
 
     #[test]
     fn only_the_same_content_waits_and_not_for_a_clock_that_was_wrong() {
-        let undone = Postponed::default().after(tried("a"), 1_000, PAUSES, 0.0);
+        let undone = Postponed::default()
+            .after(tried("a"), 1_000, PAUSES, 0.0)
+            .0;
         let left = |content, now| left(&undone, &tried(content), now);
         assert_eq!(left("a", 1_020), Some(100));
         assert_eq!(left("b", 1_020), None);
         assert_eq!(left("a", 1_120), None);
         assert_eq!(left("a", 990), Some(130));
         assert_eq!(left("a", -900_000), None);
+    }
+
+    /// Whatever else is remembered, and however much longer that waits: what is not remembered is never tried again.
+    #[test]
+    fn what_was_tried_last_always_waits_and_comes_to_its_turn() {
+        let mut postponed = Postponed::default();
+        for bad in 0..3 * MAX_CONTENTS {
+            let bad = tried(&bad.to_string());
+            for _ in 0..6 {
+                let wait;
+                (postponed, wait) = postponed.after(bad.clone(), 1_000, PAUSES, 0.0);
+                assert_eq!(postponed.wait(&bad, 1_000, PAUSES), Some(wait));
+                assert!(!wait.left.is_zero());
+            }
+            assert!(postponed.0.len() <= MAX_CONTENTS);
+        }
+        // Not even where nothing is to wait at all.
+        let none = Pauses {
+            first: Duration::ZERO,
+            longest: Duration::ZERO,
+        };
+        let (_, wait) = postponed.after(tried("at once"), 1_000, none, 1.0);
+        assert_eq!((wait.until, wait.left.as_secs()), (1_001, 1));
     }
 
     /// A fact that two controllers write in turns, or a repository that swings between two commits.
@@ -274,7 +305,7 @@ mod tests {
         for now in 0..3600 {
             let content = tried(if now / 5 % 2 == 0 { "a" } else { "b" });
             if left(&postponed, &content, now).is_none() {
-                postponed = postponed.after(content, now, PAUSES, 0.0);
+                postponed = postponed.after(content, now, PAUSES, 0.0).0;
                 attempts += 1;
             }
         }
@@ -288,7 +319,7 @@ mod tests {
         for now in 0..1_200 {
             let content = tried(&now.to_string());
             if left(&postponed, &content, now).is_none() {
-                postponed = postponed.after(content, now, PAUSES, 0.0);
+                postponed = postponed.after(content, now, PAUSES, 0.0).0;
                 attempts += 1;
             }
             assert!(postponed.0.len() <= MAX_CONTENTS);
@@ -312,7 +343,8 @@ mod tests {
             if postponed.wait(&answer, now, pauses).is_none() {
                 postponed = postponed
                     .after_success()
-                    .after(answer.clone(), now, pauses, 0.0);
+                    .after(answer.clone(), now, pauses, 0.0)
+                    .0;
                 answers += 1;
             }
         }
@@ -321,8 +353,9 @@ mod tests {
         // Content of its own is another matter, and so is what happens long after.
         assert_eq!(postponed.wait(&tried("a"), 3600, pauses), None);
         let later = postponed.until() + 301;
-        let again = postponed.after(answer, later, pauses, 0.0);
+        let (again, wait) = postponed.after(answer, later, pauses, 0.0);
         assert_eq!(again.until() - later, 5);
+        assert_eq!(wait.until, again.until());
     }
 
     #[test]
@@ -359,13 +392,20 @@ mod tests {
     #[test]
     fn postponed_attempts_are_bounded() {
         let mut all = AllPostponed::new();
-        let undone = |until: i64| Postponed::default().after(tried("a"), until, PAUSES, 0.0);
+        let undone = |until: i64| {
+            let postponed = Postponed::default();
+            postponed.after(tried("a"), until, PAUSES, 0.0).0
+        };
         for n in 0..=MAX_BUNDLES {
             let until = i64::try_from(n).unwrap();
             note(&mut all, &format!("b-{n}"), undone(until), 0);
         }
         assert_eq!(all.len(), MAX_BUNDLES);
         assert!(!all.contains_key("b-0"));
+        // One that is new is due before all of them.
+        note(&mut all, "late", undone(-1), 0);
+        assert_eq!(all.len(), MAX_BUNDLES);
+        assert!(all.contains_key("late") && !all.contains_key("b-1"));
         note(&mut all, "b-7", Postponed::default(), 0);
         assert!(!all.contains_key("b-7"));
         note(&mut all, "late", undone(1_000_000), 1_000_000);
@@ -380,10 +420,10 @@ mod tests {
             let mut postponed = Postponed::default();
             for content in 0..MAX_CONTENTS {
                 let content = Tried(format!("{content:024}"));
-                postponed = postponed.after(content, 1_700_000_000, PAUSES, 0.0);
+                postponed = postponed.after(content, 1_700_000_000, PAUSES, 0.0).0;
             }
             let answer = Tried(format!("{ANSWER}01234567"));
-            postponed = postponed.after(answer, 1_700_000_000, PAUSES, 0.0);
+            postponed = postponed.after(answer, 1_700_000_000, PAUSES, 0.0).0;
             note(&mut all, &format!("{n:0>253}"), postponed, 1_700_000_000);
         }
         assert_eq!(all.len(), MAX_BUNDLES);

@@ -25,6 +25,8 @@ pub struct Halt {
     pub message: PublicText,
     /// Whether it is of [`SHOWN_AS_NOT_READY`]: asked of the error itself, as what it quotes may be redacted from the message.
     is_shown_as_not_ready: bool,
+    /// How long the same is not tried again, where that was written down. Without it the queue decides: a failure that nothing wakes is none.
+    pause: Option<Duration>,
 }
 
 /// What a step could not do.
@@ -115,7 +117,7 @@ impl Cause {
         }
     }
 
-    /// What waits for a while after it; nothing where it is tried again with the queue's back-off.
+    /// What is to wait for a while after it; nothing where it is tried again with the queue's back-off.
     pub fn waiting(self) -> Option<Waiting> {
         match self {
             Self::Undone(_) => Some(Waiting::Undone),
@@ -213,6 +215,7 @@ impl Halt {
             cause,
             message,
             is_shown_as_not_ready,
+            pause: None,
         }
     }
 
@@ -225,6 +228,7 @@ impl Halt {
             cause,
             message: secrets.redact_error(&failed),
             is_shown_as_not_ready: SHOWN_AS_NOT_READY.is_match(&error::chain(&failed)),
+            pause: None,
         }
     }
 
@@ -233,6 +237,13 @@ impl Halt {
         let room = MAX_MESSAGE_BYTES.saturating_sub(sentence.len() + 2);
         let message = public!("{}; {}", self.message.cut(room), *sentence);
         Self { message, ..self }
+    }
+
+    /// The same, which is not tried again for so long.
+    #[must_use]
+    pub fn postponed(self, pause: Duration) -> Self {
+        let pause = Some(pause);
+        Self { pause, ..self }
     }
 
     /// Whether upstream has yet to deliver something. Status says so only once that is late ([`Report::halt`](super::outcome::Report::halt)).
@@ -360,11 +371,7 @@ impl Halt {
                 "failed final update to bundledeployment status",
             ),
         };
-        let requeue = match self.cause {
-            // When it is tried again, [`Report::waits`] says.
-            cause if cause.waiting().is_some() => Requeue::IDLE,
-            _ => Requeue::RETRY,
-        };
+        let requeue = self.pause.map_or(Requeue::RETRY, Requeue::full_after);
         Effect {
             status,
             event: Some(event),

@@ -520,9 +520,9 @@ mod tests {
     #[case(Cause::NamespaceLabels, &["Deployed=False m"], Some((Reason::NamespaceRefused, "cannot label the namespace: m")), Requeue::RETRY)]
     #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
     #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Undone(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
-    #[case(Cause::Deploy(Reason::ApplyFailed).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::IDLE)]
-    #[case(Cause::Deploy(Reason::HookFailed).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
+    #[case(Cause::Undone(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Deploy(Reason::ApplyFailed).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Deploy(Reason::HookFailed).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
     #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
@@ -738,8 +738,8 @@ mod tests {
         let text = "tried again at 2023-11-14T22:13:20Z, or at once when the bundle or its label fleet.cattle.io/try-again changes";
         let mut first = report();
         let failed = Halt::new(Cause::Undone(Reason::HookFailed), "no such image");
-        first.halt(&failed.followed_by(&tried_again(until)), false);
-        first.waits(Waiting::Undone, until, pause);
+        let failed = failed.followed_by(&tried_again(until)).postponed(pause);
+        first.halt(&failed, false);
         let said = [format!("Deployed=False no such image; {text}")];
         assert_eq!(conditions(&first), said);
         assert_eq!(first.requeue(), Requeue::full_after(pause));

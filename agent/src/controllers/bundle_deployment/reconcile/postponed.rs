@@ -125,18 +125,13 @@ impl Reconciler {
         // Not when the reconcile began: an attempt may take long.
         let now = self.context.identities.agent().now().as_second();
         let (before, pauses) = (ledger.postponed(name), self.pauses(waiting));
-        let postponed = before.after(tried.clone(), now, pauses, rand::random());
-        let wait = postponed.wait(&tried, now, pauses);
+        let (postponed, wait) = before.after(tried, now, pauses, rand::random());
         if let Err(failed) = ledger.postpone(name, postponed, now).await {
             let error = PublicText::nothing_secret_in(&failed);
             logging::warn!(bundle = name, error, "cannot write down a failed attempt");
         }
-        let Some(wait) = wait else {
-            return self.report(state, &halt);
-        };
-        let until = time(wait.until);
-        self.report(state, &halt.followed_by(&tried_again(until)));
-        state.report.waits(waiting, until, wait.left);
+        let told = halt.followed_by(&tried_again(time(wait.until)));
+        self.report(state, &told.postponed(wait.left));
     }
 
     /// A deploy went well, and may have been an answer to what others do.
@@ -146,7 +141,7 @@ impl Reconciler {
         let mut postponed = ledger.postponed(name).after_success();
         if reason.is_answer() {
             let (answer, pauses) = (Tried::answer(&state.bundle), self.pauses(Waiting::Answered));
-            postponed = postponed.after(answer, now, pauses, rand::random());
+            (postponed, _) = postponed.after(answer, now, pauses, rand::random());
         }
         if let Err(failed) = ledger.postpone(name, postponed, now).await {
             let error = PublicText::nothing_secret_in(&failed);
@@ -176,8 +171,8 @@ mod tests {
         let (tried, mut postponed, mut now) = (content(), Postponed::default(), 0);
         for _ in 0..20 {
             let pauses = pauses(&Timing::default(), waiting);
-            postponed = postponed.after(tried.clone(), now, pauses, 0.0);
-            let wait = postponed.wait(&tried, now, pauses).unwrap();
+            let wait;
+            (postponed, wait) = postponed.after(tried.clone(), now, pauses, 0.0);
             assert!(wait.left.as_secs() <= longest, "{wait:?}");
             now = wait.until;
         }
@@ -188,7 +183,7 @@ mod tests {
     fn a_deploy_waits_for_the_longest_pause_of_what_it_tries() {
         let timing = Timing::default();
         let noted = |postponed: Postponed, tried: Tried, kind| {
-            postponed.after(tried, 0, pauses(&timing, kind), 0.0)
+            postponed.after(tried, 0, pauses(&timing, kind), 0.0).0
         };
         let answer = || Tried::answer(&BundleDeployment::default());
         let postponed = noted(Postponed::default(), content(), Waiting::Undone);
