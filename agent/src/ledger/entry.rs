@@ -220,6 +220,14 @@ impl LedgerEntry {
         self.deployment.as_ref().is_some_and(is_another)
     }
 
+    /// Whether the release is a bundle's, and this deployment of its spec the one that was begun or found deployed last. Not where another bundle had the
+    /// release since, or where an older agent wrote the entry.
+    pub fn has_deployed(&self, bundle: &str, deployment_id: &str) -> bool {
+        let known = self.deployment.as_ref();
+        let is_it = |known: &DeploymentDigest| *known == DeploymentDigest::of(deployment_id);
+        self.bundle == bundle && !self.is_attempt && known.is_some_and(is_it)
+    }
+
     /// The newest revision that ever had a digest here, whoever wrote it.
     fn newest(&self) -> Option<i64> {
         self.notes().filter_map(Notes::newest).max()
@@ -482,6 +490,13 @@ mod tests {
         };
         assert!(begun.is_of_another("s-1:a") && !begun.is_of_another("s-2:b"));
         assert!(!entry("a").is_of_another("s-1:a"), "nobody noted any");
+        assert!(begun.has_deployed("a", "s-2:b") && !begun.has_deployed("a", "s-1:a"));
+        assert!(!entry("a").has_deployed("a", "s-1:a"), "nobody noted any");
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            ..begun.clone()
+        };
+        assert!(!attempt.has_deployed("a", "s-2:b"));
         let written = serde_json::to_string(&begun).unwrap();
         assert!(written.len() < 200, "{written}");
         assert_eq!(
@@ -491,6 +506,7 @@ mod tests {
         assert_eq!(begun.clone().taken_by("a"), begun);
         for others in [begun.clone().taken_by("b"), begun.clone().handed_to("b")] {
             assert_eq!(others.deployment, None);
+            assert!(!others.has_deployed("b", "s-2:b") && !others.has_deployed("a", "s-2:b"));
         }
         assert_eq!(begun.for_claims().deployment, None);
     }

@@ -1,14 +1,20 @@
 //! Whose rights a bundle needs, and whose name is on what is written for it.
 
-use anyhow::{Context, Result};
-use serde_json::json;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::test_agent::TestAgent;
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
+use testbed::wait::wait_until;
 
-/// An account of the system namespace that may write ConfigMaps and records in `target`, no more.
-async fn narrow_account(agent: &TestAgent<'_>, target: &str) -> Result<()> {
+use crate::scene::target;
+
+/// What of Secrets an account needs that deploys, as the agent reads its records for it.
+const WRITES: &[&str] = &["create", "update", "delete"];
+
+/// An account of the system namespace that may do this with Secrets and write ConfigMaps in `target`, no more.
+async fn narrow_account(agent: &TestAgent<'_>, target: &str, secrets: &[&str]) -> Result<()> {
     let rbac = "rbac.authorization.k8s.io";
     for object in [
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": target } }),
@@ -21,7 +27,7 @@ async fn narrow_account(agent: &TestAgent<'_>, target: &str) -> Result<()> {
             "metadata": { "name": "narrow", "namespace": target },
             "rules": [
                 { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"] },
-                { "apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update", "delete"] },
+                { "apiGroups": [""], "resources": ["secrets"], "verbs": secrets },
             ],
         }),
         json!({
@@ -49,13 +55,85 @@ fn settings(target: &str, value: &str) -> BundleDeployment {
 async fn an_account_deploys_without_the_right_to_read_secrets() -> Result<()> {
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     let target = format!("{}-app", agent.id);
-    narrow_account(&agent, &target).await?;
+    narrow_account(&agent, &target, WRITES).await?;
     for (revision, value) in [(1, "one"), (2, "two")] {
         agent.apply(&settings(&target, value)).await?;
         let ready = agent.wait_ready("narrow").await?;
         let release = format!("{target}/narrow:{revision}");
         assert_eq!(ready["status"]["release"], json!(release));
     }
+    Ok(())
+}
+
+/// A chart may make up passwords, and its hooks may be migrations: what is asked for again are the labels of the namespace alone.
+#[tokio::test]
+async fn a_namespace_that_may_not_be_labelled_deploys_nothing_again() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let timing = "namespace-retry=300ms".to_owned();
+    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
+    let target = target(&agent);
+    narrow_account(&agent, &target, WRITES).await?;
+    let made_up = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: made-up}\ndata: {password: {{ randAlphaNum 20 }}}\n";
+    let bundle = BundleDeployment::chart("narrow", &[("templates/map.yaml", made_up)])
+        .release("narrow", &target)
+        .option("serviceAccount", json!("narrow"))
+        .option("namespaceLabels", json!({ "team": "a" }));
+    agent.apply(&bundle).await?;
+    agent
+        .wait_for("narrow", "to lack the labels of its namespace", |bundle| {
+            condition(bundle, "Installed").is_some_and(|one| one["status"] == "False")
+        })
+        .await?;
+    let audit = agent.bed.downstream.audit();
+    let user = format!("system:serviceaccount:{}:narrow", agent.system_namespace);
+    let tries = async |count: usize| {
+        let mark = audit.mark();
+        wait_until("the labels to be asked for again", PATIENCE, async || {
+            let requests = audit.by_user(&user, mark).map_err(|e| e.to_string())?;
+            let tries = requests.iter().filter(|one| one.resource == "namespaces");
+            let tries = tries.filter(|one| one.verb == "patch").count();
+            (tries >= count).then_some(()).ok_or(format!("{tries} tries"))
+        })
+        .await
+    };
+    tries(2).await?;
+    let made_up = async || -> Result<Value> {
+        let map = agent.object("v1", "ConfigMap", &target, "made-up").await?;
+        Ok(map.context("the ConfigMap")?.data["data"].clone())
+    };
+    let bundles = agent.bundle_deployments()?;
+    let (before, password) = (bundles.get("narrow").await?, made_up().await?);
+    tries(6).await?;
+    let after = bundles.get("narrow").await?;
+    let release = json!(format!("{target}/narrow:1"));
+    ensure!(after.data["status"]["release"] == release, "{after:?}");
+    ensure!(made_up().await? == password, "it was deployed anew");
+    ensure!(
+        after.metadata.resource_version == before.metadata.resource_version,
+        "{before:?}\n{after:?}"
+    );
+    // The right alone is what was missing, and nothing wakes the bundle.
+    let rbac = "rbac.authorization.k8s.io";
+    let name = format!("{target}-labels");
+    for object in [
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": { "name": name },
+            "rules": [{
+                "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch"], "resourceNames": [target],
+            }],
+        }),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": name },
+            "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": "narrow", "namespace": agent.system_namespace }],
+        }),
+    ] {
+        apply(&agent.downstream, object).await?;
+    }
+    let ready = agent.wait_ready("narrow").await?;
+    ensure!(ready["status"]["release"] == release, "{ready}");
+    ensure!(made_up().await? == password, "it was deployed anew");
     Ok(())
 }
 

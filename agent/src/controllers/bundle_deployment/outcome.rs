@@ -16,7 +16,7 @@ use super::plan;
 use super::status::{
     self, DEPLOYED, INSTALLED, MAX_MESSAGE_BYTES, MONITORED, READY, RedactedObservation,
 };
-use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
+use crate::api::{BundleDeployment, BundleDeploymentStatus, Condition, TRY_AGAIN};
 use crate::config::Timing;
 use crate::controllers::garbage::{NEIGHBOURS_RETRY, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
@@ -86,6 +86,8 @@ pub struct Report {
     /// Whether drift was known before.
     had_drift: bool,
     status: BundleDeploymentStatus,
+    /// What its conditions said before: one that says the same in the end was not updated, whatever it said in between.
+    before: Vec<Condition>,
     ownership: OwnershipConflicts,
     events: Vec<(Reason, PublicText)>,
     /// What all steps wish.
@@ -115,6 +117,7 @@ impl Report {
             now,
             had_drift: !bundle.status.non_modified,
             ownership: OwnershipConflicts::read(bundle.name(), &status),
+            before: status.conditions.clone(),
             status,
             events: Vec::new(),
             requeue: Requeue::IDLE,
@@ -201,6 +204,7 @@ impl Report {
                 self.ownership_conflicts(Part::Ours, Vec::new());
             }
         }
+        self.keep_times();
         if let Some(reason) = event {
             let text = match what {
                 "" => message.clone(),
@@ -388,6 +392,21 @@ impl Report {
 
     fn set(&mut self, type_: &str, outcome: Result<(), &PublicText>) {
         self.status.set_condition(type_, outcome, self.now);
+        self.keep_times();
+    }
+
+    /// A step that takes back what one before it said is no news to upstream.
+    fn keep_times(&mut self) {
+        for one in &mut self.status.conditions {
+            let says_the_same = |before: &&Condition| {
+                before.type_ == one.type_
+                    && before.status == one.status
+                    && before.message == one.message
+            };
+            if let Some(before) = self.before.iter().find(says_the_same) {
+                one.last_update_time.clone_from(&before.last_update_time);
+            }
+        }
     }
 }
 
@@ -700,6 +719,32 @@ mod tests {
         assert_eq!(report.status().applied_deployment_id, "old");
         report.installed_once();
         assert_eq!(report.status().applied_deployment_id, "new");
+    }
+
+    /// Nothing is sent upstream for it.
+    #[test]
+    fn a_condition_that_says_in_the_end_what_it_said_before_is_not_updated() {
+        let bundle: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {"name": "b"}, "spec": {"deploymentID": "id"},
+            "status": {"appliedDeploymentID": "id", "release": "ns/b:1"},
+        }))
+        .unwrap();
+        let at = |status: BundleDeploymentStatus, second: i64| {
+            let now = Timestamp::from_second(second).unwrap();
+            let mut report = Report::new(&bundle, status, Timing::default(), now);
+            report.confirmed();
+            report.halt(&Halt::new(Cause::NamespaceForbidden, "m"), false);
+            report.status
+        };
+        let first = at(bundle.status.clone(), 1);
+        let again = at(first.clone(), 1_000);
+        assert_eq!(first, again);
+        // One that says something else, and what it said before once more, was updated twice.
+        let now = Timestamp::from_second(2_000).unwrap();
+        let mut report = Report::new(&bundle, again.clone(), Timing::default(), now);
+        report.confirmed();
+        let well = at(report.status, 3_000);
+        assert_ne!(again, well);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub fn suspend_reason(spec: &BundleDeploymentSpec) -> Option<SuspendReason> {
 pub enum DeployReason {
     /// Another deployment ID than the one applied.
     Changed,
-    /// The last attempt failed or did not get to its end.
+    /// The last attempt failed or did not get to its end, or another bundle had the release meanwhile.
     Unfinished,
     /// The release the status names is gone or was removed, or its deploy is not over, and nobody is about to go on with it.
     ReleaseGone,
@@ -109,6 +109,9 @@ pub fn may_correct(record: Record, is_held: bool) -> bool {
 pub struct DeployFacts {
     /// The release named by the status.
     pub record: Record,
+    /// The ledger knows the deployment that the status names as the one of this bundle that was deployed last as that release: what is not installed
+    /// about it is the namespace, whose labels are asked for again without a deploy.
+    pub is_known: bool,
     /// A copied resource was updated.
     pub downstream_resources_changed: bool,
     /// See [`is_overwritten`].
@@ -138,7 +141,12 @@ pub fn is_overwritten(spec: &BundleDeploymentSpec, modified: &[ModifiedStatus]) 
 pub fn is_installed_once(bundle: &BundleDeployment, facts: DeployFacts) -> bool {
     bundle.switch(ANNOTATION_INSTALL_ONCE) == Some("true")
         && facts.record == Record::Deployed
-        && bundle.status.condition(INSTALLED) != "False"
+        && !is_unfinished(&bundle.status, facts)
+}
+
+/// Whether the last attempt did not get to its end. `Installed` is False for what came after one as well.
+fn is_unfinished(status: &BundleDeploymentStatus, facts: DeployFacts) -> bool {
+    status.release.is_empty() || status.condition(INSTALLED) == "False" && !facts.is_known
 }
 
 /// Whether to deploy.
@@ -152,7 +160,7 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
         Some(DeployReason::DownstreamResourcesChanged)
     } else if spec.deployment_id != status.applied_deployment_id {
         Some(DeployReason::Changed)
-    } else if status.condition(INSTALLED) == "False" || status.release.is_empty() {
+    } else if is_unfinished(status, facts) {
         Some(DeployReason::Unfinished)
     } else if facts.record == Record::Missing {
         Some(DeployReason::ReleaseGone)
@@ -214,6 +222,8 @@ pub fn is_relevant_change(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use rstest::rstest;
     use serde_json::json;
@@ -251,13 +261,7 @@ mod tests {
         #[case] record: Record,
         #[case] reason: Option<DeployReason>,
     ) {
-        let facts = DeployFacts {
-            record,
-            downstream_resources_changed: false,
-            overwritten: false,
-            facts_changed: false,
-            status_is_outdated: false,
-        };
+        let facts = facts(record);
         let mut bundle = bundle(json!({"metadata": {}, "spec": {"deploymentID": "id"},
             "status": {"appliedDeploymentID": applied, "release": release}}));
         assert_eq!(deploy_reason(&bundle, facts), reason);
@@ -290,20 +294,54 @@ mod tests {
         assert_eq!(deploy_reason(&bundle, copied), None);
     }
 
-    #[test]
-    fn a_deploy_that_did_not_end_is_taken_up() {
-        let bundle = bundle(json!({"spec": {"deploymentID": "id"},
-            "status": {"appliedDeploymentID": "id", "release": "ns/r:1",
-                       "conditions": [{"type": INSTALLED, "status": "False"}]}}));
-        let facts = DeployFacts {
-            record: Record::Deployed,
+    /// Of a release of this name.
+    fn facts(record: Record) -> DeployFacts {
+        DeployFacts {
+            record,
+            is_known: false,
             downstream_resources_changed: false,
             overwritten: false,
             facts_changed: false,
             status_is_outdated: false,
-        };
-        let reason = deploy_reason(&bundle, facts);
+        }
+    }
+
+    /// Another bundle may have had the release since, and what it deployed is there still.
+    #[test]
+    fn a_deploy_that_did_not_end_is_taken_up() {
+        let bundle = not_installed("id");
+        let reason = deploy_reason(&bundle, facts(Record::Deployed));
         assert_eq!(reason, Some(DeployReason::Unfinished));
+    }
+
+    /// The chart may render otherwise each time: the namespace's labels are no reason for another revision.
+    #[rstest]
+    #[case::deployed("id", Record::Deployed, None)]
+    #[case::with_another_id("old", Record::Deployed, Some(DeployReason::Changed))]
+    #[case::deleted("id", Record::Missing, Some(DeployReason::ReleaseGone))]
+    #[case::cut_off("id", Record::Unfinished, Some(DeployReason::ReleaseGone))]
+    fn a_namespace_that_may_not_be_labelled_deploys_nothing_anew(
+        #[case] applied: &str,
+        #[case] record: Record,
+        #[case] reason: Option<DeployReason>,
+    ) {
+        let mut bundle = not_installed(applied);
+        let known = DeployFacts {
+            is_known: true,
+            ..facts(record)
+        };
+        assert_eq!(deploy_reason(&bundle, known), reason);
+        let once = BTreeMap::from([(ANNOTATION_INSTALL_ONCE.to_owned(), "true".to_owned())]);
+        bundle.metadata.annotations = Some(once);
+        let is_deployed = record == Record::Deployed;
+        assert_eq!(is_installed_once(&bundle, known), is_deployed);
+    }
+
+    /// Of a bundle that wants the deployment `id`.
+    fn not_installed(applied: &str) -> BundleDeployment {
+        bundle(json!({"spec": {"deploymentID": "id"},
+            "status": {"appliedDeploymentID": applied, "release": "ns/r:1",
+                       "conditions": [{"type": INSTALLED, "status": "False"}]}}))
     }
 
     /// Whatever a condition says: `Deployed` is False for a dependency, an account or a hold as well.
@@ -315,11 +353,8 @@ mod tests {
             "status": {"appliedDeploymentID": "id", "release": "ns/r:1",
                        "conditions": [{"type": DEPLOYED, "status": deployed}]}}));
         let facts = DeployFacts {
-            record: Record::Unfinished,
-            downstream_resources_changed: false,
-            overwritten: false,
             facts_changed: true,
-            status_is_outdated: false,
+            ..facts(Record::Unfinished)
         };
         let reason = deploy_reason(&bundle, facts);
         assert_eq!(reason, Some(DeployReason::ReleaseGone));
@@ -402,11 +437,8 @@ mod tests {
             "status": {"appliedDeploymentID": "old", "release": "ns/r:1"}}),
         );
         let facts = DeployFacts {
-            record,
-            downstream_resources_changed: false,
-            overwritten: false,
             facts_changed: true,
-            status_is_outdated: false,
+            ..facts(record)
         };
         assert_eq!(deploy_reason(&bundle, facts), reason);
     }

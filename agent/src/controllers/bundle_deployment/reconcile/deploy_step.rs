@@ -48,29 +48,29 @@ fn watches_values(bundle: &BundleDeployment) -> bool {
     bundle.switch(WATCH_VALUES) != Some("false")
 }
 
-impl ReconcileState {
-    /// What decides about a deploy, besides the bundle itself.
+impl Reconciler {
+    /// What decides about a deploy, besides the bundle itself. `stored` is the release that is wanted, as far as it is there.
     fn deploy_facts(
         &self,
+        state: &ReconcileState,
         filled: &Filled,
         stored: Option<&StoredRelease>,
         downstream_resources_changed: bool,
-        overwritten: bool,
-        status_is_outdated: bool,
     ) -> DeployFacts {
-        let bundle = &self.bundle;
+        let bundle = &state.bundle;
+        let known = self.context.ledger.get(&claims::desired(bundle));
+        let applied = &state.report.status().applied_deployment_id;
         DeployFacts {
             record: Record::of(stored.map(|stored| stored.status()).as_ref()),
+            is_known: known.is_some_and(|known| known.has_deployed(bundle.name(), applied)),
             downstream_resources_changed,
-            overwritten: overwritten
+            overwritten: self.is_overwritten(bundle.name())
                 || plan::is_overwritten(&bundle.spec, &bundle.status.modified_status),
             facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
-            status_is_outdated,
+            status_is_outdated: self.is_outdated(state),
         }
     }
-}
 
-impl Reconciler {
     /// The site holds changes: reports that a deploy is held up, if one is called for, and gives back what is deployed.
     pub(super) async fn hold(
         &self,
@@ -81,10 +81,8 @@ impl Reconciler {
     ) -> Result<Current, Halt> {
         let stored = self.stored(state, impersonated).await;
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease, &state.facts))?;
-        let overwritten = self.is_overwritten(state.bundle.name());
         let current = current(stored.as_ref(), &state.bundle);
-        let outdated = self.is_outdated(state);
-        let facts = state.deploy_facts(filled, current, false, overwritten, outdated);
+        let facts = self.deploy_facts(state, filled, current, false);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             logging::info!(
                 bundle = state.bundle.name(),
@@ -115,10 +113,8 @@ impl Reconciler {
             };
             Halt::at(cause, &state.facts)(failed)
         })?;
-        let overwritten = self.is_overwritten(state.bundle.name());
         let current = current(stored.as_ref(), &state.bundle);
-        let outdated = self.is_outdated(state);
-        let facts = state.deploy_facts(filled, current, resources_changed, overwritten, outdated);
+        let facts = self.deploy_facts(state, filled, current, resources_changed);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
             None => self.changed_source(state, impersonated, current).await,
             reason => reason,
