@@ -1,6 +1,9 @@
 //! Whose rights a bundle needs, and whose name is on what is written for it.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
@@ -8,7 +11,7 @@ use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
-use crate::scene::target;
+use crate::scene::{in_haste, target};
 
 /// What of Secrets an account needs that deploys, as the agent reads its records for it.
 const WRITES: &[&str] = &["create", "update", "delete"];
@@ -134,6 +137,57 @@ async fn a_namespace_that_may_not_be_labelled_deploys_nothing_again() -> Result<
     let ready = agent.wait_ready("narrow").await?;
     ensure!(ready["status"]["release"] == release, "{ready}");
     ensure!(made_up().await? == password, "it was deployed anew");
+    Ok(())
+}
+
+/// The record of a former release decides nothing; the release goes once its account may remove it.
+#[tokio::test]
+async fn a_bundle_moves_out_of_a_namespace_in_which_its_account_has_no_rights_any_more()
+-> Result<()> {
+    let agent = in_haste().await?;
+    let (former, next) = (target(&agent), format!("{}-next", agent.id));
+    for namespace in [&former, &next] {
+        narrow_account(&agent, namespace, &["*"]).await?;
+    }
+    agent.apply(&settings(&former, "one")).await?;
+    agent.wait_ready("narrow").await?;
+    let bindings = agent.objects("rbac.authorization.k8s.io/v1", "RoleBinding", &former);
+    bindings.delete("narrow", &DeleteParams::default()).await?;
+    let user = format!("system:serviceaccount:{}:narrow", agent.system_namespace);
+    let review = json!({ "spec": {
+        "user": user,
+        "resourceAttributes": { "namespace": former, "resource": "secrets", "verb": "get" },
+    }});
+    let review: SubjectAccessReview = serde_json::from_value(review)?;
+    let reviews = Api::<SubjectAccessReview>::all(agent.downstream.clone());
+    wait_until("the right to be gone", PATIENCE, async || {
+        let answer = reviews.create(&PostParams::default(), &review).await;
+        let status = answer.map_err(|e| e.to_string())?.status;
+        match status.is_some_and(|status| status.allowed) {
+            true => Err("still allowed".to_owned()),
+            false => Ok(()),
+        }
+    })
+    .await?;
+    agent.apply(&settings(&next, "one")).await?;
+    let release = json!(format!("{next}/narrow:1"));
+    agent
+        .wait_for("narrow", "to be deployed where it moved", |bundle| {
+            bundle["status"]["release"] == release && bundle["status"]["ready"] == json!(true)
+        })
+        .await?;
+    let left = async || agent.object("v1", "ConfigMap", &former, "settings").await;
+    ensure!(left().await?.is_some(), "nobody may delete it");
+    narrow_account(&agent, &former, &["*"]).await?;
+    wait_until("the former release to go", PATIENCE, async || {
+        match left().await.map_err(|e| e.to_string())? {
+            Some(_) => Err(agent.agent_log_tail(5)),
+            None => Ok(()),
+        }
+    })
+    .await?;
+    let ready = agent.wait_ready("narrow").await?;
+    ensure!(ready["status"]["release"] == release, "{ready}");
     Ok(())
 }
 

@@ -34,15 +34,6 @@ use crate::values;
 /// How soon a source is asked again that did not answer when a change was deployed.
 const OWED_RETRY: Duration = Duration::from_secs(60);
 
-/// What is deployed of the release that is wanted. A status may name another one, whoever wrote it: that one is not deployed.
-fn current<'r>(
-    stored: Option<&'r StoredRelease>,
-    bundle: &BundleDeployment,
-) -> Option<&'r StoredRelease> {
-    let key = claims::desired(bundle);
-    stored.filter(|record| record.namespace == key.namespace && record.name == key.name)
-}
-
 /// Whether a change of what values come from leads to a deploy.
 fn watches_values(bundle: &BundleDeployment) -> bool {
     bundle.switch(WATCH_VALUES) != Some("false")
@@ -79,10 +70,9 @@ impl Reconciler {
         filled: &Filled,
         hold: &PublicText,
     ) -> Result<Current, Halt> {
-        let stored = self.stored(state, impersonated).await;
+        let stored = self.wanted(state, impersonated).await;
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease, &state.facts))?;
-        let current = current(stored.as_ref(), &state.bundle);
-        let facts = self.deploy_facts(state, filled, current, false);
+        let facts = self.deploy_facts(state, filled, stored.as_ref(), false);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             logging::info!(
                 bundle = state.bundle.name(),
@@ -92,7 +82,7 @@ impl Reconciler {
             );
             state.report.deploy_held(hold);
         }
-        Ok(Current::stored(stored))
+        Ok(state.current(stored))
     }
 
     /// Deploys if that is called for. A deploy that fails is reported and does not end the reconcile: what was deployed before is still
@@ -104,7 +94,7 @@ impl Reconciler {
         filled: &Filled,
         resources_changed: bool,
     ) -> Result<Current, Halt> {
-        let stored = self.stored(state, impersonated).await;
+        let stored = self.wanted(state, impersonated).await;
         let stored = stored.map_err(|failed| {
             let cause = match error::api_code(&failed) {
                 // Its account may not read there what it is to deploy.
@@ -113,10 +103,12 @@ impl Reconciler {
             };
             Halt::at(cause, &state.facts)(failed)
         })?;
-        let current = current(stored.as_ref(), &state.bundle);
-        let facts = self.deploy_facts(state, filled, current, resources_changed);
+        let facts = self.deploy_facts(state, filled, stored.as_ref(), resources_changed);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
-            None => self.changed_source(state, impersonated, current).await,
+            None => {
+                let stored = stored.as_ref();
+                self.changed_source(state, impersonated, stored).await
+            }
             reason => reason,
         };
         let Some(reason) = reason else {
@@ -124,21 +116,21 @@ impl Reconciler {
                 state.report.installed_once();
             }
             self.confirm(state, impersonated, stored.as_deref()).await;
-            return Ok(Current::stored(stored));
+            return Ok(state.current(stored));
         };
         let tried = self.known_before(state, filled, impersonated).await;
         if self.waits(state, tried.as_ref(), reason) {
-            return Ok(Current::stored(stored));
+            return Ok(state.current(stored));
         }
         if reason == DeployReason::ReleaseGone
-            && let Some(unfinished) = current
+            && let Some(unfinished) = &stored
         {
             let revision = unfinished.revision;
             let id = ReleaseId::new(&claims::desired(&state.bundle), revision);
             state.report.record_unfinished(&id);
         }
         logging::info!(bundle = state.bundle.name(), reason, "deploying");
-        let known = current;
+        let known = stored.as_ref();
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
             Ok(deployed) => {
@@ -163,7 +155,7 @@ impl Reconciler {
                     None => self.tried(state, filled, impersonated).await,
                 };
                 self.deploy_failed(state, tried, halt).await;
-                Ok(Current::stored(stored))
+                Ok(state.current(stored))
             }
         }
     }
@@ -285,7 +277,7 @@ impl Reconciler {
             return;
         }
         state.report.confirmed();
-        let id = ReleaseId::parse(&state.report.status().release);
+        let id = state.named();
         if let Some(id) = id.filter(|id| id.key() == claims::desired(&state.bundle)) {
             // It was read and proven a moment ago; what the spec says of it counts from now on.
             let settled = self.confirm_owner(state, impersonated, &id, stored);

@@ -21,7 +21,7 @@ use release::storage::StoredRelease;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::claims::{self, ReleaseLocks};
+use super::claims::{self, ReleaseId, ReleaseLocks};
 use super::correct::Attempts;
 use super::deployed_ids::DeployedIds;
 use super::deployer::Deployer;
@@ -125,15 +125,28 @@ enum Current {
     Unread,
     /// It is not in storage.
     Missing,
+    /// Another one than is wanted: the status names it, and nothing of it decides about a deploy.
+    Former,
     /// As it is in storage.
     Stored(StoredRelease),
     /// Deployed a moment ago, with the answers to what was written, if that is all there can be.
     Deployed(StoredRelease, Vec<Value>),
 }
 
-impl Current {
-    fn stored(release: Option<StoredRelease>) -> Self {
-        release.map_or(Self::Missing, Self::Stored)
+impl ReconcileState {
+    /// The release that the status names.
+    fn named(&self) -> Option<ReleaseId> {
+        ReleaseId::parse(&self.report.status().release)
+    }
+
+    /// What is deployed where nothing was deployed now, and `wanted` is in storage of the release that is wanted.
+    fn current(&self, wanted: Option<StoredRelease>) -> Current {
+        let desired = claims::desired(&self.bundle);
+        match (wanted, self.named()) {
+            (Some(release), _) => Current::Stored(release),
+            (None, Some(named)) if named.key() != desired => Current::Former,
+            (None, _) => Current::Missing,
+        }
     }
 }
 
@@ -557,5 +570,47 @@ fn is_too_large(failed: &kube::Error) -> bool {
                 || message.contains("message larger than max")
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    /// What lies in a namespace that a bundle has left decides nothing, and today's account may have no rights there.
+    #[rstest]
+    #[case::of_another_namespace("before/web:7", "Former")]
+    #[case::of_another_name("shop/before:7", "Former")]
+    #[case::the_one_that_is_wanted("shop/web:7", "Missing")]
+    #[case::of_nothing("", "Missing")]
+    fn a_release_that_is_not_wanted_any_more_is_no_lost_record(
+        #[case] release: &str,
+        #[case] expected: &str,
+    ) {
+        let bundle: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {"name": "web"}, "status": {"release": release},
+            "spec": {"options": {"defaultNamespace": "shop", "helm": {"releaseName": "web"}}},
+        }))
+        .unwrap();
+        let (status, now) = (bundle.status.clone(), Timestamp::UNIX_EPOCH);
+        let state = ReconcileState {
+            report: Report::new(&bundle, status, Timing::default(), now),
+            names: None,
+            bundle: Arc::new(bundle),
+            hold: None,
+            facts: Arc::default(),
+            reservation: None,
+            options: None,
+        };
+        let current = match state.current(None) {
+            Current::Former => "Former",
+            Current::Missing => "Missing",
+            _ => "something else",
+        };
+        assert_eq!(current, expected);
     }
 }

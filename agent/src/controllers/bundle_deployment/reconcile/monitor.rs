@@ -120,6 +120,13 @@ impl Reconciler {
             Current::Deployed(release, applied) => (release, applied),
             Current::Stored(release) => (release, Vec::new()),
             Current::Missing => return Ok(()),
+            Current::Former => match self.stored(state, &impersonated).await {
+                Ok(Some(release)) => (release, Vec::new()),
+                Ok(None) => return Ok(()),
+                // What is deployed in its place needs no rights there.
+                Err(failed) if error::api_code(&failed) == Some(403) => return Ok(()),
+                Err(failed) => return Err(Halt::at(Cause::MonitorRelease, &state.facts)(failed)),
+            },
             Current::Unread => {
                 let stored = self.stored(state, &impersonated).await;
                 let stored = stored.map_err(Halt::at(Cause::MonitorRelease, &state.facts))?;

@@ -9,7 +9,7 @@ use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
 use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
-use crate::controllers::bundle_deployment::claims::ReleaseId;
+use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::outcome::Entered;
 use crate::controllers::bundle_deployment::rendering::release_bytes;
@@ -22,6 +22,20 @@ use crate::public::PublicText;
 const RECORD: u64 = 2 << 20;
 
 impl Reconciler {
+    /// The release that is wanted, if the status names it and it is in storage. Another one that the status names is not read: it decides about no
+    /// deploy, and where it lies today's account may have no rights.
+    pub(super) async fn wanted(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+    ) -> Result<Option<StoredRelease>, StorageError> {
+        let named = state.named().map(|id| id.key());
+        match named == Some(claims::desired(&state.bundle)) {
+            true => self.stored(state, impersonated).await,
+            false => Ok(None),
+        }
+    }
+
     /// The release that the status names, if it is in storage as it was written, though its deploy may not be over. A revision above all that the ledger ever
     /// had a digest of was written by another agent, which named it in the status, where no tenant can: if it names the bundle it is believed once, and its
     /// digest noted.
@@ -30,7 +44,7 @@ impl Reconciler {
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
     ) -> Result<Option<StoredRelease>, StorageError> {
-        let Some(id) = ReleaseId::parse(&state.report.status().release) else {
+        let Some(id) = state.named() else {
             return Ok(None);
         };
         let key = id.key();
