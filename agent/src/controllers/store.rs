@@ -156,20 +156,28 @@ impl Store {
         inner.written.insert(name.to_owned(), status.clone());
     }
 
-    /// The status as last written by us, or as last seen if that is newer.
-    pub fn wrote(&self, name: &str, answer: BundleDeployment) {
+    /// The status as last written by us, or as last seen if that is newer. Its own event brings nothing new after that: whom it concerns is woken now.
+    #[must_use]
+    pub fn wrote(&self, name: &str, answer: BundleDeployment) -> Wake {
         let mut inner = self.inner.lock();
-        if let Some(known) = inner.bundles.get_mut(name)
-            && known.metadata.uid == answer.metadata.uid
-            && known.metadata.generation == answer.metadata.generation
-        {
-            let is_newer = version(&known.metadata) < version(&answer.metadata);
-            let known = Arc::make_mut(known);
-            known.status = answer.status;
-            if is_newer {
-                known.metadata.resource_version = answer.metadata.resource_version;
-            }
+        let Some(known) = inner.bundles.get_mut(name).filter(|known| {
+            known.metadata.uid == answer.metadata.uid
+                && known.metadata.generation == answer.metadata.generation
+        }) else {
+            return Wake::default();
+        };
+        let before = status::state(known);
+        let is_newer = version(&known.metadata) < version(&answer.metadata);
+        let known = Arc::make_mut(known);
+        known.status = answer.status;
+        if is_newer {
+            known.metadata.resource_version = answer.metadata.resource_version;
         }
+        let names = match status::state(known) == before {
+            true => Vec::new(),
+            false => inner.waiting_for(name),
+        };
+        Wake { names }
     }
 
     /// The versions of all bundles as they were seen last.
@@ -244,7 +252,7 @@ impl Store {
             names.push(name.clone());
         }
         if state_changed {
-            names.extend(inner.waiting_for_others().filter(|other| *other != name));
+            names.extend(inner.waiting_for(&name));
         }
         Wake { names }
     }
@@ -337,18 +345,15 @@ impl Inner {
         }
     }
 
-    /// Bundles held up by their dependencies: another one's state may be what they wait for.
-    fn waiting_for_others(&self) -> impl Iterator<Item = String> {
-        self.bundles
-            .values()
-            .filter(|bundle| {
-                !bundle.spec.depends_on.is_empty()
-                    && suspend_reason(&bundle.spec).is_none()
-                    && bundle.status.condition(status::DEPLOYED) == "False"
-            })
-            .map(|bundle| bundle.name().to_owned())
-            .collect::<Vec<_>>()
-            .into_iter()
+    /// Bundles held up by their dependencies: the state of this one may be what they wait for.
+    fn waiting_for(&self, name: &str) -> Vec<String> {
+        let waiting = self.bundles.values().filter(|bundle| {
+            bundle.name() != name
+                && !bundle.spec.depends_on.is_empty()
+                && suspend_reason(&bundle.spec).is_none()
+                && bundle.status.condition(status::DEPLOYED) == "False"
+        });
+        waiting.map(|bundle| bundle.name().to_owned()).collect()
     }
 }
 
@@ -396,8 +401,9 @@ mod tests {
         // Made anew, and a version that says nothing.
         assert!(!is_older("2", "8") && !is_older("1", "x"));
         // The answer to a write comes before its event, and after that of a later one.
-        store.wrote("a", at("1", "12"));
-        store.wrote("a", at("1", "11"));
+        for version in ["12", "11"] {
+            assert_eq!(store.wrote("a", at("1", version)), Wake::default());
+        }
         assert!(is_older("1", "11") && !is_older("1", "12"));
     }
 
@@ -445,7 +451,13 @@ mod tests {
         ready.status.ready = true;
         ready.status.non_modified = true;
         store.writing("first", &ready.status);
-        assert_eq!(store.applied(ready).names, ["late"]);
+        assert_eq!(store.applied(ready.clone()).names, ["late"]);
+        // The answer to the write says it first, as a rule, and once is enough.
+        assert_eq!(store.wrote("first", ready.clone()), Wake::default());
+        store.applied(named("first"));
+        store.writing("first", &ready.status);
+        assert_eq!(store.wrote("first", ready.clone()).names, ["late"]);
+        assert!(store.applied(ready).names.is_empty());
     }
 
     #[test]

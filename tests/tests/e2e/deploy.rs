@@ -401,7 +401,11 @@ async fn a_paused_bundle_waits() -> Result<()> {
 #[tokio::test]
 async fn a_bundle_waits_for_what_it_depends_on() -> Result<()> {
     let bed = Bed::shared().await?;
-    let agent = TestAgent::registered(bed).await?;
+    let mut agent = TestAgent::prepare(bed).await?;
+    agent.grant().await?;
+    // What is waited for wakes it, and not that time.
+    let timing = "dependency-retry=10m".to_owned();
+    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
     let chart = published(bed, "1.0.0").await?;
     let target = format!("{}-app", agent.id);
     let bundle = |name: &str| {

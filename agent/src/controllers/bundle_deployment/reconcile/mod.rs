@@ -541,15 +541,15 @@ impl Reconciler {
         match bundles.patch_status(name, &parameters, &patch).await {
             Ok(answer) => {
                 // What cannot be read the watch brings as well.
-                if let Ok(answer) = answer.kept() {
-                    self.context.store.wrote(name, answer);
+                let (store, drift) = (&self.context.store, &self.context.drift);
+                let written = answer.kept().map(|answer| store.wrote(name, answer));
+                for waiting in written.unwrap_or_default().names {
+                    drift.wake_after(&waiting, ReconcileKind::Full, Duration::ZERO);
                 }
                 // Whoever has what this one wants says so too.
                 let owners_of = |status| OwnershipConflicts::read(name, status).owners();
                 for owner in owners_of(&known.status).symmetric_difference(&owners_of(status)) {
-                    self.context
-                        .drift
-                        .wake_after(owner, ReconcileKind::Drift, Duration::ZERO);
+                    drift.wake_after(owner, ReconcileKind::Drift, Duration::ZERO);
                 }
             }
             Err(failed) if error::has_code(&failed, 404) => {}
