@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
+use objects::drift::MASK;
 use release::Host;
 use release::model::Release;
 use serde_json::{Map, Value};
@@ -27,7 +28,7 @@ use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::public;
 use crate::public::PublicText;
-use crate::public::redact::SensitiveData;
+use crate::public::redact::{self, SensitiveData};
 use crate::values::{self, Gathered, Reference, ReferenceKind, TemplateError};
 
 /// The most ConfigMaps and Secrets that one bundle may read: each is watched, and read at each deploy.
@@ -79,6 +80,29 @@ fn secret_in(gathered: &Gathered) -> SensitiveData {
     SensitiveData::of_facts(&gathered.facts.template_values, &gathered.secrets)
 }
 
+/// How the names of the cluster's facts begin.
+const FACT: &str = ".Cluster";
+
+/// What is wrong with templates that stand in values from a Secret, where a password with `${` in it is one as well: which fact they ask for in vain, and
+/// otherwise where it is, without what is quoted of them.
+fn without_stored(failed: &str, stored: Option<&Map<String, Value>>) -> String {
+    let is_fact = |text: &str| {
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
+        text.starts_with(FACT) && text.chars().all(is_of_name)
+    };
+    let told = match failed.split_once(" at <") {
+        Some((place, rest)) => match rest.split_once(">: ") {
+            Some((asked, _)) if is_fact(asked) => failed.to_owned(),
+            _ => format!("{place} at <{MASK}>"),
+        },
+        None => redact::without_quotes(failed).to_string(),
+    };
+    match stored {
+        Some(stored) => SensitiveData::of_values(stored, &Arc::default()).redact(&told),
+        None => told,
+    }
+}
+
 impl ValuesReader {
     /// Fills in what is the agent's to fill in. A bundle without `${ }` costs nothing.
     ///
@@ -117,12 +141,17 @@ impl ValuesReader {
             (gathered, Some(digest))
         };
         let (own, known) = (Arc::clone(bundle), Arc::clone(&gathered));
+        let are_stored = !bundle.spec.values_hash.is_empty();
         let clock = RenderClock::new(Duration::ZERO, self.limit);
         let filled = self.host.work(move || {
             let filled = values::fill(&own, helm.as_ref(), &known.facts, &clock);
             filled.map_err(|failed: TemplateError| {
                 let secrets = secret_in(&known);
-                let message = secrets.redact_text(&failed.masked());
+                let mut message = failed.masked();
+                if let Some(stored) = helm.as_ref().filter(|_| are_stored) {
+                    message = without_stored(&message, stored.values.as_ref());
+                }
+                let message = secrets.redact_text(&message);
                 // Names of sources, and what they answered.
                 let asked = secrets.redact_text(&known.summary());
                 InputError::Failed(public!("{}; {}", message, asked))
@@ -427,6 +456,42 @@ mod tests {
         assert_eq!(patch["replicas"], 3);
         let hidden = url.contains("REDACTED");
         assert_eq!(patch["**REDACTED**"].is_string(), hidden, "{patch}");
+    }
+
+    /// A password is a template too where it has `${` in it, and what is wrong with it quotes it.
+    #[rstest]
+    #[case::no_function("ab${Zx9q}cd", "Zx9q")]
+    #[case::no_fact("ab${.Zx9q}cd", "Zx9q")]
+    #[case::no_variable("ab${$Zx9q}cd", "Zx9q")]
+    #[case::no_number("ab${12Zx9q}cd", "Zx9q")]
+    #[case::no_operand("ab${ \"Zx9q\".b }cd", "Zx9q")]
+    #[case::no_end("ab${Zx9q", "Zx9q")]
+    fn a_password_that_is_a_template_is_not_quoted(#[case] password: &str, #[case] part: &str) {
+        let told = told_of(json!({"db": {"password": password}}));
+        assert!(!told.contains(part), "{told}");
+        assert!(told.contains("helm values template: template: values:"), "{told}");
+    }
+
+    #[test]
+    fn a_fact_that_values_from_a_secret_ask_for_is_told() {
+        let told = told_of(json!({"region": "${ .ClusterLabels.region }"}));
+        assert!(
+            told.ends_with(r#"at <.ClusterLabels.region>: map has no entry for key "region""#),
+            "{told}"
+        );
+    }
+
+    /// What is told of values in a Secret that cannot be filled in.
+    fn told_of(stored: Value) -> String {
+        let bundle = BundleDeployment::default();
+        let helm = HelmOptions {
+            values: stored.as_object().cloned(),
+            ..HelmOptions::default()
+        };
+        let facts = values::ClusterFacts::default();
+        let filled = values::fill(&bundle, Some(&helm), &facts, &templating::SystemHost);
+        let failed = filled.map(drop).unwrap_err();
+        without_stored(&failed.masked(), helm.values.as_ref())
     }
 
     /// The chart put it into a ConfigMap, and it stands in no Secret of the release.
