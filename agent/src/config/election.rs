@@ -1,8 +1,16 @@
-//! Durations of leader election.
+//! Leader election: how long, and by which name.
 
 use std::time::Duration;
 
 use super::environment::{Environment, SettingsError};
+
+/// What the holder of the lease is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub name: String,
+    /// Whether it is a pod's, which no other process has at the same time.
+    pub is_pods: bool,
+}
 
 /// Durations of leader election, with client-go's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use environment::{CLUSTER_VALUES_VARIABLE, SIGNATURES_VARIABLE, parse_duration};
 pub use agent_config::{AgentConfig, AgentConfigError, TlsMode};
 pub use args::AgentArgs;
 pub use cluster_values::{ClusterValuesMode, UnknownMode};
-pub use election::Election;
+pub use election::{Election, Identity};
 pub use environment::{Environment, REMOTE_SCHEMAS_VARIABLE, SettingsError};
 pub use logging::{Encoder, LogOptions};
 pub use site::SiteRef;
@@ -63,8 +63,8 @@ pub struct Settings {
     pub checkin_interval: Duration,
     /// Absent: act without a lease.
     pub election: Option<Election>,
-    /// Identity on the lease.
-    pub identity: String,
+    /// What the holder of the lease is called.
+    pub identity: Identity,
     /// Name of the pod, a label of the cluster upstream after registration.
     pub hostname: String,
     /// Bundles reconciled at once.
@@ -117,6 +117,7 @@ impl Settings {
         let hostname = env
             .get("HOSTNAME")
             .map_or_else(system_hostname, str::to_owned);
+        let pod = env.get_even_if_empty("POD_NAME");
         Ok(Self {
             namespace: namespace.clone(),
             scope: or_env(&args.agent_scope, "AGENT_SCOPE"),
@@ -130,10 +131,13 @@ impl Settings {
                 true => Some(Election::from_environment(env)?),
                 false => None,
             },
-            identity: env.get_even_if_empty("POD_NAME").map_or_else(
-                || format!("{hostname}-{}", std::process::id()),
-                str::to_owned,
-            ),
+            identity: Identity {
+                name: pod.map_or_else(
+                    || format!("{hostname}-{}", std::process::id()),
+                    str::to_owned,
+                ),
+                is_pods: pod.is_some(),
+            },
             hostname,
             workers: env.workers("BUNDLEDEPLOYMENT_RECONCILER_WORKERS", DEFAULT_WORKERS),
             drift_workers: env.workers("DRIFT_RECONCILER_WORKERS", DEFAULT_WORKERS),
@@ -237,10 +241,14 @@ mod tests {
 
     #[test]
     fn pod_name_is_the_identity_even_when_empty() {
-        assert_eq!(settings([("POD_NAME", "p")].into()).unwrap().identity, "p");
-        assert_eq!(settings([("POD_NAME", "")].into()).unwrap().identity, "");
-        let identity = settings([("HOSTNAME", "h")].into()).unwrap().identity;
-        assert_eq!(identity, format!("h-{}", std::process::id()));
+        let identity = |variable| settings([variable].into()).unwrap().identity;
+        let named = |name: &str, is_pods| Identity {
+            name: name.to_owned(),
+            is_pods,
+        };
+        assert_eq!(identity(("POD_NAME", "p")), named("p", true));
+        let process = format!("h-{}", std::process::id());
+        assert_eq!(identity(("HOSTNAME", "h")), named(&process, false));
     }
 
     #[rstest]

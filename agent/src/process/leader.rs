@@ -4,7 +4,8 @@
 //! respected for the duration *it* wrote, counted from when *we* saw its last change, and every
 //! write carries the resourceVersion it was decided on. Mirrors
 //! `client-go/tools/leaderelection/leaderelection.go`; unlike the Go agent the Lease is given back
-//! on a clean exit, and losing it is followed by a new campaign instead of the end of the process.
+//! on a clean exit, losing it is followed by a new campaign instead of the end of the process, and a Lease
+//! is ours where this process wrote it, whatever name it has: two that were given one name (`hostNetwork`) respect each other.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use kube::{Api, Client};
 use release::Host;
 use tokio::time::Instant;
 
-use crate::config::{AGENT_NAME, Election};
+use crate::config::{AGENT_NAME, Election, Identity};
 use crate::public::{Name, PublicText};
 
 /// Until a Lease that somebody else wrote is read again.
@@ -32,7 +33,7 @@ const RELEASE: Duration = Duration::from_secs(5);
 /// [`Candidate::release`] once all work has stopped. After a loss, campaign again.
 ///
 /// # Guarantees
-/// A Lease that somebody else holds and renews is never written, and every write names the version that it was decided on. `lead` returns
+/// A Lease that somebody else holds and renews is never written, whatever name it has, and every write names the version that it was decided on. `lead` returns
 /// before others may take the Lease, as long as the lease duration is longer than the renew deadline.
 ///
 /// # Assumptions
@@ -40,9 +41,14 @@ const RELEASE: Duration = Duration::from_secs(5);
 pub struct Candidate {
     leases: Api<Lease>,
     host: Host,
-    identity: String,
+    /// What it is called on the Lease.
+    name: String,
+    /// Whether a Lease with this name is that of an earlier process in the same pod.
+    resumes: bool,
     election: Election,
     observed: Option<Observed>,
+    /// What this process has written, as the server has it, and what it wrote last, whether that was answered or not.
+    written: [Option<LeaseSpec>; 2],
     /// When the Lease was last begun to be read and written.
     asked: Instant,
 }
@@ -68,15 +74,17 @@ impl Candidate {
         client: Client,
         host: Host,
         namespace: &str,
-        identity: &str,
+        identity: &Identity,
         election: Election,
     ) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
             host,
-            identity: identity.to_owned(),
+            name: identity.name.clone(),
+            resumes: identity.is_pods,
             election,
             observed: None,
+            written: [None, None],
             asked: Instant::now(),
         }
     }
@@ -110,8 +118,21 @@ impl Candidate {
                 }
                 Err(_) => logging::warn!("the lease cannot be read: no answer"),
             }
-            let jitter = 1.0 + 0.2 * rand::random::<f64>();
-            tokio::time::sleep(self.election.retry_period.mul_f64(jitter)).await;
+            tokio::time::sleep(self.pause()).await;
+        }
+    }
+
+    /// Until a Lease that is not ours is looked at again: a crashed holder is waited for until its time is over, and no longer.
+    fn pause(&self) -> Duration {
+        let jitter = 1.0 + 0.2 * rand::random::<f64>();
+        let pause = self.election.retry_period.mul_f64(jitter);
+        let left = self
+            .observed
+            .as_ref()
+            .map(|observed| left(observed.lease.spec.as_ref(), observed.since.elapsed()));
+        match left {
+            Some(left) if !left.is_zero() => pause.min(left),
+            _ => pause,
         }
     }
 
@@ -130,7 +151,7 @@ impl Candidate {
             match tokio::time::timeout_at(deadline, self.try_claim()).await {
                 Ok(Ok(true)) => deadline = self.asked + self.election.renew_deadline,
                 // Somebody wrote it between reading and writing, a label perhaps.
-                Ok(Ok(false)) if self.holder() == self.identity => {
+                Ok(Ok(false)) if self.observed.as_ref().is_some_and(|seen| self.is_ours(&seen.lease)) => {
                     next = Instant::now() + AFTER_CONFLICT;
                 }
                 Ok(Ok(false)) => return,
@@ -162,7 +183,7 @@ impl Candidate {
 
     /// The renewal that the end of the work has cut off may have been carried out, so that what was seen last is not what is there.
     async fn release_from(&self, mut seen: Lease) -> kube::Result<()> {
-        while holder_of(&seen) == self.identity {
+        while self.is_ours(&seen) {
             let now = Some(MicroTime(self.host.now()));
             let transitions = seen.spec.as_ref().and_then(|spec| spec.lease_transitions);
             seen.spec = Some(LeaseSpec {
@@ -191,6 +212,18 @@ impl Candidate {
             .map_or("", |observed| holder_of(&observed.lease))
     }
 
+    /// Whether this very process wrote the Lease as it is. Who else has its name is another one: pods on the host's network have one host name,
+    /// and process 1 each.
+    fn is_ours(&self, lease: &Lease) -> bool {
+        let mark = |spec: &LeaseSpec| {
+            let renewed = spec.renew_time.as_ref().map(|at| at.0.as_microsecond());
+            (spec.holder_identity.clone(), renewed)
+        };
+        let found = lease.spec.as_ref().map(mark);
+        let mut written = self.written.iter().flatten();
+        written.any(|spec| found == Some(mark(spec)))
+    }
+
     async fn try_claim(&mut self) -> kube::Result<bool> {
         let Some(lease) = self.leases.get_opt(AGENT_NAME).await? else {
             return self.create().await;
@@ -209,17 +242,19 @@ impl Candidate {
             .observed
             .as_ref()
             .map_or(Duration::ZERO, |seen| seen.since.elapsed());
+        let is_ours = self.is_ours(&lease) || (self.resumes && holder_of(&lease) == self.name);
         match claim(
             lease.spec.as_ref(),
             age,
-            &self.identity,
+            (&self.name, is_ours),
             &self.election,
             self.host.now(),
         ) {
             Claim::Respect => Ok(false),
             Claim::Write(spec) => {
+                self.written[1] = Some(*spec);
                 let desired = Lease {
-                    spec: Some(*spec),
+                    spec: self.written[1].clone(),
                     ..lease
                 };
                 self.wrote(
@@ -235,13 +270,14 @@ impl Candidate {
         let spec = match claim(
             None,
             Duration::ZERO,
-            &self.identity,
+            (&self.name, false),
             &self.election,
             self.host.now(),
         ) {
             Claim::Write(spec) => *spec,
             Claim::Respect => return Ok(false),
         };
+        self.written[1] = Some(spec.clone());
         let metadata = ObjectMeta {
             name: Some(AGENT_NAME.to_owned()),
             ..Default::default()
@@ -257,6 +293,8 @@ impl Candidate {
     fn wrote(&mut self, result: kube::Result<Lease>) -> kube::Result<bool> {
         match result {
             Ok(lease) => {
+                self.resumes = false;
+                self.written[0].clone_from(&lease.spec);
                 self.observed = Some(Observed {
                     lease,
                     since: Instant::now(),
@@ -277,35 +315,39 @@ fn holder_of(lease: &Lease) -> &str {
         .unwrap_or_default()
 }
 
-/// Decides about the Lease as last read; `age` is how long it has not changed in our eyes.
+/// How long the Lease still counts, which has not changed in our eyes for `age`.
+fn left(found: Option<&LeaseSpec>, age: Duration) -> Duration {
+    let promised = found
+        .and_then(|spec| spec.lease_duration_seconds)
+        .unwrap_or_default();
+    Duration::from_secs(u64::try_from(promised).unwrap_or_default()).saturating_sub(age)
+}
+
+/// Decides about the Lease as last read; `age` is how long it has not changed in our eyes, `ours` our name and whether it is ours.
 fn claim(
     found: Option<&LeaseSpec>,
     age: Duration,
-    identity: &str,
+    (name, is_ours): (&str, bool),
     election: &Election,
     now: Timestamp,
 ) -> Claim {
     let holder = found
         .and_then(|spec| spec.holder_identity.as_deref())
         .unwrap_or_default();
-    let ours = found.is_some() && holder == identity;
-    let promised = found
-        .and_then(|spec| spec.lease_duration_seconds)
-        .unwrap_or_default();
-    let valid = age < Duration::from_secs(u64::try_from(promised).unwrap_or_default());
-    if !holder.is_empty() && !ours && valid {
+    let valid = !left(found, age).is_zero();
+    if !holder.is_empty() && !is_ours && valid {
         return Claim::Respect;
     }
     let transitions = found
         .and_then(|spec| spec.lease_transitions)
         .unwrap_or_default();
     let (acquired, transitions) = match found.and_then(|spec| spec.acquire_time.clone()) {
-        Some(acquired) if ours => (acquired, transitions),
+        Some(acquired) if is_ours => (acquired, transitions),
         _ if found.is_none() => (MicroTime(now), 0),
         _ => (MicroTime(now), transitions.saturating_add(1)),
     };
     Claim::Write(Box::new(LeaseSpec {
-        holder_identity: Some(identity.to_owned()),
+        holder_identity: Some(name.to_owned()),
         lease_duration_seconds: Some(
             i32::try_from(election.lease_duration.as_secs())
                 .unwrap_or(i32::MAX)
@@ -329,7 +371,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::client::requests::LastContact;
+    use crate::client::requests::{Clients, LastContact};
     use crate::client::scripted;
 
     const ELECTION: Election = Election {
@@ -367,7 +409,11 @@ mod tests {
         });
         let client = clients.client(scripted::config(), &LastContact::default());
         let client = client.unwrap();
-        let mut candidate = Candidate::new(client, Host::default(), "system", "me", ELECTION);
+        let me = Identity {
+            name: "me".to_owned(),
+            is_pods: true,
+        };
+        let mut candidate = Candidate::new(client, Host::default(), "system", &me, ELECTION);
         candidate.campaign().await;
         let began = Instant::now();
         candidate.lead().await;
@@ -405,10 +451,11 @@ mod tests {
 
     fn decide(found: Option<&LeaseSpec>, age_seconds: u64) -> Option<LeaseSpec> {
         let now = Timestamp::from_second(1000).unwrap();
+        let holder = found.and_then(|spec| spec.holder_identity.as_deref());
         match claim(
             found,
             Duration::from_secs(age_seconds),
-            "me",
+            ("me", holder == Some("me")),
             &ELECTION,
             now,
         ) {
@@ -440,11 +487,13 @@ mod tests {
         assert!(decide(Some(&held_by("", 1)), 0).is_some());
     }
 
-    /// The server has carried out a renewal whose answer nobody waited for.
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_is_given_back_though_its_renewal_was_cut_off() {
+    /// A Lease, and how often it was written.
+    type Stored = Arc<Mutex<(u32, Value)>>;
+
+    /// A server that keeps one Lease, and carries out a write in the number of `unanswered` without an answer.
+    fn server(unanswered: u32) -> (Stored, Clients) {
         let failure = |code: u16, reason: &str| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason});
-        let there = Arc::new(Mutex::new((0, Value::Null)));
+        let there = Stored::default();
         let stored = Arc::clone(&there);
         let clients = scripted::clients(move |request: Request<Body>| {
             let stored = Arc::clone(&stored);
@@ -467,22 +516,89 @@ mod tests {
                 sent["metadata"]["resourceVersion"] = writes.to_string().into();
                 lease.clone_from(&sent);
                 *stored.lock() = (writes, lease);
-                if writes == 2 {
+                if writes == unanswered {
                     std::future::pending::<()>().await;
                 }
                 (200, sent)
             }
         });
-        let identities = scripted::identities(&clients);
-        let agent = identities.agent();
-        let mut candidate =
-            Candidate::new(agent.client(), Host::default(), "system", "me", ELECTION);
+        (there, clients)
+    }
+
+    fn candidate(clients: &Clients, name: &str, is_pods: bool) -> Candidate {
+        let client = clients.client(scripted::config(), &LastContact::default());
+        let identity = Identity {
+            name: name.to_owned(),
+            is_pods,
+        };
+        Candidate::new(client.unwrap(), Host::default(), "system", &identity, ELECTION)
+    }
+
+    /// The server has carried out a renewal whose answer nobody waited for.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_given_back_though_its_renewal_was_cut_off() {
+        let (there, clients) = server(2);
+        let mut candidate = candidate(&clients, "me", false);
         candidate.campaign().await;
         let renewed = tokio::time::timeout(Duration::from_secs(1), candidate.try_claim());
         assert!(renewed.await.is_err());
         candidate.release().await;
         let (writes, lease) = there.lock().clone();
         assert_eq!((writes, &lease["spec"]["holderIdentity"]), (3, &json!("")));
+    }
+
+    /// Pods of one node on the host's network: one host name, and process 1 each.
+    #[tokio::test(start_paused = true)]
+    async fn of_two_with_one_name_one_leads() {
+        let (there, clients) = server(u32::MAX);
+        let [mut first, mut second] = [(); 2].map(|()| candidate(&clients, "node-1", false));
+        first.campaign().await;
+        let both = async {
+            tokio::select! {
+                () = first.lead() => "the first lost it",
+                () = second.campaign() => "the second leads as well",
+            }
+        };
+        let long = Duration::from_secs(60 * 60);
+        assert_eq!(tokio::time::timeout(long, both).await.ok(), None);
+        // A clean end hands it over.
+        first.release().await;
+        second.campaign().await;
+        assert_eq!(there.lock().1["spec"]["holderIdentity"], "node-1");
+        // What the second has, the first does not give back.
+        let writes = there.lock().0;
+        first.release().await;
+        assert_eq!(there.lock().0, writes);
+    }
+
+    /// A pod has one agent: what its name holds is that of one that ended without a word. Where two were given the name, the later one leads alone.
+    #[tokio::test(start_paused = true)]
+    async fn the_name_of_a_pod_is_resumed_at_once_and_once() {
+        let (_there, clients) = server(u32::MAX);
+        let [mut first, mut second] = [(); 2].map(|()| candidate(&clients, "pod", true));
+        first.campaign().await;
+        let began = Instant::now();
+        second.campaign().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        first.lead().await;
+        assert!(began.elapsed() <= ELECTION.retry_period);
+        let both = async {
+            tokio::select! {
+                () = second.lead() => "the second lost it",
+                () = first.campaign() => "the first leads as well",
+            }
+        };
+        let long = Duration::from_secs(60 * 60);
+        assert_eq!(tokio::time::timeout(long, both).await.ok(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_killed_leader_is_waited_for_as_long_as_it_promised() {
+        let (_there, clients) = server(u32::MAX);
+        candidate(&clients, "node-1", false).campaign().await;
+        let began = Instant::now();
+        candidate(&clients, "node-1", false).campaign().await;
+        assert_eq!(began.elapsed().as_secs(), ELECTION.lease_duration.as_secs());
     }
 
     #[test]
