@@ -41,6 +41,10 @@ impl Election {
         if election.renew_deadline <= election.retry_period.mul_f64(Self::JITTER) {
             return Err(SettingsError::RenewDeadlineTooShort);
         }
+        // The other two are longer.
+        if election.retry_period.is_zero() {
+            return Err(SettingsError::NoRetryPeriod);
+        }
         Ok(election)
     }
 }

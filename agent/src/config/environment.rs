@@ -124,6 +124,10 @@ pub enum SettingsError {
     LeaseTooShort,
     #[error("renewDeadline must be greater than retryPeriod*JitterFactor")]
     RenewDeadlineTooShort,
+    #[error("retryPeriod must be greater than zero")]
+    NoRetryPeriod,
+    #[error("Lock identity is empty: POD_NAME is")]
+    NoIdentity,
     #[error("{SITE_VARIABLE} is {0:?}, not namespace/name")]
     Site(String),
     #[error("{SIGNATURES_VARIABLE} is {0:?}, not optional or required")]

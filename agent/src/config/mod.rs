@@ -94,8 +94,8 @@ impl Settings {
     /// Settings from flags, falling back to the environment where a flag is empty.
     ///
     /// # Errors
-    /// No namespace, a duration or address that does not parse, or election durations that
-    /// cannot work together.
+    /// No namespace, a duration or address that does not parse, election durations that
+    /// cannot work together, or nothing to be called on the lease.
     pub fn new(args: &AgentArgs, env: &Environment) -> Result<Self, SettingsError> {
         let or_env = |flag: &str, name: &str| {
             if flag.is_empty() {
@@ -117,7 +117,21 @@ impl Settings {
         let hostname = env
             .get("HOSTNAME")
             .map_or_else(system_hostname, str::to_owned);
+        let election = match args.leader_elect {
+            true => Some(Election::from_environment(env)?),
+            false => None,
+        };
         let pod = env.get_even_if_empty("POD_NAME");
+        let identity = Identity {
+            name: pod.map_or_else(
+                || format!("{hostname}-{}", std::process::id()),
+                str::to_owned,
+            ),
+            is_pods: pod.is_some(),
+        };
+        if election.is_some() && identity.name.is_empty() {
+            return Err(SettingsError::NoIdentity);
+        }
         Ok(Self {
             namespace: namespace.clone(),
             scope: or_env(&args.agent_scope, "AGENT_SCOPE"),
@@ -127,17 +141,8 @@ impl Settings {
             } else {
                 checkin_interval
             },
-            election: match args.leader_elect {
-                true => Some(Election::from_environment(env)?),
-                false => None,
-            },
-            identity: Identity {
-                name: pod.map_or_else(
-                    || format!("{hostname}-{}", std::process::id()),
-                    str::to_owned,
-                ),
-                is_pods: pod.is_some(),
-            },
+            election,
+            identity,
             hostname,
             workers: env.workers("BUNDLEDEPLOYMENT_RECONCILER_WORKERS", DEFAULT_WORKERS),
             drift_workers: env.workers("DRIFT_RECONCILER_WORKERS", DEFAULT_WORKERS),
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_name_is_the_identity_even_when_empty() {
+    fn pod_name_is_the_identity_and_not_empty() {
         let identity = |variable| settings([variable].into()).unwrap().identity;
         let named = |name: &str, is_pods| Identity {
             name: name.to_owned(),
@@ -249,6 +254,15 @@ mod tests {
         assert_eq!(identity(("POD_NAME", "p")), named("p", true));
         let process = format!("h-{}", std::process::id());
         assert_eq!(identity(("HOSTNAME", "h")), named(&process, false));
+        // client-go's `NewLeaderElector`, which the Go agent panics with.
+        let refused = settings([("POD_NAME", "")].into()).unwrap_err();
+        assert_eq!(refused.to_string(), "Lock identity is empty: POD_NAME is");
+        // Without a lease nobody is called anything.
+        let args = AgentArgs {
+            namespace: "ns".into(),
+            ..Default::default()
+        };
+        Settings::new(&args, &[("POD_NAME", "")].into()).unwrap();
     }
 
     #[rstest]
@@ -263,6 +277,14 @@ mod tests {
     #[case::lease(
         [("CATTLE_ELECTION_LEASE_DURATION", "5s"), ("A", "")],
         "leaseDuration must be greater than renewDeadline"
+    )]
+    #[case::no_pause(
+        [("CATTLE_ELECTION_RETRY_PERIOD", "0s"), ("A", "")],
+        "retryPeriod must be greater than zero"
+    )]
+    #[case::nothing(
+        [("CATTLE_ELECTION_RETRY_PERIOD", "0s"), ("CATTLE_ELECTION_RENEW_DEADLINE", "0s")],
+        "renewDeadline must be greater than retryPeriod*JitterFactor"
     )]
     fn bad_election_durations(#[case] env: [(&str, &str); 2], #[case] message: &str) {
         assert_eq!(settings(env.into()).unwrap_err().to_string(), message);
