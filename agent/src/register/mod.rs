@@ -6,13 +6,14 @@
 
 pub mod bootstrap;
 pub mod credential;
+mod secrets;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions, TypeMeta};
+use kube::api::{ListParams, ObjectMeta, PostParams, TypeMeta};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
@@ -27,11 +28,11 @@ use crate::api::{
 use crate::client::listed::Metadata;
 use crate::client::requests::{self, Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
-use crate::error;
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::{Events, Reason};
 use bootstrap::Bootstrap;
+use secrets::Secrets;
 
 pub use credential::{Credential, CredentialError};
 
@@ -249,9 +250,13 @@ impl Registrar {
         self.until_registered(true).await;
     }
 
+    fn secrets(&self) -> Secrets {
+        Secrets::of(&self.local, &self.namespace)
+    }
+
     async fn has_new_bootstrap(&self) -> Result<bool, RegisterError> {
-        let secrets = Api::<Secret>::namespaced(self.local.clone(), &self.namespace);
-        let secret = self.secret(&secrets, BOOTSTRAP_NAME).await?;
+        let secrets = self.secrets();
+        let secret = secrets.bootstrap().await?;
         Ok(secret.is_some_and(|secret| !self.used.is(&secret)))
     }
 
@@ -283,8 +288,8 @@ impl Registrar {
     /// # Errors
     /// There is none, or it does not work.
     pub async fn has_replacement_of(&self, current: &Credential) -> Result<bool, RegisterError> {
-        let secrets = Api::<Secret>::namespaced(self.local.clone(), &self.namespace);
-        let secret = self.secret(&secrets, AGENT_NAME).await?;
+        let secrets = self.secrets();
+        let secret = secrets.credential().await?;
         let secret = secret.ok_or_else(|| RegisterError::NoBootstrap {
             namespace: self.namespace.clone(),
             name: AGENT_NAME,
@@ -310,11 +315,11 @@ impl Registrar {
     }
 
     async fn attempt(&self, anew: bool) -> Result<(Upstream, AgentConfig), RegisterError> {
-        let secrets = Api::<Secret>::namespaced(self.local.clone(), &self.namespace);
+        let secrets = self.secrets();
         let (config, stored, bootstrap) = tokio::try_join!(
             self.agent_config(),
-            self.secret(&secrets, AGENT_NAME),
-            self.secret(&secrets, BOOTSTRAP_NAME),
+            secrets.credential(),
+            secrets.bootstrap(),
         )?;
         let current = match stored {
             None => None,
@@ -343,43 +348,9 @@ impl Registrar {
         };
         if let Some(bootstrap) = bootstrap {
             self.used.note(&bootstrap);
-            self.discard(&secrets, bootstrap).await;
+            secrets.discard(bootstrap).await;
         }
         Ok((upstream, config))
-    }
-
-    /// Deletes the bootstrap Secret as it was read: one that was changed meanwhile leads to another registration.
-    async fn discard(&self, secrets: &Api<Secret>, bootstrap: Secret) {
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: bootstrap.metadata.uid,
-                resource_version: bootstrap.metadata.resource_version,
-            }),
-            ..DeleteParams::default()
-        };
-        if let Err(failed) = secrets.delete(BOOTSTRAP_NAME, &parameters).await
-            && !error::has_code(&failed, 404)
-        {
-            logging::warn!(
-                error = PublicText::nothing_secret_in(&failed),
-                "cannot delete the bootstrap secret"
-            );
-        }
-    }
-
-    async fn secret(
-        &self,
-        secrets: &Api<Secret>,
-        name: &'static str,
-    ) -> Result<Option<Secret>, RegisterError> {
-        secrets
-            .get_opt(name)
-            .await
-            .map_err(|source| RegisterError::Secret {
-                namespace: self.namespace.clone(),
-                name,
-                source,
-            })
     }
 
     /// The agent's ConfigMap; defaults when there is none.
@@ -405,7 +376,7 @@ impl Registrar {
     /// Asks upstream for a credential, waits for it, proves it, stores it.
     async fn request(
         &self,
-        secrets: &Api<Secret>,
+        secrets: &Secrets,
         bootstrap: &Secret,
         config: AgentConfig,
     ) -> Result<Upstream, RegisterError> {
@@ -485,7 +456,8 @@ impl Registrar {
             .connect(&credential, config.tls_mode)
             .await
             .map_err(|failed| RegisterError::NewCredential(Box::new(failed)))?;
-        self.store(secrets, &credential)
+        secrets
+            .store(&credential)
             .await
             .map_err(RegisterError::Store)?;
         self.events.emit_for_agent(
@@ -528,32 +500,6 @@ impl Registrar {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             })
-    }
-
-    /// Creates the Secret, or replaces what is there: in one write, so that no moment is without.
-    async fn store(&self, secrets: &Api<Secret>, credential: &Credential) -> kube::Result<()> {
-        let mut secret = Secret {
-            metadata: ObjectMeta {
-                name: Some(AGENT_NAME.into()),
-                namespace: Some(self.namespace.clone()),
-                ..Default::default()
-            },
-            data: Some(credential.to_data()),
-            ..Default::default()
-        };
-        match secrets.create(&PostParams::default(), &secret).await {
-            Err(failed) if error::has_code(&failed, 409) => {}
-            result => return result.map(drop),
-        }
-        if let Some(existing) = secrets.get_opt(AGENT_NAME).await? {
-            secret.metadata.labels = existing.metadata.labels;
-            secret.metadata.annotations = existing.metadata.annotations;
-            secret.type_ = existing.type_;
-        }
-        secrets
-            .replace(AGENT_NAME, &PostParams::default(), &secret)
-            .await
-            .map(drop)
     }
 
     /// Turns a credential into a client and proves it by one LIST.

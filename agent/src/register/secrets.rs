@@ -1,0 +1,98 @@
+//! The Secrets of a registration, in the cluster: the credential and what it came of.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use kube::{Api, Client};
+
+use super::RegisterError;
+use super::credential::Credential;
+use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
+use crate::error;
+use crate::public::PublicText;
+
+/// Those of a system namespace.
+pub(super) struct Secrets {
+    api: Api<Secret>,
+    namespace: String,
+}
+
+impl Secrets {
+    pub(super) fn of(local: &Client, namespace: &str) -> Self {
+        Self {
+            api: Api::namespaced(local.clone(), namespace),
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    /// What the agent connects with.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) async fn credential(&self) -> Result<Option<Secret>, RegisterError> {
+        self.read(AGENT_NAME).await
+    }
+
+    /// What the agent registers with.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) async fn bootstrap(&self) -> Result<Option<Secret>, RegisterError> {
+        self.read(BOOTSTRAP_NAME).await
+    }
+
+    async fn read(&self, name: &'static str) -> Result<Option<Secret>, RegisterError> {
+        self.api
+            .get_opt(name)
+            .await
+            .map_err(|source| RegisterError::Secret {
+                namespace: self.namespace.clone(),
+                name,
+                source,
+            })
+    }
+
+    /// Creates the Secret, or replaces what is there: in one write, so that no moment is without.
+    pub(super) async fn store(&self, credential: &Credential) -> kube::Result<()> {
+        let mut secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(AGENT_NAME.into()),
+                namespace: Some(self.namespace.clone()),
+                ..Default::default()
+            },
+            data: Some(credential.to_data()),
+            ..Default::default()
+        };
+        match self.api.create(&PostParams::default(), &secret).await {
+            Err(failed) if error::has_code(&failed, 409) => {}
+            result => return result.map(drop),
+        }
+        if let Some(existing) = self.api.get_opt(AGENT_NAME).await? {
+            secret.metadata.labels = existing.metadata.labels;
+            secret.metadata.annotations = existing.metadata.annotations;
+            secret.type_ = existing.type_;
+        }
+        self.api
+            .replace(AGENT_NAME, &PostParams::default(), &secret)
+            .await
+            .map(drop)
+    }
+
+    /// Deletes the bootstrap Secret as it was read: one that was changed meanwhile leads to another registration.
+    pub(super) async fn discard(&self, bootstrap: Secret) {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: bootstrap.metadata.uid,
+                resource_version: bootstrap.metadata.resource_version,
+            }),
+            ..DeleteParams::default()
+        };
+        if let Err(failed) = self.api.delete(BOOTSTRAP_NAME, &parameters).await
+            && !error::has_code(&failed, 404)
+        {
+            logging::warn!(
+                error = PublicText::nothing_secret_in(&failed),
+                "cannot delete the bootstrap secret"
+            );
+        }
+    }
+}
