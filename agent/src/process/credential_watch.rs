@@ -158,7 +158,7 @@ mod tests {
     use crate::client::requests::LastContact;
     use crate::client::scripted;
     use crate::config::Timing;
-    use crate::register::UsedBootstrap;
+    use crate::register::Renewals;
     use crate::report::metrics::Metrics;
 
     /// What a local cluster answers that has no Secret and ends each watch; what else it is asked it counts, and never answers.
@@ -198,7 +198,7 @@ mod tests {
             timing: Timing::default(),
             events: Arc::clone(&events),
             last_contact,
-            used: UsedBootstrap::default(),
+            renewals: Renewals::default(),
         };
         let watch = CredentialWatch {
             local,

@@ -28,7 +28,7 @@ use crate::process::memory;
 use crate::process::server::{self, Endpoint};
 use crate::process::session::{Ended, Session};
 use crate::public::Name;
-use crate::register::{Registrar, Upstream, UsedBootstrap};
+use crate::register::{Registrar, Renewals, Upstream};
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
 
@@ -251,7 +251,7 @@ impl Process {
             timing: settings.timing,
             events: Arc::clone(&self.events),
             last_contact: self.health.last_contact(Side::Upstream).clone(),
-            used: UsedBootstrap::default(),
+            renewals: Renewals::default(),
         };
         let health = &self.health;
         let deployed_ids = Arc::<DeployedIds>::default();

@@ -1,9 +1,17 @@
-//! The bootstrap Secret: where upstream is and the token to ask with.
+//! The bootstrap Secret: where upstream is, the token to ask with, and whether a credential came of it.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// On the credential Secret: what it came of, as [`origin`] says (not upstream's).
+pub const ORIGIN_ANNOTATION: &str = "fleet.cattle.io/bootstrap-digest";
+
+/// In the place of a digest, where a credential was there before any bootstrap Secret was seen.
+const NONE: &str = "none";
 
 /// What the bootstrap Secret says. The token never prints.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,6 +42,44 @@ impl Bootstrap {
     }
 }
 
+/// What a stored credential says of where it came from, beside a bootstrap Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// This Secret: it asks for nothing new.
+    This,
+    /// Not this one.
+    Another,
+    /// Nothing: the Go agent stored it, a person, or an agent older than the note.
+    Unknown,
+}
+
+impl Origin {
+    /// What `stored` says, where `bootstrap` is there.
+    pub fn of(stored: &Secret, bootstrap: Option<&Secret>) -> Self {
+        let annotations = stored.metadata.annotations.as_ref();
+        match annotations.and_then(|all| all.get(ORIGIN_ANNOTATION)) {
+            None => Self::Unknown,
+            Some(noted) if bootstrap.is_some() && *noted == origin(bootstrap) => Self::This,
+            Some(_) => Self::Another,
+        }
+    }
+}
+
+/// What a credential notes of the bootstrap Secret that it came of: the digest of its content, whoever wrote that.
+pub fn origin(bootstrap: Option<&Secret>) -> String {
+    let Some(bootstrap) = bootstrap else {
+        return NONE.to_owned();
+    };
+    let mut hash = Sha256::new();
+    for (key, value) in bootstrap.data.iter().flatten() {
+        for part in [key.as_bytes(), &value.0] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    }
+    golib::hex::encode(&hash.finalize())
+}
+
 fn values(data: &BTreeMap<String, ByteString>) -> BTreeMap<String, Vec<u8>> {
     let raw = || {
         data.iter()
@@ -54,6 +100,8 @@ fn values(data: &BTreeMap<String, ByteString>) -> BTreeMap<String, Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
     use super::*;
 
     fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, ByteString> {
@@ -84,6 +132,33 @@ mod tests {
             ),
             ("https://x", "")
         );
+    }
+
+    #[test]
+    fn a_bootstrap_secret_is_known_by_its_content() {
+        let secret = |uid: &str, token: &str| Secret {
+            metadata: ObjectMeta {
+                uid: Some(uid.to_owned()),
+                ..Default::default()
+            },
+            data: Some(data(&[("token", token)])),
+            ..Default::default()
+        };
+        let noting = |noted: Option<String>| Secret {
+            metadata: ObjectMeta {
+                annotations: noted.map(|noted| [(ORIGIN_ANNOTATION.to_owned(), noted)].into()),
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let (first, again, other) = (secret("1", "a"), secret("2", "a"), secret("1", "b"));
+        let stored = noting(Some(origin(Some(&first))));
+        assert_eq!(Origin::of(&stored, Some(&again)), Origin::This);
+        assert_eq!(Origin::of(&stored, Some(&other)), Origin::Another);
+        assert_eq!(Origin::of(&stored, None), Origin::Another);
+        let stored = noting(Some(origin(None)));
+        assert_eq!(Origin::of(&stored, Some(&first)), Origin::Another);
+        assert_eq!(Origin::of(&noting(None), Some(&first)), Origin::Unknown);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Registration: from whatever the cluster holds to a working client for upstream.
 //!
 //! Mirrors `internal/cmd/agent/register/register.go`. Differences: a credential that works is kept
-//! until another one has listed BundleDeployments; upstream's CA and the system's are combined as
-//! the TLS mode says, without a probe request.
+//! until another one has listed BundleDeployments; it says which bootstrap Secret it came of, so that another one is
+//! made use of and not deleted; upstream's CA and the system's are combined as the TLS mode says, without a probe request.
 
 pub mod bootstrap;
 pub mod credential;
+mod renewals;
 mod secrets;
 
 use std::collections::BTreeMap;
@@ -16,9 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{ListParams, ObjectMeta, PostParams, TypeMeta};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
-use parking_lot::Mutex;
 use rand::seq::IndexedRandom as _;
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::api::{
@@ -31,10 +30,11 @@ use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, T
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::{Events, Reason};
-use bootstrap::Bootstrap;
+use bootstrap::{Bootstrap, Origin};
 use secrets::Secrets;
 
 pub use credential::{Credential, CredentialError};
+pub use renewals::Renewals;
 
 /// Time to reach upstream's API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -143,65 +143,8 @@ pub struct Registrar {
     pub events: Arc<Events>,
     /// Kept at upstream's last answer.
     pub last_contact: LastContact,
-    /// What the last registration was made with.
-    pub used: UsedBootstrap,
-}
-
-/// What the last bootstrap Secret was that was made use of, and when. What restores that Secret again and again asks for nothing new;
-/// where two tools restore a Secret of their own each, registrations become rare. Cheap to clone, all clones share.
-#[derive(Clone, Default)]
-pub struct UsedBootstrap(Arc<Mutex<Used>>);
-
-#[derive(Default)]
-struct Used {
-    /// Of the Secret's content.
-    digest: Option<[u8; 32]>,
-    renewed: Option<Instant>,
-    /// Renewals that soon followed another one.
-    in_a_row: u32,
-}
-
-impl UsedBootstrap {
-    /// The longest pause before a renewal that follows another one; after so long a time the next is the first again.
-    const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
-
-    fn digest(secret: &Secret) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        for (key, value) in secret.data.iter().flatten() {
-            for part in [key.as_bytes(), &value.0] {
-                hash.update((part.len() as u64).to_le_bytes());
-                hash.update(part);
-            }
-        }
-        hash.finalize().into()
-    }
-
-    fn note(&self, secret: &Secret) {
-        self.0.lock().digest = Some(Self::digest(secret));
-    }
-
-    fn is(&self, secret: &Secret) -> bool {
-        self.0.lock().digest == Some(Self::digest(secret))
-    }
-
-    /// How long a renewal that is asked for now has to wait: nothing, then `first` and ever longer.
-    fn pause(&self, now: Instant, first: Duration) -> Duration {
-        let longest = Self::LONGEST_PAUSE;
-        let mut used = self.0.lock();
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < longest;
-        used.in_a_row = match used.renewed.is_some_and(is_recent) {
-            true => used.in_a_row.saturating_add(1),
-            false => 0,
-        };
-        let pause = match used.in_a_row.checked_sub(1) {
-            None => Duration::ZERO,
-            Some(more) => first
-                .saturating_mul(2_u32.saturating_pow(more))
-                .min(longest),
-        };
-        used.renewed = Some(now + pause);
-        pause
-    }
+    /// When credentials were renewed.
+    pub renewals: Renewals,
 }
 
 impl Registrar {
@@ -213,8 +156,8 @@ impl Registrar {
         self.until_registered(false).await
     }
 
-    /// Registers with a bootstrap Secret that nothing was made of yet, as [`Registrar::renew`]. One that was is left where it is: what
-    /// restores it would do so again.
+    /// Registers with a bootstrap Secret that the credential did not come of, as [`Registrar::renew`]. One that it came of is left
+    /// where it is: what restores it would do so again.
     ///
     /// # Cancellation
     /// Safe, as [`Registrar::register`].
@@ -234,7 +177,7 @@ impl Registrar {
             }
         }
         let pause = self
-            .used
+            .renewals
             .pause(Instant::now(), self.timing.registration_retry);
         logging::info!(pause, "a bootstrap secret is there, registering again");
         tokio::time::sleep(pause).await;
@@ -256,8 +199,11 @@ impl Registrar {
 
     async fn has_new_bootstrap(&self) -> Result<bool, RegisterError> {
         let secrets = self.secrets();
-        let secret = secrets.bootstrap().await?;
-        Ok(secret.is_some_and(|secret| !self.used.is(&secret)))
+        let (stored, bootstrap) =
+            tokio::try_join!(secrets.credential(), secrets.bootstrap())?;
+        Ok(bootstrap.is_some_and(|bootstrap| {
+            stored.is_none_or(|stored| Origin::of(&stored, Some(&bootstrap)) != Origin::This)
+        }))
     }
 
     async fn until_registered(&self, anew: bool) -> (Upstream, AgentConfig) {
@@ -321,25 +267,37 @@ impl Registrar {
             secrets.credential(),
             secrets.bootstrap(),
         )?;
-        let current = match stored {
+        let current = match &stored {
             None => None,
             Some(secret) => {
-                let credential = Credential::from_data(&secret.data.unwrap_or_default());
-                Some(self.connect(&credential, config.tls_mode).await)
+                let credential = Credential::from_data(&secret.data.clone().unwrap_or_default());
+                let origin = Origin::of(secret, bootstrap.as_ref());
+                let connected = self.connect(&credential, config.tls_mode).await;
+                Some((secret, origin, connected))
             }
         };
         let upstream = match (current, &bootstrap) {
-            (Some(Ok(upstream)), None) => upstream,
-            (Some(Ok(upstream)), Some(_)) if !anew => upstream,
+            (Some((stored, origin, Ok(upstream))), bootstrap)
+                if !anew || bootstrap.is_none() || origin == Origin::This =>
+            {
+                match origin {
+                    Origin::This => {}
+                    // The session registers with it, and works meanwhile.
+                    Origin::Another => return Ok((upstream, config)),
+                    // Whoever stored the credential may have made use of this Secret: as the Go agent, which deletes it.
+                    Origin::Unknown => secrets.note(stored, bootstrap.as_ref()).await,
+                }
+                upstream
+            }
             (current, Some(bootstrap)) => {
-                if let Some(Err(failed)) = current {
+                if let Some((_, _, Err(failed))) = current {
                     let error = PublicText::nothing_secret_in(&failed);
                     logging::error!(error, "current credential failed, registering again");
                 }
                 self.request(&secrets, bootstrap, config.clone()).await?
             }
-            (Some(Err(failed)), None) => return Err(failed),
-            (None, None) => {
+            (Some((_, _, Err(failed))), None) => return Err(failed),
+            (_, None) => {
                 return Err(RegisterError::NoBootstrap {
                     namespace: self.namespace.clone(),
                     name: BOOTSTRAP_NAME,
@@ -347,7 +305,6 @@ impl Registrar {
             }
         };
         if let Some(bootstrap) = bootstrap {
-            self.used.note(&bootstrap);
             secrets.discard(bootstrap).await;
         }
         Ok((upstream, config))
@@ -380,6 +337,7 @@ impl Registrar {
         bootstrap: &Secret,
         config: AgentConfig,
     ) -> Result<Upstream, RegisterError> {
+        let origin = bootstrap::origin(Some(bootstrap));
         let bootstrap = Bootstrap::from_data(&bootstrap.data.clone().unwrap_or_default());
         let client_id = match config.client_id.is_empty() {
             false => config.client_id,
@@ -457,7 +415,7 @@ impl Registrar {
             .await
             .map_err(|failed| RegisterError::NewCredential(Box::new(failed)))?;
         secrets
-            .store(&credential)
+            .store(&credential, origin)
             .await
             .map_err(RegisterError::Store)?;
         self.events.emit_for_agent(
@@ -547,32 +505,113 @@ fn random_token() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use http::{Method, Request};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
 
-    #[test]
-    fn a_bootstrap_secret_is_known_by_its_content() {
-        let secret = |uid: &str, token: &str| Secret {
-            metadata: ObjectMeta {
-                uid: Some(uid.to_owned()),
-                ..Default::default()
-            },
-            data: Some([("token".to_owned(), k8s_openapi::ByteString(token.into()))].into()),
-            ..Default::default()
-        };
-        let used = UsedBootstrap::default();
-        assert!(!used.is(&secret("1", "a")));
-        used.note(&secret("1", "a"));
-        assert!(used.is(&secret("2", "a")) && !used.is(&secret("1", "b")));
+    use super::bootstrap::ORIGIN_ANNOTATION;
+    use super::*;
+    use crate::client::scripted;
+    use crate::report::metrics::Metrics;
+
+    fn registrar(clients: Clients) -> Registrar {
+        let last_contact = LastContact::default();
+        let agent = scripted::identities(&clients).agent();
+        Registrar {
+            local: agent.client(),
+            clients,
+            namespace: "system".to_owned(),
+            hostname: "host".to_owned(),
+            timing: Timing::default(),
+            events: Arc::new(Events::new(&agent, "system", "host", Metrics::default())),
+            last_contact,
+            renewals: Renewals::default(),
+        }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn registrations_in_a_row_wait_ever_longer() {
-        let used = UsedBootstrap::default();
-        for (after, expected) in [(0, 0), (1, 60), (100, 120), (300, 240), (8 * 60 * 60, 0)] {
-            let later = Instant::now() + Duration::from_secs(after);
-            let pause = used.pause(later, Duration::from_secs(60));
-            assert_eq!(pause, Duration::from_secs(expected));
+    /// A Secret of the system namespace with text values.
+    fn secret(name: &str, texts: &[(&str, &str)]) -> Secret {
+        let bytes = |text: &str| k8s_openapi::ByteString(text.into());
+        Secret {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..Default::default()
+            },
+            data: Some(
+                texts
+                    .iter()
+                    .map(|(key, text)| ((*key).to_owned(), bytes(text)))
+                    .collect(),
+            ),
+            ..Default::default()
         }
+    }
+
+    /// What is written at a start with a credential that works and notes `origin`.
+    async fn writes(origin: Option<String>, bootstrap: Option<&Secret>) -> Vec<String> {
+        let open = Bootstrap::from_data(
+            &[(
+                "apiServerURL".to_owned(),
+                k8s_openapi::ByteString("http://scripted".into()),
+            )]
+            .into(),
+        );
+        let kubeconfig = credential::kubeconfig(&open, "t", "bundles").unwrap();
+        let kubeconfig = String::from_utf8(kubeconfig).unwrap();
+        let mut stored = secret(AGENT_NAME, &[("kubeconfig", kubeconfig.as_str())]);
+        stored.metadata.annotations =
+            origin.map(|origin| [(ORIGIN_ANNOTATION.to_owned(), origin)].into());
+        let found = |secret: Option<&Secret>| match secret {
+            Some(secret) => (200, serde_json::to_value(secret).unwrap()),
+            None => (
+                404,
+                json!({"kind": "Status", "status": "Failure", "code": 404}),
+            ),
+        };
+        let answers: BTreeMap<&str, (u16, Value)> = [
+            ("configmaps/fleet-agent", found(None)),
+            ("secrets/fleet-agent", found(Some(&stored))),
+            ("secrets/fleet-agent-bootstrap", found(bootstrap)),
+            (
+                "bundles/bundledeployments",
+                (200, json!({"metadata": {}, "items": []})),
+            ),
+        ]
+        .into();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&written);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let answer = answers.iter().find(|(end, _)| path.ends_with(*end));
+            let answer = answer.map(|(_, answer)| answer.clone());
+            let what = path.rsplit('/').next().unwrap_or_default();
+            if request.method() != Method::GET {
+                noted.lock().push(format!("{} {what}", request.method()));
+            }
+            async move { answer.unwrap_or((500, json!({}))) }
+        });
+        registrar(clients).attempt(false).await.map(drop).unwrap();
+        written.lock().clone()
+    }
+
+    #[tokio::test]
+    async fn a_start_deletes_no_bootstrap_secret_that_the_credential_did_not_come_of() {
+        let bootstrap = secret(BOOTSTRAP_NAME, &[("token", "a")]);
+        let (this, another) = (
+            bootstrap::origin(Some(&bootstrap)),
+            bootstrap::origin(Some(&secret(BOOTSTRAP_NAME, &[("token", "b")]))),
+        );
+        let there = Some(&bootstrap);
+        let delete = "DELETE fleet-agent-bootstrap";
+        assert_eq!(writes(Some(this.clone()), there).await, [delete]);
+        assert!(writes(Some(another), there).await.is_empty());
+        assert!(writes(Some(bootstrap::origin(None)), there).await.is_empty());
+        assert!(writes(Some(this), None).await.is_empty());
+        // As the Go agent leaves it.
+        let note = "PATCH fleet-agent";
+        assert_eq!(writes(None, there).await, [note, delete]);
+        assert_eq!(writes(None, None).await, [note]);
     }
 
     #[test]

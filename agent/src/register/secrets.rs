@@ -1,10 +1,12 @@
 //! The Secrets of a registration, in the cluster: the credential and what it came of.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
+use serde_json::json;
 
 use super::RegisterError;
+use super::bootstrap::{self, ORIGIN_ANNOTATION};
 use super::credential::Credential;
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 use crate::error;
@@ -52,11 +54,13 @@ impl Secrets {
     }
 
     /// Creates the Secret, or replaces what is there: in one write, so that no moment is without.
-    pub(super) async fn store(&self, credential: &Credential) -> kube::Result<()> {
+    pub(super) async fn store(&self, credential: &Credential, origin: String) -> kube::Result<()> {
+        let noted = (ORIGIN_ANNOTATION.to_owned(), origin);
         let mut secret = Secret {
             metadata: ObjectMeta {
                 name: Some(AGENT_NAME.into()),
                 namespace: Some(self.namespace.clone()),
+                annotations: Some([noted.clone()].into()),
                 ..Default::default()
             },
             data: Some(credential.to_data()),
@@ -68,13 +72,31 @@ impl Secrets {
         }
         if let Some(existing) = self.api.get_opt(AGENT_NAME).await? {
             secret.metadata.labels = existing.metadata.labels;
-            secret.metadata.annotations = existing.metadata.annotations;
+            let mut annotations = existing.metadata.annotations.unwrap_or_default();
+            annotations.extend([noted]);
+            secret.metadata.annotations = Some(annotations);
             secret.type_ = existing.type_;
         }
         self.api
             .replace(AGENT_NAME, &PostParams::default(), &secret)
             .await
             .map(drop)
+    }
+
+    /// Notes on a credential that says nothing of its origin which bootstrap Secret is there: whatever comes later is another one.
+    pub(super) async fn note(&self, stored: &Secret, bootstrap: Option<&Secret>) {
+        let patch = json!({"metadata": {
+            "uid": stored.metadata.uid,
+            "resourceVersion": stored.metadata.resource_version,
+            "annotations": {ORIGIN_ANNOTATION: bootstrap::origin(bootstrap)},
+        }});
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        if let Err(failed) = self.api.patch(AGENT_NAME, &parameters, &patch).await {
+            logging::warn!(
+                error = PublicText::nothing_secret_in(&failed),
+                "cannot note on the credential which bootstrap secret it came of"
+            );
+        }
     }
 
     /// Deletes the bootstrap Secret as it was read: one that was changed meanwhile leads to another registration.

@@ -16,7 +16,7 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::tls_front;
 use testbed::wait::wait_until;
 
-use crate::scene::wait_bootstrap_gone;
+use crate::scene::{haste, wait_bootstrap_gone, wait_event};
 
 /// Waits for the agent's credential secret; gives its texts.
 async fn credential(agent: &TestAgent<'_>) -> Result<BTreeMap<String, String>> {
@@ -166,6 +166,58 @@ async fn a_refused_credential_is_replaced_by_registering_again() -> Result<()> {
     })
     .await?;
     registered(agent).await
+}
+
+/// A cluster that moves: the same `helm upgrade` brings a bootstrap Secret and a new pod, while the old upstream still answers.
+#[tokio::test]
+async fn a_bootstrap_secret_that_comes_with_a_restart_is_used() -> Result<()> {
+    for is_first in [true, false] {
+        let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+        match is_first {
+            // Stored by another agent, that did not note what it came of.
+            true => agent.grant().await?,
+            false => agent.bootstrap(|_| ()).await?,
+        }
+        agent.start(haste())?;
+        let before = credential(&agent).await?;
+        if !is_first {
+            wait_bootstrap_gone(&agent).await?;
+        }
+        noted(&agent).await?;
+        agent.process()?.kill();
+        // One that leads nowhere first: the old credential works on.
+        agent
+            .bootstrap(|data| data["token"] = json!("not-a-token"))
+            .await?;
+        agent.process()?.restart()?;
+        wait_event(&agent, "CredentialRefused", "cannot register again").await?;
+        assert_eq!(credential(&agent).await?, before);
+        agent.process()?.kill();
+        agent.bootstrap(|_| ()).await?;
+        agent.process()?.restart()?;
+        wait_until("another credential", PATIENCE, async || {
+            match credential(&agent).await.map_err(|e| e.to_string())? {
+                now if now != before => Ok(()),
+                _ => Err(agent.agent_log_tail(30)),
+            }
+        })
+        .await?;
+        registered(agent).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the credential says which bootstrap Secret it came of.
+async fn noted(agent: &TestAgent<'_>) -> Result<()> {
+    wait_until("the origin to be noted", PATIENCE, async || {
+        let secret = agent.object("v1", "Secret", &agent.system_namespace, "fleet-agent");
+        let secret = secret.await.map_err(|e| e.to_string())?;
+        let annotations = secret.and_then(|secret| secret.metadata.annotations);
+        let noted =
+            annotations.and_then(|mut all| all.remove("fleet.cattle.io/bootstrap-digest"));
+        noted.map(drop).ok_or_else(|| agent.agent_log_tail(30))
+    })
+    .await
 }
 
 #[tokio::test]
