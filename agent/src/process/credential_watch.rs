@@ -155,11 +155,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::client::requests::LastContact;
     use crate::client::scripted;
-    use crate::config::Timing;
-    use crate::register::Renewals;
-    use crate::report::metrics::Metrics;
 
     /// What a local cluster answers that has no Secret and ends each watch; what else it is asked it counts, and never answers.
     async fn flap(asked: Arc<AtomicUsize>, request: Request<Body>) -> (u16, Value) {
@@ -186,27 +182,14 @@ mod tests {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
         let clients = scripted::clients(move |request| flap(Arc::clone(&counted), request));
-        let last_contact = LastContact::default();
-        let local = clients.client(scripted::config(), &last_contact).unwrap();
-        let agent = scripted::identities(&clients).agent();
-        let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
-        let registrar = Registrar {
-            local: local.clone(),
-            clients,
-            namespace: "system".to_owned(),
-            hostname: "host".to_owned(),
-            timing: Timing::default(),
-            events: Arc::clone(&events),
-            last_contact,
-            renewals: Renewals::default(),
-        };
+        let registrar = Registrar::scripted(clients);
         let watch = CredentialWatch {
-            local,
+            local: registrar.local.clone(),
             namespace: "system",
             registrar: &registrar,
             current: &Credential::from_data(&BTreeMap::new()),
             health: &Health::new(Duration::from_secs(300)),
-            events: &events,
+            events: &registrar.events,
         };
         // Less than a request may take.
         let ended = tokio::time::timeout(Duration::from_secs(25), watch.run()).await;

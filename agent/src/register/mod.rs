@@ -148,6 +148,23 @@ pub struct Registrar {
 }
 
 impl Registrar {
+    /// Where local cluster and upstream answer whatever `clients` do.
+    #[cfg(test)]
+    pub(crate) fn scripted(clients: Clients) -> Self {
+        let agent = crate::client::scripted::identities(&clients).agent();
+        let events = Events::new(&agent, "system", "host", Default::default());
+        Self {
+            local: agent.client(),
+            clients,
+            namespace: "system".to_owned(),
+            hostname: "host".to_owned(),
+            timing: Timing::default(),
+            events: Arc::new(events),
+            last_contact: LastContact::default(),
+            renewals: Renewals::default(),
+        }
+    }
+
     /// Returns once upstream lists our BundleDeployments, with the configuration that led there; tries for ever.
     ///
     /// # Cancellation
@@ -199,8 +216,7 @@ impl Registrar {
 
     async fn has_new_bootstrap(&self) -> Result<bool, RegisterError> {
         let secrets = self.secrets();
-        let (stored, bootstrap) =
-            tokio::try_join!(secrets.credential(), secrets.bootstrap())?;
+        let (stored, bootstrap) = tokio::try_join!(secrets.credential(), secrets.bootstrap())?;
         Ok(bootstrap.is_some_and(|bootstrap| {
             stored.is_none_or(|stored| Origin::of(&stored, Some(&bootstrap)) != Origin::This)
         }))
@@ -253,7 +269,9 @@ impl Registrar {
     fn pause(&self, failed: &RegisterError, failures: u32) -> Duration {
         let longest = self.timing.registration_retry;
         match failed {
-            RegisterError::Timeout { .. } | RegisterError::NewCredential(_) => longest,
+            RegisterError::Timeout { .. }
+            | RegisterError::NewCredential(_)
+            | RegisterError::Store(_) => longest,
             _ => (longest / 60)
                 .saturating_mul(2_u32.saturating_pow(failures.min(10)))
                 .min(longest),
@@ -513,22 +531,6 @@ mod tests {
     use super::bootstrap::ORIGIN_ANNOTATION;
     use super::*;
     use crate::client::scripted;
-    use crate::report::metrics::Metrics;
-
-    fn registrar(clients: Clients) -> Registrar {
-        let last_contact = LastContact::default();
-        let agent = scripted::identities(&clients).agent();
-        Registrar {
-            local: agent.client(),
-            clients,
-            namespace: "system".to_owned(),
-            hostname: "host".to_owned(),
-            timing: Timing::default(),
-            events: Arc::new(Events::new(&agent, "system", "host", Metrics::default())),
-            last_contact,
-            renewals: Renewals::default(),
-        }
-    }
 
     /// A Secret of the system namespace with text values.
     fn secret(name: &str, texts: &[(&str, &str)]) -> Secret {
@@ -566,7 +568,7 @@ mod tests {
             Some(secret) => (200, serde_json::to_value(secret).unwrap()),
             None => (
                 404,
-                json!({"kind": "Status", "status": "Failure", "code": 404}),
+                json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}),
             ),
         };
         let answers: BTreeMap<&str, (u16, Value)> = [
@@ -591,7 +593,8 @@ mod tests {
             }
             async move { answer.unwrap_or((500, json!({}))) }
         });
-        registrar(clients).attempt(false).await.map(drop).unwrap();
+        let registrar = Registrar::scripted(clients);
+        registrar.attempt(false).await.map(drop).unwrap();
         written.lock().clone()
     }
 
@@ -606,12 +609,28 @@ mod tests {
         let delete = "DELETE fleet-agent-bootstrap";
         assert_eq!(writes(Some(this.clone()), there).await, [delete]);
         assert!(writes(Some(another), there).await.is_empty());
-        assert!(writes(Some(bootstrap::origin(None)), there).await.is_empty());
+        assert!(
+            writes(Some(bootstrap::origin(None)), there)
+                .await
+                .is_empty()
+        );
         assert!(writes(Some(this), None).await.is_empty());
         // As the Go agent leaves it.
         let note = "PATCH fleet-agent";
         assert_eq!(writes(None, there).await, [note, delete]);
         assert_eq!(writes(None, None).await, [note]);
+    }
+
+    #[tokio::test]
+    async fn what_upstream_accepted_is_not_asked_for_hastily() {
+        let registrar = Registrar::scripted(scripted::clients(|_| async { (500, json!({})) }));
+        let cause = || kube::Error::LinesCodecMaxLineLengthExceeded;
+        let refused = RegisterError::List(cause());
+        assert_eq!(registrar.pause(&refused, 0), Duration::from_secs(1));
+        let proof = RegisterError::NewCredential(Box::new(refused));
+        for failed in [proof, RegisterError::Store(cause())] {
+            assert_eq!(registrar.pause(&failed, 0), Duration::from_secs(60));
+        }
     }
 
     #[test]

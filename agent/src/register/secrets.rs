@@ -53,7 +53,11 @@ impl Secrets {
             })
     }
 
-    /// Creates the Secret, or replaces what is there: in one write, so that no moment is without.
+    /// Creates the Secret, or replaces what is there: in one write, so that no moment is without. One that cannot be replaced
+    /// (`immutable`) is deleted and created, as the Go agent always does.
+    ///
+    /// # Cancellation
+    /// Between these two there is no credential, and the bootstrap Secret still.
     pub(super) async fn store(&self, credential: &Credential, origin: String) -> kube::Result<()> {
         let noted = (ORIGIN_ANNOTATION.to_owned(), origin);
         let mut secret = Secret {
@@ -70,17 +74,29 @@ impl Secrets {
             Err(failed) if error::has_code(&failed, 409) => {}
             result => return result.map(drop),
         }
+        let mut deletion = DeleteParams::default();
         if let Some(existing) = self.api.get_opt(AGENT_NAME).await? {
+            deletion.preconditions = Some(Preconditions {
+                uid: existing.metadata.uid,
+                ..Preconditions::default()
+            });
             secret.metadata.labels = existing.metadata.labels;
             let mut annotations = existing.metadata.annotations.unwrap_or_default();
             annotations.extend([noted]);
             secret.metadata.annotations = Some(annotations);
             secret.type_ = existing.type_;
         }
-        self.api
-            .replace(AGENT_NAME, &PostParams::default(), &secret)
-            .await
-            .map(drop)
+        let parameters = PostParams::default();
+        match self.api.replace(AGENT_NAME, &parameters, &secret).await {
+            Err(failed) if error::has_code(&failed, 422) => {}
+            result => return result.map(drop),
+        }
+        match self.api.delete(AGENT_NAME, &deletion).await {
+            Err(failed) if !error::has_code(&failed, 404) => return Err(failed),
+            _ => {}
+        }
+        secret.type_ = None;
+        self.api.create(&parameters, &secret).await.map(drop)
     }
 
     /// Notes on a credential that says nothing of its origin which bootstrap Secret is there: whatever comes later is another one.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use kube::Api;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, Patch, PatchParams};
 use rstest::rstest;
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
@@ -207,14 +207,37 @@ async fn a_bootstrap_secret_that_comes_with_a_restart_is_used() -> Result<()> {
     Ok(())
 }
 
+/// Somebody made the credential immutable: it is deleted and created, as by the Go agent.
+#[tokio::test]
+async fn an_immutable_credential_is_replaced() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let secrets = agent.objects("v1", "Secret", &agent.system_namespace);
+    let immutable = Patch::Merge(json!({ "immutable": true }));
+    secrets
+        .patch("fleet-agent", &PatchParams::default(), &immutable)
+        .await?;
+    let before = credential(&agent).await?;
+    agent.start(haste())?;
+    noted(&agent).await?;
+    agent.bootstrap(|_| ()).await?;
+    wait_until("another credential", PATIENCE, async || {
+        match credential(&agent).await.map_err(|e| e.to_string())? {
+            now if now != before => Ok(()),
+            _ => Err(agent.agent_log_tail(30)),
+        }
+    })
+    .await?;
+    registered(agent).await
+}
+
 /// Waits until the credential says which bootstrap Secret it came of.
 async fn noted(agent: &TestAgent<'_>) -> Result<()> {
     wait_until("the origin to be noted", PATIENCE, async || {
         let secret = agent.object("v1", "Secret", &agent.system_namespace, "fleet-agent");
         let secret = secret.await.map_err(|e| e.to_string())?;
         let annotations = secret.and_then(|secret| secret.metadata.annotations);
-        let noted =
-            annotations.and_then(|mut all| all.remove("fleet.cattle.io/bootstrap-digest"));
+        let noted = annotations.and_then(|mut all| all.remove("fleet.cattle.io/bootstrap-digest"));
         noted.map(drop).ok_or_else(|| agent.agent_log_tail(30))
     })
     .await
