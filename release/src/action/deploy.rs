@@ -28,7 +28,7 @@ use super::attempt::{Attempt, Operation, apply_options, record_refusal};
 use super::capabilities::capabilities;
 use super::error::DeployError;
 use super::hook_objects::HookObjects;
-use super::hooks::carried_on;
+use super::hook_progress::carried_on;
 use super::known_records::KnownRecords;
 use super::previous::{Pruning, previous_objects, supersede};
 use super::records::{is_agents, last_good, read_if_possible, stored_objects};

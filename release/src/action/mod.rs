@@ -10,6 +10,7 @@ mod capabilities;
 mod deploy;
 pub(crate) mod error;
 mod hook_objects;
+mod hook_progress;
 mod hooks;
 mod install;
 mod known_records;

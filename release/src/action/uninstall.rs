@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::error::{HookError, UninstallError};
 use super::hook_objects::HookObjects;
-use super::hooks::{HookRun, carried_on, forget_later_runs, is_last_try, is_long_ago};
+use super::hook_progress::{carried_on, forget_later_runs, is_last_try, is_long_ago};
+use super::hooks::HookRun;
 use super::known_records::KnownRecords;
 use super::records::{is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};

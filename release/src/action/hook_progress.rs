@@ -1,0 +1,254 @@
+//! What the record of an operation tells of its hooks, and what follows from that. No I/O.
+
+use chart::Time;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{Hook, HookEvent, HookExecution, Release};
+
+/// How far a hook got before its operation was cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It has to run, as far as anybody can tell.
+    Due,
+    /// It was started.
+    Started,
+    /// It ended well.
+    Done,
+}
+
+/// What the record of an operation that began at `began` tells of a hook. A hook of both of the operation's events
+/// has one entry for the two; once the first event is over ([`is_over`]) it is the second's.
+pub(super) fn progress(hook: &Hook, event: HookEvent, began: Time, is_first_over: bool) -> Progress {
+    let is_first = OPERATIONS.iter().any(|[first, _]| *first == event);
+    if is_first && is_first_over {
+        return Progress::Done;
+    }
+    let is_of_before = hook.last_run.started_at.instant() < began.instant();
+    if is_of_before || (is_of_both(hook, event) && is_first == is_first_over) {
+        return Progress::Due;
+    }
+    match hook.last_run.phase.as_str() {
+        HookExecution::SUCCEEDED => Progress::Done,
+        HookExecution::RUNNING => Progress::Started,
+        _ => Progress::Due,
+    }
+}
+
+/// When a hook starts, or ends. The clock may have been set back since its operation, or the hook, began, or be that of another node.
+pub(super) fn not_before(began: Time, now: Timestamp) -> Time {
+    match now < began.instant() {
+        true => began,
+        false => Time::utc(now),
+    }
+}
+
+/// Whether a removal has waited for as long as it does for the `post-delete` hook that it has started: what that is to do may be missed by who has the
+/// release next, but it does not keep it for ever.
+pub(super) fn is_last_try(hooks: &[Hook], began: Time, now: Timestamp) -> bool {
+    let started = hooks
+        .iter()
+        .filter(|hook| hook.runs_at(HookEvent::PostDelete))
+        .filter(|hook| hook.last_run.phase == HookExecution::RUNNING)
+        .map(|hook| hook.last_run.started_at)
+        .filter(|started| started.instant() >= began.instant());
+    let started = started.max_by_key(|started| started.instant());
+    started.is_some_and(|started| is_long_ago(started, now))
+}
+
+/// Whether a removal waits no longer for what has been so since then.
+pub(super) fn is_long_ago(since: Time, now: Timestamp) -> bool {
+    now.duration_since(since.instant()) > SignedDuration::from_mins(10)
+}
+
+/// Takes from the hooks what cannot be told from a run in the operation that begins now: the clock was set back since.
+pub(super) fn forget_later_runs(hooks: &mut [Hook], began: Time) {
+    for hook in hooks {
+        if hook.last_run.started_at.instant() >= began.instant() {
+            hook.last_run = HookExecution::default();
+        }
+    }
+}
+
+/// Whether a hook runs at the other event of the operation too.
+pub(super) fn is_of_both(hook: &Hook, event: HookEvent) -> bool {
+    let operation = OPERATIONS.iter().find(|events| events.contains(&event));
+    operation.is_some_and(|events| events.iter().all(|one| hook.runs_at(*one)))
+}
+
+/// What a record under way says of itself once its first event is over: no other field of a record can tell.
+pub(super) fn over(first: HookEvent) -> String {
+    format!("{} hooks completed", first.as_str())
+}
+
+/// What is to be said of an operation that goes on: that its first event is over, if that was so.
+pub(super) fn carried_on(unfinished: &Release) -> Option<String> {
+    let description = unfinished.description();
+    let is_mark = OPERATIONS
+        .iter()
+        .any(|[first, _]| description == over(*first));
+    is_mark.then(|| description.to_owned())
+}
+
+/// Whether a record under way says that the first event of the operation of `event` is over.
+pub(super) fn is_over(release: &Release, event: HookEvent) -> bool {
+    let operation = OPERATIONS.iter().find(|events| events.contains(&event));
+    operation.is_some_and(|[first, _]| release.description() == over(*first))
+}
+
+/// The two events of each operation.
+pub(super) const OPERATIONS: [[HookEvent; 2]; 4] = [
+    [HookEvent::PreInstall, HookEvent::PostInstall],
+    [HookEvent::PreUpgrade, HookEvent::PostUpgrade],
+    [HookEvent::PreRollback, HookEvent::PostRollback],
+    [HookEvent::PreDelete, HookEvent::PostDelete],
+];
+
+/// Positions of the event's hooks in the order they run: weight, then name, then kind order.
+pub(super) fn order(hooks: &[Hook], event: HookEvent) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..hooks.len())
+        .filter(|&index| hooks[index].runs_at(event))
+        .collect();
+    order.sort_by(|&a, &b| {
+        let key = |index: usize| (hooks[index].weight, &hooks[index].name);
+        key(a).cmp(&key(b))
+    });
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::never_ran("", 0, &["pre-install"], Progress::Due)]
+    #[case::was_running("Running", 5, &["pre-install"], Progress::Started)]
+    #[case::ended_well("Succeeded", 5, &["pre-install", "pre-upgrade", "post-upgrade"], Progress::Done)]
+    #[case::failed("Failed", 5, &["pre-install"], Progress::Due)]
+    #[case::ended_in_an_earlier_operation("Succeeded", -5, &["pre-delete"], Progress::Due)]
+    #[case::of_both_events_at_the_first("Succeeded", 5, &["pre-install", "post-install"], Progress::Done)]
+    fn an_interrupted_hook_resumes_from_its_record(
+        #[case] phase: &str,
+        #[case] seconds: i64,
+        #[case] events: &[&str],
+        #[case] expected: Progress,
+    ) {
+        const BEGAN: i64 = 1_800_000_000;
+        let hook = Hook {
+            events: events.iter().map(|&event| event.to_owned()).collect(),
+            last_run: HookExecution {
+                started_at: Time::from_unix_seconds(BEGAN + seconds),
+                phase: phase.to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        };
+        let began = Time::from_unix_seconds(BEGAN);
+        let event = HookEvent::ALL
+            .into_iter()
+            .find(|event| hook.runs_at(*event));
+        assert_eq!(progress(&hook, event.unwrap(), began, false), expected);
+    }
+
+    #[rstest]
+    #[case::not_started("", 20, false)]
+    #[case::of_an_earlier_removal("Running", -5, false)]
+    #[case::just_now("Running", 19, false)]
+    #[case::long_ago("Running", 5, true)]
+    #[case::ended("Succeeded", 5, false)]
+    fn a_removal_waits_ten_minutes_for_its_last_hooks(
+        #[case] phase: &str,
+        #[case] minutes: i64,
+        #[case] expected: bool,
+    ) {
+        const BEGAN: i64 = 1_800_000_000;
+        let hook = Hook {
+            events: vec!["post-delete".to_owned()],
+            last_run: HookExecution {
+                started_at: Time::from_unix_seconds(BEGAN + 60 * minutes),
+                phase: phase.to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        };
+        let now = Timestamp::from_second(BEGAN + 60 * 20).unwrap();
+        let began = Time::from_unix_seconds(BEGAN);
+        assert_eq!(is_last_try(&[hook], began, now), expected);
+    }
+
+    /// One entry for both events: whose it is depends on whether the first is over.
+    #[rstest]
+    #[case::first(HookEvent::PreUpgrade, "Succeeded", false, Progress::Done)]
+    #[case::first_running(HookEvent::PreUpgrade, "Running", false, Progress::Started)]
+    #[case::first_over(HookEvent::PreUpgrade, "", true, Progress::Done)]
+    #[case::second_before_its_turn(HookEvent::PostUpgrade, "Succeeded", false, Progress::Due)]
+    #[case::second(HookEvent::PostUpgrade, "", true, Progress::Due)]
+    #[case::second_running(HookEvent::PostUpgrade, "Running", true, Progress::Started)]
+    #[case::second_over(HookEvent::PostUpgrade, "Succeeded", true, Progress::Done)]
+    fn a_hook_of_both_events_runs_once_at_each(
+        #[case] event: HookEvent,
+        #[case] phase: &str,
+        #[case] is_first_over: bool,
+        #[case] expected: Progress,
+    ) {
+        let began = Time::from_unix_seconds(1_800_000_000);
+        let events = [HookEvent::PreUpgrade, HookEvent::PostUpgrade];
+        let hook = Hook {
+            events: events
+                .iter()
+                .map(|event| event.as_str().to_owned())
+                .collect(),
+            last_run: HookExecution {
+                started_at: Time::from_unix_seconds(1_800_000_005),
+                phase: phase.to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        };
+        assert_eq!(progress(&hook, event, began, is_first_over), expected);
+    }
+
+    /// The clock that an operation began by may have been ahead: of the same node before it was set, or of another one.
+    #[test]
+    fn a_hook_that_starts_while_the_clock_is_behind_is_of_its_operation() {
+        let began = Time::from_unix_seconds(1_800_000_000);
+        let mut hook = Hook {
+            events: vec![HookEvent::PreUpgrade.as_str().to_owned()],
+            last_run: HookExecution {
+                started_at: not_before(began, began.instant() - SignedDuration::from_hours(1)),
+                phase: HookExecution::RUNNING.to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        };
+        let found = progress(&hook, HookEvent::PreUpgrade, began, false);
+        assert_eq!(found, Progress::Started);
+        let later = began.instant() + SignedDuration::from_secs(5);
+        assert_eq!(not_before(began, later).instant(), later);
+        // Of an earlier operation, by a clock that was ahead then.
+        hook.last_run.phase = HookExecution::SUCCEEDED.to_owned();
+        let mut hooks = [hook];
+        forget_later_runs(&mut hooks, began);
+        let found = progress(&hooks[0], HookEvent::PreUpgrade, began, false);
+        assert_eq!(found, Progress::Due);
+    }
+
+    #[test]
+    fn hooks_run_by_weight_then_name() {
+        let hook = |name: &str, weight, event: HookEvent| Hook {
+            name: name.to_owned(),
+            weight,
+            events: vec![event.as_str().to_owned()],
+            ..Hook::default()
+        };
+        let hooks = [
+            hook("z", 0, HookEvent::PreInstall),
+            hook("b", 1, HookEvent::PreInstall),
+            hook("a", 1, HookEvent::PreInstall),
+            hook("a", -5, HookEvent::PreInstall),
+            hook("a", -9, HookEvent::PostInstall),
+        ];
+        assert_eq!(order(&hooks, HookEvent::PreInstall), [3, 0, 2, 1]);
+    }
+}
