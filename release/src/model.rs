@@ -351,6 +351,8 @@ pub struct HookExecution {
 }
 
 impl HookExecution {
+    /// It is the hook's turn, and it cannot be started.
+    pub const UNKNOWN: &str = "Unknown";
     /// The hook is running.
     pub const RUNNING: &str = "Running";
     /// The hook ended well.

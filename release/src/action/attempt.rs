@@ -324,7 +324,7 @@ impl Attempt<'_> {
             timeout: self.options.limit(),
             began: info.map_or(Time::ZERO, |info| info.last_deployed),
             is_resumed: self.is_resumed,
-            is_last_try: false,
+            is_only_try: false,
             on_started: self.on_hooks,
             objects: &mut self.hooks,
         };

@@ -250,17 +250,19 @@ pub enum HookError {
 }
 
 impl HookError {
-    /// Whether a removal is complete though this befell one of its last hooks: the hook has failed or can never begin, or it was started long ago, or,
-    /// where it is not known to have been, the removal began long ago. What nobody answered or recorded ends nothing.
-    pub(super) fn ends_removal(&self, is_last_try: bool, is_long_removal: bool) -> bool {
+    /// Whether a removal is complete though this befell one of its last hooks: the hook has failed or can never begin, or it is given up. What nobody
+    /// answered or recorded ends nothing.
+    pub(super) fn ends_removal(&self, is_given_up: bool) -> bool {
         match self {
             Self::Foreign { .. } => true,
-            Self::Wait(waited) => !waited.timed_out || is_last_try,
-            Self::Create { source, .. } => !source.is_in_doubt() && is_last_try,
-            Self::Build { .. } | Self::Former(_) => is_long_removal,
-            Self::Delete(failed) => !failed.is_in_doubt() && is_long_removal,
-            Self::Observed(source) => !source.is_in_doubt() && is_long_removal,
-            Self::Storage(_) | Self::Discovery(_) => false,
+            Self::Wait(waited) => !waited.timed_out || is_given_up,
+            Self::Build { .. } | Self::Former(_) => is_given_up,
+            Self::Create { source, .. } => is_given_up && !source.is_in_doubt(),
+            Self::Delete(failed) => is_given_up && !failed.is_in_doubt(),
+            Self::Observed(source) | Self::Discovery(source) => {
+                is_given_up && !source.is_in_doubt()
+            }
+            Self::Storage(_) => false,
         }
     }
 

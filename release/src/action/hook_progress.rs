@@ -1,9 +1,14 @@
 //! What the record of an operation tells of its hooks, and what follows from that. No I/O.
+//!
+//! A removal is where its record says it is: at its objects, until one of its `post-delete` hooks has an entry of this removal; at that hook since
+//! then, which is `Unknown` while it cannot be started and `Running` once it was; at its records, once [`over`] stands there, or all of these hooks have
+//! ended well. As long as [`is_waited_for`] says the removal is tried again.
 
 use chart::Time;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{Hook, HookEvent, HookExecution, Release};
+use crate::state::{FUTURE_LIMIT, REMOVAL_LIMIT};
 
 /// How far a hook got before its operation was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +23,13 @@ pub(super) enum Progress {
 
 /// What the record of an operation that began at `began` tells of a hook. A hook of both of the operation's events
 /// has one entry for the two; once the first event is over ([`is_over`]) it is the second's.
-pub(super) fn progress(hook: &Hook, event: HookEvent, began: Time, is_first_over: bool) -> Progress {
-    let is_first = OPERATIONS.iter().any(|[first, _]| *first == event);
+pub(super) fn progress(
+    hook: &Hook,
+    event: HookEvent,
+    began: Time,
+    is_first_over: bool,
+) -> Progress {
+    let is_first = operation(event)[0] == event;
     if is_first && is_first_over {
         return Progress::Done;
     }
@@ -42,22 +52,12 @@ pub(super) fn not_before(began: Time, now: Timestamp) -> Time {
     }
 }
 
-/// Whether a removal has waited for as long as it does for the `post-delete` hook that it has started: what that is to do may be missed by who has the
-/// release next, but it does not keep it for ever.
-pub(super) fn is_last_try(hooks: &[Hook], began: Time, now: Timestamp) -> bool {
-    let started = hooks
-        .iter()
-        .filter(|hook| hook.runs_at(HookEvent::PostDelete))
-        .filter(|hook| hook.last_run.phase == HookExecution::RUNNING)
-        .map(|hook| hook.last_run.started_at)
-        .filter(|started| started.instant() >= began.instant());
-    let started = started.max_by_key(|started| started.instant());
-    started.is_some_and(|started| is_long_ago(started, now))
-}
-
-/// Whether a removal waits no longer for what has been so since then.
-pub(super) fn is_long_ago(since: Time, now: Timestamp) -> bool {
-    now.duration_since(since.instant()) > SignedDuration::from_mins(10)
+/// Whether a removal waits still for a last hook whose turn it has been since then, or that was started then. A time that only a clock far ahead can have
+/// written is not waited for.
+pub(super) fn is_waited_for(since: Time, now: Timestamp) -> bool {
+    let limit = SignedDuration::try_from(REMOVAL_LIMIT).unwrap_or(SignedDuration::MAX);
+    let age = now.duration_since(since.instant());
+    age < limit && age > -FUTURE_LIMIT
 }
 
 /// Takes from the hooks what cannot be told from a run in the operation that begins now: the clock was set back since.
@@ -71,32 +71,38 @@ pub(super) fn forget_later_runs(hooks: &mut [Hook], began: Time) {
 
 /// Whether a hook runs at the other event of the operation too.
 pub(super) fn is_of_both(hook: &Hook, event: HookEvent) -> bool {
-    let operation = OPERATIONS.iter().find(|events| events.contains(&event));
-    operation.is_some_and(|events| events.iter().all(|one| hook.runs_at(*one)))
+    operation(event).iter().all(|one| hook.runs_at(*one))
 }
 
-/// What a record under way says of itself once its first event is over: no other field of a record can tell.
-pub(super) fn over(first: HookEvent) -> String {
-    format!("{} hooks completed", first.as_str())
+/// What a record under way says of itself once the hooks of an event are over: the first of its operation, or the last of a removal. No other field of a
+/// record can tell.
+pub(super) fn over(event: HookEvent) -> String {
+    format!("{} hooks completed", event.as_str())
 }
 
-/// What is to be said of an operation that goes on: that its first event is over, if that was so.
+/// What is to be said of an operation that goes on: which hooks are over, if that was said.
 pub(super) fn carried_on(unfinished: &Release) -> Option<String> {
     let description = unfinished.description();
-    let is_mark = OPERATIONS
-        .iter()
-        .any(|[first, _]| description == over(*first));
+    let is_mark = |event: &HookEvent| description == over(*event);
+    let is_mark = OPERATIONS.iter().flatten().any(is_mark);
     is_mark.then(|| description.to_owned())
 }
 
-/// Whether a record under way says that the first event of the operation of `event` is over.
+/// Whether a record under way says that the hooks of `event` are over: it says so of those that came last.
 pub(super) fn is_over(release: &Release, event: HookEvent) -> bool {
-    let operation = OPERATIONS.iter().find(|events| events.contains(&event));
-    operation.is_some_and(|[first, _]| release.description() == over(*first))
+    let events = operation(event).into_iter();
+    let mut since = events.skip_while(|one| *one != event);
+    since.any(|one| release.description() == over(one))
+}
+
+/// The two events of the operation that has this one.
+pub(super) fn operation(event: HookEvent) -> [HookEvent; 2] {
+    let found = OPERATIONS.iter().find(|events| events.contains(&event));
+    *found.unwrap_or(&[event, event])
 }
 
 /// The two events of each operation.
-pub(super) const OPERATIONS: [[HookEvent; 2]; 4] = [
+const OPERATIONS: [[HookEvent; 2]; 4] = [
     [HookEvent::PreInstall, HookEvent::PostInstall],
     [HookEvent::PreUpgrade, HookEvent::PostUpgrade],
     [HookEvent::PreRollback, HookEvent::PostRollback],
@@ -120,6 +126,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::model::Status;
 
     #[rstest]
     #[case::never_ran("", 0, &["pre-install"], Progress::Due)]
@@ -134,7 +141,6 @@ mod tests {
         #[case] events: &[&str],
         #[case] expected: Progress,
     ) {
-        const BEGAN: i64 = 1_800_000_000;
         let hook = Hook {
             events: events.iter().map(|&event| event.to_owned()).collect(),
             last_run: HookExecution {
@@ -151,30 +157,58 @@ mod tests {
         assert_eq!(progress(&hook, event.unwrap(), began, false), expected);
     }
 
+    const BEGAN: i64 = 1_800_000_000;
+
+    /// A record whose removal began then, with one last hook of these events.
+    fn removal(events: &[&str], phase: &str, started: i64, description: &str) -> Release {
+        let mut release = Release {
+            hooks: vec![Hook {
+                events: events.iter().map(|&event| event.to_owned()).collect(),
+                last_run: HookExecution {
+                    started_at: Time::from_unix_seconds(started),
+                    phase: phase.to_owned(),
+                    ..HookExecution::default()
+                },
+                ..Hook::default()
+            }],
+            ..Release::default()
+        };
+        release.set_status(Status::Uninstalling, description);
+        if let Some(info) = &mut release.info {
+            info.deleted = Time::from_unix_seconds(BEGAN);
+        }
+        release
+    }
+
     #[rstest]
-    #[case::not_started("", 20, false)]
-    #[case::of_an_earlier_removal("Running", -5, false)]
-    #[case::just_now("Running", 19, false)]
-    #[case::long_ago("Running", 5, true)]
-    #[case::ended("Succeeded", 5, false)]
-    fn a_removal_waits_ten_minutes_for_its_last_hooks(
-        #[case] phase: &str,
-        #[case] minutes: i64,
+    #[case::just_now(0, true)]
+    #[case::not_long_ago(9, true)]
+    #[case::long_ago(11, false)]
+    #[case::by_a_clock_that_is_ahead(-9, true)]
+    #[case::by_a_clock_far_ahead(-90, false)]
+    fn a_removal_waits_ten_minutes_for_each_of_its_last_hooks(
+        #[case] minutes_ago: i64,
         #[case] expected: bool,
     ) {
-        const BEGAN: i64 = 1_800_000_000;
-        let hook = Hook {
-            events: vec!["post-delete".to_owned()],
-            last_run: HookExecution {
-                started_at: Time::from_unix_seconds(BEGAN + 60 * minutes),
-                phase: phase.to_owned(),
-                ..HookExecution::default()
-            },
-            ..Hook::default()
-        };
-        let now = Timestamp::from_second(BEGAN + 60 * 20).unwrap();
-        let began = Time::from_unix_seconds(BEGAN);
-        assert_eq!(is_last_try(&[hook], began, now), expected);
+        let now = Timestamp::from_second(BEGAN + 60 * minutes_ago).unwrap();
+        let since = Time::from_unix_seconds(BEGAN);
+        assert_eq!(is_waited_for(since, now), expected);
+    }
+
+    #[rstest]
+    #[case::nothing("Deletion in progress", [false, false])]
+    #[case::the_first("pre-delete hooks completed", [true, false])]
+    #[case::the_last("post-delete hooks completed", [true, true])]
+    #[case::of_another_operation("pre-install hooks completed", [false, false])]
+    fn the_hooks_of_an_event_are_over_if_later_ones_are(
+        #[case] description: &str,
+        #[case] expected: [bool; 2],
+    ) {
+        let release = removal(&[], "", BEGAN, description);
+        let events = [HookEvent::PreDelete, HookEvent::PostDelete];
+        assert_eq!(events.map(|event| is_over(&release, event)), expected);
+        let is_mark = description != "Deletion in progress";
+        assert_eq!(carried_on(&release).is_some(), is_mark);
     }
 
     /// One entry for both events: whose it is depends on whether the first is over.

@@ -16,7 +16,7 @@ use objects::readiness::Status;
 use super::error::HookError;
 use super::hook_objects::HookObjects;
 use super::hook_progress::{
-    OPERATIONS, Progress, is_of_both, is_over, not_before, order, over, progress,
+    Progress, is_of_both, is_over, is_waited_for, not_before, operation, order, over, progress,
 };
 use super::unquoted::error_unquoted;
 use crate::kube::{
@@ -36,8 +36,8 @@ pub(super) struct HookRun<'a> {
     pub(super) began: Time,
     /// Whether it was cut off and goes on now.
     pub(super) is_resumed: bool,
-    /// Whether nobody waits any more for a hook that is late, in a removal.
-    pub(super) is_last_try: bool,
+    /// Whether nobody tries again should a hook not end well, in a removal.
+    pub(super) is_only_try: bool,
     /// Called once a hook is there.
     pub(super) on_started: Option<&'a (dyn Fn() + Send + Sync)>,
     pub(super) objects: &'a mut HookObjects,
@@ -56,12 +56,12 @@ impl HookRun<'_> {
         event: HookEvent,
     ) -> Result<bool, HookError> {
         let order = order(&release.hooks, event);
-        let is_first_over = is_over(release, event);
-        let is_first = OPERATIONS.iter().any(|[first, _]| *first == event);
-        if is_first && is_first_over && self.is_resumed {
-            self.finish_first(release, &order, event).await?;
+        if self.is_resumed && is_over(release, event) {
+            self.finish(release, &order, event).await?;
             return Ok(false);
         }
+        let [first, _] = operation(event);
+        let (is_first, is_first_over) = (event == first, is_over(release, first));
         let mut is_any_new = false;
         for (position, &index) in order.iter().enumerate() {
             let hook = &release.hooks[index];
@@ -75,15 +75,8 @@ impl HookRun<'_> {
             let is_started = progress == Progress::Started;
             is_any_new = true;
             if let Err(error) = self.one(release, index, event, is_started).await {
-                // The start of a hook is recorded, and with it how those before it ended.
-                let is_recorded = matches!(error, HookError::Create { .. } | HookError::Wait(_));
-                let earlier = &order[..position];
-                let is_removal = matches!(event, HookEvent::PreDelete | HookEvent::PostDelete);
-                let goes_on = is_removal && error.is_late() && !self.is_last_try;
-                let failed = (index, goes_on);
-                self.clean_up_after_failure(release, earlier, is_recorded, failed, event)
-                    .await;
-                return Err(error);
+                let (earlier, failed) = (&order[..position], (index, event));
+                return Err(self.failed(release, earlier, failed, error).await);
             }
         }
         let mut is_to_store = is_any_new && is_first;
@@ -109,29 +102,84 @@ impl HookRun<'_> {
                 .map_err(HookError::Storage)?;
         }
         for &index in order.iter().rev() {
-            self.delete(release, index, HookDeletePolicy::Succeeded, event)
-                .await?;
+            let deleted = self.delete(release, index, HookDeletePolicy::Succeeded, event);
+            if let Err(error) = deleted.await {
+                let ended = release.hooks[index].last_run.completed_at;
+                if !self.ends_removal(event, &error, ended) {
+                    return Err(error);
+                }
+                warn_of(release, &error);
+            }
         }
         Ok(is_any_new)
     }
 
-    /// Ends a first event all of whose hooks have ended well: what of them is to be deleted may be there still, but
-    /// for those that the second event has started again.
-    async fn finish_first(
+    /// Ends an event whose hooks are over: what of them is to be deleted may be there still, but for those that the second event has started again.
+    async fn finish(
         &mut self,
         release: &StoredRelease,
         order: &[usize],
         event: HookEvent,
     ) -> Result<(), HookError> {
+        let is_first = operation(event)[0] == event;
         for &index in order.iter().rev() {
             let hook = &release.hooks[index];
-            let is_again = is_of_both(hook, event) && !hook.last_run.phase.is_empty();
-            if !is_again {
-                self.delete(release, index, HookDeletePolicy::Succeeded, event)
-                    .await?;
+            let is_again = is_first && is_of_both(hook, event) && !hook.last_run.phase.is_empty();
+            if is_again {
+                continue;
             }
+            let policy = match hook.last_run.phase == HookExecution::FAILED {
+                true => HookDeletePolicy::Failed,
+                false => HookDeletePolicy::Succeeded,
+            };
+            self.delete(release, index, policy, event).await?;
         }
         Ok(())
+    }
+
+    /// Whether a removal is over though this befell one of its last hooks, whose turn it has been since then.
+    fn ends_removal(&self, event: HookEvent, error: &HookError, since: Time) -> bool {
+        let now = self.cluster.host().now();
+        let is_given_up = self.is_only_try || !is_waited_for(since, now);
+        event == HookEvent::PostDelete && error.ends_removal(is_given_up)
+    }
+
+    /// A hook did not end well: records what whoever tries again has to know, and deletes what policies say. One that has failed is run anew then, as by
+    /// Helm, unless the removal is over with it. `earlier` are those before it, which have ended well. Gives what the event failed with.
+    async fn failed(
+        &mut self,
+        release: &mut StoredRelease,
+        earlier: &[usize],
+        (index, event): (usize, HookEvent),
+        error: HookError,
+    ) -> HookError {
+        let since = release.hooks[index].last_run.started_at;
+        let is_removal = operation(HookEvent::PostDelete).contains(&event);
+        let ends = self.ends_removal(event, &error, since);
+        // The next try waits for it.
+        let goes_on = is_removal && error.is_late() && !ends && !self.is_only_try;
+        let is_unknown = matches!(error, HookError::Create { .. } | HookError::Storage(_));
+        // The start of a hook is recorded, and with it how those before it ended.
+        let mut is_recorded = matches!(error, HookError::Create { .. } | HookError::Wait(_));
+        if ends || is_removal && !goes_on && !is_unknown {
+            let described = release.description().to_owned();
+            let status = release.status();
+            if ends {
+                release.hooks[index].last_run.phase = HookExecution::FAILED.to_owned();
+                release.set_status(status.clone(), over(event));
+            }
+            match self.storage.update(release).await {
+                Ok(()) => is_recorded = true,
+                Err(unstored) if ends => {
+                    release.set_status(status, described);
+                    return HookError::Storage(unstored);
+                }
+                Err(unstored) => warn_of(release, &HookError::Storage(unstored)),
+            }
+        }
+        self.clean_up_after_failure(release, earlier, is_recorded, (index, goes_on), event)
+            .await;
+        error
     }
 
     async fn one(
@@ -141,7 +189,10 @@ impl HookRun<'_> {
         event: HookEvent,
         is_started: bool,
     ) -> Result<(), HookError> {
-        let run = run(release, event);
+        if event == HookEvent::PostDelete && !is_started {
+            self.is_its_turn(&mut release.hooks[index].last_run);
+        }
+        let run = run_mark(release, event);
         let objects = self.objects(release, index, event, &run).await?;
         self.objects.written.insert(index, Vec::new());
         let hook = &mut release.hooks[index];
@@ -194,6 +245,19 @@ impl HookRun<'_> {
         finished
     }
 
+    /// Notes since when one of the last hooks of a removal is to be started, unless an earlier try has.
+    fn is_its_turn(&self, last_run: &mut HookExecution) {
+        let is_noted = last_run.phase == HookExecution::UNKNOWN
+            && last_run.started_at.instant() >= self.began.instant();
+        if !is_noted {
+            *last_run = HookExecution {
+                started_at: not_before(self.began, self.cluster.host().now()),
+                completed_at: Time::ZERO,
+                phase: HookExecution::UNKNOWN.to_owned(),
+            };
+        }
+    }
+
     async fn create_and_wait(
         &mut self,
         index: usize,
@@ -222,7 +286,7 @@ impl HookRun<'_> {
             .map_err(HookError::Wait)
     }
 
-    async fn objects(
+    pub(super) async fn objects(
         &mut self,
         release: &Release,
         index: usize,
@@ -235,7 +299,7 @@ impl HookRun<'_> {
 
     /// Deletes what the run at `event` wrote of a hook if `policy` is one of the hook's own, and waits until it is gone. What has its name by
     /// then is another run's.
-    async fn delete(
+    pub(super) async fn delete(
         &mut self,
         release: &StoredRelease,
         index: usize,
@@ -245,7 +309,7 @@ impl HookRun<'_> {
         if !release.hooks[index].is_deleted(policy) {
             return Ok(());
         }
-        let run = run(release, event);
+        let run = run_mark(release, event);
         let objects = self.objects(release, index, event, &run).await?;
         let written = self.objects.written.get(&index);
         // Deleting a definition deletes everything of its kind; no policy is worth that.
@@ -366,13 +430,22 @@ impl HookRun<'_> {
             results.push(self.delete(release, index, policy, event).await);
         }
         for error in results.into_iter().filter_map(Result::err) {
-            let error = error_unquoted(&error);
-            logging::warn!(release = release.name, error, "cannot delete a hook");
+            warn_of(release, &error);
         }
     }
 }
 
-fn run(release: &StoredRelease, event: HookEvent) -> RunMark {
+/// What an operation does not fail for.
+pub(super) fn warn_of(release: &Release, error: &HookError) {
+    let error = error_unquoted(error);
+    logging::warn!(
+        release = release.name,
+        error,
+        "cannot record or delete a hook"
+    );
+}
+
+pub(super) fn run_mark(release: &StoredRelease, event: HookEvent) -> RunMark {
     let owner = Owner::new(&release.name, &release.namespace);
     RunMark::new(owner, &release.id(), event.as_str())
 }

@@ -9,7 +9,6 @@ use objects::conflict::FieldConflict;
 use objects::{Object, ObjectKey};
 use serde_json::{Map, Value};
 
-use super::error::HookError;
 use super::known_records::KnownRecords;
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
@@ -288,6 +287,4 @@ pub struct Uninstalled {
     pub adopted: Vec<ObjectKey>,
     /// Objects that do not carry this release's marks, and were left alone.
     pub not_owned: Vec<ObjectKey>,
-    /// The hook after the removal that failed: by then nothing is left that it could keep.
-    pub failed_hook: Option<HookError>,
 }

@@ -11,9 +11,9 @@ use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
-use super::error::{HookError, UninstallError};
+use super::error::UninstallError;
 use super::hook_objects::HookObjects;
-use super::hook_progress::{carried_on, forget_later_runs, is_last_try, is_long_ago};
+use super::hook_progress::{carried_on, forget_later_runs, is_over};
 use super::hooks::HookRun;
 use super::known_records::KnownRecords;
 use super::records::{is_agents, was_good};
@@ -176,12 +176,12 @@ pub(super) async fn uninstall_locked(
             .unwrap_or(DEFAULT_TIMEOUT),
         began,
         is_resumed: was_cut_off,
-        is_last_try: false,
+        is_only_try: matches!(extent, Extent::Created(..)),
         on_started: None,
         objects: &mut HookObjects::default(),
     };
-    if runs_hooks {
-        let ran = run_hooks(&mut run, &mut release, HookEvent::PreDelete).await;
+    if runs_hooks && !is_over(&release, HookEvent::PostDelete) {
+        let ran = run.event(&mut release, HookEvent::PreDelete).await;
         ran.map_err(UninstallError::Hook)?;
     }
     if let Some(objects) = objects {
@@ -203,9 +203,8 @@ pub(super) async fn uninstall_locked(
         }
     }
     if runs_hooks {
-        run.is_last_try = is_last_try(&release.hooks, began, now);
-        match run_hooks(&mut run, &mut release, HookEvent::PostDelete).await {
-            Err(failed) if failed.ends_removal(run.is_last_try, is_long_ago(began, now)) => {
+        match run.event(&mut release, HookEvent::PostDelete).await {
+            Err(failed) if is_over(&release, HookEvent::PostDelete) => {
                 let (release, namespace) = (&spec.name, &spec.namespace);
                 let error = error_unquoted(&failed);
                 logging::warn!(
@@ -214,9 +213,10 @@ pub(super) async fn uninstall_locked(
                     error,
                     "removed, but a hook after that failed"
                 );
-                done.failed_hook = Some(failed);
             }
-            ran => ran.map_err(UninstallError::Hook)?,
+            ran => {
+                ran.map_err(UninstallError::Hook)?;
+            }
         }
     }
     if spec.keep_history {
@@ -251,26 +251,6 @@ async fn take_created(
             failures,
         }),
     }
-}
-
-/// Runs the hooks of an event. A hook that has failed is recorded as that, so that whoever goes on runs it anew, as Helm does; one that still runs is
-/// waited for.
-async fn run_hooks(
-    run: &mut HookRun<'_>,
-    release: &mut StoredRelease,
-    event: HookEvent,
-) -> Result<(), HookError> {
-    let ran = run.event(release, event).await;
-    let has_failed = matches!(&ran, Err(failed @ HookError::Wait(_)) if !failed.is_late());
-    if has_failed && let Err(unstored) = run.storage.update(release).await {
-        let error = error_unquoted(&unstored);
-        logging::warn!(
-            release = release.name,
-            error,
-            "cannot record that a hook has failed"
-        );
-    }
-    ran.map(|_| ())
 }
 
 /// The records of a release. Whose the release is, the caller has proven.

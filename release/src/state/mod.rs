@@ -19,12 +19,13 @@ use crate::stored_revision::{Origin, StoredRevision};
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long a helm client's removal is waited for, as it deletes by name what is deployed meanwhile: while a hook runs, or objects go, it writes nothing,
-/// five minutes each where nobody says otherwise.
-pub const FOREIGN_REMOVAL_LIMIT: Duration = Duration::from_secs(600);
+/// How long a removal is waited for. A helm client's, since it wrote last: it deletes by name what is deployed meanwhile, and while a hook runs, or objects
+/// go, it writes nothing, five minutes each where nobody says otherwise. One of ours, for each of its last hooks: who has the release next may miss what that
+/// is to do, but it does not keep the release for ever.
+pub const REMOVAL_LIMIT: Duration = Duration::from_secs(600);
 
 /// How far the clock of a record's writer may be ahead of ours.
-const FUTURE_LIMIT: SignedDuration = SignedDuration::from_hours(1);
+pub(crate) const FUTURE_LIMIT: SignedDuration = SignedDuration::from_hours(1);
 
 /// What a release is found as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -222,7 +223,7 @@ fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
         return false;
     }
     let limit = match head.status {
-        Status::Uninstalling => FOREIGN_REMOVAL_LIMIT,
+        Status::Uninstalling => REMOVAL_LIMIT,
         _ => FOREIGN_OPERATION_LIMIT,
     };
     let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);

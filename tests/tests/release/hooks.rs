@@ -5,21 +5,26 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use release::model::HookExecution;
+use release::model::{HookExecution, Status};
 use release::state::Action;
 use release::{Cluster, DeployError, DeployOptions, Host, UninstallSpec};
+use testbed::cluster::ADMIN;
 use tokio::sync::Notify;
 
+use crate::doomed::Doomed;
 use crate::world::{Template, World, config_map, job};
+
+/// A Job whose pod never runs.
+fn endless_job(name: &str) -> String {
+    job(name).replace("image: busybox", "image: busybox:never")
+}
 
 /// A Job whose pod never runs, given up after a second.
 fn doomed_job(name: &str) -> String {
-    job(name)
-        .replace("image: busybox", "image: busybox:never")
-        .replace(
-            "spec:\n  template",
-            "spec:\n  backoffLimit: 0\n  activeDeadlineSeconds: 1\n  template",
-        )
+    endless_job(name).replace(
+        "spec:\n  template",
+        "spec:\n  backoffLimit: 0\n  activeDeadlineSeconds: 1\n  template",
+    )
 }
 
 fn options() -> DeployOptions {
@@ -32,6 +37,21 @@ fn options() -> DeployOptions {
 impl World {
     fn uid(&self, object: &str) -> Result<String> {
         self.kubectl(&["get", object, "--output=jsonpath={.metadata.uid}"])
+    }
+
+    /// The cluster, once a removal has waited for long enough.
+    fn later(&self) -> Cluster {
+        let later = || Timestamp::now() + SignedDuration::from_mins(11);
+        Cluster::new(self.client.clone()).from_host(Host::repeatable(later))
+    }
+
+    /// Lets the pods of a Job run that never would, and waits for its end.
+    fn complete(&self, job: &str) -> Result<()> {
+        let selector = format!("--selector=job-name={job}");
+        self.kubectl(&["set", "image", "pods", &selector, "main=busybox:1"])?;
+        let job = format!("job/{job}");
+        self.kubectl(&["wait", "--for=condition=complete", "--timeout=300s", &job])?;
+        Ok(())
     }
 }
 
@@ -190,10 +210,9 @@ async fn a_job_that_runs_for_longer_than_a_removal_waits_is_not_made_anew(
     #[case] event: &str,
 ) -> Result<()> {
     let world = World::new().await?;
-    let endless = job("goodbye").replace("image: busybox", "image: busybox:never");
     let mut template = Template::new(&config_map("a", "1"))
         .hook("at-first", "pre-delete", &job("at-first"))
-        .hook("goodbye", event, &endless);
+        .hook("goodbye", event, &endless_job("goodbye"));
     template.hooks[0].delete_policies = vec!["hook-succeeded".to_owned()];
     template.hooks[1].weight = 1;
     template.hooks[1].delete_policies =
@@ -209,11 +228,8 @@ async fn a_job_that_runs_for_longer_than_a_removal_waits_is_not_made_anew(
     ensure!(world.uid("job/at-first").is_err(), "it ran once");
     if event == "post-delete" {
         // It does not keep the release for ever, and is deleted as one that failed.
-        let later = || Timestamp::now() + SignedDuration::from_mins(11);
-        let cluster = Cluster::new(world.client.clone()).from_host(Host::repeatable(later));
-        let spec = brief(&world);
-        let done = release::uninstall(&cluster, &world.storage, &spec).await?;
-        assert!(done.failed_hook.is_some());
+        let (cluster, spec) = (world.later(), brief(&world));
+        release::uninstall(&cluster, &world.storage, &spec).await?;
         assert!(world.history().await?.is_empty());
         ensure!(world.uid("job/goodbye").is_err(), "it is deleted");
     }
@@ -228,8 +244,8 @@ async fn a_job_that_fails_after_a_removal_does_not_keep_the_release() -> Result<
         Template::new(&config_map("a", "1")).hook("goodbye", "post-delete", &doomed_job("goodbye"));
     world.deploy_with(&template, options()).await?;
     let spec = UninstallSpec::new("web", &world.namespace);
-    let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
-    assert!(done.failed_hook.is_some());
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    world.uid("job/goodbye")?;
     assert!(world.history().await?.is_empty());
     assert!(world.config_map("a").await?.is_none());
     Ok(())
@@ -318,5 +334,148 @@ async fn a_job_with_a_generated_name_is_not_made_anew_by_who_goes_on() -> Result
     }
     assert_eq!(seen[0].len(), 1);
     assert!(seen.iter().all(|jobs| *jobs == seen[0]), "{seen:?}");
+    Ok(())
+}
+
+/// Nobody looked while the one before it ran, and ended.
+#[tokio::test]
+async fn each_job_after_a_removal_has_time_of_its_own() -> Result<()> {
+    let world = World::new().await?;
+    let names = ["goodbye-one", "goodbye-two"];
+    let mut template = Template::new(&config_map("a", "1"));
+    for (at, name) in names.into_iter().enumerate() {
+        template = template.hook(name, "post-delete", &endless_job(name));
+        template.hooks[at].delete_policies = vec!["hook-failed".to_owned()];
+    }
+    world.deploy_with(&template, options()).await?;
+    fail_to_uninstall(&world).await?;
+    world.complete(names[0])?;
+    let spec = brief(&world);
+    let tried = release::uninstall(&world.later(), &world.storage, &spec).await;
+    let text = release::error_chain(&tried.unwrap_err());
+    ensure!(text.contains(names[1]), "{text}");
+    world.uid("job/goodbye-two")?;
+    assert_eq!(world.history().await?, ["1 uninstalling"]);
+    Ok(())
+}
+
+/// The removal has taken long before it came to that; once it cannot be started for as long, it is over.
+#[rstest::rstest]
+#[case::then_it_can_be(false)]
+#[case::for_ever(true)]
+#[tokio::test]
+async fn a_hook_that_cannot_be_started_after_a_removal_is_tried_for_ten_minutes(
+    #[case] is_for_ever: bool,
+) -> Result<()> {
+    let world = World::new().await?;
+    let template = Template::new(&config_map("a", "1")).hook(
+        "goodbye",
+        "post-delete",
+        &config_map("goodbye", "1"),
+    );
+    world.deploy_with(&template, options()).await?;
+    let former = template.hooks[0]
+        .manifest
+        .replace("value: \"1\"", "value: former");
+    world
+        .create(&former.replacen(
+            "metadata:\n",
+            "metadata:\n  finalizers: [example.com/stay]\n",
+            1,
+        ))
+        .await?;
+    let mut record = world.storage.get("web", 1).await?;
+    record.set_status(Status::Uninstalling, "began long ago");
+    if let Some(info) = &mut record.info {
+        info.deleted = chart::Time::utc(Timestamp::now() - SignedDuration::from_mins(15));
+    }
+    world.storage.update(&record).await?;
+    for _ in 0..2 {
+        fail_to_uninstall(&world).await?;
+        assert_eq!(world.history().await?, ["1 uninstalling"]);
+    }
+    let cluster = match is_for_ever {
+        true => world.later(),
+        false => {
+            let patch = r#"{"metadata": {"finalizers": null}}"#;
+            world.kubectl(&[
+                "patch",
+                "configmap",
+                "goodbye",
+                "--type=merge",
+                "--patch",
+                patch,
+            ])?;
+            world.cluster.clone()
+        }
+    };
+    release::uninstall(&cluster, &world.storage, &brief(&world)).await?;
+    assert!(world.history().await?.is_empty());
+    let expected = if is_for_ever { "former" } else { "1" };
+    assert_eq!(world.value("goodbye").await?, expected);
+    Ok(())
+}
+
+/// A failure after which nothing is left to be done is written down before anything is deleted.
+#[tokio::test]
+async fn a_job_that_fails_after_a_removal_runs_once_whenever_the_agent_is_killed() -> Result<()> {
+    for last in 1.. {
+        let world = World::new().await?;
+        let mut template = Template::new(&config_map("a", "1")).hook(
+            "goodbye",
+            "post-delete",
+            &doomed_job("goodbye"),
+        );
+        template.hooks[0].delete_policies = vec!["hook-failed".to_owned()];
+        world.deploy_with(&template, options()).await?;
+        let mark = world.plane.audit().mark();
+        let doomed = Doomed::new(&world).await?;
+        let was_cut_off = doomed.uninstall(last).await;
+        let spec = UninstallSpec::new(&world.name, &world.namespace);
+        release::uninstall(&world.cluster, &world.storage, &spec).await?;
+        let requests = world.plane.audit().by_user(ADMIN, mark)?;
+        let runs = requests.iter().filter(|request| {
+            (request.code, request.resource.as_str()) == (201, "jobs")
+                && request.namespace == world.namespace
+        });
+        assert_eq!(runs.count(), 1, "after change {last}");
+        ensure!(world.uid("job/goodbye").is_err(), "after change {last}");
+        assert!(world.history().await?.is_empty(), "after change {last}");
+        if !was_cut_off {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Nobody tries again to undo it: what is late then has failed, as with Helm.
+#[rstest::rstest]
+#[case("pre-delete")]
+#[case("post-delete")]
+#[tokio::test]
+async fn an_undone_install_leaves_no_job_that_should_go_when_it_fails(
+    #[case] event: &str,
+) -> Result<()> {
+    let world = World::new().await?;
+    let bad = config_map("zz", "1").replace("\ndata:", "\ndota:");
+    let mut template = Template::new(&(config_map("a", "1") + &bad)).hook(
+        "goodbye",
+        event,
+        &endless_job("goodbye"),
+    );
+    template.hooks[0].delete_policies = vec!["hook-failed".to_owned()];
+    let atomic = DeployOptions {
+        atomic: true,
+        timeout: Some(Duration::from_secs(5)),
+        ..DeployOptions::default()
+    };
+    let error = world.deploy_with(&template, atomic).await.unwrap_err();
+    let text = release::error_chain(&error);
+    ensure!(world.uid("job/goodbye").is_err(), "{text}");
+    if event == "post-delete" {
+        assert!(matches!(error, DeployError::Undone { .. }), "{text}");
+        assert!(world.history().await?.is_empty(), "{text}");
+        assert!(world.config_map("a").await?.is_none());
+    }
     Ok(())
 }
