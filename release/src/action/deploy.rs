@@ -32,6 +32,7 @@ use super::hook_progress::carried_on;
 use super::known_records::KnownRecords;
 use super::previous::{Pruning, previous_objects, supersede};
 use super::records::{is_agents, last_good, read_if_possible, stored_objects};
+use super::removal_hook::outlast;
 use super::retained::Retained;
 use super::spec::{DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec};
 use super::uninstall::Extent;
@@ -81,6 +82,8 @@ pub async fn deploy(
     if first_plan.action == Action::Wait {
         return Err(DeployError::Locked);
     }
+    let outlasted = outlast(cluster, storage, name, &history, spec.options.limit()).await;
+    outlasted.map_err(DeployError::Removal)?;
     let confirmed = confirm_install(cluster, storage, name, namespace, &history, first_plan);
     first_plan = confirmed.await?;
     let mut rendered = render(cluster, spec, first_plan.action).await?;

@@ -68,6 +68,9 @@ pub enum DeployError {
         /// Why.
         source: CrdError,
     },
+    /// The removal of the release goes on: a hook that it has started would hit what is deployed.
+    #[error("the removal of the release is not over")]
+    Removal(#[source] HookError),
     /// A hook failed.
     #[error("{}", hook_text(.event))]
     Hook {

@@ -2,12 +2,12 @@
 //!
 //! A removal is where its record says it is: at its objects, until one of its `post-delete` hooks has an entry of this removal; at that hook since
 //! then, which is `Unknown` while it cannot be started and `Running` once it was; at its records, once [`over`] stands there, or all of these hooks have
-//! ended well. As long as [`is_waited_for`] says the removal is tried again.
+//! ended well. As long as [`is_waited_for`] says the removal is tried again, and who has the release next waits for what is [`running`].
 
 use chart::Time;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Hook, HookEvent, HookExecution, Release};
+use crate::model::{Hook, HookEvent, HookExecution, Release, Status};
 use crate::state::{FUTURE_LIMIT, REMOVAL_LIMIT};
 
 /// How far a hook got before its operation was cut off.
@@ -58,6 +58,24 @@ pub(super) fn is_waited_for(since: Time, now: Timestamp) -> bool {
     let limit = SignedDuration::try_from(REMOVAL_LIMIT).unwrap_or(SignedDuration::MAX);
     let age = now.duration_since(since.instant());
     age < limit && age > -FUTURE_LIMIT
+}
+
+/// The hook that a removal has started and not seen the end of, and at which event.
+pub(super) fn running(release: &Release) -> Option<(usize, HookEvent)> {
+    let began = release.info.as_ref()?.deleted;
+    let events = operation(HookEvent::PreDelete).into_iter();
+    let mut events = events.filter(|event| !is_over(release, *event));
+    let is_first_over = is_over(release, HookEvent::PreDelete);
+    if release.status() != Status::Uninstalling {
+        return None;
+    }
+    events.find_map(|event| {
+        let mut hooks = release.hooks.iter();
+        let is_it = |hook: &Hook| {
+            hook.runs_at(event) && progress(hook, event, began, is_first_over) == Progress::Started
+        };
+        Some((hooks.position(is_it)?, event))
+    })
 }
 
 /// Takes from the hooks what cannot be told from a run in the operation that begins now: the clock was set back since.
@@ -126,7 +144,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::model::Status;
 
     #[rstest]
     #[case::never_ran("", 0, &["pre-install"], Progress::Due)]
@@ -178,6 +195,36 @@ mod tests {
             info.deleted = Time::from_unix_seconds(BEGAN);
         }
         release
+    }
+
+    #[rstest]
+    #[case::not_started("", 5, "", false)]
+    #[case::cannot_be_started("Unknown", 5, "", false)]
+    #[case::of_an_earlier_removal("Running", -5, "", false)]
+    #[case::started("Running", 5, "", true)]
+    #[case::started_after_others("Running", 5, "pre-delete hooks completed", true)]
+    #[case::ended("Succeeded", 5, "", false)]
+    #[case::given_up("Running", 5, "post-delete hooks completed", false)]
+    fn who_has_a_release_next_waits_for_the_hook_that_its_removal_has_started(
+        #[case] phase: &str,
+        #[case] minutes: i64,
+        #[case] description: &str,
+        #[case] expected: bool,
+    ) {
+        let started = BEGAN + 60 * minutes;
+        let mut release = removal(&["post-delete"], phase, started, description);
+        let last = expected.then_some((0, HookEvent::PostDelete));
+        assert_eq!(running(&release), last);
+        // At the first event, if that is not over; of both, what its entry tells of.
+        let first = expected.then_some((0, HookEvent::PreDelete));
+        let first = first.filter(|_| description.is_empty());
+        let at_first = removal(&["pre-delete"], phase, started, description);
+        assert_eq!(running(&at_first), first);
+        let events = ["pre-delete", "post-delete"];
+        let of_both = removal(&events, phase, started, description);
+        assert_eq!(running(&of_both), first.or(last));
+        release.set_status(Status::Uninstalled, description);
+        assert_eq!(running(&release), None);
     }
 
     #[rstest]

@@ -16,6 +16,7 @@ mod install;
 mod known_records;
 mod previous;
 mod records;
+mod removal_hook;
 mod retained;
 mod rollback;
 mod spec;

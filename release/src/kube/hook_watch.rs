@@ -14,7 +14,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::apply::Applied;
+use super::claim::{HookClaim, HookVerdict};
 use super::client::Cluster;
+use super::error::ApiError;
 use super::ownership::Created;
 use super::transport::Watched;
 use super::wait::{REPLACED, WaitError, instance, line, wait_until_ended};
@@ -24,6 +26,31 @@ use objects::readiness::wait::{self, Mode};
 
 /// Between two watches of one hook.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// What is there of a hook that was started and does its work once, without what it says, and which objects these are: all else of it is done as
+/// soon as it is written.
+///
+/// # Errors
+/// One cannot be looked at.
+pub(crate) async fn running_hooks(
+    cluster: &Cluster,
+    claim: HookClaim<'_>,
+    objects: &[Object],
+) -> Result<(Vec<Object>, Applied), ApiError> {
+    let (mut running, mut found) = (Vec::new(), Applied::default());
+    for object in objects.iter().filter(|object| !object.name.is_empty()) {
+        let Some(live) = cluster.get_metadata(object).await? else {
+            continue;
+        };
+        if claim.verdict(object, &live) == HookVerdict::Await {
+            let instance = Created::from_answer(&live);
+            let instance = instance.map(|instance| (object.clone(), instance));
+            found.created.extend(instance);
+            running.push(object.clone());
+        }
+    }
+    Ok((running, found))
+}
 
 /// Waits until every hook has ended well, or one has failed. `applied` is what writing them answered.
 ///

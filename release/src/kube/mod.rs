@@ -63,7 +63,7 @@ pub(crate) use delete::{
     HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_failed,
     delete_hook, is_awaited, newest_first, take_back,
 };
-pub(crate) use hook_watch::wait_for_hooks;
+pub(crate) use hook_watch::{running_hooks, wait_for_hooks};
 pub(crate) use losses::{holds_more, is_custom};
 pub(crate) use ownership::{Created, RunMark, stored_policy};
 pub(crate) use wait::{wait_until_left, wait_until_ready};

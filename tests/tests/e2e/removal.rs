@@ -1,9 +1,10 @@
 //! What is removed, and what is not: ordinary deletions, the brake, `keepResources`, releases nobody vouches for.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use testbed::bed::Bed;
+use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
@@ -246,4 +247,51 @@ async fn a_bundle_with_a_deletion_timestamp_is_not_removed() -> Result<()> {
         .patch("app-0", &PatchParams::default(), &Patch::Merge(&release))
         .await?;
     gone(&agent, &apps, PATIENCE).await
+}
+
+/// It is deleted and made anew while a hook of its removal runs, which may be dropping a database that it has again.
+#[tokio::test]
+async fn a_bundle_that_returns_waits_for_the_hook_of_its_removal() -> Result<()> {
+    let agent = with_own_bundle().await?;
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: web\n";
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: goodbye\n  annotations:\n    helm.sh/hook: post-delete\nspec:\n  \
+               template:\n    spec:\n      restartPolicy: Never\n      containers: [{name: main, image: \"busybox:never\"}]\n";
+    let files = [("templates/map.yaml", map), ("templates/job.yaml", job)];
+    let bundle = BundleDeployment::chart("web", &files)
+        .option("defaultNamespace", json!(target(&agent)))
+        .helm("timeoutSeconds", json!(5));
+    agent.apply(&bundle).await?;
+    agent.wait_ready("web").await?;
+    agent.delete("web").await?;
+    let pods = agent.objects("v1", "Pod", &target(&agent));
+    let pod = wait_until("the hook to run", PATIENCE, async || {
+        let of_job = ListParams::default().labels("job-name=goodbye");
+        let found = pods.list(&of_job).await.map_err(|e| e.to_string())?;
+        found.items.into_iter().next().ok_or("no pod".to_owned())
+    })
+    .await?;
+    agent.apply(&bundle).await?;
+    agent
+        .wait_deploy_error("web", |message| {
+            message.contains("the removal of the release is not over")
+        })
+        .await?;
+    ensure!(present(&agent, &["web".to_owned()]).await?.is_empty());
+    let image = json!({ "spec": { "containers": [{ "name": "main", "image": "busybox:1" }] } });
+    let name = pod.metadata.name.unwrap_or_default();
+    pods.patch(&name, &PatchParams::default(), &Patch::Strategic(&image))
+        .await?;
+    agent.wait_ready("web").await?;
+    let job = agent
+        .object("batch/v1", "Job", &target(&agent), "goodbye")
+        .await?;
+    let job = job.context("no policy deletes it")?;
+    let map = agent
+        .object("v1", "ConfigMap", &target(&agent), "web")
+        .await?;
+    let created = serde_json::to_value(map.context("it is deployed")?.metadata.creation_timestamp)?;
+    let ended = job.data["status"]["completionTime"].as_str();
+    let ended = ended.context("it has ended")?;
+    ensure!(Some(ended) <= created.as_str(), "{ended} {created}");
+    Ok(())
 }

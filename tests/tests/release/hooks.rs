@@ -337,6 +337,52 @@ async fn a_job_with_a_generated_name_is_not_made_anew_by_who_goes_on() -> Result
     Ok(())
 }
 
+/// It may be dropping a database that the release has again.
+#[rstest::rstest]
+#[case::until_it_ends("post-delete", false)]
+#[case::for_ten_minutes("post-delete", true)]
+#[case::before_its_objects_go("pre-delete", false)]
+#[tokio::test]
+async fn who_deploys_a_release_again_waits_for_the_job_of_its_removal(
+    #[case] event: &str,
+    #[case] is_endless: bool,
+) -> Result<()> {
+    let world = World::new().await?;
+    let with = |value: &str| {
+        let template = Template::new(&config_map("a", value));
+        let mut template = template.hook("goodbye", event, &endless_job("goodbye"));
+        template.hooks[0].delete_policies =
+            vec!["hook-succeeded".to_owned(), "hook-failed".to_owned()];
+        template
+    };
+    world.deploy_with(&with("1"), options()).await?;
+    fail_to_uninstall(&world).await?;
+    let brief = || DeployOptions {
+        timeout: Some(Duration::from_secs(5)),
+        ..DeployOptions::default()
+    };
+    for _ in 0..2 {
+        let error = world.deploy_with(&with("2"), brief()).await.unwrap_err();
+        let text = release::error_chain(&error);
+        assert!(matches!(error, DeployError::Removal(_)), "{text}");
+        ensure!(world.value("a").await? != "2", "it runs still");
+        world.uid("job/goodbye")?;
+    }
+    let cluster = match is_endless {
+        true => world.later(),
+        false => {
+            world.complete("goodbye")?;
+            world.cluster.clone()
+        }
+    };
+    let spec = world.spec(&with("2"), brief());
+    release::deploy(&cluster, &world.storage, &spec).await?;
+    assert_eq!(world.value("a").await?, "2");
+    ensure!(world.uid("job/goodbye").is_err(), "it is deleted");
+    assert_eq!(world.history().await?, ["1 uninstalled", "2 deployed"]);
+    Ok(())
+}
+
 /// Nobody looked while the one before it ran, and ended.
 #[tokio::test]
 async fn each_job_after_a_removal_has_time_of_its_own() -> Result<()> {

@@ -107,7 +107,7 @@ fn reason(cause: &DeployError) -> Reason {
         DeployError::Render(_) | DeployError::RenderAborted(_) | DeployError::Build { .. } => {
             Reason::RenderFailed
         }
-        DeployError::Hook { .. } => Reason::HookFailed,
+        DeployError::Hook { .. } | DeployError::Removal(_) => Reason::HookFailed,
         DeployError::Wait(_) => Reason::NotReadyInTime,
         DeployError::Undone { source, .. } => reason(source),
         DeployError::Namespace { .. } => Reason::NamespaceRefused,
