@@ -437,21 +437,29 @@ async fn delete_ended(
     if object.name.is_empty() {
         return Ok((Removal::Absent, None));
     }
-    // How it ended only the whole object says.
-    let Some(live) = cluster.get(object).await? else {
-        return Ok((Removal::Absent, None));
-    };
-    let ended = wait::read(&live, &[], Mode::Hook, cluster.host().now()).status;
-    let proof = run.owner().hook(&live);
-    let proof = proof.filter(|_| run.state(&live) == is && goes.contains(&ended));
-    let Some(proof) = proof else {
-        return Ok((Removal::NotOwned, None));
-    };
-    match cluster.delete(object, &proof).await {
-        Ok(()) => Ok((Removal::Deleted, Created::from_answer(&live))),
-        Err(error) if error.is_not_found() => Ok((Removal::Absent, None)),
-        Err(error) if error.is_conflict() => Ok((Removal::NotOwned, None)),
-        Err(error) => Err(error),
+    let mut tries = 1;
+    loop {
+        // How it ended only the whole object says.
+        let Some(live) = cluster.get(object).await? else {
+            return Ok((Removal::Absent, None));
+        };
+        let ended = wait::read(&live, &[], Mode::Hook, cluster.host().now()).status;
+        let proof = run.owner().hook(&live);
+        let proof = proof.filter(|_| run.state(&live) == is && goes.contains(&ended));
+        let Some(proof) = proof else {
+            return Ok((Removal::NotOwned, None));
+        };
+        match cluster.delete(object, &proof).await {
+            Ok(()) => return Ok((Removal::Deleted, Created::from_answer(&live))),
+            Err(error) if error.is_not_found() => return Ok((Removal::Absent, None)),
+            // Its status was written since.
+            Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+                sleep(pause(tries)).await;
+                tries += 1;
+            }
+            Err(error) if error.is_conflict() => return Ok((Removal::NotOwned, None)),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -518,10 +526,67 @@ pub(crate) async fn delete_hook(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
+    use chart::manifest::HOOK_ANNOTATION;
+    use http::{Method, Request, Response};
+    use kube::client::Body;
     use objects::Resource;
+    use objects::managed_fields::FIELD_MANAGER;
+    use serde_json::json;
+    use tower::BoxError;
 
+    use super::super::fixture;
     use super::*;
+    use crate::stored_release::{RecordId, RecordUid};
+
+    /// A Job's status is written between the look and the deletion.
+    #[tokio::test]
+    async fn what_an_earlier_run_left_is_looked_at_again_when_it_changes() {
+        let run = |revision| {
+            let uid = RecordUid::new("u");
+            let record = RecordId { revision, uid };
+            RunMark::new(Owner::new("web", "shop"), &record, "post-delete")
+        };
+        let mut live = json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+                "annotations": {HOOK_ANNOTATION: "post-delete"},
+                "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}],
+            },
+            "status": {"conditions": [{"type": "Failed", "status": "True"}]},
+        });
+        run(2).sign(&mut live);
+        let deletions = Arc::new(AtomicU32::new(0));
+        let tried = Arc::clone(&deletions);
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let is_deletion = request.method() == Method::DELETE;
+            let (code, answer) = match is_deletion && tried.fetch_add(1, Ordering::Relaxed) == 0 {
+                true => (
+                    409,
+                    json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict"}),
+                ),
+                false => (200, live.clone()),
+            };
+            async move {
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, BoxError>(Response::builder().status(code).body(answer)?)
+            }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let run = run(3);
+        let claim = HookClaim {
+            run: &run,
+            makes_way: false,
+            is_resumed: false,
+        };
+        let object = fixture::object("batch", "Job", Value::Null);
+        let cleared = clear_name(&cluster, claim, &object, &[Status::Failed]).await;
+        assert_eq!(cleared.unwrap().0, Removal::Deleted);
+        assert_eq!(deletions.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn only_deleting_a_namespace_asks_for_other_releases_in_it() {
