@@ -70,7 +70,7 @@ impl Collector {
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
                 // It keeps none of the others.
-                Err(problem) => keep_first(&mut failed, problem, &key),
+                Err(problem) => problem.keep_first(&mut failed, &key),
                 Ok(()) => {}
             }
         }
@@ -105,7 +105,7 @@ impl Collector {
                         self.report_awaited(&entry.bundle, &key, &awaited);
                         waiting.push((key, entry));
                     }
-                    Err(problem) => keep_first(&mut failed, problem, &key),
+                    Err(problem) => problem.keep_first(&mut failed, &key),
                     Ok(()) => {}
                 }
             }
@@ -379,15 +379,4 @@ impl Collector {
         };
         self.events.emit(Reason::RemovalHeld, bundle, text);
     }
-}
-
-/// Keeps the first of several problems, which is reported; the others are logged.
-fn keep_first(first: &mut Option<RemovalError>, problem: RemovalError, key: &ReleaseKey) {
-    let Some(_) = first else {
-        *first = Some(problem);
-        return;
-    };
-    let (namespace, release) = (&key.namespace, &key.name);
-    let error = problem.public_text();
-    logging::warn!(namespace, release, error, "cannot be removed either");
 }

@@ -61,6 +61,17 @@ impl fmt::Display for Awaited {
 }
 
 impl RemovalError {
+    /// Keeps the first of several problems, which is reported; the others are logged.
+    pub(super) fn keep_first(self, first: &mut Option<Self>, key: &ReleaseKey) {
+        let Some(_) = first else {
+            *first = Some(self);
+            return;
+        };
+        let (namespace, release) = (&key.namespace, &key.name);
+        let error = self.public_text();
+        logging::warn!(namespace, release, error, "cannot be removed either");
+    }
+
     /// As it may be told; what it quotes of a release is redacted where that is known.
     pub fn public_text(&self) -> PublicText {
         match self {

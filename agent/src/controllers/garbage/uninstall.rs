@@ -564,7 +564,7 @@ impl Uninstaller {
                         left.push((release, why));
                     }
                     Err(_) if self.is_gone(namespace).await => {}
-                    Err(problem) => failed = failed.or(Some(problem)),
+                    Err(problem) => problem.keep_first(&mut failed, &release),
                 }
             }
             let releases = self.ledger.of_bundle(bundle);
