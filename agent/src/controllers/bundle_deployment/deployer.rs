@@ -130,19 +130,13 @@ struct Asking {
 struct Supersessions(Mutex<HashMap<String, u32>>);
 
 impl Supersessions {
-    fn has_room(&self, bundle: &str) -> bool {
-        self.0
-            .lock()
-            .get(bundle)
-            .is_none_or(|&count| count < MAX_SUPERSEDED)
+    /// What was counted up to now; it is forgotten, unless it is noted again.
+    fn take(&self, bundle: &str) -> u32 {
+        self.0.lock().remove(bundle).unwrap_or_default()
     }
 
-    fn note(&self, bundle: &str, is_superseded: bool) {
-        let mut counts = self.0.lock();
-        match is_superseded {
-            true => *counts.entry(bundle.to_owned()).or_default() += 1,
-            false => drop(counts.remove(bundle)),
-        }
+    fn note(&self, bundle: &str, count: u32) {
+        self.0.lock().insert(bundle.to_owned(), count);
     }
 }
 
@@ -229,7 +223,7 @@ impl Deployer {
     pub fn forget(&self, bundle: &str) {
         self.asked.lock().remove(bundle);
         self.polled.lock().remove(bundle);
-        self.supersessions.note(bundle, false);
+        self.supersessions.take(bundle);
     }
 
     /// Bundles whose sources were asked.
@@ -307,22 +301,6 @@ impl Deployer {
         base: Base<'_>,
         report: &mut Report,
     ) -> Result<(Deployed, Option<Reservation>), Halt> {
-        let deployed = self.carry_out(filled, reason, impersonated, records, base, report);
-        let deployed = Box::pin(deployed).await;
-        let is_superseded = matches!(&deployed, Err(halt) if halt.cause == Cause::Superseded);
-        self.supersessions.note(filled.bundle.name(), is_superseded);
-        deployed
-    }
-
-    async fn carry_out(
-        &self,
-        filled: &Filled,
-        reason: DeployReason,
-        impersonated: &DeploymentClient,
-        records: &Storage,
-        base: Base<'_>,
-        report: &mut Report,
-    ) -> Result<(Deployed, Option<Reservation>), Halt> {
         let Base {
             known,
             contested,
@@ -332,15 +310,20 @@ impl Deployer {
             on_begun,
         } = base;
         let bundle = &filled.bundle;
-        let superseded = match self.supersessions.has_room(bundle.name()) {
+        let supersessions = self.supersessions.take(bundle.name());
+        let superseded = match supersessions < MAX_SUPERSEDED {
             true => self.queue.superseded(bundle.name()).unwrap_or_default(),
             false => CancellationToken::new(),
+        };
+        let give_up = || {
+            self.supersessions.note(bundle.name(), supersessions + 1);
+            Halt::new(Cause::Superseded, "the bundle has changed meanwhile")
         };
         let inputs = superseded
             .run_until_cancelled(self.inputs(filled, impersonated, is_first, report))
             .await;
         let Some(inputs) = inputs else {
-            return Err(superseded_halt());
+            return Err(give_up());
         };
         let Inputs {
             reservation,
@@ -445,7 +428,7 @@ impl Deployer {
                         .await
                         .is_none()
                     {
-                        return Err(superseded_halt());
+                        return Err(give_up());
                     }
                 }
                 deployed => break deployed,
@@ -454,7 +437,7 @@ impl Deployer {
         let deployed = match deployed {
             Ok(deployed) => deployed,
             Err(DeployError::Render(_)) if superseded.is_cancelled() => {
-                return Err(superseded_halt());
+                return Err(give_up());
             }
             Err(cause) => {
                 let is_failed_hook = cause.is_failed_hook();
@@ -539,17 +522,15 @@ impl Deployer {
         };
         if let Bundle::Chart(fetched, _) = &loaded {
             self.owes_answer(bundle.name(), fetched.is_stale);
-        }
-        if let Bundle::Chart(fetched, _) = &loaded
-            && fetched.is_stale
-        {
-            let FetchedChart { url, digest, .. } = fetched;
-            let text = public!(
-                "{} does not answer: deploying what it gave before, {}",
-                *url,
-                Name(digest)
-            );
-            report.event(Reason::SourceUnreachable, text);
+            if fetched.is_stale {
+                let FetchedChart { url, digest, .. } = fetched;
+                let text = public!(
+                    "{} does not answer: deploying what it gave before, {}",
+                    *url,
+                    Name(digest)
+                );
+                report.event(Reason::SourceUnreachable, text);
+            }
         }
         let files =
             checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
@@ -808,10 +789,6 @@ fn revisions(is_first: bool) -> u64 {
     }
 }
 
-fn superseded_halt() -> Halt {
-    Halt::new(Cause::Superseded, "the bundle has changed meanwhile")
-}
-
 /// Reads of the content's source, each a live GET: the rights upstream allow no more.
 struct UpstreamObjects<'a>(&'a Client);
 
@@ -836,12 +813,12 @@ mod tests {
         let supersessions = Supersessions::default();
         let mut deployed = 0;
         for _ in 0..40 {
-            let is_superseded = supersessions.has_room("a");
-            supersessions.note("a", is_superseded);
-            deployed += u32::from(!is_superseded);
+            match supersessions.take("a") {
+                MAX_SUPERSEDED => deployed += 1,
+                count => supersessions.note("a", count + 1),
+            }
         }
         assert_eq!(deployed, 10);
-        supersessions.note("a", false);
         assert!(supersessions.0.lock().is_empty());
     }
 

@@ -412,24 +412,17 @@ impl Reconciler {
             );
             contested
         });
-        let deployed = deployer
-            .deploy(
-                filled,
-                reason,
-                impersonated,
-                &records,
-                Base {
-                    known,
-                    contested,
-                    neighbours: neighbourhood.of_deploy(&key, bundle.name()),
-                    is_first: before.is_none(),
-                    is_forced: self.context.deployed_ids.is_forced(&bundle),
-                    on_begun: Arc::new(on_begun),
-                },
-                &mut state.report,
-            )
-            .await;
-        let deployed = match deployed {
+        let base = Base {
+            known,
+            contested,
+            neighbours: neighbourhood.of_deploy(&key, bundle.name()),
+            is_first: before.is_none(),
+            is_forced: self.context.deployed_ids.is_forced(&bundle),
+            on_begun: Arc::new(on_begun),
+        };
+        let report = &mut state.report;
+        let deployed = deployer.deploy(filled, reason, impersonated, &records, base, report);
+        let deployed = match Box::pin(deployed).await {
             Ok((deployed, reservation)) => {
                 state.reservation = reservation;
                 deployed
