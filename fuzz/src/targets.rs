@@ -184,10 +184,11 @@ pub fn regexp(data: &[u8]) {
     assert_eq!(regexp.find(&text), found.first().cloned());
     assert_eq!(regexp.is_match(&text), !found.is_empty());
     assert_eq!(regexp.find_all(&text, 1).len(), found.len().min(1));
-    let same = regexp.replace_all(&text, b"$0");
-    assert!(std::str::from_utf8(&text).is_err() || same == text);
-    let _ = regexp.replace_all(&text, b"${1}x$n");
-    let kept = regexp.replace_all_literal(&text, b"");
+    let same = regexp.replace_all(&text, b"$0", usize::MAX);
+    assert!(std::str::from_utf8(&text).is_err() || same.as_ref() == Some(&text));
+    let _ = regexp.replace_all(&text, b"${1}x$n", usize::MAX);
+    let kept = regexp.replace_all_literal(&text, b"", usize::MAX);
+    let kept = kept.unwrap_or_default();
     assert!(kept.len() <= text.len() || std::str::from_utf8(&text).is_err());
     let parts = regexp.split(&text, -1);
     assert!(parts.iter().map(|part| part.len()).sum::<usize>() <= text.len());

@@ -11,39 +11,23 @@ use crate::utf8;
 impl Regexp {
     /// Replaces each match by the template, in which `$1`, `${1}` and `$name` stand for groups
     /// (longest name wins: `$1x` is the group named `1x`) and `$$` for a dollar sign.
+    /// Nothing when the result would have more than `max_bytes`.
     ///
     /// ```
     /// use golib::regexp::Regexp;
     ///
     /// let pair = Regexp::compile(r"(?P<key>\w+)=(\w+)")?;
-    /// assert_eq!(pair.replace_all(b"a=1 b=2", b"$2:${key}"), b"1:a 2:b");
+    /// assert_eq!(pair.replace_all(b"a=1 b=2", b"$2:${key}", 100).unwrap(), b"1:a 2:b");
     /// # Ok::<(), golib::regexp::Error>(())
     /// ```
-    pub fn replace_all(&self, text: &[u8], template: &[u8]) -> Vec<u8> {
-        self.replace_all_within(text, template, usize::MAX)
-            .unwrap_or_default()
-    }
-
-    /// As [`Regexp::replace_all`]; nothing when the result would have more than `max_bytes`.
-    pub fn replace_all_within(
-        &self,
-        text: &[u8],
-        template: &[u8],
-        max_bytes: usize,
-    ) -> Option<Vec<u8>> {
+    pub fn replace_all(&self, text: &[u8], template: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
         self.replace_with(text, max_bytes, |subject, groups, out| {
             self.expand(template, (text, max_bytes), subject, groups, out)
         })
     }
 
-    /// Replaces each match by the text as it is.
-    pub fn replace_all_literal(&self, text: &[u8], replacement: &[u8]) -> Vec<u8> {
-        self.replace_all_literal_within(text, replacement, usize::MAX)
-            .unwrap_or_default()
-    }
-
-    /// As [`Regexp::replace_all_literal`]; nothing when the result would have more than `max_bytes`.
-    pub fn replace_all_literal_within(
+    /// Replaces each match by the text as it is; nothing when the result would have more than `max_bytes`.
+    pub fn replace_all_literal(
         &self,
         text: &[u8],
         replacement: &[u8],
@@ -163,7 +147,8 @@ mod tests {
 
     fn replace(pattern: &str, text: &str, template: &str) -> String {
         let regexp = Regexp::compile(pattern).expect(pattern);
-        String::from_utf8(regexp.replace_all(text.as_bytes(), template.as_bytes())).expect("UTF-8")
+        let replaced = regexp.replace_all(text.as_bytes(), template.as_bytes(), 100);
+        String::from_utf8(replaced.expect("a short text")).expect("UTF-8")
     }
 
     #[test]

@@ -59,8 +59,8 @@ pub(super) fn add(f: &mut Functions) {
             },
         );
         for (name, replace) in [
-            ("ReplaceAll", Regexp::replace_all_within as Replace),
-            ("ReplaceAllLiteral", Regexp::replace_all_literal_within),
+            ("ReplaceAll", Regexp::replace_all as Replace),
+            ("ReplaceAllLiteral", Regexp::replace_all_literal),
         ] {
             f.add(
                 &format!("{prefix}{name}"),
