@@ -13,7 +13,6 @@ use serde_json::Value;
 
 pub use validate::ValidationError;
 
-use crate::depth::{TooDeep, bounded};
 use crate::list::List;
 use crate::time::Time;
 
@@ -344,42 +343,6 @@ impl Lock {
         )?;
         Ok(Some(lock))
     }
-}
-
-/// `Chart.yaml` that cannot be read. The text is that of Go's YAML library.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReadError {
-    /// It is no YAML.
-    #[error(transparent)]
-    Yaml(golib::yaml::Error),
-    /// It nests too deep.
-    #[error(transparent)]
-    TooDeep(TooDeep),
-    /// A field has the wrong type.
-    #[error("error unmarshaling JSON: while decoding JSON: {0}")]
-    Type(#[source] DecodeError),
-}
-
-/// Reads `Chart.yaml` without checking it.
-///
-/// ```
-/// use chart::metadata::{ReadError, read_chart_yaml};
-///
-/// assert!(read_chart_yaml(b"name: no version, which a check would refuse").is_ok());
-/// let error = read_chart_yaml(b"name: [web]").unwrap_err();
-/// assert!(matches!(error, ReadError::Type(_)));
-/// ```
-///
-/// # Errors
-/// It is no YAML, or a field has the wrong type.
-pub fn read_chart_yaml(data: &[u8]) -> Result<Draft, ReadError> {
-    let value = golib::yaml::decode(data).map_err(ReadError::Yaml)?;
-    let value = bounded(value).map_err(ReadError::TooDeep)?;
-    let mut draft = Draft::default();
-    let at = At::new("Metadata", "v2.Metadata", "").coercing();
-    draft.read(&value, &at).map_err(ReadError::Type)?;
-    Ok(draft)
 }
 
 impl<'de> Deserialize<'de> for Dependency {

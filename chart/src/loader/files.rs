@@ -31,14 +31,15 @@ pub(super) enum Model {
 impl Model {
     /// Tells the model from `Chart.yaml`.
     pub(super) fn detect(chart_yaml: &[u8]) -> Result<Self, LoadError> {
-        let value = read_yaml("Chart.yaml", chart_yaml)?;
+        let failed = failed("Chart.yaml");
+        let value = read_yaml(chart_yaml).map_err(&failed)?;
         let mut api_version = String::new();
         At::new("chartBase", "loader.chartBase", "")
             .coercing()
             .object(&value, &["apiVersion"], |_, at, value| {
                 at.string(value, &mut api_version)
             })
-            .map_err(wrong_type("Chart.yaml"))?;
+            .map_err(|error| failed(FileError::Type(error)))?;
         match api_version.as_str() {
             "" | "v1" | "v2" => Ok(Self::V2),
             "v3" => Ok(Self::V3),
@@ -183,11 +184,8 @@ impl Loading<'_> {
             "Chart.lock" => chart.lock = self.read_lock("Chart.lock", &file.data)?,
             "values.yaml" => {
                 let loaded = values::load_values_within(&file.data, &mut self.values);
-                let loaded = loaded.map_err(|error| LoadError::File {
-                    file: "values.yaml",
-                    source: FileError::Values(error),
-                })?;
-                chart.values = Arc::new(loaded);
+                let loaded = loaded.map_err(FileError::Values);
+                chart.values = Arc::new(loaded.map_err(failed("values.yaml"))?);
                 chart.values_file = Some(file);
             }
             "values.schema.json" => {
@@ -230,23 +228,22 @@ impl Loading<'_> {
         data: &[u8],
         draft: &mut Draft,
     ) -> Result<(), LoadError> {
-        let value = read_yaml(name, data)?;
-        let at = At::new("Metadata", "v2.Metadata", "").coercing();
-        draft.read(&value, &at).map_err(self.wrong_type(name))
+        read_over(data, draft).map_err(self.failed(name))
     }
 
     fn read_lock(&self, name: &'static str, data: &[u8]) -> Result<Option<Lock>, LoadError> {
-        let value = read_yaml(name, data)?;
+        let value = read_yaml(data).map_err(self.failed(name))?;
         let at = At::new("Lock", "v2.Lock", "").coercing();
-        Lock::from_json_at(&value, &at).map_err(self.wrong_type(name))
+        let lock = Lock::from_json_at(&value, &at).map_err(FileError::Type);
+        lock.map_err(self.failed(name))
     }
 
-    fn wrong_type(&self, file: &'static str) -> impl Fn(DecodeError) -> LoadError {
+    fn failed(&self, file: &'static str) -> impl Fn(FileError) -> LoadError {
         let model = self.model;
-        move |error| {
-            wrong_type(file)(match model {
-                Model::V2 => error,
-                Model::V3 => in_generation_3(error),
+        move |source| {
+            failed(file)(match (model, source) {
+                (Model::V3, FileError::Type(error)) => FileError::Type(in_generation_3(error)),
+                (_, source) => source,
             })
         }
     }
@@ -263,10 +260,33 @@ fn is_legacy(draft: &Draft) -> bool {
     draft.metadata.api_version == API_VERSION_V1
 }
 
-fn read_yaml(name: &'static str, data: &[u8]) -> Result<Value, LoadError> {
-    let failed = |source| LoadError::File { file: name, source };
-    let value = yaml::decode(data).map_err(|error| failed(FileError::Yaml(error)))?;
-    bounded(value).map_err(|error| failed(FileError::TooDeep(error)))
+/// Reads `Chart.yaml` without checking it.
+///
+/// ```
+/// use chart::loader::{FileError, read_chart_yaml};
+///
+/// assert!(read_chart_yaml(b"name: no version, which a check would refuse").is_ok());
+/// let error = read_chart_yaml(b"name: [web]").unwrap_err();
+/// assert!(matches!(error, FileError::Type(_)));
+/// ```
+///
+/// # Errors
+/// It is no YAML, or a field has the wrong type.
+pub fn read_chart_yaml(data: &[u8]) -> Result<Draft, FileError> {
+    let mut draft = Draft::default();
+    read_over(data, &mut draft)?;
+    Ok(draft)
+}
+
+fn read_over(data: &[u8], draft: &mut Draft) -> Result<(), FileError> {
+    let value = read_yaml(data)?;
+    let at = At::new("Metadata", "v2.Metadata", "").coercing();
+    draft.read(&value, &at).map_err(FileError::Type)
+}
+
+fn read_yaml(data: &[u8]) -> Result<Value, FileError> {
+    let value = yaml::decode(data).map_err(FileError::Yaml)?;
+    bounded(value).map_err(FileError::TooDeep)
 }
 
 /// The same error in a chart of the third generation, whose types are named alike.
@@ -286,11 +306,8 @@ fn in_generation_3(error: DecodeError) -> DecodeError {
     mismatch.into()
 }
 
-fn wrong_type(file: &'static str) -> impl Fn(DecodeError) -> LoadError {
-    move |error| LoadError::File {
-        file,
-        source: FileError::Type(error),
-    }
+fn failed(file: &'static str) -> impl Fn(FileError) -> LoadError {
+    move |source| LoadError::File { file, source }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use error::{FileError, LoadError, MAX_CHART_DEPTH, io_cause};
-pub use files::{load_files, load_files_within};
+pub use files::{load_files, load_files_within, read_chart_yaml};
 
 use crate::archive::{self, ArchiveError, Budget};
 use crate::chart::{Chart, File};

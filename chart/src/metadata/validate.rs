@@ -44,7 +44,7 @@ impl Draft {
     /// Cleans and checks everything in Helm's order.
     ///
     /// ```
-    /// use chart::metadata::read_chart_yaml;
+    /// use chart::loader::read_chart_yaml;
     ///
     /// let metadata = read_chart_yaml(b"apiVersion: v2\nname: web\nversion: 1.0.0\n")?.validate()?;
     /// assert_eq!(metadata.name, "web");

@@ -6,10 +6,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use chart::ignore::Rules;
-use chart::loader::{self, LoadError};
+use chart::loader::{self, LoadError, read_chart_yaml};
 use chart::lock::{self, Versions};
 use chart::manifest::{self, Hook, INSTALL_ORDER, Manifest, UNINSTALL_ORDER};
-use chart::metadata::read_chart_yaml;
 use chart::post_render::{Document, PostRenderer};
 use chart::rendered::{self, RenderOptions, Request, ShowOptions};
 use chart::validate_release_name;
