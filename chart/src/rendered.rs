@@ -170,24 +170,15 @@ pub enum NotInstallable {
     MissingDependencies(Vec<String>),
 }
 
-/// Checks a chart as loaded, the way Helm's command line does.
+/// Checks that the chart is no library.
 ///
 /// ```
-/// use chart::rendered::{NotInstallable, check_installable};
+/// use chart::rendered::{NotInstallable, check_type};
 ///
 /// let mut library = chart::Chart::default();
 /// library.metadata.chart_type = "library".to_owned();
-/// assert!(matches!(check_installable(&library), Err(NotInstallable::Type(_))));
+/// assert!(matches!(check_type(&library), Err(NotInstallable::Type(_))));
 /// ```
-///
-/// # Errors
-/// The chart is a library, or dependencies are missing.
-pub fn check_installable(chart: &Chart) -> Result<(), NotInstallable> {
-    check_type(chart)?;
-    check_dependencies(chart)
-}
-
-/// Checks that the chart is no library.
 ///
 /// # Errors
 /// [`NotInstallable::Type`].

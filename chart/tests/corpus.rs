@@ -33,7 +33,8 @@ fn template(chart: &Path, values_file: Option<&Path>) -> Result<String, String> 
     };
     let chart =
         loader::load(chart, &mut chart::Warnings::default()).map_err(|error| text(&error))?;
-    rendered::check_installable(&chart).map_err(|error| text(&error))?;
+    rendered::check_type(&chart).map_err(|error| text(&error))?;
+    rendered::check_dependencies(&chart).map_err(|error| text(&error))?;
     let remark = if chart.metadata.deprecated {
         "level=WARN msg=\"this chart is deprecated\"\n"
     } else {

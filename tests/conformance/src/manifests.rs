@@ -557,7 +557,8 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
     })?;
     let values = settings.values()?;
     let chart = loader::load(folder, &mut chart::Warnings::default()).map_err(text)?;
-    chart::rendered::check_installable(&chart).map_err(text)?;
+    rendered::check_type(&chart).map_err(text)?;
+    rendered::check_dependencies(&chart).map_err(text)?;
     let release = settings.release();
     validate_release_name(&release.name).map_err(|error| {
         let quoted = golib::strconv::quote(&release.name);
