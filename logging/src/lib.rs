@@ -152,6 +152,9 @@ pub mod macros {
     /// What stands in a field: names by the field they are in, all else by its type.
     #[macro_export]
     macro_rules! __field {
+        ($field:ident) => {
+            $crate::__field!($field, $field)
+        };
         (bundle, $value:expr) => {
             $crate::macros::Names::of(&$value)
         };
@@ -180,20 +183,10 @@ pub mod macros {
         ($level:ident, [$($field:ident $(= $value:expr)?,)*] $message:literal $(, $part:expr)* $(,)?) => {
             $crate::macros::tracing::event!(
                 $crate::macros::tracing::Level::$level,
-                $($field = $crate::macros::tracing::field::display($crate::__named!($field $(, $value)?)),)*
+                $($field = $crate::macros::tracing::field::display($crate::__field!($field $(, $value)?)),)*
                 // Through `concat!`, so that no variable is taken in by its name.
                 concat!($message) $(, $crate::Part(&$part))*
             )
-        };
-    }
-
-    #[macro_export]
-    macro_rules! __named {
-        ($field:ident) => {
-            $crate::__field!($field, $field)
-        };
-        ($field:ident, $value:expr) => {
-            $crate::__field!($field, $value)
         };
     }
 }
