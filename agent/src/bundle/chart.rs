@@ -21,7 +21,7 @@ use super::style::Style;
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID, ANNOTATION_CHART_DIGEST,
     ANNOTATION_CHART_SOURCE, ANNOTATION_COMMIT, ANNOTATION_KEEP_RESOURCES,
-    ANNOTATION_SERVICE_ACCOUNT, BundleDeploymentOptions,
+    ANNOTATION_SERVICE_ACCOUNT, BundleDeploymentOptions, HelmOptions,
 };
 
 /// How much of a commit goes into a generated chart's version.
@@ -129,17 +129,21 @@ pub fn from_archive(
         }
     }
     let mut package = load(kept, &budget, options, identity)?;
-    let helm = options.helm.clone().unwrap_or_default();
-    let named = ChartRef {
-        repo: helm.repo,
-        chart: helm.chart,
-        version: helm.version,
-    };
+    let named = options.helm.as_ref().map(chart_ref).unwrap_or_default();
     let annotations = package.chart.metadata.annotations.get_or_insert_default();
     annotations.insert(ANNOTATION_CHART_DIGEST.to_owned(), fetched.digest.clone());
     annotations.insert(ANNOTATION_CHART_SOURCE.to_owned(), named.to_string());
     chart::rendered::check_dependencies(&package.chart)?;
     Ok(package)
+}
+
+/// The chart that options name.
+pub(super) fn chart_ref(helm: &HelmOptions) -> ChartRef {
+    ChartRef {
+        repo: helm.repo.clone(),
+        chart: helm.chart.clone(),
+        version: helm.version.clone(),
+    }
 }
 
 /// Without its byte-order mark and, as in the archive Fleet makes, last changed in 1970.

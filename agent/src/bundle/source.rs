@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use signatures::{Policy, Verified};
 use tokio::time::Instant;
 
-use super::chart::{Identity, Package};
+use super::chart::{Identity, Package, chart_ref};
 use super::error::{BundleError, UpstreamKind};
 use super::manifest::{EMPTY_MANIFEST_ID, Manifest};
 use super::verification::Requirements;
@@ -90,14 +90,6 @@ impl Source {
     /// Whether a repository or registry is asked.
     pub fn is_fetched(&self) -> bool {
         !matches!(self, Self::Content { chart: None, .. })
-    }
-}
-
-fn chart_ref(helm: &HelmOptions) -> ChartRef {
-    ChartRef {
-        repo: helm.repo.clone(),
-        chart: helm.chart.clone(),
-        version: helm.version.clone(),
     }
 }
 
@@ -248,7 +240,8 @@ pub async fn load<U: Upstream>(
             manifest_id,
         } => {
             requirements.check_content()?;
-            let secret = required_secret(upstream, namespace, &secret).await?;
+            let found = upstream.secret(namespace, &secret).await;
+            let secret = required(found, UpstreamKind::Secret, &secret)?;
             let storage = access::storage(&secret, &manifest_id)?;
             let access = fetching.over(storage.access);
             let layer = fetching
@@ -262,7 +255,10 @@ pub async fn load<U: Upstream>(
         Source::Chart { chart, options } => {
             let secret = match options.secret_name.as_str() {
                 "" => None,
-                name => Some(required_secret(upstream, namespace, name).await?),
+                name => {
+                    let found = upstream.secret(namespace, name).await;
+                    Some(required(found, UpstreamKind::Secret, name)?)
+                }
             };
             let access = access::helm_access(&options, secret.as_ref())?;
             fetch(&chart, access).await
@@ -272,18 +268,8 @@ pub async fn load<U: Upstream>(
             chart: Some(chart),
         } if name.is_empty() || name == EMPTY_MANIFEST_ID => fetch(&chart, Access::default()).await,
         Source::Content { name, chart } => {
-            let content = upstream
-                .content(&name)
-                .await
-                .map_err(|source| BundleError::Read {
-                    kind: UpstreamKind::Content,
-                    name: name.clone(),
-                    source,
-                })?;
-            let content = content.ok_or_else(|| BundleError::Missing {
-                kind: UpstreamKind::Content,
-                name,
-            })?;
+            let found = upstream.content(&name).await;
+            let content = required(found, UpstreamKind::Content, &name)?;
             let count = move || (Manifest::packed_in(&content), content);
             let (bytes, content) = unpacking.work(0, count).await?;
             let unpack = move || Manifest::from_content(&content);
@@ -299,23 +285,17 @@ pub async fn load<U: Upstream>(
     }
 }
 
-async fn required_secret<U: Upstream>(
-    upstream: &U,
-    namespace: &str,
+fn required<T>(
+    found: Result<Option<T>, Box<dyn StdError + Send + Sync>>,
+    kind: UpstreamKind,
     name: &str,
-) -> Result<Secret, BundleError> {
-    let found = upstream
-        .secret(namespace, name)
-        .await
-        .map_err(|source| BundleError::Read {
-            kind: UpstreamKind::Secret,
-            name: name.to_owned(),
-            source,
-        })?;
-    found.ok_or_else(|| BundleError::Missing {
-        kind: UpstreamKind::Secret,
-        name: name.to_owned(),
-    })
+) -> Result<T, BundleError> {
+    let name = name.to_owned();
+    match found {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(BundleError::Missing { kind, name }),
+        Err(source) => Err(BundleError::Read { kind, name, source }),
+    }
 }
 
 #[cfg(test)]
