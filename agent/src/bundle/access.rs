@@ -25,6 +25,12 @@ const HELM_OPS_TYPE: &str = "fleet.cattle.io/bundle-helmops-access/v1alpha1";
 
 type Data = BTreeMap<String, ByteString>;
 
+/// What a Secret holds; nothing where there is none.
+fn data_of(secret: Option<&Secret>) -> &Data {
+    static NOTHING: Data = Data::new();
+    secret.and_then(|one| one.data.as_ref()).unwrap_or(&NOTHING)
+}
+
 fn text<'a>(data: &'a Data, key: &str) -> Option<std::borrow::Cow<'a, str>> {
     data.get(key).map(|value| String::from_utf8_lossy(&value.0))
 }
@@ -70,6 +76,15 @@ fn identity(data: &Data) -> Result<Option<Identity>, BundleError> {
     }
 }
 
+/// The authorities that the source's certificate may be of.
+fn authorities(data: &Data) -> Option<Arc<[u8]>> {
+    data.get("cacerts").and_then(pem)
+}
+
+fn pem(bytes: &ByteString) -> Option<Arc<[u8]>> {
+    (!bytes.0.is_empty()).then(|| Arc::from(bytes.0.as_slice()))
+}
+
 /// User name and password, both or none.
 fn pair(data: &Data) -> Result<Option<Credentials>, BundleError> {
     match (text(data, "username"), text(data, "password")) {
@@ -88,27 +103,18 @@ pub fn helm_access(
     options: &BundleHelmOptions,
     secret: Option<&Secret>,
 ) -> Result<Access, BundleError> {
-    let empty = Data::new();
-    let data = secret
-        .and_then(|secret| secret.data.as_ref())
-        .unwrap_or(&empty);
+    let data = data_of(secret);
     if let Some(kind) = secret.and_then(|secret| secret.type_.as_deref())
         && kind != HELM_OPS_TYPE
     {
         logging::debug!(kind, "credentials come from a secret of an unusual type");
     }
-    let credentials = pair(data)?;
-    let bundle = |bytes: &ByteString| (!bytes.0.is_empty()).then(|| Arc::from(bytes.0.as_slice()));
-    let ca = data
-        .get("cacerts")
-        .and_then(bundle)
-        .or_else(|| bundle(&options.ca_bundle));
     let plain_http =
         text(data, "basicHTTP").is_some_and(|value| parse_bool(value.as_bytes()).unwrap_or(false));
     // The Secret's insecureSkipVerify never counts: the options always override it.
     Ok(Access {
-        credentials,
-        ca,
+        credentials: pair(data)?,
+        ca: authorities(data).or_else(|| pem(&options.ca_bundle)),
         insecure: options.insecure_skip_tls_verify,
         plain_http,
         identity: identity(data)?,
@@ -122,8 +128,7 @@ pub fn helm_access(
 /// # Errors
 /// [`BundleError::Secret`] when it names no host, or what it says of them cannot be used.
 pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, BundleError> {
-    let empty = Data::new();
-    let data = secret.data.as_ref().unwrap_or(&empty);
+    let data = data_of(Some(secret));
     let flag = |key: &str| match text(data, key) {
         None => Ok(None),
         Some(value) => parse_bool(value.trim().as_bytes())
@@ -132,10 +137,7 @@ pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, B
     };
     let access = HostAccess {
         credentials: pair(data)?,
-        ca: data
-            .get("cacerts")
-            .filter(|pem| !pem.0.is_empty())
-            .map(|pem| Arc::from(pem.0.as_slice())),
+        ca: authorities(data),
         identity: identity(data)?,
         insecure: flag("insecureSkipVerify")?,
         plain_http: flag("basicHTTP")?,
@@ -173,8 +175,7 @@ pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, B
 
 /// The hosts that a Secret names whatever else is wrong with it: nothing is asked of them, as nobody knows how they may be reached.
 pub fn refused_hosts(secret: &Secret) -> Vec<(HostPattern, HostAccess)> {
-    let empty = Data::new();
-    let data = secret.data.as_ref().unwrap_or(&empty);
+    let data = data_of(Some(secret));
     let named = text(data, "hosts").unwrap_or_default();
     let named = named.split([',', ' ', '\n', '\t', '\r']);
     let named = named.filter_map(HostPattern::parse);
@@ -213,8 +214,7 @@ pub fn storage(secret: &Secret, manifest_id: &str) -> Result<Storage, BundleErro
             "unexpected secret type: got {kind:?}, want {OCI_STORAGE_TYPE:?}"
         )));
     }
-    let empty = Data::new();
-    let data = secret.data.as_ref().unwrap_or(&empty);
+    let data = data_of(Some(secret));
     let reference =
         text(data, "reference").ok_or_else(|| invalid("key \"reference\" not found in secret"))?;
     let flag = |key: &str| match text(data, key) {
@@ -235,14 +235,13 @@ pub fn storage(secret: &Secret, manifest_id: &str) -> Result<Storage, BundleErro
     };
     let username = either("agentUsername", "username").unwrap_or_default();
     let password = either("agentPassword", "password").unwrap_or_default();
-    let ca = data.get("cacerts").filter(|pem| !pem.0.is_empty());
     let base = reference.strip_prefix("oci://").unwrap_or(&reference);
     let repository = clean(&format!("{base}/{manifest_id}"));
     Ok(Storage {
         reference: Reference::parse(&repository)?.with_tag("latest")?,
         access: Access {
             credentials: Credentials::new(username, password),
-            ca: ca.map(|pem| Arc::from(pem.0.as_slice())),
+            ca: authorities(data),
             insecure,
             plain_http,
             identity: identity(data)?,
