@@ -86,6 +86,14 @@ pub(super) struct Attempts {
     pub(super) keeps: bool,
 }
 
+/// Why the records of a release cannot be read or written.
+fn unread(key: &ReleaseKey) -> impl Fn(StorageError) -> RemovalError {
+    move |source| RemovalError::Records {
+        release: key.to_string(),
+        source,
+    }
+}
+
 /// Whether trying again does not help: the account may not read a record, or the record is none.
 fn is_out_of_reach(failed: &StorageError) -> bool {
     match failed {
@@ -148,17 +156,7 @@ impl Uninstaller {
     ) -> Result<Found, RemovalError> {
         let keeps = self.neighbourhood.keeps(entry);
         let impersonated = self.identities.account(&entry.account)?;
-        let bundle = records::Bundle {
-            name: entry.bundle.clone(),
-            account: entry.account.clone(),
-            keep_resources: keeps,
-            deployment: None,
-        };
-        let storage = self.records(&impersonated, &key.namespace, bundle);
-        let failed = |source| RemovalError::Records {
-            release: key.to_string(),
-            source,
-        };
+        let storage = self.records(&impersonated, key, &entry.bundle, keeps);
         let found = match records::read(&storage, &key.name, entry, &self.system_namespace).await {
             Ok(found) => found,
             // In a namespace that is gone with its rights an account may not even look.
@@ -167,7 +165,7 @@ impl Uninstaller {
             Err(source) if entry.is_left() && is_out_of_reach(&source) => {
                 return Ok(Found::Foreign);
             }
-            Err(source) => return Err(failed(source)),
+            Err(source) => return Err(unread(key)(source)),
         };
         let ReleaseRecords {
             owned,
@@ -217,20 +215,16 @@ impl Uninstaller {
         revisions: &[i64],
         is_meant: impl Fn(&Status) -> bool,
     ) -> Result<(), RemovalError> {
-        let failed = |source| RemovalError::Records {
-            release: key.to_string(),
-            source,
-        };
         for revision in revisions {
             let record = match storage.get_unverified(&key.name, *revision).await {
                 Ok(record) if is_meant(&record.status()) => record,
                 Ok(_) | Err(StorageError::NotFound) => continue,
-                Err(source) => return Err(failed(source)),
+                Err(source) => return Err(unread(key)(source)),
             };
             // It was a moment ago.
             if let Some(record) = storage.deletable(&key.name, *revision, &record) {
                 let deleted = storage.delete(&key.name, &record).await;
-                deleted.map_err(failed)?;
+                deleted.map_err(unread(key))?;
             }
         }
         Ok(())
@@ -242,14 +236,10 @@ impl Uninstaller {
         let Some(revision) = attempts.revisions.iter().max() else {
             return Ok(());
         };
-        let failed = |source| RemovalError::Records {
-            release: key.to_string(),
-            source,
-        };
         let mut record = match storage.get_unverified(name, *revision).await {
             Ok(record) => record,
             Err(StorageError::NotFound | StorageError::Decode { .. }) => return Ok(()),
-            Err(source) => return Err(failed(source)),
+            Err(source) => return Err(unread(key)(source)),
         };
         if !record.status().is_pending() || !storage.recognises(name, *revision, &record) {
             return Ok(());
@@ -260,7 +250,7 @@ impl Uninstaller {
         match storage.update(&record).await {
             // It is another one by now.
             Ok(()) | Err(StorageError::NotFound | StorageError::Replaced { .. }) => Ok(()),
-            Err(source) => Err(failed(source)),
+            Err(source) => Err(unread(key)(source)),
         }
     }
 
@@ -289,13 +279,7 @@ impl Uninstaller {
                 continue;
             }
             let impersonated = self.identities.account(&claim.account)?;
-            let of = records::Bundle {
-                name: left_by.clone(),
-                account: claim.account.clone(),
-                keep_resources: false,
-                deployment: None,
-            };
-            let storage = self.records(&impersonated, &key.namespace, of);
+            let storage = self.records(&impersonated, key, left_by, false);
             let written = entry.written_by(left_by);
             let deleted = self.delete_records(key, &storage, &written, is_unfinished);
             match deleted.await {
@@ -556,7 +540,7 @@ impl Uninstaller {
         let withdrawn: Vec<_> = claimed.iter().map(|(release, _)| release.clone()).collect();
         if !self.neighbourhood.keeps(entry) {
             for (release, account) in claimed {
-                match self.withdraw(&release, bundle, account).await {
+                match self.withdraw(&release, bundle, &account).await {
                     Ok(true) => {}
                     Ok(false) => {
                         let known = self.ledger.get(&release);
@@ -589,17 +573,11 @@ impl Uninstaller {
         &self,
         key: &ReleaseKey,
         bundle: &str,
-        account: String,
+        account: &str,
     ) -> Result<bool, RemovalError> {
-        let impersonated = self.identities.account(&account)?;
-        let claimant = records::Bundle {
-            name: bundle.to_owned(),
-            account,
-            keep_resources: false,
-            deployment: None,
-        };
+        let impersonated = self.identities.account(account)?;
         let ReleaseKey { namespace, name } = key;
-        let storage = self.records(&impersonated, namespace, claimant);
+        let storage = self.records(&impersonated, key, bundle, false);
         match withdraw(impersonated.cluster(), &storage, namespace, name).await {
             Ok(is_proven) => Ok(is_proven),
             // Whoever has it may be at it for long.
@@ -611,20 +589,22 @@ impl Uninstaller {
         }
     }
 
-    /// The records of a bundle's releases in a namespace. Of a removal nothing is written.
+    /// The records of a bundle's releases in the namespace of one. Of a removal nothing is written.
     fn records(
         &self,
         impersonated: &DeploymentClient,
-        namespace: &str,
-        bundle: records::Bundle,
+        key: &ReleaseKey,
+        bundle: &str,
+        keep_resources: bool,
     ) -> Storage {
-        records::records(
-            &self.ledger,
-            impersonated,
-            namespace,
-            bundle,
-            Writes::Deploys,
-        )
+        let of = records::Bundle {
+            name: bundle.to_owned(),
+            account: impersonated.account().to_owned(),
+            keep_resources,
+            deployment: None,
+        };
+        let (ledger, namespace) = (&self.ledger, &key.namespace);
+        records::records(ledger, impersonated, namespace, of, Writes::Deploys)
     }
 
     /// Forgets a release that is gone.
