@@ -130,7 +130,10 @@ impl Collector {
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
         if key.is_claims() {
-            self.withdraw_claims(key, entry, removal).await?;
+            let left = self.uninstaller.withdraw_claims(key, entry, removal);
+            for (release, why) in left.await? {
+                self.report_left(&entry.bundle, &release, why);
+            }
         } else {
             let _release_lock = self.uninstaller.lock(key, &entry.bundle)?;
             // Another bundle may have deployed it since.
@@ -141,19 +144,6 @@ impl Collector {
         }
         for waiting in self.neighbourhood.is_over(key) {
             self.queue.wake(&waiting, ReconcileKind::Full);
-        }
-        Ok(())
-    }
-
-    async fn withdraw_claims(
-        &self,
-        key: &ReleaseKey,
-        entry: &LedgerEntry,
-        removal: Removal<'_>,
-    ) -> Result<(), RemovalError> {
-        let left = self.uninstaller.withdraw_claims(key, entry, removal);
-        for (release, why) in left.await? {
-            self.report_left(&entry.bundle, &release, why);
         }
         Ok(())
     }
