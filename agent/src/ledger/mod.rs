@@ -133,17 +133,13 @@ impl Ledger {
             is_attempt: false,
             ..entry
         };
-        if self.ask_owned(&key, owned)? {
-            self.flush(Some(&key)).await?;
-        }
-        Ok(())
+        let asked = self.ask_owned(&key, owned)?;
+        self.flush_asked(asked.then_some(key)).await
     }
 
     async fn set(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
-        if self.ask(&key, entry)? {
-            self.flush(Some(&key)).await?;
-        }
-        Ok(())
+        let asked = set_release(&mut self.state.lock(), &key, entry)?;
+        self.flush_asked(asked.then_some(key)).await
     }
 
     /// Records a revision that a bundle is about to write over a release that is another's. `claimant` says how it stands with the bundle.
@@ -153,9 +149,9 @@ impl Ledger {
         entry: LedgerEntry,
         claimant: &LedgerEntry,
     ) -> kube::Result<()> {
-        let claims = self.ask_claims(&key.namespace, claimant)?;
-        let asked = self.ask(&key, entry)?.then_some(key);
-        self.flush_asked(asked.or(claims)).await
+        let claims = set_claims(&mut self.state.lock(), &key.namespace, claimant)?;
+        let asked = set_release(&mut self.state.lock(), &key, entry)?;
+        self.flush_asked(asked.then_some(key).or(claims)).await
     }
 
     /// Records that a bundle is about to make something in a namespace beside releases of its own, which is to go with it: copies of upstream
@@ -164,17 +160,8 @@ impl Ledger {
     /// # Errors
     /// It has no room or cannot be written: what depends on it should not be made then.
     pub async fn note_claims(&self, namespace: &str, claimant: &LedgerEntry) -> kube::Result<()> {
-        let asked = self.ask_claims(namespace, claimant)?;
+        let asked = set_claims(&mut self.state.lock(), namespace, claimant)?;
         self.flush_asked(asked).await
-    }
-
-    /// The key that is to be written, if it is.
-    fn ask_claims(
-        &self,
-        namespace: &str,
-        claimant: &LedgerEntry,
-    ) -> kube::Result<Option<ReleaseKey>> {
-        set_claims(&mut self.state.lock(), namespace, claimant)
     }
 
     /// Asks for a release that is proven to be a bundle's. One that had it before may have left something. Whether anything is to be written.
@@ -199,11 +186,6 @@ impl Ledger {
     /// The releases of others in a namespace over which a bundle wrote, with the account that it wrote with, by key.
     pub fn claimed_by(&self, bundle: &str, namespace: &str) -> Vec<(ReleaseKey, String)> {
         self.state.lock().claimed_by(bundle, namespace)
-    }
-
-    /// Asks for the entry of a release to be written, if it can be. Whether anything is to be written.
-    fn ask(&self, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
-        set_release(&mut self.state.lock(), key, entry)
     }
 
     /// Believes a revision that somebody else wrote, and with it that the release is the bundle's; written with the next write, or by
