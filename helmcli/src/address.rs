@@ -3,6 +3,7 @@
 //! Mirrors `internal/urlutil` and `ResolveReferenceURL` (`pkg/repo/v1/chartrepo.go`).
 
 use golib::path;
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 /// The scheme in front of a colon, in lower case.
@@ -74,29 +75,10 @@ pub(crate) fn resolve(repository: &str, reference: &str) -> Result<String, Strin
 
 /// The last element of an address's path, as a file is named after it. `None` where that is no name.
 pub(crate) fn file_name(address: &Url) -> Option<String> {
-    let decoded = percent_decoded(address.path());
+    let decoded: Vec<u8> = percent_decode_str(address.path()).collect();
     let name = String::from_utf8(path::base(&decoded).to_vec()).ok()?;
     let is_name = !["", ".", "..", "/"].contains(&name.as_str()) && !name.contains('\0');
     is_name.then_some(name)
-}
-
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, more)) = rest.split_first() {
-        let hex = rest.get(1..3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (first, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(byte)) => {
-                decoded.push(byte);
-                rest = &rest[3..];
-            }
-            _ => {
-                decoded.push(*first);
-                rest = more;
-            }
-        }
-    }
-    decoded
 }
 
 #[cfg(test)]
