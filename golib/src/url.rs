@@ -58,6 +58,7 @@ impl User {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Path,
+    Segment,
     Host,
     Zone,
     User,
@@ -271,10 +272,33 @@ fn is_escaped(byte: u8, part: Part) -> bool {
     let allowed: &[u8] = match part {
         Part::Host | Part::Zone => b"!$&'()*+,;=:[]<>\"",
         Part::Path => b"$&+,/:;=@",
+        Part::Segment => b"$&+:=@",
         Part::User => b"$&+,;=",
         Part::Fragment => b"$&+,/:;=?@!()*",
     };
     !allowed.contains(&byte)
+}
+
+/// Go's `url.PathEscape`.
+///
+/// ```
+/// assert_eq!(golib::url::path_escape(b"a/b;c d"), b"a%2Fb%3Bc%20d");
+/// ```
+pub fn path_escape(text: &[u8]) -> Vec<u8> {
+    escape(text, Part::Segment)
+}
+
+/// Go's `url.PathUnescape`.
+///
+/// ```
+/// assert_eq!(golib::url::path_unescape(b"a%2Fb+c").as_deref(), Ok(&b"a/b+c"[..]));
+/// assert_eq!(golib::url::path_unescape(b"%zz1"), Err("invalid URL escape \"%zz\"".to_owned()));
+/// ```
+///
+/// # Errors
+/// What is wrong, in Go's words.
+pub fn path_unescape(text: &[u8]) -> Result<Vec<u8>, String> {
+    unescape(text, Part::Segment)
 }
 
 fn escape(text: &[u8], part: Part) -> Vec<u8> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use golib::strconv::quote;
+use golib::url::{path_escape, path_unescape};
 use serde_json::{Map, Value};
 
 use super::document;
@@ -504,41 +505,14 @@ pub(super) fn join(base: &str, reference: &str) -> Result<(String, String), Comp
     Ok((url, fragment))
 }
 
-/// Decodes percent escapes as Go's `url.PathUnescape`.
 fn decode(text: &str) -> Result<String, String> {
-    let mut out = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        if byte != b'%' {
-            out.push(byte);
-            at += 1;
-            continue;
-        }
-        let hex = text
-            .get(at + 1..at + 3)
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        let Some(byte) = hex else {
-            let shown = text.get(at..(at + 3).min(text.len())).unwrap_or(text);
-            return Err(format!("invalid URL escape {}", quote(shown)));
-        };
-        out.push(byte);
-        at += 3;
-    }
-    Ok(String::from_utf8_lossy(&out).into_owned())
+    let decoded = path_unescape(text.as_bytes())?;
+    Ok(String::from_utf8_lossy(&decoded).into_owned())
 }
 
-/// Escapes a JSON pointer for a URL's fragment as Go's `url.PathEscape` does each element.
+/// Escapes a JSON pointer for a URL's fragment, each element by itself.
 pub(super) fn encode(pointer: &str) -> String {
-    let mut out = String::with_capacity(pointer.len());
-    for byte in pointer.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(char::from(byte)),
-            b'/' | b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b':' | b'=' | b'@' => {
-                out.push(char::from(byte));
-            }
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
+    let elements = pointer.split('/');
+    let elements: Vec<_> = elements.map(|one| path_escape(one.as_bytes())).collect();
+    String::from_utf8_lossy(&elements.join(&b'/')).into_owned()
 }
