@@ -13,10 +13,9 @@ use super::emitter::{Collection, Emitter, Styled};
 use super::error::Problem;
 use super::parser::{Event, Parser};
 use super::reader;
+use super::resolve::{self, Plain, Rules, Tag};
 use super::tree::Dialect;
 use crate::budget::{Budget, Part, TooLarge};
-use crate::strconv::{parse_float, parse_int, parse_uint};
-use crate::time::{Time, Zone};
 use crate::utf8;
 
 pub use super::token::ScalarStyle;
@@ -734,18 +733,6 @@ fn scalar_value(node: &Node, path: Path) -> Result<Value, Error> {
     }
 }
 
-/// What an untagged plain scalar is.
-#[derive(Debug, Clone, PartialEq)]
-enum Plain {
-    Null,
-    Bool(bool),
-    Int(i64),
-    Uint(u64),
-    Float(f64),
-    Time(Time),
-    Str,
-}
-
 impl Plain {
     fn into_value(self, text: &str) -> Result<Value, Error> {
         Ok(match self {
@@ -786,85 +773,8 @@ fn resolve(text: &str) -> (&'static str, Plain) {
     resolve_as(text, "")
 }
 
-/// `resolve.go`. Only a time depends on the tag that is asked for.
 fn resolve_as(text: &str, expected: &str) -> (&'static str, Plain) {
-    const STRING: (&str, Plain) = (tag::STR, Plain::Str);
-    match text {
-        "" | "~" | "null" | "Null" | "NULL" => return (tag::NULL, Plain::Null),
-        "true" | "True" | "TRUE" => return (tag::BOOL, Plain::Bool(true)),
-        "false" | "False" | "FALSE" => return (tag::BOOL, Plain::Bool(false)),
-        ".nan" | ".NaN" | ".NAN" => return (tag::FLOAT, Plain::Float(f64::NAN)),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
-            return (tag::FLOAT, Plain::Float(f64::INFINITY));
-        }
-        "-.inf" | "-.Inf" | "-.INF" => return (tag::FLOAT, Plain::Float(f64::NEG_INFINITY)),
-        _ => {}
-    }
-    match text.as_bytes().first() {
-        Some(b'.') => match parse_float(text, 64) {
-            Ok(float) => (tag::FLOAT, Plain::Float(float)),
-            Err(_) => STRING,
-        },
-        Some(b'+' | b'-' | b'0'..=b'9') => {
-            if matches!(expected, "" | tag::TIMESTAMP)
-                && let Some(time) = parse_timestamp(text)
-            {
-                return (tag::TIMESTAMP, Plain::Time(time));
-            }
-            let digits = if text.contains('_') {
-                Cow::Owned(text.replace('_', ""))
-            } else {
-                Cow::Borrowed(text)
-            };
-            number(&digits).unwrap_or(STRING)
-        }
-        _ => STRING,
-    }
-}
-
-fn number(digits: &str) -> Option<(&'static str, Plain)> {
-    if let Ok(integer) = parse_int(digits, 0, 64) {
-        return Some((tag::INT, Plain::Int(integer)));
-    }
-    if let Ok(integer) = parse_uint(digits, 0, 64) {
-        return Some((tag::INT, Plain::Uint(integer)));
-    }
-    if super::resolve::is_yaml_float(digits)
-        && let Ok(float) = parse_float(digits, 64)
-    {
-        return Some((tag::FLOAT, Plain::Float(float)));
-    }
-    for (prefix, base) in [("0b", 2), ("0o", 8)] {
-        if let Some(rest) = digits.strip_prefix(prefix) {
-            if let Ok(integer) = parse_int(rest, base, 64) {
-                return Some((tag::INT, Plain::Int(integer)));
-            }
-            if let Ok(integer) = parse_uint(rest, base, 64) {
-                return Some((tag::INT, Plain::Uint(integer)));
-            }
-        }
-        if let Some(rest) = digits
-            .strip_prefix('-')
-            .and_then(|d| d.strip_prefix(prefix))
-            && let Ok(integer) = parse_int(format!("-{rest}"), base, 64)
-        {
-            return Some((tag::INT, Plain::Int(integer)));
-        }
-    }
-    None
-}
-
-fn parse_timestamp(text: &str) -> Option<Time> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    if digits != 4 || text.as_bytes().get(4) != Some(&b'-') {
-        return None;
-    }
-    [
-        "2006-1-2T15:4:5.999999999Z07:00",
-        "2006-1-2t15:4:5.999999999Z07:00",
-        "2006-1-2 15:4:5.999999999",
-        "2006-1-2",
-    ]
-    .iter()
-    .find_map(|layout| Time::parse(layout, text, &Zone::Utc).ok())
+    let expected = expected.strip_prefix("!!").and_then(Tag::named);
+    let (found, plain) = resolve::resolve(text, expected, Rules::V3);
+    (found.short(), plain)
 }

@@ -1,4 +1,4 @@
-//! What a scalar is: YAML 1.1 as yaml.v2 understands it (`resolve.go`).
+//! What a scalar is: YAML 1.1 as yaml.v2 understands it, and yaml.v3 for the most part (`resolve.go` of both).
 
 use std::borrow::Cow;
 
@@ -22,9 +22,17 @@ pub(super) enum Tag {
     Timestamp,
 }
 
+/// Whose rules are followed: yaml.v3 has two words for each boolean, in three cases, and octals of other forms.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Rules {
+    V2,
+    V3,
+}
+
 impl Tag {
-    fn parse(tag: &str) -> Option<Self> {
-        Some(match tag.strip_prefix(PREFIX)? {
+    /// By its name without any prefix.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
             "str" => Self::Str,
             "bool" => Self::Bool,
             "int" => Self::Int,
@@ -35,7 +43,7 @@ impl Tag {
         })
     }
 
-    fn short(self) -> &'static str {
+    pub(super) fn short(self) -> &'static str {
         match self {
             Self::Str => "!!str",
             Self::Bool => "!!bool",
@@ -70,7 +78,7 @@ pub(super) fn scalar(tag: &str, value: &str, implicit: bool) -> Result<Raw, Erro
         utf8::push(&mut out, &data);
         return Ok(Raw::Scalar(Key::Str(out)));
     }
-    let Some(expected) = Tag::parse(tag) else {
+    let Some(expected) = tag.strip_prefix(PREFIX).and_then(Tag::named) else {
         return Ok(text(value));
     };
     match (expected, plain(value, Some(expected))) {
@@ -98,7 +106,7 @@ pub(super) fn plain_key(value: Cow<'_, str>, implicit: bool) -> Option<PlainKey>
     let converted = match plain(&value, None).1 {
         _ if !implicit => None,
         Plain::Str if value == "<<" => return None,
-        Plain::Str => None,
+        Plain::Str | Plain::Time(_) => None,
         Plain::Bool(value) => Some(value.to_string()),
         Plain::Int(value) => Some(value.to_string()),
         Plain::Null | Plain::Uint(_) | Plain::Float(_) => return None,
@@ -120,7 +128,7 @@ pub(super) fn plain_value(value: Cow<'_, str>, floats: bool) -> Option<Value> {
         Plain::Int(value) => Number::from_f64(value as f64)?.into(),
         Plain::Uint(value) => Number::from_f64(value as f64)?.into(),
         Plain::Float(value) => Number::from_f64(value)?.into(),
-        Plain::Str => Value::String(value.into_owned()),
+        Plain::Str | Plain::Time(_) => Value::String(value.into_owned()),
     })
 }
 
@@ -129,7 +137,7 @@ pub(super) fn plain_value(value: Cow<'_, str>, floats: bool) -> Option<Value> {
 pub(super) fn fits_json(value: &str, is_key: bool) -> bool {
     match plain(value, None).1 {
         Plain::Null | Plain::Uint(_) => !is_key,
-        Plain::Bool(_) | Plain::Int(_) | Plain::Str => true,
+        Plain::Bool(_) | Plain::Int(_) | Plain::Time(_) | Plain::Str => true,
         Plain::Float(float) => !is_key && float.is_finite(),
     }
 }
@@ -157,12 +165,14 @@ fn is_base60(value: &str) -> bool {
 }
 
 /// What an untagged scalar is; text is left where it stands.
-enum Plain {
+pub(super) enum Plain {
     Null,
     Bool(bool),
     Int(i64),
     Uint(u64),
     Float(f64),
+    /// In an untyped value of yaml.v2 it stays text, but it is quoted when written.
+    Time(Time),
     Str,
 }
 
@@ -174,12 +184,17 @@ impl Plain {
             Self::Int(value) => Key::Int(value),
             Self::Uint(value) => Key::Uint(value),
             Self::Float(value) => Key::Float(value),
-            Self::Str => Key::Str(text.to_owned()),
+            Self::Time(_) | Self::Str => Key::Str(text.to_owned()),
         })
     }
 }
 
 fn plain(value: &str, tag: Option<Tag>) -> (Tag, Plain) {
+    resolve(value, tag, Rules::V2)
+}
+
+/// Only a time depends on the tag that is asked for.
+pub(super) fn resolve(value: &str, tag: Option<Tag>, rules: Rules) -> (Tag, Plain) {
     const STRING: (Tag, Plain) = (Tag::Str, Plain::Str);
     if tag == Some(Tag::Str) {
         return STRING;
@@ -189,7 +204,10 @@ fn plain(value: &str, tag: Option<Tag>) -> (Tag, Plain) {
     if value.len() <= LONGEST_WORD
         && let Some(word) = word(value)
     {
-        return word;
+        return match word {
+            (Tag::Bool, _) if rules == Rules::V3 && !is_word_of_v3(value) => STRING,
+            word => word,
+        };
     }
     if !is_number {
         return STRING;
@@ -200,15 +218,24 @@ fn plain(value: &str, tag: Option<Tag>) -> (Tag, Plain) {
             Err(_) => STRING,
         };
     }
-    if tag.is_none_or(|tag| tag == Tag::Timestamp) && is_timestamp(value) {
-        return (Tag::Timestamp, Plain::Str);
+    if tag.is_none_or(|tag| tag == Tag::Timestamp)
+        && let Some(time) = timestamp(value)
+    {
+        return (Tag::Timestamp, Plain::Time(time));
     }
     let digits = if value.contains('_') {
         Cow::Owned(value.replace('_', ""))
     } else {
         Cow::Borrowed(value)
     };
-    number(&digits).unwrap_or(STRING)
+    number(&digits, rules).unwrap_or(STRING)
+}
+
+fn is_word_of_v3(value: &str) -> bool {
+    matches!(
+        value,
+        "true" | "True" | "TRUE" | "false" | "False" | "FALSE"
+    )
 }
 
 /// Bytes of the longest of the words below.
@@ -233,7 +260,7 @@ fn word(value: &str) -> Option<(Tag, Plain)> {
 }
 
 /// `digits` has no underscores any more.
-fn number(digits: &str) -> Option<(Tag, Plain)> {
+fn number(digits: &str, rules: Rules) -> Option<(Tag, Plain)> {
     let unsigned = digits.strip_prefix(['-', '+']).unwrap_or(digits);
     let is_integral =
         |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b'x' | b'X' | b'o' | b'O');
@@ -250,23 +277,25 @@ fn number(digits: &str) -> Option<(Tag, Plain)> {
     {
         return Some((Tag::Float, Plain::Float(float)));
     }
-    // A sign may stand behind the binary prefix: `0b-1` is -1.
-    if let Some(bits) = digits.strip_prefix("0b") {
-        if let Ok(integer) = parse_int(bits, 2, 64) {
-            return Some((Tag::Int, Plain::Int(integer)));
-        }
-        return parse_uint(bits, 2, 64)
-            .ok()
-            .map(|integer| (Tag::Int, Plain::Uint(integer)));
-    }
-    let bits = digits.strip_prefix("-0b")?;
-    parse_int(format!("-{bits}"), 2, 64)
-        .ok()
-        .map(|integer| (Tag::Int, Plain::Int(integer)))
+    let prefixes = match rules {
+        Rules::V2 => &[("0b", 2)][..],
+        Rules::V3 => &[("0b", 2), ("0o", 8)],
+    };
+    prefixes.iter().find_map(|(prefix, base)| {
+        let negative = digits.strip_prefix('-');
+        // A sign may stand behind the prefix: `0b-1` is -1.
+        let text = match negative.and_then(|rest| rest.strip_prefix(prefix)) {
+            Some(rest) => format!("-{rest}"),
+            None => digits.strip_prefix(prefix)?.to_owned(),
+        };
+        let integer = parse_int(&text, *base, 64).map(Plain::Int);
+        let integer = integer.or_else(|_| parse_uint(&text, *base, 64).map(Plain::Uint));
+        Some((Tag::Int, integer.ok()?))
+    })
 }
 
 /// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
-pub(super) fn is_yaml_float(text: &str) -> bool {
+fn is_yaml_float(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
@@ -284,17 +313,18 @@ pub(super) fn is_yaml_float(text: &str) -> bool {
         && exponent_is_fine
 }
 
-/// Whether yaml.v2 takes the text for a time. In an untyped value it stays text, but it is quoted when written.
-fn is_timestamp(text: &str) -> bool {
+/// What both take for a time.
+fn timestamp(text: &str) -> Option<Time> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    digits == 4
-        && text.as_bytes().get(4) == Some(&b'-')
-        && [
-            "2006-1-2T15:4:5.999999999Z07:00",
-            "2006-1-2t15:4:5.999999999Z07:00",
-            "2006-1-2 15:4:5.999999999",
-            "2006-1-2",
-        ]
-        .iter()
-        .any(|layout| Time::parse(layout, text, &Zone::Utc).is_ok())
+    if digits != 4 || text.as_bytes().get(4) != Some(&b'-') {
+        return None;
+    }
+    [
+        "2006-1-2T15:4:5.999999999Z07:00",
+        "2006-1-2t15:4:5.999999999Z07:00",
+        "2006-1-2 15:4:5.999999999",
+        "2006-1-2",
+    ]
+    .iter()
+    .find_map(|layout| Time::parse(layout, text, &Zone::Utc).ok())
 }
