@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{NumError, NumErrorKind, underscores_ok};
+use super::{NumError, NumErrorKind, split_sign, underscores_ok};
 
 /// An exact f64 has no more than 1,074 digits behind the point and 309 before it: more precision only appends zeros.
 const MAX_DIGITS: usize = 1100;
@@ -282,11 +282,7 @@ pub fn parse_float(text: impl AsRef<[u8]>, bits: u32) -> Result<f64, NumError> {
     if let Some(special) = special(text) {
         return Ok(special);
     }
-    let (negative, body) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        _ => (false, text),
-    };
+    let (negative, body) = split_sign(text);
     let hex = matches!(body, [b'0', b'x' | b'X', _, ..]);
     let number = Literal::parse(if hex { &body[2..] } else { body }, hex).ok_or_else(syntax)?;
     if text.contains(&b'_') && !underscores_ok(text) {
@@ -304,13 +300,12 @@ pub fn parse_float(text: impl AsRef<[u8]>, bits: u32) -> Result<f64, NumError> {
 }
 
 fn special(text: &[u8]) -> Option<f64> {
-    let (sign, body) = match text {
-        [b'-', rest @ ..] => (-1.0, rest),
-        [b'+', rest @ ..] => (1.0, rest),
-        _ => (1.0, text),
-    };
+    let (negative, body) = split_sign(text);
     if body.eq_ignore_ascii_case(b"inf") || body.eq_ignore_ascii_case(b"infinity") {
-        return Some(sign * f64::INFINITY);
+        return Some(match negative {
+            true => f64::NEG_INFINITY,
+            false => f64::INFINITY,
+        });
     }
     text.eq_ignore_ascii_case(b"nan").then_some(f64::NAN)
 }
@@ -357,11 +352,7 @@ impl Literal {
 
     /// The exponent, saturated far beyond every float.
     fn exponent(text: &[u8]) -> Option<i64> {
-        let (negative, body) = match text {
-            [b'-', rest @ ..] => (true, rest),
-            [b'+', rest @ ..] => (false, rest),
-            _ => (false, text),
-        };
+        let (negative, body) = split_sign(text);
         if !body.first()?.is_ascii_digit() {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Integers and booleans from text: `ParseInt`, `ParseUint`, `Atoi`, `ParseBool`.
 
-use super::{NumError, NumErrorKind, underscores_ok};
+use super::{NumError, NumErrorKind, split_sign, underscores_ok};
 
 /// Go's `ParseInt(text, base, bits)`. Base 0 takes the base from a `0x`, `0o`, `0b` or `0` prefix and allows underscores;
 /// `bits` of 0 means 64.
@@ -64,11 +64,7 @@ pub fn parse_bool(text: impl AsRef<[u8]>) -> Result<bool, NumError> {
 
 fn signed(function: &'static str, text: &[u8], base: u32, bits: u32) -> Result<i64, NumError> {
     let error = |kind| NumError::new(function, text, kind);
-    let (negative, digits) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        _ => (false, text),
-    };
+    let (negative, digits) = split_sign(text);
     let bits = if bits == 0 { 64 } else { bits.min(64) };
     let value = magnitude(digits, base, bits).map_err(error)?;
     let limit = 1_u64 << (bits - 1);

@@ -60,12 +60,18 @@ impl NumError {
     }
 }
 
+/// Whether a text has a minus, and what is behind its sign.
+fn split_sign(text: &[u8]) -> (bool, &[u8]) {
+    match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    }
+}
+
 /// Whether underscores stand only between digits, or between a base prefix and a digit.
 fn underscores_ok(text: &[u8]) -> bool {
-    let mut rest = text
-        .strip_prefix(b"-")
-        .or(text.strip_prefix(b"+"))
-        .unwrap_or(text);
+    let (_, mut rest) = split_sign(text);
     let mut last = b'^';
     let mut hex = false;
     if let [b'0', prefix, tail @ ..] = rest

@@ -23,13 +23,19 @@ impl<'a> Scanner<'a> {
             b"TAG" => self.scan_tag_directive(start)?,
             _ => return Err(self.problem("found unknown directive name", start)),
         };
+        self.end_line(start)?;
+        Ok(kind)
+    }
+
+    /// Nothing but a comment may follow.
+    pub(super) fn end_line(&mut self, start: Mark) -> Result<(), Problem> {
         self.skip_blanks();
         self.skip_comment();
         if !self.is_break_or_end(0) {
             return Err(self.problem("did not find expected comment or line break", start));
         }
         self.skip_line();
-        Ok(kind)
+        Ok(())
     }
 
     fn scan_version(&mut self, start: Mark) -> Result<Kind<'a>, Problem> {

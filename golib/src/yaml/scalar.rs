@@ -26,12 +26,7 @@ impl<'a> Scanner<'a> {
                 chomping = self.chomping().unwrap_or(chomping);
             }
         }
-        self.skip_blanks();
-        self.skip_comment();
-        if !self.is_break_or_end(0) {
-            return Err(self.problem("did not find expected comment or line break", start));
-        }
-        self.skip_line();
+        self.end_line(start)?;
 
         // Zero means: to be found from the first line that is not empty.
         let mut indent = if increment > 0 {

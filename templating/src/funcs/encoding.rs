@@ -83,10 +83,7 @@ fn or_empty(
     value: &Value,
     encode: impl Fn(&serde_json::Value) -> String,
 ) -> Result<String, Error> {
-    match to_json(state, value, encode) {
-        Ok(text) => spend(state, text),
-        Err(error) => nothing(error),
-    }
+    or_fail(state, value, encode).or_else(nothing)
 }
 
 fn or_fail(
