@@ -333,13 +333,7 @@ impl Http {
                         let held = reservation.as_ref();
                         if kept > held.map_or(SMALL_BYTES, Reservation::bytes) {
                             let needed = kept.saturating_mul(2);
-                            match &mut reservation {
-                                Some(turn) => deadline.paused_while(turn.resize(needed)).await,
-                                None => {
-                                    let turn = self.settings.memory.reserve(needed);
-                                    reservation = Some(deadline.paused_while(turn).await);
-                                }
-                            }
+                            self.reserve(&mut reservation, needed, deadline).await;
                         }
                         continue;
                     }
@@ -369,13 +363,7 @@ impl Http {
                     true => doubled.min(promised),
                     false => doubled.min(limit_bytes),
                 };
-                match &mut reservation {
-                    Some(reservation) => deadline.paused_while(reservation.resize(needed)).await,
-                    None => {
-                        let turn = self.settings.memory.reserve(needed);
-                        reservation = Some(deadline.paused_while(turn).await);
-                    }
-                }
+                self.reserve(&mut reservation, needed, deadline).await;
             }
             body.extend_from_slice(&chunk);
         }
@@ -385,8 +373,7 @@ impl Http {
             Some(Ok(kept)) => {
                 let bytes = kept.len() as u64;
                 if bytes > SMALL_BYTES && reservation.is_none() {
-                    let turn = self.settings.memory.reserve(bytes);
-                    reservation = Some(deadline.paused_while(turn).await);
+                    self.reserve(&mut reservation, bytes, deadline).await;
                 }
                 body = BytesMut::from(Bytes::from(kept));
                 BodyIs::Filtered
@@ -403,6 +390,17 @@ impl Http {
             body_is,
             is_elsewhere,
         })
+    }
+
+    /// Waits for a turn of so many bytes, outside of the time that the server has.
+    async fn reserve(&self, turn: &mut Option<Reservation>, bytes: u64, deadline: &Deadline) {
+        match turn {
+            Some(turn) => deadline.paused_while(turn.resize(bytes)).await,
+            None => {
+                let reserved = self.settings.memory.reserve(bytes);
+                *turn = Some(deadline.paused_while(reserved).await);
+            }
+        }
     }
 
     /// Sends it, and follows redirects. Only the server that was asked is shown credentials, not the one it redirects to.
