@@ -110,9 +110,7 @@ impl Parser<'_> {
 
     fn document(&mut self) -> Result<(), Problem> {
         loop {
-            match self.scanner.next()? {
-                Some(' ' | '\t' | '\n' | '\r') => {}
-                Some('#') => self.scanner.skip_comment()?,
+            match self.next()? {
                 Some('[') => {
                     self.table_header()?;
                     self.line_end()?;
@@ -131,6 +129,17 @@ impl Parser<'_> {
                     self.current_key.clear();
                     self.line_end()?;
                 }
+            }
+        }
+    }
+
+    /// What comes behind blanks, line breaks and comments.
+    fn next(&mut self) -> Result<Option<char>, Problem> {
+        loop {
+            match self.scanner.next()? {
+                Some(' ' | '\t' | '\n' | '\r') => {}
+                Some('#') => self.scanner.skip_comment()?,
+                found => return Ok(found),
             }
         }
     }
@@ -209,19 +218,15 @@ impl Parser<'_> {
         let mut items = Vec::new();
         while self.begins_item(']')? {
             items.push(self.value(true)?);
-            loop {
-                match self.scanner.next()? {
-                    Some(' ' | '\t' | '\n' | '\r') => {}
-                    Some('#') => self.scanner.skip_comment()?,
-                    Some(',') => break,
-                    Some(']') => return Ok(Value::Array(items)),
-                    c => {
-                        let message = format!(
-                            "expected a comma (',') or array terminator (']'), but got {}",
-                            shown(c)
-                        );
-                        return Err(self.scanner.problem(message));
-                    }
+            match self.next()? {
+                Some(',') => {}
+                Some(']') => break,
+                c => {
+                    let message = format!(
+                        "expected a comma (',') or array terminator (']'), but got {}",
+                        shown(c)
+                    );
+                    return Err(self.scanner.problem(message));
                 }
             }
         }
@@ -254,25 +259,19 @@ impl Parser<'_> {
 
     /// Goes to the next item of an array or an inline table; false where `close` ends it instead.
     fn begins_item(&mut self, close: char) -> Result<bool, Problem> {
-        loop {
-            match self.scanner.next()? {
-                Some(' ' | '\t' | '\n' | '\r') => {}
-                Some('#') => self.scanner.skip_comment()?,
-                Some(',') => return Err(self.scanner.problem("unexpected comma")),
-                Some(c) if c == close => return Ok(false),
-                c => {
-                    self.scanner.back(c);
-                    return Ok(true);
-                }
+        match self.next()? {
+            Some(',') => Err(self.scanner.problem("unexpected comma")),
+            Some(c) if c == close => Ok(false),
+            c => {
+                self.scanner.back(c);
+                Ok(true)
             }
         }
     }
 
     fn inline_table_continues(&mut self) -> Result<bool, Problem> {
         loop {
-            match self.scanner.next()? {
-                Some(' ' | '\t' | '\n' | '\r') => {}
-                Some('#') => self.scanner.skip_comment()?,
+            match self.next()? {
                 Some(',') => {
                     self.scanner.skip_blanks()?;
                     if self.scanner.peek()? != Some('}') {
