@@ -110,8 +110,12 @@ impl Failure {
         size_of::<Self>() + texts(&self.location) + shown
     }
 
-    pub(super) fn is_group(&self) -> bool {
-        matches!(self.kind, Kind::Group)
+    /// What it is made of: itself, where it is no group.
+    pub(super) fn into_causes(self) -> Vec<Self> {
+        match self.kind {
+            Kind::Group => self.causes,
+            _ => vec![self],
+        }
     }
 
     /// Prints the tree: a line for each failure, indented below its cause.

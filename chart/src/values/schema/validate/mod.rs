@@ -70,16 +70,10 @@ fn document<'s>(
     let Err(failure) = check.run() else {
         return Ok(());
     };
-    let causes = if failure.is_group() {
-        failure.causes
-    } else {
-        vec![failure]
-    };
-    let kind = Kind::Schema(schema.schema().location());
     Err(Failure {
         location: Vec::new(),
-        kind,
-        causes,
+        kind: Kind::Schema(schema.schema().location()),
+        causes: failure.into_causes(),
     })
 }
 
@@ -412,16 +406,9 @@ impl<'s> Check<'_, '_, 's> {
 
     fn reference_to(&mut self, schema: Ref<'s>, keyword: &'static str) -> Result<(), Failure> {
         self.same_value_against(schema, keyword, false)
-            .map_err(|failure| {
-                let causes = if failure.is_group() {
-                    failure.causes
-                } else {
-                    vec![failure]
-                };
-                Failure {
-                    causes,
-                    ..self.failure(Kind::Reference)
-                }
+            .map_err(|failure| Failure {
+                causes: failure.into_causes(),
+                ..self.failure(Kind::Reference)
             })
     }
 
