@@ -386,26 +386,16 @@ fn build_one(
     let (api_version, kind) = (own("/apiVersion"), own("/kind"));
     let (name, named_namespace) = (own("/metadata/name"), own("/metadata/namespace"));
     let generates = !text(&body, "/metadata/generateName").is_empty();
+    let misshapen = |problem| Err(BuildError::Shape { index, problem });
     if api_version.is_empty() {
-        return Err(BuildError::Shape {
-            index,
-            problem: "apiVersion not set",
-        });
+        return misshapen("apiVersion not set");
     }
     if kind.is_empty() {
-        return Err(BuildError::Shape {
-            index,
-            problem: "kind not set",
-        });
+        return misshapen("kind not set");
     }
     match (name.is_empty(), generates) {
         (false, true) => return Err(BuildError::TwoNames),
-        (true, false) => {
-            return Err(BuildError::Shape {
-                index,
-                problem: "resource name may not be empty",
-            });
-        }
+        (true, false) => return misshapen("resource name may not be empty"),
         _ => {}
     }
     let (group, version) = group_version(&api_version);
