@@ -489,17 +489,15 @@ fn from_toml(value: toml::Value) -> Value {
         toml::Value::String(text) => text.into(),
         toml::Value::Datetime(time) => Moment(time).into(),
         toml::Value::Array(items) => toml_list(items),
-        toml::Value::Table(entries) => entries
-            .into_iter()
-            .map(|(key, item)| (key, from_toml(item)))
-            .collect::<Map>()
-            .into(),
-        toml::Value::Struct(fields) => fields
-            .into_iter()
-            .map(|(key, item)| (key, from_toml(item)))
-            .collect::<Map>()
-            .into(),
+        toml::Value::Table(entries) => toml_map(entries),
+        toml::Value::Struct(fields) => toml_map(fields),
     }
+}
+
+fn toml_map(entries: impl IntoIterator<Item = (String, toml::Value)>) -> Value {
+    let entries = entries.into_iter();
+    let entries = entries.map(|(key, item)| (key, from_toml(item)));
+    entries.collect::<Map>().into()
 }
 
 /// An array; one of tables has a type of its own in Go.
