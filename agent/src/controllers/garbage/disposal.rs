@@ -291,14 +291,14 @@ impl Collector {
         desired: &ReleaseKey,
         names: Option<&str>,
     ) -> kube::Result<()> {
-        let now = self.identities.agent().now().as_second();
+        let now = self.uninstaller.identities.agent().now().as_second();
         self.ledger.wants(bundle, desired, names, now).await
     }
 
     /// How long a release is yet to be left to its bundle, which facts gave another one, whoever waits for it: they may be what they were again.
     /// Nothing is where they gave it none.
     pub fn grace_left(&self, entry: &LedgerEntry) -> Duration {
-        let now = self.identities.agent().now().as_second();
+        let now = self.uninstaller.identities.agent().now().as_second();
         let passed = entry
             .left_since
             .map_or(0, |since| now.saturating_sub(since));

@@ -81,7 +81,7 @@ impl Collector {
         if !self.report.hold(bundle, reason, keys) {
             return Ok(());
         }
-        let namespace = &self.system_namespace;
+        let namespace = self.system_namespace();
         let text = public!(
             "not removed: {}. If it is to go, annotate configmap {}/{} with {}=true",
             reason.text(),

@@ -71,9 +71,6 @@ pub const NEIGHBOURS_RETRY: Duration = Duration::from_secs(20);
 /// # Cancellation
 /// Safe at any point: that a removal was proven is written before it begins, and each step may be repeated.
 pub struct Collector {
-    /// System namespace downstream.
-    system_namespace: String,
-    identities: Arc<Identities>,
     store: Arc<Store>,
     ledger: Arc<Ledger>,
     queue: Arc<Queue>,
@@ -125,8 +122,6 @@ impl Collector {
         } = context;
         let neighbourhood = Neighbourhood::new(store, ledger);
         Self {
-            system_namespace: system_namespace.to_owned(),
-            identities: Arc::clone(identities),
             store: Arc::clone(store),
             ledger: Arc::clone(ledger),
             queue: Arc::clone(queue),
@@ -156,7 +151,7 @@ impl Collector {
 
     /// The agent's own namespace, which records of ours name.
     pub fn system_namespace(&self) -> &str {
-        &self.system_namespace
+        &self.uninstaller.system_namespace
     }
 
     /// Searches for orphans, lost records and unknown releases now and then, at random 1 to 2 intervals, and

@@ -17,7 +17,7 @@ impl Collector {
     /// Lists the cluster's release records. Reports those that name this agent and that neither the ledger nor a
     /// live bundle knows, and gives back the bundles whose record somebody deleted.
     pub(super) async fn search(&self) -> Vec<String> {
-        let agent = self.identities.agent();
+        let agent = self.uninstaller.identities.agent();
         // Before the list: a release that is deployed while it is made would count as missing from it.
         let deployed = self.deployed();
         let newest = match self.search.newest().await {
