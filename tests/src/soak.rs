@@ -15,8 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::audit::Request;
 use crate::bed::Bed;
-use crate::cluster::kubeconfig;
-use crate::fault_proxy::{FaultProxy, refusal};
+use crate::fault_proxy::refusal;
 use crate::fleet::bundle_deployment::BundleDeployment;
 use crate::fleet::test_agent::{PATIENCE, TestAgent};
 use crate::process::Memory;
@@ -149,15 +148,7 @@ fn atomic(agent: &TestAgent<'_>, name: &str, is_good: bool) -> BundleDeployment 
 /// When the surroundings do not come up.
 pub async fn run(bed: &Bed, soak: Soak, say: &dyn Fn(String)) -> Result<Outcome> {
     let mut agent = TestAgent::prepare(bed).await?;
-    let granted = agent.controller.grant_directly(&agent.id).await?;
-    let config = kubeconfig(
-        &agent.plane.url(),
-        agent.plane.authority(),
-        &granted.token,
-        &granted.deployment_namespace,
-    );
-    let upstream = FaultProxy::before(config).await?;
-    agent.grant_at(upstream.url()).await?;
+    let upstream = agent.grant_behind_faults().await?;
     agent.start([].into())?;
 
     let fought = names(&agent, "fought", 5);

@@ -16,6 +16,7 @@ use crate::agent::{AgentOptions, AgentProcess, built};
 use crate::audit::{Mark, Request};
 use crate::bed::{Bed, unique};
 use crate::cluster::{ADMIN, AGENT_USERS, ControlPlane, kubeconfig};
+use crate::fault_proxy::FaultProxy;
 use crate::objects;
 use crate::wait::wait_until;
 
@@ -210,6 +211,20 @@ impl<'b> TestAgent<'b> {
         .await?;
         self.granted = Some(granted);
         Ok(())
+    }
+
+    /// [`Self::grant`] for an upstream that is reached through a proxy, which can spoil answers.
+    ///
+    /// # Errors
+    /// When an API server refuses a part of it, or no port is free.
+    pub async fn grant_behind_faults(&mut self) -> Result<FaultProxy> {
+        let granted = self.controller.grant_directly(&self.id).await?;
+        let (url, authority) = (self.plane.url(), self.plane.authority());
+        let namespace = &granted.deployment_namespace;
+        let config = kubeconfig(&url, authority, &granted.token, namespace);
+        let fault_proxy = FaultProxy::before(config).await?;
+        self.grant_at(fault_proxy.url()).await?;
+        Ok(fault_proxy)
     }
 
     /// Stores the bootstrap secret downstream; `change` may spoil it.

@@ -10,7 +10,6 @@ use http::Method;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
-use testbed::cluster::kubeconfig;
 use testbed::fault_proxy::{FaultProxy, expired, is_watch, refusal};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
@@ -104,16 +103,7 @@ async fn a_deploy_retries_write_conflicts() -> Result<()> {
 #[tokio::test]
 async fn a_status_that_was_refused_is_written_later() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    let granted = agent.controller.grant_directly(&agent.id).await?;
-    let namespace = granted.deployment_namespace.clone();
-    let config = kubeconfig(
-        &agent.plane.url(),
-        agent.plane.authority(),
-        &granted.token,
-        &namespace,
-    );
-    let fault_proxy = FaultProxy::before(config).await?;
-    agent.grant_at(fault_proxy.url()).await?;
+    let fault_proxy = agent.grant_behind_faults().await?;
     agent.start(haste())?;
     let mut is_refused = false;
     fault_proxy.refuse(move |parts| {
@@ -145,16 +135,7 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     let downstream = &agent.bed.downstream;
     let below = FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
-    let granted = agent.controller.grant_directly(&agent.id).await?;
-    let namespace = granted.deployment_namespace.clone();
-    let config = kubeconfig(
-        &agent.plane.url(),
-        agent.plane.authority(),
-        &granted.token,
-        &namespace,
-    );
-    let above = FaultProxy::before(config).await?;
-    agent.grant_at(above.url()).await?;
+    let above = agent.grant_behind_faults().await?;
     agent.start_at(below.url(), haste())?;
     agent.apply(&kept(&agent, "kept", "wanted")).await?;
     agent.wait_ready("kept").await?;

@@ -11,7 +11,7 @@ use serde_json::json;
 use testbed::audit::Request;
 use testbed::bed::Bed;
 use testbed::cluster::{ADMIN, kubeconfig};
-use testbed::fault_proxy::{FaultProxy, is_watch, refusal};
+use testbed::fault_proxy::{is_watch, refusal};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::Controller;
 use testbed::fleet::crds;
@@ -142,12 +142,7 @@ async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
 #[tokio::test]
 async fn a_restore_that_was_noticed_counts_until_upstream_lists() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    let granted = agent.controller.grant_directly(&agent.id).await?;
-    let (url, authority) = (agent.plane.url(), agent.plane.authority());
-    let namespace = &granted.deployment_namespace;
-    let config = kubeconfig(&url, authority, &granted.token, namespace);
-    let upstream = FaultProxy::before(config).await?;
-    agent.grant_at(upstream.url()).await?;
+    let upstream = agent.grant_behind_faults().await?;
     let mut env = haste();
     env.insert("CHECKIN_INTERVAL".to_owned(), "1s".to_owned());
     agent.start(env)?;
@@ -191,12 +186,7 @@ fn is_question(parts: &http::request::Parts) -> bool {
 #[tokio::test]
 async fn a_heartbeat_waits_for_nothing_and_hides_no_restore() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    let granted = agent.controller.grant_directly(&agent.id).await?;
-    let (url, authority) = (agent.plane.url(), agent.plane.authority());
-    let namespace = &granted.deployment_namespace;
-    let config = kubeconfig(&url, authority, &granted.token, namespace);
-    let upstream = FaultProxy::before(config).await?;
-    agent.grant_at(upstream.url()).await?;
+    let upstream = agent.grant_behind_faults().await?;
     let mut env = haste();
     env.insert("CHECKIN_INTERVAL".to_owned(), "1s".to_owned());
     agent.start(env)?;
@@ -432,12 +422,7 @@ async fn deleted_crds_remove_nothing() -> Result<()> {
 async fn an_empty_list_removes_nothing() -> Result<()> {
     for has_own in [true, false] {
         let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-        let granted = agent.controller.grant_directly(&agent.id).await?;
-        let namespace = granted.deployment_namespace.clone();
-        let (url, authority) = (agent.plane.url(), agent.plane.authority());
-        let config = kubeconfig(&url, authority, &granted.token, &namespace);
-        let fault_proxy = FaultProxy::before(config).await?;
-        agent.grant_at(fault_proxy.url()).await?;
+        let fault_proxy = agent.grant_behind_faults().await?;
         start(&mut agent)?;
         if has_own {
             deploy_own(&agent).await?;

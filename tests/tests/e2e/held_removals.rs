@@ -8,8 +8,7 @@ use anyhow::{Result, ensure};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use testbed::bed::Bed;
-use testbed::cluster::kubeconfig;
-use testbed::fault_proxy::{FaultProxy, is_watch};
+use testbed::fault_proxy::is_watch;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
@@ -133,12 +132,7 @@ async fn a_permission_for_a_removal_that_fails_is_not_for_others() -> Result<()>
 #[tokio::test]
 async fn a_cached_object_does_not_say_that_a_lost_bundle_is_back() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    let granted = agent.controller.grant_directly(&agent.id).await?;
-    let namespace = granted.deployment_namespace.clone();
-    let (url, authority) = (agent.plane.url(), agent.plane.authority());
-    let config = kubeconfig(&url, authority, &granted.token, &namespace);
-    let upstream = FaultProxy::before(config).await?;
-    agent.grant_at(upstream.url()).await?;
+    let upstream = agent.grant_behind_faults().await?;
     start(&mut agent)?;
     deploy_own(&agent).await?;
     let apps = deploy(&agent, "app", 2).await?;

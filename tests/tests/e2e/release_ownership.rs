@@ -767,9 +767,8 @@ async fn a_claimant_waits_no_longer_than_the_owner_is_there() -> Result<()> {
     Ok(())
 }
 
-/// Who may write Secrets where an administrator's release is deletes its record, and makes the failed attempt over it look deployed.
-#[tokio::test]
-async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Result<()> {
+/// An agent that was killed once its bundle had failed over an administrator's release, and the uid of that one's object.
+async fn killed_after_a_failed_attempt() -> Result<(TestAgent<'static>, String)> {
     let mut agent = with_own_bundle().await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     install(&agent, "web", &chart)?;
@@ -784,6 +783,13 @@ async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Re
         .wait_deploy_error("failing", |message| message.contains("selector"))
         .await?;
     agent.process()?.kill();
+    Ok((agent, before))
+}
+
+/// Who may write Secrets where an administrator's release is deletes its record, and makes the failed attempt over it look deployed.
+#[tokio::test]
+async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Result<()> {
+    let (mut agent, before) = killed_after_a_failed_attempt().await?;
     let storage = records(&agent).await?;
     let mut forged = storage.get("web", 2).await?;
     forged.set_status(release::Status::Deployed, "forged");
@@ -805,20 +811,7 @@ async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Re
 #[tokio::test]
 async fn attempts_at_a_helm_release_that_are_left_to_a_bundle_take_nothing_along_when_it_goes()
 -> Result<()> {
-    let mut agent = with_own_bundle().await?;
-    let chart = Chart::small(&unique("web"), "1.0.0");
-    install(&agent, "web", &chart)?;
-    let before = uid(&agent, "web").await?.context("the release's object")?;
-    let mut files = with_refused("extra");
-    files.push(("map.yaml".to_owned(), map("web").into()));
-    let failing = BundleDeployment::content("failing", files)
-        .release("web", &target(&agent))
-        .helm("takeOwnership", json!(true));
-    agent.apply(&failing).await?;
-    agent
-        .wait_deploy_error("failing", |message| message.contains("selector"))
-        .await?;
-    agent.process()?.kill();
+    let (mut agent, before) = killed_after_a_failed_attempt().await?;
     let storage = records(&agent).await?;
     let mut attempt = storage.get("web", 2).await?;
     attempt.set_status(release::Status::PendingUpgrade, "Preparing upgrade");
