@@ -32,11 +32,6 @@ pub fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     texts
 }
 
-/// A request's failure, in the API server's words where it answered.
-pub fn text(error: &kube::Error) -> String {
-    chain(error)
-}
-
 /// Whether the API server answered with this HTTP status.
 pub fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)

@@ -81,7 +81,7 @@ impl SignaturePolicy {
         }
         let api = Api::<ConfigMap>::namespaced(self.agent.client(), &self.namespace);
         let found = api.get_opt(SIGNATURE_POLICY).await;
-        let found = found.map_err(|failed| PolicyUnusable::Read(error::text(&failed)))?;
+        let found = found.map_err(|failed| PolicyUnusable::Read(error::chain(&failed)))?;
         let version = found
             .as_ref()
             .and_then(|map| map.metadata.resource_version.clone());

@@ -97,7 +97,7 @@ pub async fn check_allowed(
     let found = match namespaces.get_metadata_opt(name).await {
         Ok(Some(found)) => Found::Labelled(found.metadata.labels.unwrap_or_default()),
         Ok(None) => Found::Missing,
-        Err(failed) => Found::Unreadable(error::text(&failed)),
+        Err(failed) => Found::Unreadable(error::chain(&failed)),
     };
     check_selector(selector, name, &found)
 }
