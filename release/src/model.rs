@@ -106,6 +106,12 @@ impl Release {
         (self.manifest.len() + hooks) as u64 + chart + config
     }
 
+    /// An annotation of the chart.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        let annotations = self.chart.as_ref()?.metadata.annotations.as_ref()?;
+        annotations.get(key).map(String::as_str)
+    }
+
     /// The description; empty when the record has no info.
     pub fn description(&self) -> &str {
         self.info.as_ref().map_or("", |info| &info.description)

@@ -59,11 +59,8 @@ pub fn named_bundle<'r>(record: &'r Release, system_namespace: &str) -> Option<&
 
 /// The agent's namespace and the bundle that a record names.
 fn named(record: &Release) -> Option<(&str, &str)> {
-    let chart = record.chart.as_ref()?;
-    let annotations = chart.metadata.annotations.as_ref()?;
-    let namespace = annotations.get(ANNOTATION_AGENT_NAMESPACE)?;
-    let bundle = annotations.get(ANNOTATION_BUNDLE_ID)?;
-    Some((namespace, bundle))
+    let namespace = record.annotation(ANNOTATION_AGENT_NAMESPACE)?;
+    Some((namespace, record.annotation(ANNOTATION_BUNDLE_ID)?))
 }
 
 /// Whose a stored record is, seen from a bundle.

@@ -58,7 +58,7 @@ pub fn compare(deployed: &Release, fetched: &FetchedChart) -> Found {
     let Some(metadata) = metadata(deployed) else {
         return Found::Same;
     };
-    let digest = annotation(metadata, ANNOTATION_CHART_DIGEST);
+    let digest = deployed.annotation(ANNOTATION_CHART_DIGEST);
     if digest == Some(fetched.digest.as_str()) {
         return Found::Same;
     }
@@ -94,9 +94,10 @@ pub fn older(deployed: &Release, new: &str, digest: &str) -> Option<Found> {
 
 /// What to tell of a deploy that has taken a bundle to an older version though it names the same chart as before.
 pub fn downgrade(before: Option<&Release>, now: &Release) -> Option<PublicText> {
-    let (before, now) = (metadata(before?)?, metadata(now)?);
-    let source = |metadata| annotation(metadata, ANNOTATION_CHART_SOURCE);
-    let is_same_source = source(before).is_some() && source(before) == source(now);
+    let before = before?;
+    let source = before.annotation(ANNOTATION_CHART_SOURCE);
+    let is_same_source = source.is_some() && source == now.annotation(ANNOTATION_CHART_SOURCE);
+    let (before, now) = (metadata(before)?, metadata(now)?);
     let is_older = order(&before.version, &now.version) == Some(std::cmp::Ordering::Greater);
     (is_same_source && is_older).then(|| {
         let (name, old, new) = (&now.name, &before.version, &now.version);
@@ -114,7 +115,7 @@ pub fn event_text(release: &Release) -> PublicText {
     let Some(metadata) = metadata(release) else {
         return PublicText::default();
     };
-    match annotation(metadata, ANNOTATION_CHART_DIGEST) {
+    match release.annotation(ANNOTATION_CHART_DIGEST) {
         Some(digest) => public!(
             ", chart {} {} ({})",
             Name(&metadata.name),
@@ -127,11 +128,6 @@ pub fn event_text(release: &Release) -> PublicText {
 
 fn metadata(release: &Release) -> Option<&Metadata> {
     Some(&release.chart.as_ref()?.metadata)
-}
-
-fn annotation<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
-    let annotations = metadata.annotations.as_ref()?;
-    annotations.get(name).map(String::as_str)
 }
 
 fn order(old: &str, new: &str) -> Option<std::cmp::Ordering> {

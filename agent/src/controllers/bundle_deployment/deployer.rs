@@ -666,10 +666,7 @@ impl Deployer {
         let Some(digest) = self.values.digest_now(impersonated, bundle).await? else {
             return Ok(false);
         };
-        let chart = deployed.chart.as_ref();
-        let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
-        let recorded = annotations.and_then(|all| all.get(ANNOTATION_VALUES_FROM));
-        let recorded = recorded.map(String::as_str);
+        let recorded = deployed.annotation(ANNOTATION_VALUES_FROM);
         let watches = &self.values.watches;
         Ok(watches.is_changed(bundle.name(), recorded, &digest))
     }

@@ -2,7 +2,6 @@
 //! cluster, and facts about the cluster. What is made of them is decided in [`crate::values`].
 
 use chart::values::merge_maps;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,10 +67,7 @@ pub struct Filled {
 impl Filled {
     /// Whether a release was filled in with other facts, or by an agent that does not fill in.
     pub fn is_outdated(&self, release: &Release) -> bool {
-        let chart = release.chart.as_ref().map(|chart| &chart.metadata);
-        let annotations = chart.and_then(|metadata| metadata.annotations.as_ref());
-        let deployed = annotations.and_then(|all| all.get(ANNOTATION_FACTS));
-        self.digest.is_some() && self.digest.as_ref() != deployed
+        self.digest.is_some() && self.digest.as_deref() != release.annotation(ANNOTATION_FACTS)
     }
 }
 
@@ -287,14 +283,10 @@ impl ValuesReader {
 /// does not stand in its spec, where some came from elsewhere: as the release says, which knows what was asked then, or as the spec does,
 /// since a release of the Go agent's or of an older one says nothing.
 pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData {
-    let chart = release.chart.as_ref();
-    let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
     // Facts may come from the Secret of the site.
-    let elsewhere = [ANNOTATION_VALUES_FROM, ANNOTATION_FACTS];
-    let is_noted =
-        |all: &BTreeMap<String, String>| elsewhere.iter().any(|key| all.contains_key(*key));
-    let came_from_elsewhere =
-        annotations.is_some_and(is_noted) || !values::references(&spec.options).is_empty();
+    let mut elsewhere = [ANNOTATION_VALUES_FROM, ANNOTATION_FACTS].into_iter();
+    let came_from_elsewhere = elsewhere.any(|key| release.annotation(key).is_some())
+        || !values::references(&spec.options).is_empty();
     let mut secrets = match came_from_elsewhere {
         true => {
             let helm = spec.options.helm.as_ref();
