@@ -74,13 +74,6 @@ impl NamespaceError {
     }
 }
 
-/// The release namespace as the check of its labels finds it.
-enum Found {
-    Missing,
-    Unreadable(String),
-    Labelled(BTreeMap<String, String>),
-}
-
 /// Checks `allowedTargetNamespaceSelector` as the agent: it bounds the bundle, so the bundle's own rights do not count.
 ///
 /// # Errors
@@ -94,29 +87,25 @@ pub async fn check_allowed(
     };
     let name = options.release_namespace();
     let namespaces = Api::<Namespace>::all(agent.client());
-    let found = match namespaces.get_metadata_opt(name).await {
-        Ok(Some(found)) => Found::Labelled(found.metadata.labels.unwrap_or_default()),
-        Ok(None) => Found::Missing,
-        Err(failed) => Found::Unreadable(error::chain(&failed)),
-    };
-    check_selector(selector, name, &found)
+    let found = namespaces.get_metadata_opt(name).await;
+    let labels = found.map(|found| Some(found?.metadata.labels.unwrap_or_default()));
+    check_selector(selector, name, labels)
 }
 
-fn check_selector(selector: &LabelSelector, name: &str, found: &Found) -> Result<(), String> {
-    let labels = match found {
-        Found::Missing => {
-            return Err(format!(
-                "target namespace {name} does not exist on downstream cluster"
-            ));
-        }
-        Found::Unreadable(cause) => {
-            return Err(format!("failed to get target namespace {name}: {cause}"));
-        }
-        Found::Labelled(labels) => labels,
-    };
+fn check_selector(
+    selector: &LabelSelector,
+    name: &str,
+    labels: kube::Result<Option<BTreeMap<String, String>>>,
+) -> Result<(), String> {
+    let labels = labels.map_err(|failed| {
+        let cause = error::chain(&failed);
+        format!("failed to get target namespace {name}: {cause}")
+    })?;
+    let missing = || format!("target namespace {name} does not exist on downstream cluster");
+    let labels = labels.ok_or_else(missing)?;
     let parsed = Selector::try_from(selector.clone())
         .map_err(|error| format!("invalid AllowedTargetNamespaceSelector: {error}"))?;
-    if parsed.matches(labels) {
+    if parsed.matches(&labels) {
         return Ok(());
     }
     let pairs: Vec<_> = labels
@@ -707,16 +696,16 @@ mod tests {
     fn a_namespace_that_does_not_match_is_refused_in_upstreams_words() {
         let selector: LabelSelector =
             serde_json::from_value(json!({"matchLabels": {"team": "a"}})).unwrap();
-        let check = |found| check_selector(&selector, "ns", &found);
+        let check = |labels| check_selector(&selector, "ns", Ok(labels));
         assert_eq!(
-            check(Found::Missing).unwrap_err(),
+            check(None).unwrap_err(),
             "target namespace ns does not exist on downstream cluster"
         );
         assert_eq!(
-            check(Found::Labelled(labels(&[("team", "b"), ("a", "1")]))).unwrap_err(),
+            check(Some(labels(&[("team", "b"), ("a", "1")]))).unwrap_err(),
             "target namespace ns does not match AllowedTargetNamespaceSelector (team=a); \
              namespace labels map[a:1 team:b]"
         );
-        assert!(check(Found::Labelled(labels(&[("team", "a")]))).is_ok());
+        assert!(check(Some(labels(&[("team", "a")]))).is_ok());
     }
 }
