@@ -338,10 +338,8 @@ impl Cluster {
     ) -> Result<Value, ApiError> {
         let query = format!("?fieldManager={FIELD_MANAGER}{options}");
         let verb = Verb {
-            method: "PATCH",
-            accept: ACCEPT_JSON,
             content,
-            most: None,
+            ..Verb::write("PATCH")
         };
         self.send(verb, object_path(object, &query), Some(body))
             .await
@@ -447,10 +445,8 @@ impl Cluster {
     /// Changes an object's metadata, as the manager of what is noted on objects. The answer is its metadata.
     async fn annotate(&self, object: &Object, patch: Value) -> Result<Value, ApiError> {
         let verb = Verb {
-            method: "PATCH",
-            accept: ACCEPT_METADATA,
             content: "application/merge-patch+json",
-            most: None,
+            ..Verb::record("PATCH")
         };
         let path = object_path(object, &format!("?fieldManager={ADOPTION_MANAGER}"));
         self.send(verb, path, Some(encode(&patch))).await
@@ -557,40 +553,24 @@ impl Cluster {
     ) -> Result<Value, ApiError> {
         let root = format!("/api/v1/namespaces/{}/{plural}", escape(namespace));
         let manager = format!("?fieldManager={FIELD_MANAGER}");
-        match method {
-            RecordRequest::Get(name) => {
-                self.send(
-                    Verb::get(ACCEPT_JSON),
-                    format!("{root}/{}", escape(name)),
-                    None,
-                )
-                .await
-            }
+        let at = |name: &str| format!("{root}/{}", escape(name));
+        let (verb, path, body) = match method {
+            RecordRequest::Get(name) => (Verb::get(ACCEPT_JSON), at(name), None),
             RecordRequest::Create(body) => {
-                self.send(
-                    Verb::record("POST"),
-                    format!("{root}{manager}"),
-                    Some(encode(body)),
-                )
-                .await
+                let path = format!("{root}{manager}");
+                (Verb::record("POST"), path, Some(encode(body)))
             }
             RecordRequest::Replace(name, body) => {
-                let path = format!("{root}/{}{manager}", escape(name));
-                self.send(Verb::record("PUT"), path, Some(encode(body)))
-                    .await
+                (Verb::record("PUT"), at(name) + &manager, Some(encode(body)))
             }
             RecordRequest::Delete(name, uid) => {
                 let options = json!({
                     "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid},
                 });
-                self.send(
-                    Verb::record("DELETE"),
-                    format!("{root}/{}", escape(name)),
-                    Some(encode(&options)),
-                )
-                .await
+                (Verb::record("DELETE"), at(name), Some(encode(&options)))
             }
-        }
+        };
+        self.send(verb, path, body).await
     }
 }
 

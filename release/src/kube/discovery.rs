@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::error::ApiError;
-use super::transport::{Connection, get_json};
+use super::transport::{ACCEPT_JSON, Connection, Verb, send};
 
 /// How old an answer may be before `.Capabilities` is asked for anew.
 const MAX_AGE: Duration = Duration::from_secs(300);
@@ -87,10 +87,11 @@ impl CachedDiscovery {
 
     async fn ask(&self) -> Result<Discovery, ApiError> {
         let mut discovery = Discovery::default();
-        let version = get_json(&self.connection, "/version", "application/json").await?;
-        discovery.set_server_version(version);
+        let get =
+            |path: &str, accept| send(&self.connection, Verb::get(accept), path.to_owned(), None);
+        discovery.set_server_version(get("/version", ACCEPT_JSON).await?);
         for root in ["/api", "/apis"] {
-            let list = get_json(&self.connection, root, ACCEPT_AGGREGATED).await?;
+            let list = get(root, ACCEPT_AGGREGATED).await?;
             if text(&list, "/kind") == "APIGroupDiscoveryList" {
                 discovery.add_aggregated(&list);
             } else {
@@ -113,13 +114,8 @@ impl CachedDiscovery {
             .flat_map(|group| items(group, "versions"));
         let versions = core.chain(groups.map(|version| text(version, "/groupVersion")));
         for version in versions {
-            match get_json(
-                &self.connection,
-                &format!("{root}/{version}"),
-                "application/json",
-            )
-            .await
-            {
+            let path = format!("{root}/{version}");
+            match send(&self.connection, Verb::get(ACCEPT_JSON), path, None).await {
                 Ok(list) => discovery.add_list(&list),
                 Err(ApiError::Refused(status)) => {
                     logging::warn!(

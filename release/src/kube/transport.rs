@@ -64,9 +64,7 @@ impl<'a> Verb<'a> {
     pub(super) fn write(method: &'a str) -> Self {
         Self {
             method,
-            accept: ACCEPT_JSON,
-            content: ACCEPT_JSON,
-            most: None,
+            ..Self::get(ACCEPT_JSON)
         }
     }
 
@@ -74,9 +72,7 @@ impl<'a> Verb<'a> {
     pub(super) fn record(method: &'a str) -> Self {
         Self {
             method,
-            accept: ACCEPT_METADATA,
-            content: ACCEPT_JSON,
-            most: None,
+            ..Self::get(ACCEPT_METADATA)
         }
     }
 }
@@ -113,23 +109,6 @@ async fn send_for_text(
     if let Some(most) = verb.most {
         request.extensions_mut().insert(AnswerLimit(most));
     }
-    answer(connection, request).await
-}
-
-/// A GET that answers with JSON.
-pub(super) async fn get_json(
-    connection: &Connection,
-    path: &str,
-    accept: &str,
-) -> Result<Value, ApiError> {
-    let request = Request::get(path)
-        .header(http::header::ACCEPT, accept)
-        .body(Vec::new())
-        .map_err(ApiError::Request)?;
-    decode(&answer(connection, request).await?)
-}
-
-async fn answer(connection: &Connection, request: Request<Vec<u8>>) -> Result<String, ApiError> {
     match tokio::time::timeout(REQUEST_TIMEOUT, connection.request_text(request)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ApiError::Timeout(REQUEST_TIMEOUT)),
