@@ -64,6 +64,13 @@ impl Outcome {
     }
 }
 
+/// Registers a figure a row: its name, what it is, and where it is counted.
+macro_rules! register {
+    ($registry:ident, $($name:expr, $help:literal => $counted:expr,)+) => {
+        $($registry.register($name, $help, $counted.clone());)+
+    };
+}
+
 /// So many labels of a figure, each with its value.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
@@ -248,30 +255,12 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut registry = Registry::default();
         let r = &mut registry;
-        r.register(
-            "controller_runtime_reconcile",
-            "Reconciliations",
-            self.reconciles.clone(),
-        );
-        r.register(
-            "controller_runtime_reconcile_errors",
-            "Failed ones",
-            self.errors.clone(),
-        );
-        r.register(
-            "controller_runtime_reconcile_panics",
-            "Panicked ones",
-            self.panics.clone(),
-        );
-        r.register(
-            "controller_runtime_terminal_reconcile_errors",
-            "Failures that are final; there are none",
-            self.terminal_errors.clone(),
-        );
-        r.register(
-            "controller_runtime_reconcile_timeouts",
-            "Reconciliations cut off for their length; there are none",
-            self.timeouts.clone(),
+        register!(r,
+            "controller_runtime_reconcile", "Reconciliations" => self.reconciles,
+            "controller_runtime_reconcile_errors", "Failed ones" => self.errors,
+            "controller_runtime_reconcile_panics", "Panicked ones" => self.panics,
+            "controller_runtime_terminal_reconcile_errors", "Failures that are final; there are none" => self.terminal_errors,
+            "controller_runtime_reconcile_timeouts", "Reconciliations cut off for their length; there are none" => self.timeouts,
         );
         r.register_with_unit(
             "controller_runtime_reconcile_time",
@@ -279,41 +268,17 @@ impl Metrics {
             Unit::Seconds,
             self.seconds.clone(),
         );
-        r.register(
-            "controller_runtime_max_concurrent_reconciles",
-            "Workers",
-            self.max_concurrent.clone(),
-        );
-        r.register(
-            "controller_runtime_active_workers",
-            "Busy workers",
-            self.active.clone(),
+        register!(r,
+            "controller_runtime_max_concurrent_reconciles", "Workers" => self.max_concurrent,
+            "controller_runtime_active_workers", "Busy workers" => self.active,
         );
         self.queue.register(r);
-        r.register(
-            "leader_election_master_status",
-            "1 while leading",
-            self.leading.clone(),
-        );
-        r.register(
-            requests::NAME,
-            "Requests to API servers by code, method and host",
-            requests::counts(),
-        );
-        r.register(
-            "fleet_agent_held_removals",
-            "Releases whose removal is held back",
-            self.held_removals.clone(),
-        );
-        r.register(
-            "fleet_agent_unknown_releases",
-            "Releases that name this agent and are not in its ledger",
-            self.unknown_releases.clone(),
-        );
-        r.register(
-            "fleet_agent_events",
-            "What happened, by the reason of its Event",
-            self.events.clone(),
+        register!(r,
+            "leader_election_master_status", "1 while leading" => self.leading,
+            requests::NAME, "Requests to API servers by code, method and host" => requests::counts(),
+            "fleet_agent_held_removals", "Releases whose removal is held back" => self.held_removals,
+            "fleet_agent_unknown_releases", "Releases that name this agent and are not in its ledger" => self.unknown_releases,
+            "fleet_agent_events", "What happened, by the reason of its Event" => self.events,
         );
         self.entries.register(r);
         process::register(r);
