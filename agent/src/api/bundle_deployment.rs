@@ -7,7 +7,7 @@ use kube::core::{NamespaceResourceScope, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AGENT_BUNDLE_PREFIX, BundleDeploymentOptions, BundleDeploymentStatus, CorrectDrift, is_default,
+    AGENT_BUNDLE_PREFIX, BundleDeploymentOptions, BundleDeploymentStatus, CorrectDrift,
     null_as_default, omit_empty,
 };
 
@@ -64,46 +64,34 @@ impl BundleDeployment {
     }
 }
 
-/// Wanted state. `staged_*` is what the next rollout partition will bring and is only compared.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct BundleDeploymentSpec {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub paused: bool,
-    #[serde(deserialize_with = "null_as_default")]
-    pub staged_options: BundleDeploymentOptions,
-    #[serde(rename = "stagedDeploymentID", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub staged_deployment_id: String,
-    #[serde(deserialize_with = "null_as_default")]
-    pub options: BundleDeploymentOptions,
-    /// `<manifest ID>:<hash of the options>`; the first half is empty for HelmOps.
-    #[serde(rename = "deploymentID", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub deployment_id: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub depends_on: Vec<BundleRef>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub correct_drift: Option<CorrectDrift>,
-    /// The content lies in an OCI registry, not in a Content resource.
-    #[serde(rename = "ociContents", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub oci_contents: bool,
-    /// Present when the agent itself fetches the chart (HelmOps).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub helm_chart_options: Option<BundleHelmOptions>,
-    /// Hex SHA-256 of the values Secret of the same name; empty when there is none.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub values_hash: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub downstream_resources_generation: i64,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub off_schedule: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub waiting_for_values: bool,
-    /// Why only names are left of [`Self::options`], and nothing of [`Self::staged_options`], where that is so.
-    #[serde(skip)]
-    pub left_out: Option<LeftOut>,
+omit_empty! {
+    /// Wanted state. `staged_*` is what the next rollout partition will bring and is only compared.
+    pub struct BundleDeploymentSpec {
+        pub paused: bool,
+        #[serde(rename = "stagedDeploymentID")]
+        pub staged_deployment_id: String,
+        /// `<manifest ID>:<hash of the options>`; the first half is empty for HelmOps.
+        #[serde(rename = "deploymentID")]
+        pub deployment_id: String,
+        pub depends_on: Vec<BundleRef>,
+        pub correct_drift: Option<CorrectDrift>,
+        /// The content lies in an OCI registry, not in a Content resource.
+        #[serde(rename = "ociContents")]
+        pub oci_contents: bool,
+        /// Present when the agent itself fetches the chart (HelmOps).
+        pub helm_chart_options: Option<BundleHelmOptions>,
+        /// Hex SHA-256 of the values Secret of the same name; empty when there is none.
+        pub values_hash: String,
+        pub downstream_resources_generation: i64,
+        pub off_schedule: bool,
+        pub waiting_for_values: bool,
+        /// Why only names are left of [`Self::options`], and nothing of [`Self::staged_options`], where that is so.
+        #[serde(skip)]
+        pub left_out: Option<LeftOut>,
+        ;
+        pub staged_options: BundleDeploymentOptions,
+        pub options: BundleDeploymentOptions,
+    }
 }
 
 /// Why most of the options are not there. With the SHA-256 of what was sent.

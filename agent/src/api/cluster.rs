@@ -6,7 +6,7 @@ use kube::core::{NamespaceResourceScope, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::is_default;
+use super::omit_empty;
 
 /// A registered cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,15 +19,14 @@ pub struct Cluster {
 
 super::fleet_kind!(Cluster, "Cluster", "clusters", NamespaceResourceScope);
 
-/// The part of the spec the agent can use.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClusterSpec {
-    #[serde(rename = "clientID", skip_serializing_if = "is_default")]
-    pub client_id: String,
-    /// `ClusterValues` in templates.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub template_values: Option<Map<String, Value>>,
+omit_empty! {
+    /// The part of the spec the agent can use.
+    pub struct ClusterSpec {
+        #[serde(rename = "clientID")]
+        pub client_id: String,
+        /// `ClusterValues` in templates.
+        pub template_values: Option<Map<String, Value>>,
+    }
 }
 
 /// The part of the status the agent writes.

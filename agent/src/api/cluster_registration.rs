@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::core::{NamespaceResourceScope, ObjectMeta, TypeMeta};
 use serde::{Deserialize, Serialize};
 
-use super::is_default;
+use super::omit_empty;
 
 /// A request for a credential; upstream answers with a Secret named after client ID and random.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,15 +25,13 @@ super::fleet_kind!(
     NamespaceResourceScope
 );
 
-/// Who asks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClusterRegistrationSpec {
-    #[serde(rename = "clientID", skip_serializing_if = "is_default")]
-    pub client_id: String,
-    /// New for each attempt.
-    #[serde(skip_serializing_if = "is_default")]
-    pub client_random: String,
-    #[serde(skip_serializing_if = "is_default")]
-    pub cluster_labels: BTreeMap<String, String>,
+omit_empty! {
+    /// Who asks.
+    pub struct ClusterRegistrationSpec {
+        #[serde(rename = "clientID")]
+        pub client_id: String,
+        /// New for each attempt.
+        pub client_random: String,
+        pub cluster_labels: BTreeMap<String, String>,
+    }
 }

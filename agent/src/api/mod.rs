@@ -128,12 +128,14 @@ macro_rules! fleet_kind {
 }
 use fleet_kind;
 
-/// Declares structs as Go has them where every field is `omitempty`: what is empty is not written, and what is absent or `null` is empty.
+/// Declares structs as Go has them: what is empty is not written (`omitempty`), but for the fields behind a `;`, and what is absent or `null` is
+/// empty.
 macro_rules! omit_empty {
     ($(
         $(#[$of_struct:meta])*
         pub struct $name:ident {
             $($(#[$of_field:meta])* pub $field:ident: $type:ty,)*
+            $(; $($(#[$of_written:meta])* pub $written:ident: $written_type:ty,)+)?
         }
     )+) => {$(
         #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -146,6 +148,11 @@ macro_rules! omit_empty {
                 $(#[$of_field])*
                 pub $field: $type,
             )*
+            $($(
+                #[serde(deserialize_with = "crate::api::null_as_default")]
+                $(#[$of_written])*
+                pub $written: $written_type,
+            )+)?
         }
     )+};
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{is_default, null_as_default, omit_empty};
+use super::omit_empty;
 
 omit_empty! {
     /// `spec.options` of a BundleDeployment.
@@ -91,22 +90,17 @@ omit_empty! {
         pub config_map_key_ref: Option<KeySelector>,
         pub secret_key_ref: Option<KeySelector>,
     }
-}
 
-/// A key of a ConfigMap or Secret on this cluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct KeySelector {
-    pub name: String,
-    /// Defaults to the release namespace.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub namespace: String,
-    /// Defaults to `values.yaml`.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub key: String,
-}
+    /// A key of a ConfigMap or Secret on this cluster.
+    pub struct KeySelector {
+        /// Defaults to the release namespace.
+        pub namespace: String,
+        /// Defaults to `values.yaml`.
+        pub key: String,
+        ;
+        pub name: String,
+    }
 
-omit_empty! {
     /// `yaml`: overlays of a raw YAML bundle, applied in order.
     pub struct YamlOptions {
         pub overlays: Vec<String>,

@@ -5,107 +5,74 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{is_default, null_as_default, omit_empty};
-
-/// `status` of a BundleDeployment. `display` belongs to the controller.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct BundleDeploymentStatus {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub conditions: Vec<Condition>,
-    #[serde(rename = "appliedDeploymentID", skip_serializing_if = "is_default")]
-    #[serde(deserialize_with = "null_as_default")]
-    pub applied_deployment_id: String,
-    /// `<namespace>/<name>:<revision>`.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub release: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub ready: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub non_modified: bool,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub non_ready_status: Vec<NonReadyStatus>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub modified_status: Vec<ModifiedStatus>,
-    /// One of the two lists above was cut, or that of all objects.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub incomplete_state: bool,
-    #[serde(deserialize_with = "null_as_default")]
-    pub display: BundleDeploymentDisplay,
-    /// Written whenever the deployment is monitored, 0 included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sync_generation: Option<i64>,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub resources: Vec<BundleDeploymentResource>,
-    #[serde(deserialize_with = "null_as_default")]
-    pub resource_counts: ResourceCounts,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub downstream_resources_generation: i64,
-}
-
-/// A condition. `last_transition_time` is upstream's field too and is never set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Condition {
-    #[serde(rename = "type")]
-    pub type_: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    /// RFC 3339; changes only together with status or message.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub last_update_time: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub last_transition_time: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub reason: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub message: String,
-}
+use super::omit_empty;
 
 omit_empty! {
+    /// `status` of a BundleDeployment. `display` belongs to the controller.
+    pub struct BundleDeploymentStatus {
+        pub conditions: Vec<Condition>,
+        #[serde(rename = "appliedDeploymentID")]
+        pub applied_deployment_id: String,
+        /// `<namespace>/<name>:<revision>`.
+        pub release: String,
+        pub ready: bool,
+        pub non_modified: bool,
+        pub non_ready_status: Vec<NonReadyStatus>,
+        pub modified_status: Vec<ModifiedStatus>,
+        /// One of the two lists above was cut, or that of all objects.
+        pub incomplete_state: bool,
+        /// Written whenever the deployment is monitored, 0 included.
+        pub sync_generation: Option<i64>,
+        pub resources: Vec<BundleDeploymentResource>,
+        pub downstream_resources_generation: i64,
+        ;
+        pub display: BundleDeploymentDisplay,
+        pub resource_counts: ResourceCounts,
+    }
+
+    /// A condition. `last_transition_time` is upstream's field too and is never set.
+    pub struct Condition {
+        /// RFC 3339; changes only together with status or message.
+        pub last_update_time: String,
+        pub last_transition_time: String,
+        pub reason: String,
+        pub message: String,
+        ;
+        #[serde(rename = "type")]
+        pub type_: String,
+        /// `True`, `False` or `Unknown`.
+        pub status: String,
+    }
+
     /// Columns of `kubectl get`; written by the controller.
     pub struct BundleDeploymentDisplay {
         pub deployed: String,
         pub monitored: String,
         pub state: String,
     }
-}
 
-/// A live object of the release.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct BundleDeploymentResource {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub kind: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub api_version: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub namespace: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub name: String,
-    /// `null` while unknown, as Go prints its zero time.
-    pub created_at: Option<Time>,
-}
+    /// A live object of the release.
+    pub struct BundleDeploymentResource {
+        pub kind: String,
+        pub api_version: String,
+        pub namespace: String,
+        pub name: String,
+        ;
+        /// `null` while unknown, as Go prints its zero time.
+        pub created_at: Option<Time>,
+    }
 
-/// An object that is not ready yet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NonReadyStatus {
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub uid: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub kind: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub api_version: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub namespace: String,
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub name: String,
-    #[serde(deserialize_with = "null_as_default")]
-    pub summary: Summary,
-}
+    /// An object that is not ready yet.
+    pub struct NonReadyStatus {
+        pub uid: String,
+        pub kind: String,
+        pub api_version: String,
+        pub namespace: String,
+        pub name: String,
+        ;
+        pub summary: Summary,
+    }
 
-omit_empty! {
     /// Why an object is not ready.
     pub struct Summary {
         pub state: String,
