@@ -27,12 +27,6 @@ pub enum Error {
 }
 
 impl Duration {
-    /// One nanosecond.
-    pub const NANOSECOND: Self = Self(1);
-    /// One microsecond.
-    pub const MICROSECOND: Self = Self(1_000);
-    /// One millisecond.
-    pub const MILLISECOND: Self = Self(1_000_000);
     /// One second.
     pub const SECOND: Self = Self(1_000_000_000);
     /// One minute.
