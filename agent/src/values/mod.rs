@@ -27,7 +27,7 @@ pub use gathered::{AGENT_MAP, Answer, Gathered, LOCAL_FACTS_KEY, Source, facts_o
 pub use inline::{Values, inline};
 pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};
 pub use mode::options_to_fill;
-pub use stored::{HashMismatch, Stored, stored};
+pub use stored::{HashMismatch, stored};
 pub use template::{TemplateError, preprocess};
 
 /// A bundle with its coordinates filled in, and the values that it gets where those are filled in too (`helm`). All templates share one set

@@ -12,13 +12,6 @@ use super::inline::Values;
 const VALUES_KEY: &str = "values";
 const STAGED_KEY: &str = "stagedValues";
 
-/// What the Secret holds.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stored {
-    /// `None` when the controller stored none: the options' own values stay.
-    pub values: Option<Values>,
-}
-
 /// The Secret is not (or not yet) the one the BundleDeployment was written for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -38,11 +31,11 @@ pub enum HashMismatch {
     Malformed,
 }
 
-/// Checks a values Secret and reads it.
+/// Checks a values Secret and reads it; `None` when the controller stored no values: the options' own stay.
 ///
 /// # Errors
 /// [`HashMismatch`]: the controller is still writing, or somebody else wrote.
-pub fn stored(secret: &Secret, values_hash: &str) -> Result<Stored, HashMismatch> {
+pub fn stored(secret: &Secret, values_hash: &str) -> Result<Option<Values>, HashMismatch> {
     let part = |key: &str| {
         let data = secret.data.as_ref().and_then(|data| data.get(key));
         data.map_or(&[][..], |ByteString(bytes)| bytes)
@@ -57,15 +50,14 @@ pub fn stored(secret: &Secret, values_hash: &str) -> Result<Stored, HashMismatch
             expected: values_hash.to_owned(),
         });
     }
-    let values = match part(VALUES_KEY) {
-        [] => None,
+    match part(VALUES_KEY) {
+        [] => Ok(None),
         json => match serde_json::from_slice(json).map(golib::json::floats) {
-            Ok(Value::Object(values)) => Some(values),
-            Ok(Value::Null) => None,
-            _ => return Err(HashMismatch::Malformed),
+            Ok(Value::Object(values)) => Ok(Some(values)),
+            Ok(Value::Null) => Ok(None),
+            _ => Err(HashMismatch::Malformed),
         },
-    };
-    Ok(Stored { values })
+    }
 }
 
 #[cfg(test)]
@@ -86,7 +78,6 @@ mod tests {
         let hash = golib::hex::encode(&Sha256::digest(br#"{"a":1}{"b":2}"#));
         let values = stored(&secret(r#"{"a":1}"#, r#"{"b":2}"#), &hash)
             .unwrap()
-            .values
             .unwrap();
         assert_eq!(values["a"].as_f64(), Some(1.0));
         let error = stored(&secret(r#"{"a":1}"#, ""), &hash)
@@ -103,7 +94,7 @@ mod tests {
     #[test]
     fn missing_keys_hash_as_empty() {
         let hash = golib::hex::encode(&Sha256::digest(b""));
-        assert_eq!(stored(&Secret::default(), &hash).unwrap().values, None);
+        assert_eq!(stored(&Secret::default(), &hash).unwrap(), None);
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Input {
         let secret: Secret = serde_json::from_value(found.clone())
             .map_err(|_| format!("Secret {name} has a field of the wrong type"))?;
         let stored = values::stored(&secret, &hash).map_err(|error| error.to_string())?;
-        if let Some(values) = stored.values {
+        if let Some(values) = stored {
             self.helm.values = Some(values);
         }
         Ok(())

@@ -274,7 +274,6 @@ impl ValuesReader {
             }
         })?;
         values::stored(&secret, &bundle.spec.values_hash)
-            .map(|stored| stored.values)
             .map_err(|failed| InputError::NotYet(PublicText::nothing_secret_in(&failed)))
     }
 }
