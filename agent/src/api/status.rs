@@ -114,52 +114,22 @@ pub struct ResourceCounts {
 }
 
 /// `deployment.apps ns/name`, as upstream names an object in messages.
-struct ObjectName<'a> {
-    api_version: &'a str,
-    kind: &'a str,
-    namespace: &'a str,
-    name: &'a str,
-}
-
-impl fmt::Display for ObjectName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.kind.to_lowercase())?;
-        if let Some(group) = self
-            .api_version
-            .split('/')
-            .next()
-            .filter(|group| !group.is_empty())
-        {
-            write!(f, ".{group}")?;
-        }
-        f.write_str(" ")?;
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        f.write_str(self.name)
+fn object(api_version: &str, kind: &str, namespace: &str, name: &str) -> String {
+    let mut text = kind.to_lowercase();
+    let group = api_version.split('/').next().unwrap_or_default();
+    if !group.is_empty() {
+        text = format!("{text}.{group}");
+    }
+    match namespace {
+        "" => format!("{text} {name}"),
+        _ => format!("{text} {namespace}/{name}"),
     }
 }
 
 impl fmt::Display for NonReadyStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kind,
-            api_version,
-            namespace,
-            name,
-            summary,
-            ..
-        } = self;
-        write!(
-            f,
-            "{} {summary}",
-            ObjectName {
-                api_version,
-                kind,
-                namespace,
-                name
-            }
-        )
+        let object = object(&self.api_version, &self.kind, &self.namespace, &self.name);
+        write!(f, "{object} {}", self.summary)
     }
 }
 
@@ -189,23 +159,8 @@ impl fmt::Display for Summary {
 
 impl fmt::Display for ModifiedStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kind,
-            api_version,
-            namespace,
-            name,
-            ..
-        } = self;
-        write!(
-            f,
-            "{} ",
-            ObjectName {
-                api_version,
-                kind,
-                namespace,
-                name
-            }
-        )?;
+        let object = object(&self.api_version, &self.kind, &self.namespace, &self.name);
+        write!(f, "{object} ")?;
         match (self.missing, self.exist, self.extra) {
             (true, true, _) => f.write_str("is not owned by us"),
             (true, false, _) => f.write_str("missing"),
