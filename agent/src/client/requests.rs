@@ -31,7 +31,7 @@ use tower::retry::backoff::{
 use tower::retry::{Policy, RetryLayer};
 use tower::util::BoxCloneSyncService;
 use tower::util::rng::Rng;
-use tower::{BoxError, Layer, Service, ServiceBuilder};
+use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
 use crate::public::Name;
@@ -132,40 +132,25 @@ impl Clients {
         }
     }
 
-    /// The client for a configuration; see [`client`].
+    /// A client of few kept connections whose requests are counted and end in time: with an answer, or without one. Only watches go on for
+    /// as long as the server likes.
     ///
     /// # Errors
     /// The configuration is no good.
     pub fn client(&self, config: kube::Config, last_contact: &LastContact) -> kube::Result<Client> {
+        check_token(&config)?;
         match &self.connect {
-            Some(connect) => {
-                check_token(&config)?;
-                let transport = connect(&config);
-                layered(config, last_contact, transport)
-            }
-            None => client(config, last_contact),
+            Some(connect) => layered(connect(&config), config, last_contact),
+            None => layered(connection::connections(&config)?, config, last_contact),
         }
     }
 }
 
-/// A client of few kept connections whose requests are counted and end in time: with an answer, or without one. Only watches go on for
-/// as long as the server likes.
-///
-/// The layers are those of `ClientBuilder::try_from`.
-///
-/// # Errors
-/// The configuration is no good.
-pub fn client(config: kube::Config, last_contact: &LastContact) -> kube::Result<Client> {
-    check_token(&config)?;
-    let connections = connection::connections(&config)?;
-    layered(config, last_contact, connections)
-}
-
-/// A client whose requests `transport` carries.
+/// A client whose requests `transport` carries. The layers are those of `ClientBuilder::try_from`.
 fn layered<S, B>(
+    transport: S,
     config: kube::Config,
     last_contact: &LastContact,
-    transport: S,
 ) -> kube::Result<Client>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
@@ -174,10 +159,15 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError> + Send,
 {
-    let common = Common::new(&config, last_contact);
+    let (host, last_contact) = (host(&config.cluster_url), last_contact.clone());
+    let counted = move |inner| Requests {
+        inner,
+        host: host.clone(),
+        last_contact: last_contact.clone(),
+    };
     let retries = config.default_retry.then(Retries::default);
     let service = ServiceBuilder::new()
-        .layer(common)
+        .layer_fn(counted)
         .layer(config.base_uri_layer())
         .layer(DecompressionLayer::new().gzip(!config.disable_compression))
         .option_layer(retries.map(RetryLayer::new))
@@ -299,34 +289,11 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
     }
 }
 
-#[derive(Clone)]
-struct Common {
+struct Requests<S> {
+    inner: S,
     /// The server all requests go to.
     host: String,
     last_contact: LastContact,
-}
-
-impl Common {
-    fn new(config: &kube::Config, last_contact: &LastContact) -> Self {
-        Self {
-            host: host(&config.cluster_url),
-            last_contact: last_contact.clone(),
-        }
-    }
-}
-
-impl<S> Layer<S> for Common {
-    type Service = Requests<S>;
-
-    fn layer(&self, inner: S) -> Requests<S> {
-        let common = self.clone();
-        Requests { inner, common }
-    }
-}
-
-struct Requests<S> {
-    inner: S,
-    common: Common,
 }
 
 impl<S, B> Service<Request<Body>> for Requests<S>
@@ -345,7 +312,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().to_string();
         let path = request.uri().path().to_owned();
-        let Common { host, last_contact } = self.common.clone();
+        let (host, last_contact) = (self.host.clone(), self.last_contact.clone());
         let (limit, is_watch) = (patience(request.method()), is_watch(request.uri()));
         let asked = request.extensions().get::<AnswerLimit>();
         let most = asked.map_or_else(|| most(request.uri()), |asked| asked.0);
@@ -509,7 +476,8 @@ mod tests {
     async fn a_token_that_cannot_be_sent_is_an_error() {
         let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
         config.auth_info.token = Some("s3cret\nmore".to_owned().into());
-        let failed = client(config, &LastContact::default()).err().unwrap();
+        let client = Clients::default().client(config, &LastContact::default());
+        let failed = client.err().unwrap();
         let text = crate::error::chain(&failed);
         assert!(
             text.contains("cannot be sent") && !text.contains("s3cret"),
@@ -754,7 +722,8 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(answer_all(listener));
         let config = kube::Config::new(url.parse().unwrap());
-        let client = client(config, &LastContact::default()).unwrap();
+        let client = Clients::default().client(config, &LastContact::default());
+        let client = client.unwrap();
         let asking = (0..REQUESTS).map(|_| {
             let request = Request::get("/version").body(Vec::new()).unwrap();
             client.request_text(request)
