@@ -67,10 +67,11 @@ pub fn report(args: &ValuesArgs) -> Result<String, String> {
         let computed = compute(&mut chart, &report.after)?;
         report.with_chart(&chart, computed, args.all);
     }
+    let object = serde_json::to_value(&report).map_err(|error| error.to_string())?;
     Ok(match args.output {
         Output::Text => report.text(),
-        Output::Yaml => yaml::encode(&report.object()).map_err(|error| error.to_string())?,
-        Output::Json => format!("{}\n", json::encode_indent(&report.object(), "", "  ")),
+        Output::Yaml => yaml::encode(&object).map_err(|error| error.to_string())?,
+        Output::Json => format!("{}\n", json::encode_indent(&object, "", "  ")),
     })
 }
 

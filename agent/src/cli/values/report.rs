@@ -5,32 +5,41 @@ use std::fmt::Write as _;
 
 use chart::Chart;
 use golib::{json, yaml};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::input::Input;
 use crate::values::Values;
 
 /// One value: a scalar, a list, or an empty map.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Serialize)]
 struct Entry {
     path: String,
+    #[serde(rename = "after")]
     value: Value,
+    #[serde(rename = "from")]
     source: String,
     /// The text it was rendered from, where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<Value>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Report {
     release: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     namespace: String,
     cluster: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     chart: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
     before: Values,
     pub(super) after: Values,
     /// With the chart's defaults.
+    #[serde(skip_serializing_if = "Option::is_none")]
     computed: Option<Values>,
+    #[serde(rename = "values")]
     entries: Vec<Entry>,
 }
 
@@ -121,33 +130,6 @@ impl Report {
         self.computed = Some(computed);
     }
 
-    /// For programs.
-    pub(super) fn object(&self) -> Value {
-        let entries: Vec<Value> = self.entries.iter().map(Entry::object).collect();
-        let mut object = json!({
-            "release": self.release,
-            "cluster": self.cluster,
-            "before": self.before,
-            "after": self.after,
-            "values": entries,
-        });
-        if let Value::Object(object) = &mut object {
-            if !self.namespace.is_empty() {
-                object.insert("namespace".into(), self.namespace.as_str().into());
-            }
-            if let Some(chart) = &self.chart {
-                object.insert("chart".into(), chart.as_str().into());
-            }
-            if let Some(computed) = &self.computed {
-                object.insert("computed".into(), Value::Object(computed.clone()));
-            }
-            if !self.notes.is_empty() {
-                object.insert("notes".into(), self.notes.clone().into());
-            }
-        }
-        object
-    }
-
     /// For people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -175,19 +157,6 @@ impl Report {
             let _ = write!(text, "{}: {}", entry.path, block(&entry.value));
         }
         text
-    }
-}
-
-impl Entry {
-    fn object(&self) -> Value {
-        let mut object = Map::new();
-        object.insert("path".into(), self.path.as_str().into());
-        object.insert("from".into(), self.source.as_str().into());
-        object.insert("after".into(), self.value.clone());
-        if let Some(before) = &self.before {
-            object.insert("before".into(), before.clone());
-        }
-        Value::Object(object)
     }
 }
 
