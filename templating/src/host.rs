@@ -1,6 +1,6 @@
 //! What a render may ask of the world around it, and how much it may use.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs as _};
 
 use jiff::tz::TimeZone;
 
@@ -84,6 +84,17 @@ pub trait Host {
 pub struct SystemHost;
 
 impl Host for SystemHost {}
+
+/// The addresses of a host name as this machine resolves it, for a host that may.
+///
+/// # Errors
+/// When the name has no address.
+pub fn resolve_name(name: &str) -> Result<Vec<IpAddr>, Error> {
+    match (name, 0).to_socket_addrs() {
+        Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
+        Err(failed) => Err(Error::message(failed.to_string())),
+    }
+}
 
 /// What one render may use up before it ends in an error.
 ///

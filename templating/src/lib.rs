@@ -16,7 +16,7 @@ pub use dialect::Dialect;
 pub use error::{Error, ErrorKind};
 pub use exec::{MissingKey, Renderer, TemplateCache, TemplateSet};
 pub use funcs::Functions;
-pub use host::{Host, Limits, SystemHost};
+pub use host::{Host, Limits, SystemHost, resolve_name};
 pub use parse::Reads;
 pub use state::State;
 pub use value::{Kind, List, Map, Method, Object, Operand, Str, Type, Value};

@@ -360,11 +360,7 @@ struct NamesHost(bool);
 
 impl Host for NamesHost {
     fn resolve(&self, name: &str) -> Option<Result<Vec<std::net::IpAddr>, templating::Error>> {
-        use std::net::ToSocketAddrs as _;
-        self.0.then(|| match (name, 0).to_socket_addrs() {
-            Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
-            Err(failed) => Err(templating::Error::message(failed.to_string())),
-        })
+        self.0.then(|| templating::resolve_name(name))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Templates run outside the async runtime; each lookup blocks the rendering thread on it.
 
-use std::net::{IpAddr, ToSocketAddrs as _};
+use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
@@ -22,11 +22,7 @@ pub struct ClusterLookup {
 
 impl templating::Host for ClusterLookup {
     fn resolve(&self, name: &str) -> Option<Result<Vec<IpAddr>, templating::Error>> {
-        let resolved = |name: &str| match (name, 0).to_socket_addrs() {
-            Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
-            Err(error) => Err(templating::Error::message(error.to_string())),
-        };
-        self.resolves_names.then(|| resolved(name))
+        self.resolves_names.then(|| templating::resolve_name(name))
     }
 
     fn lookup(
