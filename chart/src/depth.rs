@@ -11,28 +11,12 @@ pub const MAX_DEPTH: usize = 500;
 #[error("the document is nested deeper than {MAX_DEPTH} levels")]
 pub struct TooDeep;
 
-/// Lets a value pass that is safe to walk by recursion.
+/// Lets a decoded value pass that is safe to walk by recursion. One that is not has levels that a decoder let pass: it can be dropped.
 pub(crate) fn bounded(value: Value) -> Result<Value, TooDeep> {
-    if is_bounded(&value) {
-        return Ok(value);
-    }
-    // Dropping it would recurse too: take it apart instead.
-    let mut parts = vec![value];
-    while let Some(part) = parts.pop() {
-        match part {
-            Value::Array(items) => parts.extend(items),
-            Value::Object(map) => parts.extend(map.into_iter().map(|(_, value)| value)),
-            _ => {}
-        }
-    }
-    Err(TooDeep)
-}
-
-fn is_bounded(value: &Value) -> bool {
-    let mut todo = vec![(value, 0)];
+    let mut todo = vec![(&value, 0)];
     while let Some((value, depth)) = todo.pop() {
         if depth > MAX_DEPTH {
-            return false;
+            return Err(TooDeep);
         }
         match value {
             Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
@@ -40,5 +24,5 @@ fn is_bounded(value: &Value) -> bool {
             _ => {}
         }
     }
-    true
+    Ok(value)
 }
