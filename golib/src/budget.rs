@@ -4,11 +4,8 @@
 use serde_json::Value;
 
 /// Levels that a decoded document may have where its [`Budget`] says nothing else. A [`Value`] is cloned, compared and dropped by recursion: a
-/// thread of 2 MiB has no room for [`GO_DEPTH`].
+/// thread of 2 MiB has no room for the 10,000 at which Go's decoders stop.
 pub const MAX_DEPTH: usize = 1_000;
-
-/// Levels at which Go's decoders stop.
-pub const GO_DEPTH: usize = 10_000;
 
 /// Bytes that decoded documents may take together.
 ///
@@ -84,7 +81,7 @@ impl Budget {
         }
     }
 
-    /// Documents may have so many levels: [`GO_DEPTH`] for one whose values meet roomy stacks alone.
+    /// Documents may have so many levels; more than [`MAX_DEPTH`] where their values meet roomy stacks alone.
     #[must_use]
     pub fn with_depth(self, levels: usize) -> Self {
         Self {
