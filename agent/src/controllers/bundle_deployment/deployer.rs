@@ -161,7 +161,7 @@ pub struct Deployer {
     upstream: Client,
     fetcher: Fetcher,
     hosts: Arc<SourceHosts>,
-    values: ValuesReader,
+    pub(super) values: ValuesReader,
     /// Bundles are often of one chart: a fleet's, or the versions of one.
     templates: Arc<TemplateCache>,
     schemas: Arc<Schemas>,
@@ -274,14 +274,6 @@ impl Deployer {
     pub fn is_owed_answer(&self, bundle: &str) -> bool {
         let asked = self.asked.lock();
         asked.get(bundle).is_some_and(|asking| asking.is_owed)
-    }
-
-    /// Fills in the bundle's `${ }`.
-    ///
-    /// # Errors
-    /// See [`ValuesReader::fill`].
-    pub async fn fill(&self, bundle: &Arc<BundleDeployment>) -> Result<Filled, InputError> {
-        self.values.fill(bundle).await
     }
 
     /// Brings the release to what the bundle wants; `records` are those of its namespace. Gives back, too, the turn that covers what was
@@ -641,16 +633,6 @@ impl Deployer {
         let metadata = metadata.map_err(aborted)??;
         let older = chart_poll::older(deployed, &metadata.version, &digest);
         Ok(older.unwrap_or(found))
-    }
-
-    /// The digest of what the values of a bundle come from; none where that cannot be read.
-    pub async fn values_digest(
-        &self,
-        impersonated: &DeploymentClient,
-        bundle: &BundleDeployment,
-    ) -> Option<String> {
-        let digest = self.values.digest_now(impersonated, bundle).await;
-        digest.ok().flatten()
     }
 
     /// Whether what a bundle's values come from is not what it was deployed with.

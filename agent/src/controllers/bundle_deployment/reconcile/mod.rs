@@ -289,7 +289,7 @@ impl Reconciler {
 
     /// The steps of a full reconcile.
     async fn full(&self, state: &mut ReconcileState) -> Result<(), Halt> {
-        let filled = self.context.deployer.fill(&state.bundle).await;
+        let filled = self.context.deployer.values.fill(&state.bundle).await;
         let filled = match filled.map_err(InputError::at(Cause::FillIn)) {
             Ok(filled) => filled,
             Err(halt) => {

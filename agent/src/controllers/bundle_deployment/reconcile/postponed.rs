@@ -80,8 +80,10 @@ impl Reconciler {
         filled: &Filled,
         impersonated: &DeploymentClient,
     ) -> Tried {
-        let (bundle, deployer) = (&state.bundle, &self.context.deployer);
-        let values = deployer.values_digest(impersonated, bundle).await;
+        let (bundle, values) = (&state.bundle, &self.context.deployer.values);
+        // What cannot be read makes no difference.
+        let values = values.digest_now(impersonated, bundle).await;
+        let values = values.ok().flatten();
         Tried::content(bundle, filled.digest.as_deref(), values.as_deref())
     }
 
