@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::api::{ListParams, ObjectMeta};
 use kube::{Api, Resource};
+use release::kube::is_too_large;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -202,11 +203,6 @@ where
 /// How many objects to ask for where so many were too many.
 pub(super) fn smaller_page(limit: u32) -> u32 {
     (limit / 4).max(1)
-}
-
-/// Whether an answer was not taken as it is larger than it may be.
-pub(super) fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
-    release::kube::is_too_large(error)
 }
 
 #[cfg(test)]

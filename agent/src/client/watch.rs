@@ -8,11 +8,12 @@ use std::time::Duration;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use kube::runtime::watcher;
 use kube::{Api, Resource};
+use release::kube::is_too_large;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::health;
-use super::listed::{is_too_large, smaller_page};
+use super::listed::smaller_page;
 use super::requests::PAGE;
 use crate::error::has_code;
 
