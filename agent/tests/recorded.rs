@@ -54,7 +54,7 @@ fn check(name: &str, recorded: &Value) {
     if !deployment.spec.values_hash.is_empty() {
         let secret: Secret = serde_json::from_value(recorded["valuesSecret"].clone()).unwrap();
         let stored = values::stored(&secret, &deployment.spec.values_hash).unwrap();
-        config = stored.values.unwrap_or(config);
+        config = stored.unwrap_or(config);
     }
     let release_name = release_name(deployment.name(), options);
     assert_eq!(release["name"], release_name, "{name}: release name");

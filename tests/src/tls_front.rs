@@ -11,13 +11,13 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::bed::runtime;
 use crate::certs::IssuedCertificate;
-use crate::cluster::Cluster;
+use crate::cluster::ControlPlane;
 
 /// Starts one before a cluster's API server; it serves until the program ends. Gives its address.
 ///
 /// # Errors
 /// When no port is to be had.
-pub fn start(cluster: &Cluster, certificate: &IssuedCertificate) -> Result<String> {
+pub fn start(cluster: &ControlPlane, certificate: &IssuedCertificate) -> Result<String> {
     let acceptor = TlsAcceptor::from(certificate.server_config(None)?);
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(

@@ -605,7 +605,7 @@ mod tests {
             Ok::<_, BoxError>(Response::new(body))
         });
         let config = kube::Config::new("http://unused".parse().unwrap());
-        let client = layered(config, &LastContact::default(), serve).unwrap();
+        let client = layered(serve, config, &LastContact::default()).unwrap();
         let resource = objects::Resource {
             group: String::new(),
             version: "v1".to_owned(),
@@ -655,7 +655,7 @@ mod tests {
             async { Ok::<_, BoxError>(answer) }
         });
         let config = kube::Config::new(http::Uri::from_static("http://unused"));
-        let client = layered(config, &LastContact::default(), serve).unwrap();
+        let client = layered(serve, config, &LastContact::default()).unwrap();
         let request = Request::builder().method(method).uri("/x");
         let request = request.body(Vec::new()).unwrap();
         client.request_text(request).await.unwrap_err();

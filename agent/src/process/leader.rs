@@ -151,7 +151,12 @@ impl Candidate {
             match tokio::time::timeout_at(deadline, self.try_claim()).await {
                 Ok(Ok(true)) => deadline = self.asked + self.election.renew_deadline,
                 // Somebody wrote it between reading and writing, a label perhaps.
-                Ok(Ok(false)) if self.observed.as_ref().is_some_and(|seen| self.is_ours(&seen.lease)) => {
+                Ok(Ok(false))
+                    if self
+                        .observed
+                        .as_ref()
+                        .is_some_and(|seen| self.is_ours(&seen.lease)) =>
+                {
                     next = Instant::now() + AFTER_CONFLICT;
                 }
                 Ok(Ok(false)) => return,
@@ -531,7 +536,13 @@ mod tests {
             name: name.to_owned(),
             is_pods,
         };
-        Candidate::new(client.unwrap(), Host::default(), "system", &identity, ELECTION)
+        Candidate::new(
+            client.unwrap(),
+            Host::default(),
+            "system",
+            &identity,
+            ELECTION,
+        )
     }
 
     /// The server has carried out a renewal whose answer nobody waited for.

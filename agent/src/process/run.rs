@@ -188,7 +188,10 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
             () = stop.cancelled() => return Ok(()),
             () = candidate.campaign() => {}
         }
-        logging::info!(identity = Name(&settings.identity.name), "holding the lease");
+        logging::info!(
+            identity = Name(&settings.identity.name),
+            "holding the lease"
+        );
         process.metrics.leading(true);
         let ended = tokio::select! {
             // First: a process that was stopped for a while must know that it lost before it does anything.

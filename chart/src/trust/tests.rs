@@ -1,5 +1,6 @@
 //! Certificates that are judged at one time, without a connection.
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -88,12 +89,12 @@ fn its_dates_count(#[case] is_ca: bool) {
     let mut past = params(is_ca);
     past.not_after = rcgen::date_time_ymd(2026, 1, 1);
     let past = self_signed(past);
-    assert_eq!(judge(&[past.clone()], &past, NAME), refused("expired"));
+    assert_eq!(judge(from_ref(&past), &past, NAME), refused("expired"));
     let mut future = params(is_ca);
     future.not_before = rcgen::date_time_ymd(2030, 1, 1);
     let future = self_signed(future);
     assert_eq!(
-        judge(&[future.clone()], &future, NAME),
+        judge(from_ref(&future), &future, NAME),
         refused("not valid yet")
     );
 }
@@ -101,14 +102,14 @@ fn its_dates_count(#[case] is_ca: bool) {
 #[test]
 fn a_certificate_by_an_authority_that_is_not_there_holds_where_it_is_given_itself() {
     let [authority, server] = signed();
-    assert_eq!(judge(&[server.clone()], &server, NAME), Ok(()));
+    assert_eq!(judge(from_ref(&server), &server, NAME), Ok(()));
     assert_eq!(judge(&[authority], &server, NAME), Ok(()));
     assert_eq!(judge(&[], &server, NAME), refused("unknown issuer"));
     let mut client = params(false);
     client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
     let client = self_signed(client);
     assert_eq!(
-        judge(&[client.clone()], &client, NAME),
+        judge(from_ref(&client), &client, NAME),
         refused("other purpose")
     );
 }
@@ -121,10 +122,7 @@ fn the_dates_of_an_authority_do_not_count() {
     let issuer = Issuer::from_params(&past, &key);
     let issued = params(false).signed_by(&server, &issuer).unwrap();
     let authority = past.self_signed(&key).unwrap();
-    assert_eq!(
-        judge(&[authority.der().clone()], issued.der(), NAME),
-        Ok(())
-    );
+    assert_eq!(judge(from_ref(authority.der()), issued.der(), NAME), Ok(()));
 }
 
 /// rustls has another word for it, that nobody knows.
@@ -179,7 +177,7 @@ fn authorities_of_a_file_are_renewed_and_kept_while_there_are_none() {
     std::fs::write(&path, "nothing").unwrap();
     assert!(AuthorityFile::open(&path).is_err());
     let [first, second] = [(); 2].map(|()| self_signed(params(true)));
-    std::fs::write(&path, to_pem(&[first.clone()])).unwrap();
+    std::fs::write(&path, to_pem(from_ref(&first))).unwrap();
     let hourly = AuthorityFile::open_every(path.clone(), Duration::from_secs(3600)).unwrap();
     let hourly = Verifier::File(hourly);
     let always = AuthorityFile::open_every(path.clone(), Duration::ZERO).unwrap();
@@ -189,7 +187,7 @@ fn authorities_of_a_file_are_renewed_and_kept_while_there_are_none() {
         verdict.is_ok()
     };
     assert!(holds(&always, &first) && !holds(&always, &second));
-    std::fs::write(&path, to_pem(&[second.clone()])).unwrap();
+    std::fs::write(&path, to_pem(from_ref(&second))).unwrap();
     assert!(!holds(&always, &first) && holds(&always, &second));
     assert!(holds(&hourly, &first) && !holds(&hourly, &second));
     std::fs::write(&path, "nothing").unwrap();

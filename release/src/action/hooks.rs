@@ -23,7 +23,7 @@ use crate::kube::{
     Applied, Cluster, Created, HookClaim, HookInstance, Owner, Removal, RunMark, apply_hook,
     clear_name, delete_failed, delete_hook, wait_for_hooks, wait_until_left,
 };
-use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
+use crate::model::{HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::{Storage, StoredRelease};
 
 /// How the hooks of a release are run.

@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use super::error::HookError;
+use super::hook_objects::HookObjects;
 use super::hook_progress::{is_waited_for, not_before, over, running};
-use super::hooks::{HookObjects, HookRun, run_mark, warn_of};
+use super::hooks::{HookRun, run_mark, warn_of};
 use crate::kube::{Cluster, HookClaim, running_hooks, wait_for_hooks};
 use crate::model::{HookDeletePolicy, HookEvent, HookExecution, Status};
 use crate::state::REMOVAL_LIMIT;
@@ -95,9 +96,10 @@ impl HookRun<'_> {
         index: usize,
         event: HookEvent,
     ) -> Result<bool, HookError> {
-        let objects = self.objects(release, index, event).await?;
+        let run = run_mark(release, event);
+        let objects = self.objects(release, index, event, &run).await?;
         let claim = HookClaim {
-            run: &run_mark(release, event),
+            run: &run,
             makes_way: false,
             is_resumed: true,
         };

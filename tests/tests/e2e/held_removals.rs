@@ -142,6 +142,7 @@ async fn a_cached_object_does_not_say_that_a_lost_bundle_is_back() -> Result<()>
     let listed = bundles.list(&ListParams::default()).await?;
     let version = listed.metadata.resource_version.unwrap_or_default();
     let later = version.parse::<u64>()? + 100_000;
+    let namespace = agent.deployment_namespace()?.to_owned();
     let restored = move |version: u64| -> Value {
         json!({
             "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",

@@ -275,10 +275,14 @@ impl Metrics {
         self.queue.register(r);
         register!(r,
             "leader_election_master_status", "1 while leading" => self.leading,
-            requests::NAME, "Requests to API servers by code, method and host" => requests::counts(),
             "fleet_agent_held_removals", "Releases whose removal is held back" => self.held_removals,
             "fleet_agent_unknown_releases", "Releases that name this agent and are not in its ledger" => self.unknown_releases,
             "fleet_agent_events", "What happened, by the reason of its Event" => self.events,
+        );
+        r.register(
+            requests::NAME,
+            "Requests to API servers by code, method and host",
+            requests::counts(),
         );
         self.entries.register(r);
         process::register(r);
