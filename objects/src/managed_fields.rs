@@ -17,6 +17,18 @@ pub fn entries(live: &Value) -> &[Value] {
         .map_or(&[], Vec::as_slice)
 }
 
+/// The fields that our last apply had.
+pub fn applied(live: &Value) -> Option<&Map<String, Value>> {
+    let ours = entries(live).iter().find(|entry| is_our_apply(entry));
+    ours?.get("fieldsV1")?.as_object()
+}
+
+fn is_our_apply(entry: &Value) -> bool {
+    entry["manager"] == FIELD_MANAGER
+        && entry["operation"] == "Apply"
+        && entry.get("subresource").is_none()
+}
+
 /// Whether somebody scales the object.
 pub fn is_scaled(live: &Value) -> bool {
     entries(live).iter().any(|entry| {
@@ -40,20 +52,15 @@ pub fn taken_over(live: &Value, is_taken: impl Fn(&Value) -> bool) -> Option<Val
         entries(live).iter().cloned().partition(is_taken);
     let mut first = taken.first()?.clone();
     let mut fields = Map::new();
-    let is_ours = |entry: &Value| {
-        entry["manager"] == FIELD_MANAGER
-            && entry["operation"] == "Apply"
-            && entry.get("subresource").is_none()
-    };
     for entry in taken
         .iter()
-        .chain(kept.iter().filter(|entry| is_ours(entry)))
+        .chain(kept.iter().filter(|entry| is_our_apply(entry)))
     {
         if let Some(more) = entry.get("fieldsV1").and_then(Value::as_object) {
             unite(&mut fields, more);
         }
     }
-    kept.retain(|entry| !is_ours(entry));
+    kept.retain(|entry| !is_our_apply(entry));
     first["manager"] = FIELD_MANAGER.into();
     first["operation"] = "Apply".into();
     first["fieldsV1"] = Value::Object(fields);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use objects::ObjectKey;
 use serde::{Deserialize, Serialize};
 
 use super::omit_empty;
@@ -154,6 +155,13 @@ impl fmt::Display for Summary {
             write!(f, " {}", self.message.join(", "))?;
         }
         Ok(())
+    }
+}
+
+impl ModifiedStatus {
+    /// Which object it is about.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.api_version, &self.kind, &self.namespace, &self.name)
     }
 }
 

@@ -6,60 +6,124 @@
 //! 2. For the rest the caller asks the API server for its prediction (a server-side apply with
 //!    `dryRun=All`), so that defaulting and canonical forms are the cluster's own and not
 //!    compiled in.
-//! 3. [`modification`] compares prediction and live under the [`Rules`] of the release and gives
+//! 3. [`modification`] compares the desired fields in prediction and live under the [`Rules`] of the release and gives
 //!    the merge patch that would put the object right, or nothing.
 //!
 //! Mirrors Fleet's `internal/cmd/agent/deployer/desiredset` in what it reports.
 
 mod autoscaler;
 mod compare;
+mod named;
 mod patch;
 mod rules;
 
-use serde_json::Value;
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
 
 use crate::discovery::group_version;
 use crate::fields::text;
 use crate::merge;
+use named::Place;
 
 pub use autoscaler::{MalformedAutoscaler, hold_replicas};
 pub use compare::covers;
 pub use patch::MASK;
 pub use rules::{Operation, Rule, Rules, RulesError};
 
-/// The merge patch from `live` to `predicted` (what a forced apply of the desired object would
-/// leave), or `None` where they agree under `rules`.
+/// What an object will be once it is applied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prediction {
+    /// As the API server says: what a forced apply of the desired object would leave, `managedFields` included.
+    Server(Value),
+    /// It does not say, as it refuses the object: what is desired counts, by the types of Kubernetes as far as they are known here.
+    Estimate,
+}
+
+/// The merge patch that makes what is desired in `live` what it is in the prediction, or `None` where they agree under `rules`.
 ///
-/// Server-kept fields, status and Fleet-style bookkeeping annotations never count, nor does what the
-/// live object has beyond the desired one, even where applying would take it away. Values of a
+/// What the desired object does not name never counts: fields and elements that somebody, the API server or a webhook adds or changes, even
+/// where applying would take them away. Nor do server-kept fields, status and Fleet-style bookkeeping annotations. Values of a
 /// Secret are replaced by [`MASK`], so that the patch may be shown.
 ///
 /// ```
-/// use objects::drift::{Rules, modification};
+/// use objects::drift::{Prediction, Rules, modification};
 /// use serde_json::json;
 ///
 /// let config_map = |value| json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": value}});
 /// let (edited, desired) = (config_map("edited"), config_map("1"));
-/// let patch = modification(&edited, &desired, &Rules::default());
+/// let mut predicted = desired.clone();
+/// predicted["data"]["b"] = "a webhook's".into();
+/// let prediction = Prediction::Server(predicted);
+/// let patch = modification(&edited, &desired, &prediction, &Rules::default());
 /// assert_eq!(patch, Some(json!({"data": {"a": "1"}})));
-/// assert_eq!(modification(&desired, &desired, &Rules::default()), None);
+/// assert_eq!(modification(&desired, &desired, &prediction, &Rules::default()), None);
 /// ```
-pub fn modification(live: &Value, predicted: &Value, rules: &Rules) -> Option<Value> {
-    let normalised = |object: &Value| {
-        let mut object = object.clone();
+pub fn modification(
+    live: &Value,
+    desired: &Value,
+    prediction: &Prediction,
+    rules: &Rules,
+) -> Option<Value> {
+    let is_secret = is_secret(live);
+    let desired = match is_secret {
+        true => with_string_data(desired),
+        false => Cow::Borrowed(desired),
+    };
+    let (target, place) = match prediction {
+        Prediction::Server(predicted) => (predicted, Place::applied(predicted)),
+        Prediction::Estimate => {
+            let builtin = merge::builtin(live).filter(|builtin| builtin.fits(&desired));
+            (&*desired, builtin.map_or(Place::Unknown, Place::typed))
+        }
+    };
+    let mut expected = live.clone();
+    let differs = named::take_over(
+        expected.as_object_mut()?,
+        target.as_object()?,
+        desired.as_object()?,
+        place,
+    );
+    if !differs {
+        return None;
+    }
+    let normalised = |mut object: Value| {
         patch::strip_server_fields(&mut object);
         rules.normalise(&mut object);
         object
     };
-    let mut found = merge::json::create(&normalised(live), &normalised(predicted))?;
+    let mut found = merge::json::create(&normalised(live.clone()), &normalised(expected))?;
     patch::strip_bookkeeping(&mut found);
     patch::strip_removals(&mut found);
-    let (group, _) = group_version(text(live, "/apiVersion"));
-    if group.is_empty() && text(live, "/kind") == "Secret" {
+    if is_secret {
         patch::mask_secret(&mut found);
     }
-    let is_empty = found.as_object().is_some_and(serde_json::Map::is_empty);
+    let is_empty = found.as_object().is_some_and(Map::is_empty);
     (!is_empty).then_some(found)
+}
+
+fn is_secret(object: &Value) -> bool {
+    let (group, _) = group_version(text(object, "/apiVersion"));
+    group.is_empty() && text(object, "/kind") == "Secret"
+}
+
+/// A Secret with its `stringData` where the API server writes it.
+fn with_string_data(desired: &Value) -> Cow<'_, Value> {
+    if desired.get("stringData").is_none() {
+        return Cow::Borrowed(desired);
+    }
+    let mut desired = desired.clone();
+    let texts = desired["stringData"].take();
+    let mut data = match desired["data"].take() {
+        Value::Object(data) => data,
+        _ => Map::new(),
+    };
+    for (key, text) in texts.as_object().into_iter().flatten() {
+        let text = text.as_str().map(golib::base64::encode);
+        data.extend(text.map(|text| (key.clone(), text.into())));
+    }
+    desired["data"] = data.into();
+    Cow::Owned(desired)
 }
 
 #[cfg(test)]
@@ -73,13 +137,23 @@ mod tests {
                "metadata": {"name": name, "namespace": "ns"}, "data": data})
     }
 
+    fn predicted_patch(live: &Value, desired: &Value, predicted: Value) -> Option<Value> {
+        modification(
+            live,
+            desired,
+            &Prediction::Server(predicted),
+            &Rules::default(),
+        )
+    }
+
     #[test]
     fn an_edited_key_is_reported_and_an_added_one_is_not() {
         let live = config_map("a", json!({"x": "edited", "added": "y"}));
         let predicted = config_map("a", json!({"x": "1", "added": "y"}));
-        let patch = modification(&live, &predicted, &Rules::default());
+        let desired = config_map("a", json!({"x": "1"}));
+        let patch = predicted_patch(&live, &desired, predicted);
         assert_eq!(patch, Some(json!({"data": {"x": "1"}})));
-        assert_eq!(modification(&live, &live, &Rules::default()), None);
+        assert_eq!(predicted_patch(&live, &desired, live.clone()), None);
     }
 
     #[test]
@@ -90,7 +164,7 @@ mod tests {
         };
         let live = secret(json!({"token": "b2xk", "added": "eA=="}));
         let predicted = secret(json!({"token": "bmV3"}));
-        let patch = modification(&live, &predicted, &Rules::default()).unwrap();
+        let patch = predicted_patch(&live, &predicted, predicted.clone()).unwrap();
         assert_eq!(patch, json!({"data": {"token": MASK}}));
     }
 
@@ -104,10 +178,13 @@ mod tests {
         let predicted = service(json!({"app": "web"}));
         let replaced = service(json!({"env": "edited"}));
         assert_eq!(
-            modification(&replaced, &predicted, &Rules::default()),
+            predicted_patch(&replaced, &predicted, predicted.clone()),
             Some(json!({"spec": {"selector": {"app": "web"}}}))
         );
         let extended = service(json!({"app": "web", "env": "added"}));
-        assert_eq!(modification(&extended, &predicted, &Rules::default()), None);
+        assert_eq!(
+            predicted_patch(&extended, &predicted, predicted.clone()),
+            None
+        );
     }
 }

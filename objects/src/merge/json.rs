@@ -35,7 +35,7 @@ pub fn create(original: &Value, modified: &Value) -> Option<Value> {
 }
 
 /// Go compares decoded values, in which every number is a float.
-fn is_equal(left: &Value, right: &Value) -> bool {
+pub(crate) fn is_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left.as_f64() == right.as_f64(),
         (Value::Array(left), Value::Array(right)) => {

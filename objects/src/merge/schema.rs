@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::MergeError;
+use super::json::is_equal;
 
 static TABLE: &str = include_str!("builtin_types.txt");
 
@@ -31,17 +32,17 @@ struct Field {
 
 /// The shape of a Go type in the table's notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape(&'static str);
+pub(crate) struct Shape(&'static str);
 
 /// How a field is merged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Strategy {
+pub(crate) struct Strategy {
     /// Keys that the new state lacks are dropped from the live one.
     pub(super) retain_keys: bool,
     /// `merge`, `replace` or empty.
-    pub(super) kind: &'static str,
+    pub(crate) kind: &'static str,
     /// The key by which elements of a list of maps are told apart; may be empty.
-    pub(super) merge_key: &'static str,
+    pub(crate) merge_key: &'static str,
 }
 
 /// A built-in kind.
@@ -100,7 +101,7 @@ pub fn builtin(object: &Value) -> Option<Builtin> {
 }
 
 impl Builtin {
-    pub(super) fn root(self) -> Shape {
+    pub(crate) fn root(self) -> Shape {
         Shape(types().structs_shape(self.0))
     }
 
@@ -208,6 +209,58 @@ impl Shape {
         }
     }
 
+    /// The shape of what has this name, with its strategy where it is a field; nothing where there is no such field, and within where the type
+    /// does not say.
+    pub(crate) fn child(self, name: &str) -> Option<Option<(Self, Option<Strategy>)>> {
+        if let Some(value) = self.pointee().0.strip_prefix('{') {
+            return Some(Some((Self(value), None)));
+        }
+        match self.field(name) {
+            Ok((shape, strategy)) => Some(Some((shape, Some(strategy)))),
+            Err(MergeError::UnknownField { .. }) => None,
+            Err(_) => Some(None),
+        }
+    }
+
+    /// The shape of a list's elements.
+    pub(crate) fn element(self) -> Option<Self> {
+        self.pointee().0.strip_prefix('[').map(Self)
+    }
+
+    /// Whether a field that is zero is one that is not there, for which the API server may have a default.
+    pub(crate) fn is_none(self, desired: &Value) -> bool {
+        let is_zero = match desired {
+            Value::Null => return true,
+            Value::Bool(yes) => !yes,
+            Value::Number(number) => number.as_f64() == Some(0.0),
+            Value::String(text) => text.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            Value::Object(map) => map.is_empty(),
+        };
+        is_zero && !self.0.starts_with('*')
+    }
+
+    /// Whether `live` is `desired` in the API server's form, which has its own of quantities, times and bytes.
+    pub(crate) fn is_same(self, live: &Value, desired: &Value) -> bool {
+        fn both<T>(values: [&Value; 2], read: impl Fn(&Value) -> Option<T>) -> Option<[T; 2]> {
+            let [live, desired] = values.map(read);
+            Some([live?, desired?])
+        }
+        let values = [live, desired];
+        let same = match self.pointee().0.as_bytes().first() {
+            Some(b'q') => both(values, quantity)
+                .map(|[live, desired]| (live - desired).abs() <= live.abs() * 1e-9),
+            Some(b'y') => both(values, |text| golib::base64::decode(text.as_str()?).ok())
+                .map(|[live, desired]| live == desired),
+            Some(b't' | b'm') => both(values, |text| {
+                text.as_str()?.parse::<jiff::Timestamp>().ok()
+            })
+            .map(|[live, desired]| live == desired),
+            _ => None,
+        };
+        same.unwrap_or_else(|| is_equal(live, desired))
+    }
+
     /// Whether a value converts to this shape, as `FromUnstructured` does it.
     fn fits(self, value: &Value) -> bool {
         if value.is_null() {
@@ -221,11 +274,7 @@ impl Shape {
             Some(b'y') => value.as_str().is_some_and(is_base64),
             Some(b't' | b'm') => value.as_str().is_some_and(is_time),
             Some(b'd') => value.is_string(),
-            Some(b'q') => match value {
-                Value::String(text) => is_quantity(text),
-                Value::Number(_) => true,
-                _ => false,
-            },
+            Some(b'q') => quantity(value).is_some(),
             Some(b'x') => value.is_i64() || value.is_u64() || value.is_string(),
             Some(b'*') => self.pointee().fits(value),
             Some(b'[') => value
@@ -260,39 +309,37 @@ fn is_time(text: &str) -> bool {
     text.parse::<jiff::Timestamp>().is_ok()
 }
 
-/// Whether text is a resource quantity: a decimal number with an SI, binary or exponent suffix.
-fn is_quantity(text: &str) -> bool {
-    let number = text.trim_start_matches(['+', '-']);
-    let end = number
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(number.len());
-    let (digits, suffix) = number.split_at(end);
-    let is_number = digits.bytes().any(|b| b.is_ascii_digit())
-        && digits.bytes().filter(|b| *b == b'.').count() <= 1
-        && text.len() - number.len() <= 1;
-    let is_exponent = suffix.strip_prefix(['e', 'E']).is_some_and(|exponent| {
-        let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
-    });
-    let is_suffix = matches!(
-        suffix,
-        "" | "n"
-            | "u"
-            | "m"
-            | "k"
-            | "M"
-            | "G"
-            | "T"
-            | "P"
-            | "E"
-            | "Ki"
-            | "Mi"
-            | "Gi"
-            | "Ti"
-            | "Pi"
-            | "Ei"
-    );
-    is_number && (is_suffix || is_exponent)
+/// A resource quantity: a number, or text of one with an SI, binary or exponent suffix.
+fn quantity(value: &Value) -> Option<f64> {
+    const SUFFIXES: [(&str, f64); 16] = [
+        ("", 1.0),
+        ("n", 1e-9),
+        ("u", 1e-6),
+        ("m", 1e-3),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("P", 1e15),
+        ("E", 1e18),
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("Pi", 1_125_899_906_842_624.0),
+        ("Ei", 1_152_921_504_606_846_976.0),
+    ];
+    let Value::String(text) = value else {
+        return value.as_f64();
+    };
+    let is_number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.');
+    let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    match SUFFIXES.iter().find(|(known, _)| *known == suffix) {
+        Some((_, scale)) => Some(number.parse::<f64>().ok()? * scale),
+        None if suffix.starts_with(['e', 'E']) => text.parse().ok(),
+        None => None,
+    }
 }
 
 #[cfg(test)]
@@ -353,6 +400,6 @@ mod tests {
     #[case("1KB", false)]
     #[case("1.2.3", false)]
     fn quantities(#[case] text: &str, #[case] expected: bool) {
-        assert_eq!(is_quantity(text), expected);
+        assert_eq!(quantity(&text.into()).is_some(), expected);
     }
 }

@@ -208,6 +208,24 @@ impl ApiError {
         self.is_invalid() && self.causes().iter().any(is_about_it)
     }
 
+    /// Whether the API server judged this request, and will judge it alike while nobody changes anything. So it does with a 500 without a
+    /// reason, by which it says that the schema lacks a field, unless that passes on what etcd said; a webhook that is away has a reason.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Refused(status) if status.code == 500 => {
+                status.reason.is_empty() && !self.is_in_doubt()
+            }
+            Self::Refused(status) => {
+                (400..500).contains(&status.code)
+                    && ![401, 404, 408, 409, 429].contains(&status.code)
+            }
+            Self::Request(_) => true,
+            Self::Unreachable(_) | Self::Unreadable(_) | Self::Timeout(_) | Self::NotServed(_) => {
+                false
+            }
+        }
+    }
+
     /// Whether trying again can help without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         // A namespace on its way out refuses everything until it is gone.
@@ -264,5 +282,50 @@ mod tests {
         }
         let of_a_webhook = "failed calling webhook \"x\": context deadline exceeded";
         assert!(!reported(500, "InternalError", of_a_webhook));
+    }
+
+    #[test]
+    fn what_is_refused_for_good_is_told_from_what_is_not_answered() {
+        let is_lasting = |code, reason: &str, message: &str| {
+            let status = Status::failure(message, reason).with_code(code);
+            ApiError::Refused(status.boxed()).is_lasting()
+        };
+        for (code, reason, message, lasting) in [
+            (
+                400,
+                "BadRequest",
+                "admission webhook \"x\" denied the request",
+                true,
+            ),
+            (401, "Unauthorized", "Unauthorized", false),
+            (403, "Forbidden", "cannot patch resource", true),
+            (404, "NotFound", "not found", false),
+            (409, "Conflict", "the object has been modified", false),
+            (422, "Invalid", "field is immutable", true),
+            (429, "TooManyRequests", "slow down", false),
+            (
+                500,
+                "",
+                "failed to create typed patch object (web): .data.x: field not declared in schema",
+                true,
+            ),
+            (500, "", "etcdserver: request timed out", false),
+            (
+                500,
+                "InternalError",
+                "failed calling webhook \"x\": connection refused",
+                false,
+            ),
+            (502, "Failed to parse error data", "x", false),
+            (503, "ServiceUnavailable", "x", false),
+            (504, "Timeout", "x", false),
+        ] {
+            assert_eq!(
+                is_lasting(code, reason, message),
+                lasting,
+                "{code} {message}"
+            );
+        }
+        assert!(!ApiError::Timeout(Duration::ZERO).is_lasting());
     }
 }

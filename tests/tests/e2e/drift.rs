@@ -5,9 +5,12 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
+use testbed::fault_proxy::refusal;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
+
+use crate::scene::{behind_faults, target};
 
 async fn deployed(correct: bool) -> Result<(TestAgent<'static>, String)> {
     let bed = Bed::shared().await?;
@@ -180,6 +183,60 @@ async fn an_edited_object_without_labels_is_corrected() -> Result<()> {
         }
     })
     .await
+}
+
+/// A webhook that is away: that an object cannot be judged is told, and holds up no other.
+#[tokio::test]
+async fn an_object_that_cannot_be_judged_is_told_and_holds_up_no_other() -> Result<()> {
+    let (agent, fault_proxy) = behind_faults().await?;
+    let target = target(&agent);
+    // What the API server writes in another form is judged by a dry run.
+    let container =
+        json!({ "name": "web", "image": "web", "resources": { "limits": { "cpu": "1000m" } } });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [container] },
+            },
+        },
+    });
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web" },
+        "data": { "greeting": "hello" },
+    });
+    let files = [("map.yaml", map), ("web.yaml", deployment)];
+    let files = files.map(|(name, file)| (name.to_owned(), file.to_string().into()));
+    let bundle = BundleDeployment::content("web", files.into()).release("web", &target);
+    agent.apply(&bundle.correct_drift()).await?;
+    agent.wait_ready("web").await?;
+    fault_proxy.refuse(|parts| {
+        let query = parts.uri.query().unwrap_or_default();
+        let is_asked = query.contains("dryRun") && parts.uri.path().ends_with("deployments/web");
+        let away = "failed calling webhook \"x.example.com\": connection refused";
+        is_asked.then(|| refusal(500, "InternalError", away))
+    });
+    let edited = json!({ "data": { "greeting": "edited" } });
+    edit(&agent, "v1", "ConfigMap", &target, edited).await?;
+    let tells = |bundle: &Value| {
+        let monitored = condition(bundle, "Monitored").map(|c| c["message"].to_string());
+        monitored.is_some_and(|message| message.contains("failed to compare Deployment"))
+            && bundle["status"]["modifiedStatus"].is_null()
+    };
+    agent.wait_for("web", "to tell", tells).await?;
+    wait_until("the map to be put right", PATIENCE, async || {
+        let map = agent.object("v1", "ConfigMap", &target, "web").await;
+        let map = map.map_err(|e| e.to_string())?.ok_or("gone")?;
+        let is_right = map.data["data"]["greeting"] == "hello";
+        is_right.then_some(()).ok_or(map.data.to_string())
+    })
+    .await?;
+    fault_proxy.leave();
+    let is_known =
+        |bundle: &Value| condition(bundle, "Monitored").is_some_and(|c| c["status"] == "True");
+    agent.wait_for("web", "to be known", is_known).await?;
+    agent.wait_ready("web").await.map(drop)
 }
 
 #[tokio::test]

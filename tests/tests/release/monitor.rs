@@ -1,13 +1,18 @@
 //! Monitoring while others write: what is reported is of one moment.
 
+use agent::api::ModifiedStatus;
 use agent::controllers::bundle_deployment::observe::{self, Live, View};
+use agent::error;
 use agent::summary::{ErrorMapping, IgnoredConditions};
 use anyhow::Result;
 use objects::Object;
 use objects::drift::Rules;
+use release::Cluster;
 use release::kube::Owner;
 use release::model::Release;
-use serde_json::Value;
+use serde_json::{Value, json};
+use testbed::fault_proxy::{FaultProxy, refusal};
+use testbed::wait::wait_until;
 
 use crate::world::{World, deployment};
 
@@ -51,7 +56,29 @@ impl MonitorPass {
     }
 
     /// What is reported in the end, each finding in a line.
-    async fn end(mut self) -> Result<Vec<String>> {
+    async fn end(self) -> Result<Vec<String>> {
+        let (reported, problem) = self.end_after(&[]).await?;
+        anyhow::ensure!(problem.is_none(), "{problem:?}");
+        Ok(reported)
+    }
+
+    /// From now on dry runs are answered with this.
+    async fn refuse(&mut self, refusal: Value) -> Result<()> {
+        let proxy = FaultProxy::before(self.world.plane.kubeconfig_value(USER, "default")).await?;
+        proxy.refuse(move |parts| {
+            let is_dry_run = parts.uri.query().is_some_and(|q| q.contains("dryRun=All"));
+            is_dry_run.then(|| refusal.clone())
+        });
+        let config = kube::Config::new(proxy.url().parse()?);
+        self.world.cluster = Cluster::new(kube::Client::try_from(config)?);
+        Ok(())
+    }
+
+    /// The same where `former` was reported before, and why that is not all.
+    async fn end_after(
+        mut self,
+        former: &[ModifiedStatus],
+    ) -> Result<(Vec<String>, Option<String>)> {
         let owner = Owner {
             name: self.release.name.clone(),
             namespace: self.release.namespace.clone(),
@@ -60,7 +87,7 @@ impl MonitorPass {
         let (rules, mapping) = (Rules::default(), ErrorMapping::default());
         let differences = self
             .live
-            .differences(cluster, &owner, &self.wanted, &rules)
+            .differences(cluster, &owner, &self.wanted, &rules, former)
             .await;
         let view = View {
             rules: &rules,
@@ -70,9 +97,12 @@ impl MonitorPass {
         };
         let found = self.live.compare(&self.wanted, &[], &differences, &view);
         let reported = found.modified.iter().map(ToString::to_string);
-        Ok(reported
-            .map(|line| line.replace(&self.world.namespace, "NS"))
-            .collect())
+        let reported = reported.map(|line| line.replace(&self.world.namespace, "NS"));
+        let problem = differences.problem;
+        Ok((
+            reported.collect(),
+            problem.map(|problem| error::chain(&problem)),
+        ))
     }
 }
 
@@ -205,5 +235,155 @@ async fn monitoring_an_unchanged_object_is_one_dry_run() -> Result<()> {
     requests.retain(|request| request.namespace == namespace);
     let verbs: Vec<_> = requests.iter().map(|request| &*request.verb).collect();
     assert_eq!(verbs, ["patch"], "{requests:#?}");
+    Ok(())
+}
+
+const EDIT: [&str; 4] = ["set", "image", "deployment/web", "main=edited"];
+
+/// An API server that gives no verdict for now gives none: what was told before stays, and why it may be outdated is told too.
+#[tokio::test]
+async fn a_dry_run_that_fails_is_no_verdict() -> Result<()> {
+    let refusals = [
+        (401, "Unauthorized"),
+        (429, "TooManyRequests"),
+        (500, "InternalError"),
+        (503, "ServiceUnavailable"),
+        (504, "Timeout"),
+    ];
+    for (code, reason) in refusals {
+        let mut pass = MonitorPass::begin().await?;
+        pass.refuse(refusal(code, reason, "not now")).await?;
+        let (reported, problem) = pass.end_after(&[]).await?;
+        assert_eq!(reported, Vec::<String>::new(), "{code}");
+        let problem = problem.unwrap_or_default();
+        assert!(
+            problem.starts_with("failed to compare Deployment") && problem.ends_with("not now"),
+            "{code}: {problem}"
+        );
+    }
+    let mut pass = MonitorPass::begin().await?;
+    pass.refuse(refusal(500, "InternalError", "not now"))
+        .await?;
+    let former = ModifiedStatus {
+        api_version: "apps/v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: pass.world.namespace.clone(),
+        name: "web".to_owned(),
+        patch: "{}".to_owned(),
+        ..ModifiedStatus::default()
+    };
+    let (reported, _) = pass.end_after(&[former]).await?;
+    assert_eq!(reported, ["deployment.apps NS/web modified {}"]);
+    Ok(())
+}
+
+/// An API server that never says what it would make of an object leaves the fields that the chart names.
+#[tokio::test]
+async fn a_dry_run_that_is_refused_invents_no_drift() -> Result<()> {
+    let refusals = [
+        (
+            400,
+            "BadRequest",
+            "admission webhook \"x\" denied the request",
+        ),
+        (403, "Forbidden", "cannot patch resource"),
+        (422, "Invalid", "field is immutable"),
+        (500, "", "failed to create typed patch object"),
+    ];
+    for (code, reason, message) in refusals {
+        let mut pass = MonitorPass::begin().await?;
+        pass.refuse(refusal(code, reason, message)).await?;
+        assert_eq!(pass.end().await?, Vec::<String>::new(), "{code}");
+    }
+    let mut pass = MonitorPass::begin().await?;
+    pass.world.kubectl(&EDIT)?;
+    pass.live = Live::read(
+        &pass.world.cluster,
+        &pass.world.namespace,
+        &pass.wanted,
+        |_| (),
+    )
+    .await?;
+    pass.refuse(refusal(422, "Invalid", "field is immutable"))
+        .await?;
+    let reported = pass.end().await?;
+    assert!(
+        reported.len() == 1 && reported[0].contains(r#""image":"nginx""#),
+        "{reported:?}"
+    );
+    Ok(())
+}
+
+/// Admission that adds another annotation and another container each time.
+fn injecting(name: &str) -> String {
+    let expression = r#"Object{
+        metadata: Object.metadata{annotations: {"injected.example.com/at": variables.at}},
+        spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
+            containers: [Object.spec.template.spec.containers{name: "sidecar", image: variables.at}]
+        }}}
+    }"#;
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "variables": [{"name": "at", "expression": "request.dryRun ? 'dry' : 'wet'"}],
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"],
+                "operations": ["CREATE", "UPDATE"],
+            }]},
+            "mutations": [{
+                "patchType": "ApplyConfiguration",
+                "applyConfiguration": {"expression": expression},
+            }],
+        },
+    });
+    let namespace = json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "matchResources": {"namespaceSelector": namespace}},
+    });
+    format!("{policy}\n---\n{binding}\n")
+}
+
+/// What admission makes up beside what the chart names, in an object that it has not changed so far and in one that it has.
+#[tokio::test]
+async fn what_admission_adds_is_no_drift() -> Result<()> {
+    for (is_injected, is_edited) in [(false, false), (true, false), (true, true)] {
+        let mut pass = MonitorPass::begin().await?;
+        let world = &pass.world;
+        world.create(&injecting(&world.namespace)).await?;
+        let touch = ["label", "deployment/web", "touched=yes", "-oyaml"];
+        let dry = [&touch[..], &["--dry-run=server"]].concat();
+        let patience = std::time::Duration::from_secs(60);
+        wait_until("the policy to be in force", patience, async || {
+            let changed = world.kubectl(&dry).map_err(|e| e.to_string())?;
+            let is_in_force = changed.contains("injected.example.com/at: dry");
+            is_in_force.then_some(()).ok_or(changed)
+        })
+        .await?;
+        if is_injected {
+            let changed = world.kubectl(&touch)?;
+            anyhow::ensure!(
+                changed.contains("injected.example.com/at: wet"),
+                "{changed}"
+            );
+        }
+        if is_edited {
+            world.kubectl(&EDIT)?;
+        }
+        pass.live = Live::read(&world.cluster, &world.namespace, &pass.wanted, |_| ()).await?;
+        let reported = pass.end().await?;
+        match is_edited {
+            false => assert_eq!(reported, Vec::<String>::new(), "{is_injected}"),
+            true => assert!(
+                reported.len() == 1
+                    && reported[0].contains(r#""image":"nginx""#)
+                    && !reported[0].contains("injected"),
+                "{reported:?}"
+            ),
+        }
+    }
     Ok(())
 }

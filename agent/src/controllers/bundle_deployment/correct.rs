@@ -35,19 +35,13 @@ const AT_REST: Duration = Duration::from_secs(60);
 /// How often objects that are written meanwhile are looked at.
 const TRIES: u32 = 3;
 
-/// What drifted and applying it again can put right: not what is left over, and nothing that another release has.
-pub fn correctable(drifted: &[ModifiedStatus], taken: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
-    let keys = drifted.iter().filter(|entry| !entry.extra).map(key);
-    keys.filter(|key| !taken.contains(key)).collect()
-}
-
-fn key(entry: &ModifiedStatus) -> ObjectKey {
-    ObjectKey::new(
-        &entry.api_version,
-        &entry.kind,
-        &entry.namespace,
-        &entry.name,
-    )
+/// What drifted and applying it again can put right: not what is left over, and nothing that is to be `left`.
+pub fn correctable(drifted: &[ModifiedStatus], left: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
+    let keys = drifted
+        .iter()
+        .filter(|entry| !entry.extra)
+        .map(ModifiedStatus::key);
+    keys.filter(|key| !left.contains(key)).collect()
 }
 
 /// Applies those desired objects again that are `due`. Gives back the fields that other managers held.

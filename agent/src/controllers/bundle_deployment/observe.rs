@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, Preconditions};
-use objects::drift::{self, Operation, Rule, Rules};
+use objects::drift::{self, Operation, Prediction, Rule, Rules};
 use objects::fields::text;
 use objects::manifest::{build, build_stored, documents};
 use objects::{BuildError, Object, ObjectKey, Resource};
@@ -39,6 +39,13 @@ pub enum ObserveError {
         kind: String,
         namespace: String,
         name: String,
+    },
+    #[error("failed to compare {kind} {namespace}/{name}")]
+    Predict {
+        kind: String,
+        namespace: String,
+        name: String,
+        source: ApiError,
     },
     #[error("failed to get {kind} {namespace}/{name}")]
     Get {
@@ -329,13 +336,7 @@ impl Live {
         entries: impl Iterator<Item = &'e ModifiedStatus>,
     ) -> Vec<(ModifiedStatus, Preconditions)> {
         let deletable = |entry: &ModifiedStatus| {
-            let key = ObjectKey::new(
-                &entry.api_version,
-                &entry.kind,
-                &entry.namespace,
-                &entry.name,
-            );
-            let live = self.objects.get(&key)?;
+            let live = self.objects.get(&entry.key())?;
             if Owner::of(live).is_some_and(|marked| marked != *owner) {
                 return None;
             }
@@ -367,7 +368,7 @@ impl Live {
     ///
     /// A pair whose live half visibly covers the wanted one costs nothing; for the others the API
     /// server predicts, by a dry run, what applying would leave. What was written since it was read is
-    /// taken in as it is by then.
+    /// taken in as it is by then. Where the API server gives no verdict for now, the one of `former` stays.
     ///
     /// # Cancellation
     /// Safe: nothing is written.
@@ -377,8 +378,10 @@ impl Live {
         owner: &Owner,
         desired: &[Object],
         rules: &Rules,
+        former: &[ModifiedStatus],
     ) -> Differences {
         let mut differences = Differences::default();
+        let mut is_answering = true;
         for object in desired {
             let key = object.key();
             let Some(live) = self.objects.get(&key) else {
@@ -387,23 +390,42 @@ impl Live {
             if self.covered.contains(&key) || drift::covers(live, &object.body) {
                 continue;
             }
-            let predicted = match release::kube::dry_run(cluster, owner, object, live).await {
+            if !is_answering {
+                differences.keep(key, former);
+                continue;
+            }
+            let prediction = match release::kube::dry_run(cluster, owner, object, live).await {
                 Ok(DryRun::Applied { predicted, newer }) => {
                     self.renew(object, newer);
-                    predicted
+                    Prediction::Server(predicted)
                 }
                 Ok(DryRun::Gone) => {
                     self.objects.remove(&key);
                     continue;
                 }
-                // Refused, or not allowed: then our own idea of the result has to do.
+                Err(refused) if refused.is_lasting() => {
+                    logging::debug!(error = release::error_unquoted(&refused), "no prediction");
+                    Prediction::Estimate
+                }
                 Err(failed) => {
-                    logging::debug!(error = release::error_unquoted(&failed), "no prediction");
-                    objects::merge::json::merge(live.clone(), &object.body)
+                    // Whoever does not answer, or is asked too much, is not asked once for each object.
+                    is_answering = failed.code().is_some_and(|code| code != 429);
+                    differences
+                        .problem
+                        .get_or_insert_with(|| ObserveError::Predict {
+                            kind: key.kind.clone(),
+                            namespace: key.namespace.clone(),
+                            name: key.name.clone(),
+                            source: failed,
+                        });
+                    differences.keep(key, former);
+                    continue;
                 }
             };
-            if let Some(patch) = self.difference(&key, &predicted, rules) {
-                differences.0.insert(key, patch);
+            let mut desired = object.body.clone();
+            owner.mark(&mut desired);
+            if let Some(patch) = self.difference(&key, &desired, &prediction, rules) {
+                differences.patches.insert(key, patch);
             }
         }
         differences
@@ -421,9 +443,16 @@ impl Live {
         }
     }
 
-    fn difference(&self, key: &ObjectKey, predicted: &Value, rules: &Rules) -> Option<String> {
+    fn difference(
+        &self,
+        key: &ObjectKey,
+        desired: &Value,
+        prediction: &Prediction,
+        rules: &Rules,
+    ) -> Option<String> {
         let live = self.objects.get(key)?;
-        let Some(Value::Object(mut patch)) = drift::modification(live, predicted, rules) else {
+        let found = drift::modification(live, desired, prediction, rules);
+        let Some(Value::Object(mut patch)) = found else {
             return None;
         };
         let others = self.objects.values();
@@ -445,7 +474,10 @@ impl Live {
         differences: &Differences,
         view: &View<'_>,
     ) -> Observation {
-        let mut found = Observation::default();
+        let mut found = Observation {
+            is_partial: differences.problem.is_some(),
+            ..Observation::default()
+        };
         let mut desired_keys = BTreeSet::new();
         for (resource, objects) in by_kind(desired) {
             for object in objects {
@@ -468,7 +500,7 @@ impl Live {
                                 .pointer("/metadata/creationTimestamp")
                                 .and_then(|time| serde_json::from_value(time.clone()).ok()),
                         });
-                        let patch = differences.0.get(&key).cloned();
+                        let patch = differences.patches.get(&key).cloned();
                         found
                             .modified
                             .extend(patch.map(|patch| ModifiedStatus { patch, ..entry }));
@@ -526,9 +558,26 @@ impl Live {
     }
 }
 
-/// Merge patches of objects that differ, as JSON text; Secrets' values are masked. What else is secret is left out of those that are told.
+/// How objects differ.
 #[derive(Debug, Default)]
-pub struct Differences(HashMap<ObjectKey, String>);
+pub struct Differences {
+    /// Merge patches as JSON text; Secrets' values are masked. What else is secret is left out of those that are told.
+    patches: HashMap<ObjectKey, String>,
+    /// Objects without a verdict of now, and why the first of them has none.
+    pub unjudged: BTreeSet<ObjectKey>,
+    pub problem: Option<ObserveError>,
+}
+
+impl Differences {
+    /// Notes that nothing new is known of an object.
+    fn keep(&mut self, key: ObjectKey, former: &[ModifiedStatus]) {
+        let mut former = former.iter().filter(|entry| !entry.missing && !entry.extra);
+        if let Some(entry) = former.find(|entry| entry.key() == key) {
+            self.patches.insert(key.clone(), entry.patch.clone());
+        }
+        self.unjudged.insert(key);
+    }
+}
 
 /// What a comparison takes into account beside the objects.
 pub struct View<'a> {
@@ -689,7 +738,10 @@ mod tests {
         let observed = found.compare(
             &manifest,
             &former,
-            &Differences(HashMap::from([patch])),
+            &Differences {
+                patches: HashMap::from([patch]),
+                ..Differences::default()
+            },
             &view,
         );
         let resources: Vec<_> = observed.resources.iter().map(|r| &*r.name).collect();

@@ -337,8 +337,11 @@ impl Report {
             let text = names(drifted.map(|one| (&one.kind, &one.namespace, &one.name)));
             self.events.push((Reason::DriftFound, text));
         }
+        // Otherwise what is not known is about to be told.
+        if !found.all.is_partial {
+            self.set(MONITORED, Ok(()));
+        }
         self.status.observe(found, force_sync_generation, self.now);
-        self.set(MONITORED, Ok(()));
         self.has_monitored = true;
     }
 
@@ -774,6 +777,26 @@ mod tests {
         again.corrected(&[ObjectKey::new("v1", "ConfigMap", "ns", "a")], &[]);
         let reported = vec![(Reason::DriftCorrected, text)];
         assert_eq!(again.finish(), (reported, Requeue::IDLE));
+    }
+
+    #[test]
+    fn that_not_all_is_known_is_not_told_anew_each_time() {
+        let away = Halt::new(Cause::Monitor, "a webhook is away");
+        let mut report = report();
+        for now in [0, 60] {
+            report.now = Timestamp::from_second(now).unwrap();
+            let found = Observation {
+                is_partial: true,
+                ..Observation::default()
+            };
+            report.observed(found.redact(&SensitiveData::default()), 0);
+            report.halt(&away, false);
+        }
+        let told = report.status().conditions.iter();
+        let told: Vec<_> = told.filter(|one| one.type_ == MONITORED).collect();
+        assert_eq!(told[0].status, "False");
+        assert_eq!(told[0].last_update_time, "1970-01-01T00:00:00Z");
+        assert!(report.finish().1.has_failed());
     }
 
     #[test]

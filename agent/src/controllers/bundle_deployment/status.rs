@@ -64,6 +64,8 @@ pub struct Observation {
     pub taken: Vec<(ObjectKey, Owner, String)>,
     /// Wanted objects that nobody has.
     pub absent: Vec<ObjectKey>,
+    /// Whether there are objects of which it is not known how they differ by now.
+    pub is_partial: bool,
 }
 
 /// An observation as a status tells it: of the first objects what is wrong, without what is secret.

@@ -41,8 +41,10 @@ struct Observed {
     modified: Vec<ModifiedStatus>,
     /// Those that are left over, each with what must still be so when it is deleted.
     extras: Vec<(ModifiedStatus, Preconditions)>,
-    /// Those that another release has.
-    taken: BTreeSet<ObjectKey>,
+    /// Those that are not corrected: another release has them, or it is not known how they differ by now.
+    left: BTreeSet<ObjectKey>,
+    /// Why that is not known.
+    problem: Option<String>,
 }
 
 /// How soon corrected objects are looked at again, if changes are not collected for less.
@@ -159,17 +161,23 @@ impl Reconciler {
                 return Err(Halt::new(Cause::Monitor, redacted));
             }
         };
-        if !plan::may_correct(Record::of(Some(&release.status())), state.hold.is_some()) {
+        let problem = observed.problem.clone();
+        if plan::may_correct(Record::of(Some(&release.status())), state.hold.is_some()) {
+            self.adopt_agent(state, &impersonated, &observed.extras)
+                .await;
+            let overwritten = plan::is_overwritten(&bundle.spec, &observed.modified);
+            self.note_overwritten(bundle.name(), overwritten);
+            if bundle.metadata.deletion_timestamp.is_none() && overwritten {
+                state.report.overwritten_missing();
+            }
+            self.correct(state, &impersonated, &release, observed)
+                .await?;
+        }
+        let Some(problem) = problem else {
             return Ok(());
-        }
-        self.adopt_agent(state, &impersonated, &observed.extras)
-            .await;
-        let overwritten = plan::is_overwritten(&bundle.spec, &observed.modified);
-        self.note_overwritten(bundle.name(), overwritten);
-        if bundle.metadata.deletion_timestamp.is_none() && overwritten {
-            state.report.overwritten_missing();
-        }
-        self.correct(state, &impersonated, &release, observed).await
+        };
+        let redacted = redact_error(impersonated.cluster(), &release, problem).await;
+        Err(Halt::new(Cause::Monitor, redacted))
     }
 
     /// Compares the live objects and keeps watching them.
@@ -205,8 +213,13 @@ impl Reconciler {
         };
         let rules = observe::rules(&bundle.spec.options);
         let owner = Owner::new(&release.name, &release.namespace);
+        // What was found before a deploy says nothing of now.
+        let former = match state.report.counts_as_deployed() {
+            true => Vec::new(),
+            false => state.report.status().modified_status.clone(),
+        };
         let differences = live
-            .differences(impersonated.cluster(), &owner, &desired, &rules)
+            .differences(impersonated.cluster(), &owner, &desired, &rules, &former)
             .await;
         let former = match live.has_others_than(&desired) {
             true => self.former_objects(&bundle, impersonated, release).await,
@@ -218,8 +231,10 @@ impl Reconciler {
         let kinds = observe::kinds(&desired);
         let taken = found.taken.iter();
         let taken = taken.filter(|(_, other, _)| *other != owner);
+        let taken = taken.map(|(key, ..)| key.clone());
         let observed = Observed {
-            taken: taken.map(|(key, ..)| key.clone()).collect(),
+            left: taken.chain(differences.unjudged).collect(),
+            problem: differences.problem.map(|problem| error::chain(&problem)),
             extras: live.deletable(&owner, found.modified.iter().filter(|entry| entry.extra)),
             modified: found.modified.clone(),
             desired: Arc::clone(&desired),
@@ -290,11 +305,11 @@ impl Reconciler {
         let rules = observe::rules(&bundle.spec.options);
         let (owner, desired) = (&cached.owner, &cached.desired);
         let differences = live
-            .differences(impersonated.cluster(), owner, desired, &rules)
+            .differences(impersonated.cluster(), owner, desired, &rules, &[])
             .await;
         let view = self.view(&bundle, &rules, state.report.now());
         let found = live.compare(desired, &[], &differences, &view);
-        if !found.modified.is_empty() {
+        if !found.modified.is_empty() || found.is_partial {
             return false;
         }
         let found = if found.is_in_order() || cached.is_plain {
@@ -346,7 +361,7 @@ impl Reconciler {
         desired: &Arc<Vec<Object>>,
     ) {
         let bundle = &state.bundle;
-        if found.all.modified.is_empty() {
+        if found.all.modified.is_empty() && !found.all.is_partial {
             let owner = owner.clone();
             let (release, desired) = (&state.report.status().release, Arc::clone(desired));
             self.observation_cache
@@ -467,7 +482,7 @@ impl Reconciler {
             state.report.wake_after(ReconcileKind::Drift, DEPLOYED_LOOK);
             return Ok(());
         };
-        let drifted = correct::correctable(&observed.modified, &observed.taken);
+        let drifted = correct::correctable(&observed.modified, &observed.left);
         let now = state.report.now();
         let status = state.report.status().clone();
         let (due, fought, rests) = self.attempts(name, &status, now, |attempts| {
