@@ -223,8 +223,8 @@ fn lists_agree(live: &[Value], target: &[Value], desired: &[Value], place: Place
     }
     // Others have elements in it.
     let mut live = live.iter();
-    let mut is_there = |wanted| live.any(|live| agree(Some(live), Some(wanted), wanted, place));
-    desired.iter().all(|wanted| is_there(wanted))
+    let is_there = |wanted| live.any(|live| agree(Some(live), Some(wanted), wanted, place));
+    desired.iter().all(is_there)
 }
 
 /// Whether each desired element is in `live` what it is in `target`, in the same order. What else is there is somebody's.

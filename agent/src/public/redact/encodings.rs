@@ -1,11 +1,13 @@
 //! The encodings in which a text may quote something: escapes, and digits.
 
+/// What a text's first bytes stand for, and how many these are; none if they are no escape.
+type Decode = fn(&[u8]) -> Option<(Vec<u8>, usize)>;
+
 /// One way to write signs that a text cannot have as they are.
 pub(super) struct Escape {
     /// With which each of them begins.
     pub(super) sign: u8,
-    /// What the first of a text's bytes stand for, and how many these are.
-    pub(super) decode: fn(&[u8]) -> Option<(Vec<u8>, usize)>,
+    pub(super) decode: Decode,
 }
 
 pub(super) const ESCAPES: [Escape; 3] = [
