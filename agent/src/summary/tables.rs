@@ -175,7 +175,7 @@ impl ErrorMapping {
     }
 
     pub(super) fn for_kind(&self, api_version: &str, kind: &str) -> &Rules {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (group, version) = objects::group_version(api_version);
         let row = |key: [&str; 3]| self.kinds.get(&key.map(str::to_owned).into());
         row([group, version, kind])
             .or_else(|| row(["", "", ""]))

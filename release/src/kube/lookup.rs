@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use objects::group_version;
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 
@@ -32,7 +33,8 @@ impl templating::Host for ClusterLookup {
         namespace: &str,
         name: &str,
     ) -> Result<Value, templating::Error> {
-        let found = self.find_blocking(api_version, kind, namespace, name);
+        let found = self.find(api_version, kind, namespace, name);
+        let found = self.runtime.block_on(found);
         found.map_err(|error| templating::Error::message(crate::error::error_chain(&error)))
     }
 }
@@ -59,20 +61,6 @@ impl ClusterLookup {
 
     /// One object, or with an empty name the list of a namespace, or with both empty of the whole
     /// cluster. What does not exist is an empty object.
-    ///
-    /// # Errors
-    /// The kind is not served, or the API server refused.
-    pub fn find_blocking(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Value, LookupError> {
-        self.runtime
-            .block_on(self.find(api_version, kind, namespace, name))
-    }
-
     async fn find(
         &self,
         api_version: &str,
@@ -80,7 +68,7 @@ impl ClusterLookup {
         namespace: &str,
         name: &str,
     ) -> Result<Value, LookupError> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (group, version) = group_version(api_version);
         let mut discovery = self.cluster.discovery().await?;
         if discovery.resource(group, version, kind).is_none() {
             discovery = self.cluster.fresh_discovery().await?;
@@ -113,7 +101,7 @@ impl ClusterLookup {
 
 /// A lookup failed.
 #[derive(Debug, thiserror::Error)]
-pub enum LookupError {
+enum LookupError {
     /// The cluster does not serve the kind.
     #[error(
         "unable to get apiresource from unstructured: {api_version}, Kind={kind}: the server could not find the requested resource"

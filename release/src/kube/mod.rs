@@ -50,7 +50,7 @@ pub use delete::{DeleteError, Removal, Removed};
 pub use dry_run::{DryRun, dry_run};
 pub use error::{AnswerLimit, AnswerTooLarge, ApiError, is_too_large};
 pub use in_cluster::{NotInCluster, in_cluster};
-pub use lookup::{ClusterLookup, LookupError};
+pub use lookup::ClusterLookup;
 pub use object_failure::ObjectFailure;
 pub use ownership::{Owner, OwnershipError, unnote};
 pub use wait::WaitError;

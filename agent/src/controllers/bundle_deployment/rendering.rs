@@ -9,7 +9,7 @@ use std::time::Duration;
 use chart::rendered::RenderedError;
 use chart::source::{Reservation, Waits};
 use chart::{Chart, rendered};
-use objects::{Discovery, Object};
+use objects::{Discovery, Object, group_version};
 use parking_lot::Mutex;
 use release::BoxError;
 use release::action::{RenderRequest, Rendered};
@@ -22,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{ANNOTATION_LOOKED_UP, BundleDeployment};
 use crate::bundle::{FleetPostRenderer, Kustomization, ResourceScope, Scopes, SetId};
-use crate::error;
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 use crate::schemas::Schemas;
@@ -342,11 +341,11 @@ impl Rendering {
     /// # Errors
     /// The chart does not render, or not in time, or nobody wants it any more. No text quotes values that break a schema.
     pub(super) fn render(&self, request: &RenderRequest) -> Result<Rendered, BoxError> {
+        let lookup = request.lookup.clone().resolving_names(!self.disable_dns);
         let host = ClusterHost {
-            lookup: &request.lookup,
+            lookup: &lookup,
             reservation: &self.reservation,
             sensitive: &self.sensitive,
-            resolves_names: !self.disable_dns,
             clock: RenderClock::new(*self.spent.lock(), self.limit),
             superseded: &self.superseded,
         };
@@ -410,7 +409,6 @@ struct ClusterHost<'a> {
     lookup: &'a ClusterLookup,
     reservation: &'a RenderReservation,
     sensitive: &'a SensitiveInputs,
-    resolves_names: bool,
     clock: RenderClock,
     superseded: &'a CancellationToken,
 }
@@ -454,17 +452,8 @@ impl Host for ClusterHost<'_> {
     }
 
     fn resolve(&self, name: &str) -> Option<Result<Vec<std::net::IpAddr>, templating::Error>> {
-        use std::net::ToSocketAddrs as _;
-        if !self.resolves_names {
-            return None;
-        }
-        let waits = self.reservation.waits();
-        let addresses = (name, 0).to_socket_addrs();
-        drop(waits);
-        Some(match addresses {
-            Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
-            Err(failed) => Err(templating::Error::message(failed.to_string())),
-        })
+        let _waits = self.reservation.waits();
+        self.lookup.resolve(name)
     }
 
     fn lookup(
@@ -477,7 +466,7 @@ impl Host for ClusterHost<'_> {
         let waits = self.reservation.waits();
         let found = self.lookup.lookup(api_version, kind, namespace, name);
         drop(waits);
-        let found = found.map_err(|failed| templating::Error::message(error::chain(&failed)))?;
+        let found = found?;
         if kind == "Secret" {
             self.sensitive.looked_up(&found)?;
         }
@@ -497,7 +486,7 @@ struct DiscoveredScopes<'a>(&'a Discovery);
 
 impl Scopes for DiscoveredScopes<'_> {
     fn scope(&self, api_version: &str, kind: &str) -> Option<ResourceScope> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (group, version) = group_version(api_version);
         let resource = self.0.resource(group, version, kind)?;
         Some(if resource.namespaced {
             ResourceScope::Namespaced
