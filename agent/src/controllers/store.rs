@@ -15,13 +15,6 @@ use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::ledger::ReleaseKey;
 use crate::report::metrics::Entries;
 
-/// What an event means for the bundles.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Wake {
-    /// These are to be reconciled now.
-    pub names: Vec<String>,
-}
-
 /// Of each bundle its UID and the version that was seen of it: of one object they never go back.
 #[derive(Debug, Default)]
 pub struct SeenVersions(BTreeMap<String, (Option<String>, u64)>);
@@ -158,13 +151,13 @@ impl Store {
 
     /// The status as last written by us, or as last seen if that is newer. Its own event brings nothing new after that: whom it concerns is woken now.
     #[must_use]
-    pub fn wrote(&self, name: &str, answer: BundleDeployment) -> Wake {
+    pub fn wrote(&self, name: &str, answer: BundleDeployment) -> Vec<String> {
         let mut inner = self.inner.lock();
         let Some(known) = inner.bundles.get_mut(name).filter(|known| {
             known.metadata.uid == answer.metadata.uid
                 && known.metadata.generation == answer.metadata.generation
         }) else {
-            return Wake::default();
+            return Vec::new();
         };
         let before = status::state(known);
         let is_newer = version(&known.metadata) < version(&answer.metadata);
@@ -173,11 +166,10 @@ impl Store {
         if is_newer {
             known.metadata.resource_version = answer.metadata.resource_version;
         }
-        let names = match status::state(known) == before {
+        match status::state(known) == before {
             true => Vec::new(),
             false => inner.waiting_for(name),
-        };
-        Wake { names }
+        }
     }
 
     /// The versions of all bundles as they were seen last.
@@ -204,10 +196,10 @@ impl Store {
     }
 
     /// A list ended: which bundles are gone since the one before.
-    pub fn relisted(&self) -> Wake {
+    pub fn relisted(&self) -> Vec<String> {
         let mut inner = self.inner.lock();
         let Some(listed) = inner.relisting.take() else {
-            return Wake::default();
+            return Vec::new();
         };
         inner.before_list = SeenVersions::default();
         let gone: Vec<_> = inner
@@ -221,11 +213,11 @@ impl Store {
             inner.written.remove(name);
         }
         inner.malformed.retain(|name| listed.contains(name));
-        Wake { names: gone }
+        gone
     }
 
-    /// A bundle is there, new or changed.
-    pub fn applied(&self, bundle: BundleDeployment) -> Wake {
+    /// A bundle is there, new or changed: which ones that wakes.
+    pub fn applied(&self, bundle: BundleDeployment) -> Vec<String> {
         let name = bundle.name().to_owned();
         let mut inner = self.inner.lock();
         inner.seen(&name);
@@ -254,30 +246,24 @@ impl Store {
         if state_changed {
             names.extend(inner.waiting_for(&name));
         }
-        Wake { names }
+        names
     }
 
     /// A bundle is there but cannot be read: a removal of it that has begun is over.
-    pub fn malformed(&self, name: &str) -> Wake {
+    pub fn malformed(&self, name: &str) {
         let mut inner = self.inner.lock();
         inner.seen(name);
         inner.bundles.remove(name);
         inner.malformed.insert(name.to_owned());
-        Wake {
-            names: vec![name.to_owned()],
-        }
     }
 
     /// A bundle was deleted while we watched.
-    pub fn deleted(&self, name: &str) -> Wake {
+    pub fn deleted(&self, name: &str) {
         let mut inner = self.inner.lock();
         inner.gone(name);
         inner.malformed.remove(name);
         inner.written.remove(name);
         inner.deleted.insert(name.to_owned(), Instant::now());
-        Wake {
-            names: vec![name.to_owned()],
-        }
     }
 
     /// A removal was carried out or turned out to be none.
@@ -378,12 +364,7 @@ mod tests {
         store.applied(named("b"));
         store.relist();
         store.applied(named("b"));
-        assert_eq!(
-            store.relisted(),
-            Wake {
-                names: vec!["a".into()]
-            }
-        );
+        assert_eq!(store.relisted(), ["a"]);
         assert!(!store.is_listed("a") && store.deleted_since("a").is_none());
     }
 
@@ -402,7 +383,7 @@ mod tests {
         assert!(!is_older("2", "8") && !is_older("1", "x"));
         // The answer to a write comes before its event, and after that of a later one.
         for version in ["12", "11"] {
-            assert_eq!(store.wrote("a", at("1", version)), Wake::default());
+            assert!(store.wrote("a", at("1", version)).is_empty());
         }
         assert!(is_older("1", "11") && !is_older("1", "12"));
     }
@@ -424,19 +405,19 @@ mod tests {
         store.applied(named("a"));
         store.relist();
         store.malformed("a");
-        assert_eq!(store.relisted(), Wake::default());
+        assert!(store.relisted().is_empty());
         assert!(store.is_listed("a") && store.get("a").is_none());
     }
 
     #[test]
     fn our_own_status_write_queues_no_bundle() {
         let store = Store::default();
-        assert_eq!(store.applied(named("a")).names, ["a"]);
+        assert_eq!(store.applied(named("a")), ["a"]);
         let mut own = named("a");
         own.status.release = "ns/a:1".into();
         store.writing("a", &own.status);
-        assert!(store.applied(own).names.is_empty());
-        assert_eq!(store.applied(named("a")).names, ["a"]);
+        assert!(store.applied(own).is_empty());
+        assert_eq!(store.applied(named("a")), ["a"]);
     }
 
     #[test]
@@ -451,13 +432,13 @@ mod tests {
         ready.status.ready = true;
         ready.status.non_modified = true;
         store.writing("first", &ready.status);
-        assert_eq!(store.applied(ready.clone()).names, ["late"]);
+        assert_eq!(store.applied(ready.clone()), ["late"]);
         // The answer to the write says it first, as a rule, and once is enough.
-        assert_eq!(store.wrote("first", ready.clone()), Wake::default());
+        assert!(store.wrote("first", ready.clone()).is_empty());
         store.applied(named("first"));
         store.writing("first", &ready.status);
-        assert_eq!(store.wrote("first", ready.clone()).names, ["late"]);
-        assert!(store.applied(ready).names.is_empty());
+        assert_eq!(store.wrote("first", ready.clone()), ["late"]);
+        assert!(store.applied(ready).is_empty());
     }
 
     #[test]
@@ -522,12 +503,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::readable(|store: &Store| store.applied(named("a")))]
+    #[case::readable(|store: &Store| drop(store.applied(named("a"))))]
     #[case::unreadable(|store: &Store| store.malformed("a"))]
-    fn a_bundle_that_comes_back_is_not_deleted(#[case] comes_back: impl Fn(&Store) -> Wake) {
+    fn a_bundle_that_comes_back_is_not_deleted(#[case] comes_back: impl Fn(&Store)) {
         let store = Store::default();
         store.applied(named("a"));
-        assert_eq!(store.deleted("a").names, ["a"]);
+        store.deleted("a");
         assert!(store.deleted_since("a").is_some());
         comes_back(&store);
         assert!(store.deleted_since("a").is_none());

@@ -10,7 +10,7 @@ use crate::client::listed::Unread;
 use crate::client::watch::{self, Broken};
 use crate::controllers::garbage::Collector;
 use crate::controllers::queue::{Queue, ReconcileKind};
-use crate::controllers::store::{Store, Wake};
+use crate::controllers::store::Store;
 use crate::ledger::Ledger;
 use crate::public::PublicText;
 use crate::public::redact;
@@ -71,18 +71,18 @@ impl BundleWatch<'_> {
                 }
             };
             self.health.contact(Side::Upstream);
-            for name in self.take(event).await.names {
+            for name in self.take(event).await {
                 self.queue.wake(&name, ReconcileKind::Full);
             }
         }
     }
 
     /// Brings the store up to an event. Which bundles it wakes.
-    async fn take(&self, event: watcher::Event<Unread<BundleDeployment>>) -> Wake {
+    async fn take(&self, event: watcher::Event<Unread<BundleDeployment>>) -> Vec<String> {
         match event {
             watcher::Event::Init => {
                 self.store.relist();
-                Wake::default()
+                Vec::new()
             }
             watcher::Event::InitApply(bundle) => self.applied(&bundle),
             watcher::Event::Apply(bundle) => {
@@ -103,21 +103,21 @@ impl BundleWatch<'_> {
                     logging::warn!(error, "cannot compare upstream with what it was before");
                 }
                 // Deleted while nobody watched: such bundles are in the ledger and not in the list.
-                wake.names.extend(self.collector.orphans());
+                wake.extend(self.collector.orphans());
                 wake
             }
             watcher::Event::Delete(Unread { metadata, .. }) => {
                 self.ledger
                     .saw_version(metadata.resource_version.as_deref());
                 let name = metadata.name.unwrap_or_default();
-                let wake = self.store.deleted(&name);
+                self.store.deleted(&name);
                 self.queue.supersede(&name);
-                wake
+                vec![name]
             }
         }
     }
 
-    fn applied(&self, received: &Unread<BundleDeployment>) -> Wake {
+    fn applied(&self, received: &Unread<BundleDeployment>) -> Vec<String> {
         match received.kept() {
             Ok(bundle) => {
                 let name = bundle.name().to_owned();
@@ -136,7 +136,8 @@ impl BundleWatch<'_> {
                     error = redact::without_quotes(&invalid.to_string()),
                     "a bundledeployment cannot be read"
                 );
-                self.store.malformed(&name)
+                self.store.malformed(&name);
+                vec![name]
             }
         }
     }

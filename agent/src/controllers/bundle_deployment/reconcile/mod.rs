@@ -542,7 +542,7 @@ impl Reconciler {
                 // What cannot be read the watch brings as well.
                 let (store, drift) = (&self.context.store, &self.context.drift);
                 let written = answer.kept().map(|answer| store.wrote(name, answer));
-                for waiting in written.unwrap_or_default().names {
+                for waiting in written.unwrap_or_default() {
                     drift.wake_after(&waiting, ReconcileKind::Full, Duration::ZERO);
                 }
                 // Whoever has what this one wants says so too.
