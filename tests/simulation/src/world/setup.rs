@@ -52,10 +52,12 @@ impl World {
             .into_iter()
             .map(|(key, value)| (key, STANDARD.encode(value)))
             .collect();
+        // As an agent leaves it that has started before.
+        let origin = json!({"fleet.cattle.io/bootstrap-digest": "none"});
         create(
             &self.local,
             &format!("/api/v1/namespaces/{SYSTEM}/secrets"),
-            json!({"metadata": {"name": "fleet-agent"}, "data": data}),
+            json!({"metadata": {"name": "fleet-agent", "annotations": origin}, "data": data}),
         );
         create(
             &self.upstream,
