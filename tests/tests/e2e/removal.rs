@@ -1,6 +1,7 @@
 //! What is removed, and what is not: ordinary deletions, the brake, `keepResources`, releases nobody vouches for.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use testbed::bed::Bed;
@@ -289,9 +290,10 @@ async fn a_bundle_that_returns_waits_for_the_hook_of_its_removal() -> Result<()>
     let map = agent
         .object("v1", "ConfigMap", &target(&agent), "web")
         .await?;
-    let created = serde_json::to_value(map.context("it is deployed")?.metadata.creation_timestamp)?;
+    let created = map.context("it is deployed")?.metadata.creation_timestamp;
+    let created = created.context("it was made")?.0;
     let ended = job.data["status"]["completionTime"].as_str();
-    let ended = ended.context("it has ended")?;
-    ensure!(Some(ended) <= created.as_str(), "{ended} {created}");
+    let ended: Timestamp = ended.context("it has ended")?.parse()?;
+    ensure!(ended <= created, "{ended} {created}");
     Ok(())
 }
