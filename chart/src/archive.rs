@@ -377,6 +377,11 @@ fn walk(
 
 /// Whether a file has holes by its PAX records: read as it stands it would be another file.
 fn is_pax_sparse<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
+    let kind = entry.header().entry_type();
+    // Records as an entry of their own would be read whole; those of a file have been, within their bound.
+    if kind.is_pax_global_extensions() || kind.is_pax_local_extensions() {
+        return Ok(false);
+    }
     let records = entry.pax_extensions()?.into_iter().flatten();
     let mut keys = records.filter_map(|record| Some(record.ok()?.key_bytes()));
     Ok(keys.any(|key| key.starts_with(b"GNU.sparse.")))
@@ -627,6 +632,9 @@ mod tests {
         let refused = load(&with(b"22 GNU.sparse.major=1\n")).err();
         assert!(matches!(refused, Some(ArchiveError::Sparse)), "{refused:?}");
         assert!(load(&with(b"16 SCHILY.dev=1\n")).is_ok());
+        // Records for all files are no file, and what they hold is passed over piece by piece.
+        let global = named(EntryType::XGlobalHeader, b"22 GNU.sparse.major=1\n");
+        assert!(load(&global).is_ok());
     }
 
     #[test]

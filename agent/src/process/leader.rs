@@ -247,7 +247,12 @@ impl Candidate {
             .observed
             .as_ref()
             .map_or(Duration::ZERO, |seen| seen.since.elapsed());
-        let is_ours = self.is_ours(&lease) || (self.resumes && holder_of(&lease) == self.name);
+        let is_mine = self.is_ours(&lease);
+        if is_mine {
+            // A write without an answer was carried out, and the next one may be left without one too.
+            self.written[0].clone_from(&lease.spec);
+        }
+        let is_ours = is_mine || (self.resumes && holder_of(&lease) == self.name);
         match claim(
             lease.spec.as_ref(),
             age,

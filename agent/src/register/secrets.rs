@@ -75,6 +75,7 @@ impl Secrets {
             result => return result.map(drop),
         }
         let mut deletion = DeleteParams::default();
+        let mut is_immutable = false;
         if let Some(existing) = self.api.get_opt(AGENT_NAME).await? {
             deletion.preconditions = Some(Preconditions {
                 uid: existing.metadata.uid,
@@ -85,10 +86,11 @@ impl Secrets {
             annotations.extend([noted]);
             secret.metadata.annotations = Some(annotations);
             secret.type_ = existing.type_;
+            is_immutable = existing.immutable == Some(true);
         }
         let parameters = PostParams::default();
         match self.api.replace(AGENT_NAME, &parameters, &secret).await {
-            Err(failed) if error::has_code(&failed, 422) => {}
+            Err(failed) if is_immutable && error::has_code(&failed, 422) => {}
             result => return result.map(drop),
         }
         match self.api.delete(AGENT_NAME, &deletion).await {

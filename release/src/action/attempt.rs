@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::error::DeployError;
 use super::hook_objects::HookObjects;
+use super::hook_progress::has_begun;
 use super::hooks::HookRun;
 use super::install;
 use super::previous::{PreviousObjects, prune_outdated, supersede};
@@ -463,8 +464,8 @@ pub(super) async fn record_failure(
     }
 }
 
-/// Records that the newest revision failed, if it was written here and its operation was cut off: what would have finished it was refused, and nobody
-/// else ends it. Where that cannot be stored it stays pending, and the next deployment comes here again.
+/// Records that the newest revision failed, if it was written here and its operation was cut off before any hook: what would have finished it was refused,
+/// and nobody else ends it. Where that cannot be stored it stays pending, and the next deployment comes here again.
 pub(super) async fn record_refusal(
     storage: &Storage,
     name: &str,
@@ -479,6 +480,8 @@ pub(super) async fn record_refusal(
         return;
     };
     match storage.get_listed(name, head).await {
+        // What its hooks have done is carried on once it is refused no more.
+        Ok(record) if has_begun(&record) => {}
         Ok(mut record) if storage.proves(name, head.revision, &record) => {
             record_failure(storage, operation, &mut record, error).await;
         }

@@ -140,13 +140,9 @@ impl DeployError {
         }
     }
 
-    /// Whether all that failed is a look: at what hooks may have changed hands of, or at what the new revision has no more.
+    /// Whether all that failed is a look at what hooks may have changed hands of, before anything was written.
     pub(crate) fn is_unseen(&self) -> bool {
-        match self {
-            Self::Observed(_) => true,
-            Self::Delete(failures) => failures.iter().all(DeleteError::is_unseen),
-            _ => false,
-        }
+        matches!(self, Self::Observed(_))
     }
 
     /// Whether what is wanted is refused, until somebody changes that or what is in the cluster.

@@ -106,6 +106,16 @@ pub(super) fn carried_on(unfinished: &Release) -> Option<String> {
     is_mark.then(|| description.to_owned())
 }
 
+/// Whether a record under way tells of a hook that was started: who goes on waits for it, and runs none again that is over.
+pub(super) fn has_begun(unfinished: &Release) -> bool {
+    let began = unfinished.info.as_ref().map(|info| info.last_deployed);
+    let is_of_this = |hook: &Hook| {
+        let started = hook.last_run.started_at.instant();
+        began.is_none_or(|began| started >= began.instant())
+    };
+    carried_on(unfinished).is_some() || unfinished.hooks.iter().any(is_of_this)
+}
+
 /// Whether a record under way says that the hooks of `event` are over: it says so of those that came last.
 pub(super) fn is_over(release: &Release, event: HookEvent) -> bool {
     let events = operation(event).into_iter();

@@ -81,7 +81,10 @@ pub(super) async fn outlast(
         }
         warn_of(&release, &error);
     }
-    storage.update(&release).await.map_err(HookError::Storage)?;
+    // Who deploys writes a record of its own, which is what counts.
+    if let Err(failed) = storage.update(&release).await {
+        warn_of(&release, &HookError::Storage(failed));
+    }
     if let Err(error) = run.delete(&release, index, policy, event).await {
         warn_of(&release, &error);
     }

@@ -77,8 +77,6 @@ pub struct DeleteError {
     name: String,
     kind: String,
     source: ApiError,
-    /// Whether looking at it is what was refused.
-    is_unseen: bool,
 }
 
 impl DeleteError {
@@ -90,7 +88,6 @@ impl DeleteError {
             name: name.to_owned(),
             kind: kind.to_owned(),
             source,
-            is_unseen: false,
         }
     }
 
@@ -100,20 +97,7 @@ impl DeleteError {
             name: object.name.clone(),
             kind: object.resource.kind.clone(),
             source,
-            is_unseen: false,
         }
-    }
-
-    fn unseen(object: &Object, source: ApiError) -> Self {
-        Self {
-            is_unseen: true,
-            ..Self::new(object, source)
-        }
-    }
-
-    /// Whether nobody was asked to delete it, as it could not be looked at.
-    pub(crate) fn is_unseen(&self) -> bool {
-        self.is_unseen
     }
 
     /// Whether it may be deleted all the same.
@@ -149,7 +133,7 @@ pub(crate) async fn delete_all(
         for ((object, _), fate) in kind.iter().zip(fates) {
             match fate {
                 Ok(fate) => removed.objects.push((object.clone(), fate)),
-                Err(failure) => failures.push(failure),
+                Err(source) => failures.push(DeleteError::new(object, source)),
             }
         }
     }
@@ -175,7 +159,7 @@ pub(crate) async fn is_awaited(
         return Ok(false);
     }
     let proof = prove(cluster, owner, namespace, operation, None).await;
-    let proof = proof.map_err(|error| DeleteError::unseen(namespace, error))?;
+    let proof = proof.map_err(|error| DeleteError::new(namespace, error))?;
     Ok(proof.is_ok())
 }
 
@@ -193,16 +177,17 @@ pub(crate) async fn check_deletable(
     let checks: Vec<_> = objects
         .iter()
         .map(|(object, operation)| {
-            async move {
+            let check = async {
                 if occupancy(object, neighbours) != Occupancy::Vacant {
-                    return None;
+                    return Ok(());
                 }
-                let proof = match prove(cluster, owner, object, *operation, None).await {
-                    Ok(Ok(proof)) => proof,
-                    Ok(Err(_)) => return None,
-                    Err(source) => return Some(DeleteError::unseen(object, source)),
-                };
-                match cluster.try_delete(object, &proof).await {
+                match prove(cluster, owner, object, *operation, None).await? {
+                    Ok(proof) => cluster.try_delete(object, &proof).await,
+                    Err(_) => Ok(()),
+                }
+            };
+            async move {
+                match check.await {
                     // Who deletes it looks again.
                     Err(error) if error.is_not_found() || error.is_conflict() => None,
                     Err(error) => Some(DeleteError::new(object, error)),
@@ -270,7 +255,7 @@ where
                 match proof {
                     Ok(Ok(proof)) => proven.push((one, proof)),
                     Ok(Err(_)) => {}
-                    Err(source) => failures.push(DeleteError::unseen(one.0, source)),
+                    Err(source) => failures.push(DeleteError::new(one.0, source)),
                 }
             }
             if proven.is_empty() {
@@ -345,13 +330,12 @@ async fn delete_owned(
     neighbours: &Neighbours,
     object: &Object,
     operation: Operation,
-) -> Result<Removal, DeleteError> {
+) -> Result<Removal, ApiError> {
     let mut tries = 1;
     loop {
-        let proof = match prove(cluster, owner, object, operation, None).await {
-            Ok(Ok(proof)) => proof,
-            Ok(Err(stays)) => return Ok(stays),
-            Err(source) => return Err(DeleteError::unseen(object, source)),
+        let proof = match prove(cluster, owner, object, operation, None).await? {
+            Ok(proof) => proof,
+            Err(stays) => return Ok(stays),
         };
         let (done, fate) = match occupancy(object, neighbours) {
             Occupancy::Vacant => (cluster.delete(object, &proof).await, Removal::Deleted),
@@ -374,7 +358,7 @@ async fn delete_owned(
                 sleep(pause(tries)).await;
                 tries += 1;
             }
-            Err(error) => return Err(DeleteError::new(object, error)),
+            Err(error) => return Err(error),
         }
     }
 }

@@ -212,7 +212,7 @@ impl<'a> ObjectWriter<'a> {
                     }
                 },
                 // Somebody makes it anew and deletes it, each time.
-                Verdict::Wait if tries == MAX_TRIES => return Err(Sender::leaving(object)),
+                Verdict::Wait if tries >= MAX_TRIES => return Err(Sender::leaving(object)),
                 Verdict::Wait => {
                     self.sender.until_gone(object).await?;
                     found = None;

@@ -114,27 +114,3 @@ async fn an_upgrade_whose_looks_stay_refused_is_not_undone() -> Result<()> {
     assert_eq!(world.value("a").await?, "2");
     Ok(())
 }
-
-/// What the chart has no more is not deleted unseen, and that it stays is no reason to go back.
-#[tokio::test]
-async fn an_upgrade_that_cannot_look_at_what_goes_is_not_undone() -> Result<()> {
-    let (world, refusals) = refused_looks(403, "Forbidden").await?;
-    world
-        .deploy(&(config_map("a", "1") + &config_map("b", "1")))
-        .await?;
-    let second = Template::new(&config_map("b", "2"));
-    refusals.store(FOR_EVER, Ordering::SeqCst);
-    let failed = world.deploy_with(&second, atomic(60)).await;
-    let text = release::error_chain(&failed.expect_err("it cannot be looked at"));
-    assert!(text.starts_with("failed to delete resource"), "{text}");
-    assert_eq!(world.history().await?, ["1 deployed", "2 failed"], "{text}");
-    assert_eq!(
-        [world.value("a").await?, world.value("b").await?],
-        ["1", "2"]
-    );
-    refusals.store(0, Ordering::SeqCst);
-    world.deploy_with(&second, atomic(60)).await?;
-    assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
-    assert!(world.config_map("a").await?.is_none());
-    Ok(())
-}

@@ -49,6 +49,11 @@ pub(super) struct Found {
     pub(super) unread: BTreeSet<ReleaseKey>,
 }
 
+/// Whether this record alone may not be read: an API server that is asked too much, or fails, says nothing of it.
+fn is_refusal(failed: &kube::Error) -> bool {
+    matches!(failed, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+}
+
 /// A release record, by its metadata.
 pub(super) struct Record {
     pub(super) revision: i64,
@@ -90,7 +95,7 @@ impl Search {
             match self.bundle_of(agent, &key, &record).await {
                 Ok(Some(bundle)) => found.unknown.push(Unknown { key, bundle }),
                 Ok(None) => {}
-                Err(failed @ kube::Error::Api(_)) => {
+                Err(failed) if is_refusal(&failed) => {
                     found.unread.insert(key);
                     refused = Some(failed);
                 }
