@@ -4,14 +4,12 @@
 //! Most errors name places and never content. Some texts are not ours, though: a chart's
 //! `fail`, the API server's "Invalid value", a YAML parser that quotes what it stumbled over. So
 //! everything that may be secret in a deployment is collected, and any of it that stands in the
-//! text is replaced, as it is or encoded: the text is decoded ([`decoded`]), not what is secret encoded. What may be quoted of a value is made
-//! bit by bit while a text is told, is looked up in what the text has, and is not kept. That takes as long as all of it is long, whatever it
-//! is, and a moment for what is told, of which there is at most 32 KiB: what comes after that is cut first. Keys of maps are names and told.
+//! text is replaced. The forms in which it may be quoted are many for each value: they are made one by one while a text is told, are looked up
+//! in what the text has, and none is kept. That takes as long as all of them are long, whatever they are, and a moment for what is told, of
+//! which there is at most 32 KiB: what comes after that is cut first.
 
 mod by_records;
-mod decoded;
 mod details;
-mod encodings;
 mod masks;
 mod parts;
 mod quotes;
@@ -21,7 +19,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use chart::Chart;
-use objects::drift::MASK;
 use objects::manifest::split;
 use release::model::Release;
 use serde_json::Value;
@@ -29,10 +26,9 @@ use serde_json::Value;
 use crate::api::ANNOTATION_LOOKED_UP;
 use crate::error;
 use crate::public::PublicText;
-use decoded::Decoded;
 pub use details::{MAX_DETAIL_BYTES, RedactedDetail};
 use masks::{Masks, collect};
-use parts::Part;
+use parts::{Part, Parts};
 use quotes::quoted;
 pub use quotes::without_quotes;
 use secret::{SHORTEST, Secret};
@@ -240,6 +236,7 @@ impl SensitiveData {
                 self.add_settings(text);
                 let bytes = golib::base64::decode(text).ok();
                 if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
+                    self.add_text(&text);
                     self.add_settings(&text);
                 }
             }
@@ -271,13 +268,8 @@ impl SensitiveData {
         }
     }
 
-    /// A text, and what it is the base64 of: templates decode it.
+    /// A text and its lines.
     fn add_text(&mut self, text: &str) {
-        let bytes = golib::base64::decode(text).ok();
-        let decoded = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-        if let Some(decoded) = decoded.filter(|text| text.len() >= SHORTEST) {
-            self.add_text(&decoded);
-        }
         self.texts.push(Secret::Text(text.to_owned()));
     }
 
@@ -294,6 +286,19 @@ impl SensitiveData {
         Redaction::of_all(texts).without(self).finish_all()
     }
 
+    /// How much stands at the end of a text of anything that is secret, and may go on where the text was cut.
+    fn begun_at_end(&self, parts: &Parts) -> usize {
+        let mut most = 0;
+        let given = self.given.iter().flat_map(|given| &given.texts);
+        for secret in self.texts.iter().chain(given) {
+            secret.each_form(|form| {
+                let begun = parts.begun_at_end(form);
+                most = most.max(if begun < SHORTEST { 0 } else { begun });
+            });
+        }
+        most
+    }
+
     /// The same of every text in a value, its keys and numbers among them. The value takes no more than may be told.
     fn redact_value(&self, value: &mut Value) {
         if self.is_empty() {
@@ -301,22 +306,19 @@ impl SensitiveData {
         }
         let mut texts = String::new();
         collect(value, &mut texts);
-        let Some(decoded) = Decoded::of(&texts, false) else {
-            *value = MASK.into();
-            return;
-        };
-        let mut masks = Masks::at(decoded.places(&self.found_in(&decoded)));
+        let parts = Parts::of(&texts);
+        let mut masks = Masks::at(parts.places(&self.found_in(&parts)));
         if !masks.is_empty() {
             masks.redact_value(value);
         }
     }
 
     /// What of it stands in a text.
-    fn found_in(&self, text: &Decoded) -> HashSet<Part> {
+    fn found_in(&self, parts: &Parts) -> HashSet<Part> {
         let standing = |secrets: &[Secret]| {
             let mut found = HashSet::new();
             for secret in secrets {
-                secret.each_form(|form| found.extend(text.find(form)));
+                secret.each_form(|form| found.extend(parts.find(form)));
             }
             found
         };
@@ -324,15 +326,15 @@ impl SensitiveData {
         for given in &self.given {
             let mut found = standing(&given.texts);
             if !found.is_empty() {
-                take_away(&given.shown, text, &mut found);
-                unknown_to(&given.chart, text, &mut found);
+                take_away(&given.shown, parts, &mut found);
+                unknown_to(&given.chart, parts, &mut found);
             }
             all.extend(found);
         }
         let documents = self.unread.iter();
         let unread = documents.flat_map(|one| words(one).chain(one.split_whitespace()));
         let unread = unread.filter(|word| word.len() >= SHORTEST);
-        all.extend(unread.flat_map(|word| text.find(word)));
+        all.extend(unread.filter_map(|word| parts.find(word)));
         all
     }
 }
@@ -345,9 +347,9 @@ struct Redaction {
     lengths: Vec<usize>,
     /// More came after it, which is not told.
     is_cut: bool,
-    decoded: Decoded,
+    parts: Parts,
     found: HashSet<Part>,
-    /// So much of its end is not told.
+    /// How much of its end is not told.
     dropped: usize,
     /// Nothing is told that it quotes.
     is_unquoted: bool,
@@ -365,18 +367,12 @@ impl Redaction {
     }
 
     fn of_joined(whole: &str, lengths: Vec<usize>) -> Self {
-        let mut text = &whole[..whole.floor_char_boundary(MAX_TEXT_BYTES)];
-        let decoded = loop {
-            match Decoded::of(text, text.len() < whole.len()) {
-                Some(decoded) => break decoded,
-                None => text = &text[..text.floor_char_boundary(text.len() / 2)],
-            }
-        };
+        let text = &whole[..whole.floor_char_boundary(MAX_TEXT_BYTES)];
         Self {
             text: text.to_owned(),
             lengths,
             is_cut: text.len() < whole.len(),
-            decoded,
+            parts: Parts::of(text),
             found: HashSet::new(),
             dropped: 0,
             is_unquoted: false,
@@ -385,11 +381,15 @@ impl Redaction {
 
     /// Leaves out all of these, and the beginning of any where the text is cut.
     fn without(mut self, secrets: &SensitiveData) -> Self {
-        self.found.extend(secrets.found_in(&self.decoded));
+        self.found.extend(secrets.found_in(&self.parts));
         self.is_unquoted |= secrets.are_some_unknown;
-        if self.is_cut && !secrets.unread.is_empty() {
-            let word = self.text.rfind(char::is_whitespace).unwrap_or_default();
-            self.dropped = self.text.len() - word;
+        if self.is_cut {
+            let word = match secrets.unread.is_empty() {
+                true => 0,
+                false => self.text.len() - self.text.rfind(char::is_whitespace).unwrap_or_default(),
+            };
+            let begun = secrets.begun_at_end(&self.parts);
+            self.dropped = self.dropped.max(word).max(begun);
         }
         self
     }
@@ -399,16 +399,12 @@ impl Redaction {
     }
 
     fn finish_all(self) -> Vec<String> {
-        let mut places = self.decoded.places(&self.found);
-        // What has begun where the text is cut goes on behind its end.
-        let begun = places.iter().filter(|(_, end)| *end > self.text.len());
-        let begun = begun.map(|(begin, _)| *begin).min();
+        let mut places = self.parts.places(&self.found);
         if self.is_unquoted {
             places.extend(self.quoted());
         }
         let (mut masks, mut redacted) = (Masks::at(places), Vec::new());
         let end = self.text.len() - self.dropped;
-        let end = end.min(begun.unwrap_or(end));
         let end = self.text.floor_char_boundary(end);
         for (begin, length) in self.each() {
             if begin <= end {
@@ -449,10 +445,10 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Takes away all forms of what is no secret.
-fn take_away(known: &[Secret], text: &Decoded, found: &mut HashSet<Part>) {
+fn take_away(known: &[Secret], parts: &Parts, found: &mut HashSet<Part>) {
     for known in known {
         known.each_form(|form| {
-            for known in text.find(form) {
+            if let Some(known) = parts.find(form) {
                 found.remove(&known);
             }
         });
@@ -460,17 +456,17 @@ fn take_away(known: &[Secret], text: &Decoded, found: &mut HashSet<Part>) {
 }
 
 /// Leaves those that neither the chart's own values nor its templates say.
-fn unknown_to(chart: &Chart, text: &Decoded, found: &mut HashSet<Part>) {
+fn unknown_to(chart: &Chart, parts: &Parts, found: &mut HashSet<Part>) {
     if found.is_empty() {
         return;
     }
     let mut known = SensitiveData::default();
     known.add_value(&chart.values);
-    take_away(&known.texts, text, found);
+    take_away(&known.texts, parts, found);
     let templates = chart.templates.iter().map(|template| &*template.data);
-    text.without_those_in(found, templates);
+    parts.without_those_in(found, templates);
     for chart in &chart.dependencies {
-        unknown_to(chart, text, found);
+        unknown_to(chart, parts, found);
     }
 }
 
@@ -478,6 +474,7 @@ fn unknown_to(chart: &Chart, text: &Decoded, found: &mut HashSet<Part>) {
 mod tests {
     use super::*;
     use chart::File;
+    use objects::drift::MASK;
     use rstest::rstest;
     use serde_json::json;
 

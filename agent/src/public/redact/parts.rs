@@ -1,7 +1,7 @@
 //! Which of many texts are part of one, and where they stand in it.
 //!
-//! The one is what is told, and short; the many are all that may be secret: as much as values and Secrets take. So the one is made ready to
-//! be looked into (its suffix automaton, some 60 bytes for each of its own), and each of the many costs its own length, whatever they
+//! The one is what is told, and short; the many are all that may be secret, in all their forms: as much as values and Secrets take, many times
+//! over. So the one is made ready to be looked into (its suffix automaton), and each of the many costs its own length, whatever they
 //! have in common.
 
 use std::collections::HashSet;
@@ -9,158 +9,132 @@ use std::collections::HashSet;
 /// A text of which every part can be looked up.
 pub(super) struct Parts {
     states: Vec<State>,
-    steps: Vec<Step>,
     /// The state after each of its bytes.
-    after: Vec<u32>,
+    after: Vec<usize>,
+    /// The states whose parts end where it ends.
+    last: HashSet<usize>,
 }
 
 /// Parts that end at the same places, each of which is an end of the next longer one.
 struct State {
-    longest: u32,
+    longest: usize,
     /// The state of the next shorter part that ends at more places.
-    shorter: u32,
-    /// The first of the steps from here.
-    steps: u32,
+    shorter: Option<usize>,
+    next: Vec<(u8, usize)>,
 }
-
-/// By which byte one state follows another.
-#[derive(Clone, Copy)]
-struct Step {
-    to: u32,
-    /// The next step from the same state.
-    other: u32,
-    byte: u8,
-}
-
-const ROOT: u32 = 0;
-const NONE: u32 = u32::MAX;
 
 /// One part of the text, wherever it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Part {
-    state: u32,
+    state: usize,
     length: usize,
 }
 
+impl State {
+    fn next(&self, byte: u8) -> Option<usize> {
+        let next = self.next.iter().find(|(by, _)| *by == byte);
+        next.map(|(_, state)| *state)
+    }
+
+    fn lead(&mut self, byte: u8, to: usize) {
+        match self.next.iter_mut().find(|(by, _)| *by == byte) {
+            Some((_, state)) => *state = to,
+            None => self.next.push((byte, to)),
+        }
+    }
+}
+
 impl Parts {
-    pub(super) fn of(text: impl AsRef<[u8]>) -> Self {
-        let text = text.as_ref();
-        let mut parts = Self {
-            states: Vec::with_capacity(text.len()),
-            steps: Vec::with_capacity(text.len()),
-            after: Vec::with_capacity(text.len()),
+    pub(super) fn of(text: &str) -> Self {
+        let root = State {
+            longest: 0,
+            shorter: None,
+            next: Vec::new(),
         };
-        parts.add_state(0, NONE);
-        for byte in text {
-            parts.push(*byte);
+        let mut parts = Self {
+            states: vec![root],
+            after: Vec::with_capacity(text.len()),
+            last: HashSet::new(),
+        };
+        for byte in text.bytes() {
+            parts.push(byte);
+        }
+        let mut end = parts.after.last().copied();
+        while let Some(state) = end {
+            parts.last.insert(state);
+            end = parts.states[state].shorter;
         }
         parts
     }
 
-    fn state(&self, state: u32) -> &State {
-        &self.states[state as usize]
-    }
-
-    fn steps(&self, state: u32) -> impl Iterator<Item = (u32, Step)> {
-        let step = |at: u32| self.steps.get(at as usize).map(|step| (at, *step));
-        let first = step(self.state(state).steps);
-        std::iter::successors(first, move |(_, before)| step(before.other))
-    }
-
-    fn next(&self, state: u32, byte: u8) -> Option<u32> {
-        let mut steps = self.steps(state);
-        let (_, step) = steps.find(|(_, step)| step.byte == byte)?;
-        Some(step.to)
-    }
-
-    fn lead(&mut self, state: u32, byte: u8, to: u32) {
-        let known = self.steps(state).find(|(_, step)| step.byte == byte);
-        match known {
-            Some((at, _)) => self.steps[at as usize].to = to,
-            None => self.add_step(state, byte, to),
-        }
-    }
-
-    fn add_step(&mut self, state: u32, byte: u8, to: u32) {
-        let new = self.steps.len() as u32;
-        let other = std::mem::replace(&mut self.states[state as usize].steps, new);
-        self.steps.push(Step { to, other, byte });
-    }
-
-    fn add_state(&mut self, longest: u32, shorter: u32) -> u32 {
-        let new = self.states.len() as u32;
-        self.states.push(State {
-            longest,
-            shorter,
-            steps: NONE,
-        });
-        new
-    }
-
     /// Adds a byte: Blumer's construction, linear in all of them.
     fn push(&mut self, byte: u8) {
-        let before = self.after.last().copied().unwrap_or(ROOT);
-        let new = self.add_state(self.after.len() as u32 + 1, ROOT);
-        let mut from = before;
-        while from != NONE {
-            if let Some(known) = self.next(from, byte) {
-                let longest = self.state(from).longest + 1;
-                let shorter = match self.state(known).longest == longest {
-                    true => known,
-                    false => self.split(known, longest, (byte, from)),
-                };
-                self.states[new as usize].shorter = shorter;
-                break;
+        let before = self.after.last().copied().unwrap_or_default();
+        let new = self.states.len();
+        self.states.push(State {
+            longest: self.after.len() + 1,
+            shorter: None,
+            next: Vec::new(),
+        });
+        let mut from = Some(before);
+        let known = loop {
+            let Some(state) = from else { break None };
+            if let Some(known) = self.states[state].next(byte) {
+                break Some((state, known));
             }
-            self.lead(from, byte, new);
-            from = self.state(from).shorter;
-        }
+            self.states[state].lead(byte, new);
+            from = self.states[state].shorter;
+        };
+        let shorter = match known {
+            None => 0,
+            Some((state, known)) => {
+                let longest = self.states[state].longest + 1;
+                match self.states[known].longest == longest {
+                    true => known,
+                    false => self.split(known, longest, (byte, state)),
+                }
+            }
+        };
+        self.states[new].shorter = Some(shorter);
         self.after.push(new);
     }
 
     /// Parts of a state, up to the `longest`, end at one more place than its others, to which those from `from` on lead by this byte.
-    fn split(&mut self, state: u32, longest: u32, (byte, from): (u8, u32)) -> u32 {
-        let split = self.add_state(longest, self.state(state).shorter);
-        let steps: Vec<_> = self.steps(state).collect();
-        for (_, step) in steps {
-            self.add_step(split, step.byte, step.to);
-        }
-        self.states[state as usize].shorter = split;
-        let mut from = from;
-        while from != NONE && self.next(from, byte) == Some(state) {
-            self.lead(from, byte, split);
-            from = self.state(from).shorter;
+    fn split(&mut self, state: usize, longest: usize, (byte, from): (u8, usize)) -> usize {
+        let split = self.states.len();
+        self.states.push(State {
+            longest,
+            shorter: self.states[state].shorter,
+            next: self.states[state].next.clone(),
+        });
+        self.states[state].shorter = Some(split);
+        let mut from = Some(from);
+        while let Some(at) = from.filter(|at| self.states[*at].next(byte) == Some(state)) {
+            self.states[at].lead(byte, split);
+            from = self.states[at].shorter;
         }
         split
     }
 
-    fn walk(&self, from: u32, bytes: &[u8]) -> Option<u32> {
-        let mut bytes = bytes.iter();
-        bytes.try_fold(from, |state, byte| self.next(state, *byte))
-    }
-
     /// What it is a part of the text, if it is one.
-    pub(super) fn find(&self, part: impl AsRef<[u8]>) -> Option<Part> {
-        let part = part.as_ref();
-        let state = self.walk(ROOT, part)?;
+    pub(super) fn find(&self, part: &str) -> Option<Part> {
+        let mut bytes = part.bytes();
+        let state = bytes.try_fold(0, |state, byte| self.states[state].next(byte))?;
         let length = part.len();
         Some(Part { state, length })
     }
 
-    /// Beginnings of something, of so many bytes or more, that one of these follows: the beginning and what follows.
-    pub(super) fn begun(&self, whole: &[u8], shortest: usize, ends: &[&[u8]]) -> Vec<Part> {
-        let (mut state, mut begun) = (ROOT, Vec::new());
-        for (at, byte) in whole.iter().enumerate() {
-            let Some(next) = self.next(state, *byte) else {
+    /// How much of the beginning of something stands at the end of the text.
+    pub(super) fn begun_at_end(&self, whole: &str) -> usize {
+        let (mut state, mut begun) = (0, 0);
+        for (at, byte) in whole.bytes().enumerate() {
+            let Some(next) = self.states[state].next(byte) else {
                 break;
             };
             state = next;
-            let ends = ends.iter().filter(|_| at + 1 >= shortest);
-            begun.extend(ends.filter_map(|end| {
-                let length = at + 1 + end.len();
-                let state = self.walk(state, end)?;
-                Some(Part { state, length })
-            }));
+            if self.last.contains(&state) {
+                begun = at + 1;
+            }
         }
         begun
     }
@@ -169,19 +143,17 @@ impl Parts {
     pub(super) fn places(&self, parts: &HashSet<Part>) -> Vec<(usize, usize)> {
         let mut longest = vec![0; self.states.len()];
         for part in parts {
-            let longest = &mut longest[part.state as usize];
-            *longest = part.length.max(*longest);
+            longest[part.state] = part.length.max(longest[part.state]);
         }
         // What ends somewhere in a shorter form does so in a longer one, too.
         for state in self.by_length() {
-            let shorter = self.state(state).shorter;
-            if shorter != NONE {
-                longest[state as usize] = longest[state as usize].max(longest[shorter as usize]);
+            if let Some(shorter) = self.states[state].shorter {
+                longest[state] = longest[state].max(longest[shorter]);
             }
         }
         let mut places: Vec<(usize, usize)> = Vec::new();
         for (at, state) in self.after.iter().enumerate().rev() {
-            let (begin, end) = (at + 1 - longest[*state as usize], at + 1);
+            let (begin, end) = (at + 1 - longest[*state], at + 1);
             match places.last_mut() {
                 _ if begin == end => {}
                 Some((first, _)) if end > *first => *first = begin.min(*first),
@@ -193,46 +165,43 @@ impl Parts {
     }
 
     /// All states, those of shorter parts first.
-    fn by_length(&self) -> Vec<u32> {
-        let mut all: Vec<_> = (0..self.states.len() as u32).collect();
-        all.sort_by_key(|state| self.state(*state).longest);
+    fn by_length(&self) -> Vec<usize> {
+        let mut all: Vec<_> = (0..self.states.len()).collect();
+        all.sort_by_key(|state| self.states[*state].longest);
         all
     }
 
     /// Takes those away that stand in any of `others` as well.
-    pub(super) fn without_those_in(
+    pub(super) fn without_those_in<'o>(
         &self,
         parts: &mut HashSet<Part>,
-        others: impl Iterator<Item = impl Iterator<Item = u8>>,
+        others: impl Iterator<Item = &'o [u8]>,
     ) {
         // Of each state the longest that was seen.
         let mut seen = vec![0; self.states.len()];
         for other in others {
-            let (mut state, mut length) = (ROOT, 0);
+            let (mut state, mut length) = (0, 0);
             for byte in other {
                 loop {
-                    if let Some(next) = self.next(state, byte) {
+                    if let Some(next) = self.states[state].next(*byte) {
                         (state, length) = (next, length + 1);
                         break;
                     }
-                    let shorter = self.state(state).shorter;
-                    if shorter == NONE {
+                    let Some(shorter) = self.states[state].shorter else {
                         length = 0;
                         break;
-                    }
-                    (state, length) = (shorter, self.state(shorter).longest);
+                    };
+                    (state, length) = (shorter, self.states[shorter].longest);
                 }
-                let seen = &mut seen[state as usize];
-                *seen = length.max(*seen);
+                seen[state] = length.max(seen[state]);
             }
         }
         for state in self.by_length().into_iter().rev() {
-            let shorter = self.state(state).shorter;
-            if shorter != NONE && seen[state as usize] > 0 {
-                seen[shorter as usize] = self.state(shorter).longest;
+            if let (Some(shorter), true) = (self.states[state].shorter, seen[state] > 0) {
+                seen[shorter] = self.states[shorter].longest;
             }
         }
-        parts.retain(|part| part.length > seen[part.state as usize] as usize);
+        parts.retain(|part| part.length > seen[part.state]);
     }
 }
 
@@ -272,14 +241,12 @@ mod tests {
                 let mut reported = vec![false; text.len()];
                 places.iter().for_each(|(a, b)| reported[*a..*b].fill(true));
                 assert_eq!(reported, at, "{other} in {text}");
-                let begun = (1..=other.len()).filter(|n| text.ends_with(&other[..*n]));
-                let ended = Parts::of(format!("{text}."));
-                let reported = ended.begun(other.as_bytes(), 1, &[b"."]).into_iter();
-                let reported = reported.map(|part| part.length - 1);
-                assert!(reported.eq(begun), "{other} at {text}");
+                let begun = (0..=other.len()).rev();
+                let begun = begun.into_iter().find(|n| text.ends_with(&other[..*n]));
+                assert_eq!(Some(parts.begun_at_end(other)), begun, "{other} at {text}");
                 let mut unknown: HashSet<_> = found.into_iter().collect();
                 let known = ["cabbage", "aab"];
-                parts.without_those_in(&mut unknown, known.iter().map(|text| text.bytes()));
+                parts.without_those_in(&mut unknown, known.iter().map(|text| text.as_bytes()));
                 let is_known = known.iter().any(|text| text.contains(other));
                 assert_eq!(unknown.is_empty(), found.is_none() || is_known, "{other}");
             }

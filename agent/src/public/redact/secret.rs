@@ -1,9 +1,30 @@
-//! One thing that may be secret, and what of it a text may quote.
+//! One thing that may be secret, and the forms in which a text may quote it.
 
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 /// Shorter texts are no secrets but words, and redacting them would spoil every message.
 pub(super) const SHORTEST: usize = 6;
+
+/// Go's YAML decoder quotes so much of what it cannot use.
+const GO_QUOTED: usize = 7;
+
+/// The longest text that is looked for as addresses have it, in bytes.
+const MOST_ESCAPED: usize = 1 << 10;
+
+/// What Go leaves as it is, besides letters, digits and `-_.~`: in a query, a path and a login.
+const KEPT_IN_ADDRESSES: [&str; 3] = ["", "$&+=:@", "$&+,;="];
+
+fn escaped(text: &str, kept: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        let sign = char::from(byte);
+        match sign.is_ascii_alphanumeric() || "-_.~".contains(sign) || kept.contains(sign) {
+            true => escaped.push(sign),
+            false => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
 
 /// Something that may be secret, as it came.
 pub(super) enum Secret {
@@ -12,11 +33,15 @@ pub(super) enum Secret {
 }
 
 impl Secret {
-    /// What a text may have of it, one by one, as it is or encoded.
+    /// All forms that it may be quoted in, one by one.
     pub(super) fn each_form(&self, mut take: impl FnMut(&str)) {
         let mut add = |form: &str| {
-            if form.chars().nth(SHORTEST - 1).is_some() {
-                take(form);
+            if form.chars().nth(SHORTEST - 1).is_none() {
+                return;
+            }
+            take(form);
+            if let Some((end, _)) = form.char_indices().nth(GO_QUOTED) {
+                take(&format!("{}...", &form[..end]));
             }
         };
         match self {
@@ -28,20 +53,29 @@ impl Secret {
                 }
             }
             Self::Text(text) => {
-                // That of a short one, or its beginning, tells something, too.
                 add(&golib::base64::encode(text));
                 add(text);
-                for line in text.lines() {
-                    let line = line.trim();
-                    // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
-                    let bare = line.trim_matches(|c: char| !c.is_alphanumeric());
-                    if line != text {
-                        add(line);
-                    }
-                    if bare != line {
-                        add(bare);
+                // In an address. Longer ones stand in none.
+                if text.len() <= MOST_ESCAPED {
+                    for kept in KEPT_IN_ADDRESSES {
+                        let form = escaped(text, kept);
+                        if form != *text {
+                            add(&form);
+                            add(&form.replace("%20", "+"));
+                        }
                     }
                 }
+                for line in text.lines() {
+                    let line = line.trim();
+                    add(line);
+                    // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
+                    add(line.trim_matches(|c: char| !c.is_alphanumeric()));
+                    let quoted = golib::strconv::quote(line);
+                    add(quoted.trim_matches('"'));
+                }
+                // In an object that is quoted as JSON.
+                let encoded = golib::json::encode(&Value::String(text.clone()));
+                add(encoded.trim_matches('"'));
             }
         }
     }
