@@ -306,9 +306,7 @@ async fn a_copy_that_others_keep_changing_is_put_right_and_deploys_nothing() -> 
         loop {
             if found(&agent, "pull").await?.data["data"] == ours {
                 let change = Patch::Merge(&theirs);
-                secrets
-                    .patch("pull", &PatchParams::default(), &change)
-                    .await?;
+                secrets.patch("pull", &PatchParams::default(), &change).await?;
                 changes += 1;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -320,9 +318,7 @@ async fn a_copy_that_others_keep_changing_is_put_right_and_deploys_nothing() -> 
             let is_told = |bundle: &Value| {
                 condition(bundle, "Deployed").is_some_and(|one| {
                     let message = one["message"].as_str().unwrap_or_default();
-                    message.contains(
-                        "a copy that it needs is changed by others again and again; tried again at",
-                    )
+                    message.contains("a copy that it needs is changed by others again and again; tried again at")
                 })
             };
             agent.wait_for(name, what, is_told).await?;
@@ -341,11 +337,7 @@ async fn a_copy_that_others_keep_changing_is_put_right_and_deploys_nothing() -> 
     };
     for name in ["left", "right"] {
         let first = json!(format!("{}/{name}:1", target(&agent)));
-        ensure!(
-            revision(name).await? == first,
-            "{}",
-            agent.agent_log_tail(30)
-        );
+        ensure!(revision(name).await? == first, "{}", agent.agent_log_tail(30));
     }
     // Whoever knows that the fight is over asks for it.
     agent
@@ -361,9 +353,7 @@ async fn a_copy_that_others_keep_changing_is_put_right_and_deploys_nothing() -> 
     }
     ensure!(found(&agent, "pull").await?.data["data"] == ours);
     // A changed source is another matter, whoever fought before.
-    agent
-        .upstream_secret("pull", values("upstream again"))
-        .await?;
+    agent.upstream_secret("pull", values("upstream again")).await?;
     agent.apply(&bundle("left", 2)).await?;
     for name in ["left", "right"] {
         wait_revision(&agent, name, 2).await?;

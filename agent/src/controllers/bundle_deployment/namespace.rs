@@ -3,14 +3,14 @@
 //!
 //! Upstream makes labels and annotations *equal* to the options after a deploy, which wipes what
 //! other controllers put there. Here our keys are set before the objects, by server-side apply
-//! under a field manager for each bundle, or by replacing the namespace where an account may do that alone: what its options no longer have is removed,
-//! what others set stays. A key that another bundle has with another value is left to it, and both say so.
+//! under a field manager for each bundle: what its options no longer have is removed, what others set stays. A key that another bundle has
+//! with another value is left to it, and both say so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{Selector, SelectorExt as _};
@@ -169,19 +169,11 @@ impl Desired {
 
 /// The labels or annotations (`map`) of a namespace that a field manager has applied.
 fn owned(found: &Namespace, manager: &str, map: &str) -> BTreeSet<String> {
-    set_by(found, map, |entry| {
-        entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Apply")
-    })
-}
-
-/// The labels or annotations (`map`) of a namespace that were set in one of these ways.
-fn set_by(
-    found: &Namespace,
-    map: &str,
-    is_meant: impl Fn(&ManagedFieldsEntry) -> bool,
-) -> BTreeSet<String> {
     let entries = found.metadata.managed_fields.iter().flatten();
-    let fields = entries.filter(|entry| is_meant(entry)).filter_map(|entry| {
+    let applied = entries.filter(|entry| {
+        entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Apply")
+    });
+    let fields = applied.filter_map(|entry| {
         let fields = &entry.fields_v1.as_ref()?.0;
         fields.get("f:metadata")?.get(map)?.as_object()
     });
@@ -275,34 +267,7 @@ impl<'a> ConflictingBundle<'a> {
 /// nothing else is written over what is there.
 struct OwnKeys {
     rest: Desired,
-    former: FormerKeys,
     version: Option<String>,
-}
-
-/// Keys that a bundle set in a namespace and wants no more, which nobody else has set.
-struct FormerKeys {
-    labels: BTreeSet<String>,
-    annotations: BTreeSet<String>,
-}
-
-impl FormerKeys {
-    fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.annotations.is_empty()
-    }
-
-    /// The merge patch that takes them away.
-    fn patch(&self, version: Option<String>) -> Value {
-        let nulls = |keys: &BTreeSet<String>| -> Value {
-            keys.iter()
-                .map(|key| (key.clone(), Value::Null))
-                .collect::<serde_json::Map<_, _>>()
-                .into()
-        };
-        json!({ "metadata": {
-            "resourceVersion": version,
-            "labels": nulls(&self.labels), "annotations": nulls(&self.annotations),
-        }})
-    }
 }
 
 /// The keys of a namespace that a bundle wants.
@@ -326,9 +291,7 @@ impl Keys<'_> {
         };
         let desired = found.as_ref().map(|found| self.own(found));
         let mut left = match (&found, desired) {
-            (Some(found), Some((own, left)))
-                if own.rest.is_applied(found, &manager) && own.former.is_empty() =>
-            {
+            (Some(found), Some((own, left))) if own.rest.is_applied(found, &manager) => {
                 return Ok(left);
             }
             // Whatever stands against it is looked at again.
@@ -349,31 +312,8 @@ impl Keys<'_> {
             (own, left) = self.own(&found);
             applied = self.take(namespaces, &manager, own).await;
         }
-        let applied = applied?;
-        self.leave_shared_manager(namespaces, &applied).await?;
-        self.drop_former(namespaces, &applied).await?;
+        self.leave_shared_manager(namespaces, &applied?).await?;
         Ok(left)
-    }
-
-    /// Takes away what an apply does not, as it was set when the account might only replace the namespace.
-    async fn drop_former(
-        &self,
-        namespaces: &Api<Namespace>,
-        found: &Namespace,
-    ) -> kube::Result<()> {
-        let (own, _) = self.own(found);
-        if own.former.is_empty() {
-            return Ok(());
-        }
-        let patch = Patch::Merge(own.former.patch(own.version));
-        let dropped = namespaces
-            .patch(self.namespace, &PatchParams::default(), &patch)
-            .await;
-        match dropped {
-            // Written meanwhile: next time.
-            Err(failed) if error::has_code(&failed, 409) => Ok(()),
-            dropped => dropped.map(drop),
-        }
     }
 
     /// Applies keys over whatever has them, in the version in which they were found to be the bundle's.
@@ -444,18 +384,11 @@ impl Keys<'_> {
             // The deploy that follows creates it, or says why not.
             return Ok(Vec::new());
         };
-        let (own, left) = self.own(&namespace);
-        let OwnKeys {
-            rest,
-            former,
-            version,
-        } = own;
+        let (OwnKeys { rest, version }, left) = self.own(&namespace);
         let metadata = &mut namespace.metadata;
         let labels = metadata.labels.get_or_insert_default();
         let annotations = metadata.annotations.get_or_insert_default();
         let before = (labels.clone(), annotations.clone());
-        labels.retain(|key, _| !former.labels.contains(key));
-        annotations.retain(|key, _| !former.annotations.contains(key));
         labels.extend(rest.labels);
         annotations.extend(rest.annotations);
         if before == (labels.clone(), annotations.clone()) {
@@ -523,27 +456,8 @@ impl Keys<'_> {
             labels,
             annotations,
         };
-        let own = OwnKeys {
-            rest,
-            former: self.former(found),
-            version: found.metadata.resource_version.clone(),
-        };
-        (own, left)
-    }
-
-    fn former(&self, found: &Namespace) -> FormerKeys {
-        let manager = field_manager(self.bundle);
-        let is_own = |entry: &ManagedFieldsEntry| entry.manager.as_ref() == Some(&manager);
-        let former = |map: &str, desired: &BTreeMap<String, String>| {
-            let others = set_by(found, map, |entry| !is_own(entry));
-            let mut own = set_by(found, map, is_own);
-            own.retain(|key| !desired.contains_key(key) && !others.contains(key));
-            own
-        };
-        FormerKeys {
-            labels: former("f:labels", &self.desired.labels),
-            annotations: former("f:annotations", &self.desired.annotations),
-        }
+        let version = found.metadata.resource_version.clone();
+        (OwnKeys { rest, version }, left)
     }
 }
 
@@ -612,43 +526,6 @@ mod tests {
         assert_eq!(check(found("fleetagent-namespace-a"), &[]), both);
         let other = [bundle("a", json!({"team": "c"}))];
         assert_eq!(check(found("fleetagent-namespace-a"), &other), both);
-    }
-
-    /// Whichever way it was set: an apply takes away what it set itself alone.
-    #[test]
-    fn a_key_that_nobody_wants_any_more_is_taken_away_from_whoever_set_it_alone() {
-        let entry = |manager: &str, operation: &str, labels: &[&str]| {
-            let labels: serde_json::Map<_, _> = labels
-                .iter()
-                .map(|key| (format!("f:{key}"), json!({})))
-                .collect();
-            let fields =
-                json!({"f:metadata": {"f:labels": labels, "f:annotations": {"f:note": {}}}});
-            json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields})
-        };
-        let ours = field_manager("b");
-        let fields = [
-            entry(&ours, "Update", &["team", "tier", "shared"]),
-            entry(&ours, "Apply", &["tier", "applied"]),
-            entry("kubectl", "Update", &["shared", "theirs"]),
-        ];
-        let metadata = json!({"name": "ns", "resourceVersion": "7", "managedFields": fields});
-        let found: Namespace = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-        let keys = Keys {
-            namespace: "ns",
-            bundle: "b",
-            desired: Desired {
-                labels: labels(&[("team", "a")]),
-                annotations: BTreeMap::new(),
-            },
-            others: Vec::new(),
-        };
-        let (own, _) = keys.own(&found);
-        // The annotation is everybody's.
-        let patch = json!({"metadata": {
-            "resourceVersion": "7", "labels": {"tier": null, "applied": null}, "annotations": {},
-        }});
-        assert_eq!(own.former.patch(own.version), patch);
     }
 
     #[test]

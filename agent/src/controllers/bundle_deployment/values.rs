@@ -88,7 +88,7 @@ fn without_stored(failed: &str, stored: Option<&Map<String, Value>>) -> String {
     };
     let told = match failed.split_once(" at <") {
         Some((place, rest)) => match rest.split_once(">: ") {
-            Some((asked, _)) if is_fact(asked) => return failed.to_owned(),
+            Some((asked, _)) if is_fact(asked) => failed.to_owned(),
             _ => format!("{place} at <{MASK}>"),
         },
         None => redact::without_quotes(failed).to_string(),
@@ -460,10 +460,7 @@ mod tests {
     fn a_password_that_is_a_template_is_not_quoted(#[case] password: &str, #[case] part: &str) {
         let told = told_of(json!({"db": {"password": password}}));
         assert!(!told.contains(part), "{told}");
-        assert!(
-            told.contains("helm values template: template: values:"),
-            "{told}"
-        );
+        assert!(told.contains("helm values template: template: values:"), "{told}");
     }
 
     #[test]

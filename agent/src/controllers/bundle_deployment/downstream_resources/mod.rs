@@ -154,7 +154,9 @@ pub async fn copy_all(
         let kind =
             Kind::parse(&desired.kind).ok_or_else(|| CopyError::Kind(desired.kind.clone()))?;
         let written = match kind {
-            Kind::Secret => copy::<Secret>(upstream, downstream, bundle, name, may_answer).await?,
+            Kind::Secret => {
+                copy::<Secret>(upstream, downstream, bundle, name, may_answer).await?
+            }
             Kind::ConfigMap => {
                 copy::<ConfigMap>(upstream, downstream, bundle, name, may_answer).await?
             }

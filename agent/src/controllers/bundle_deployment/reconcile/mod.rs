@@ -318,7 +318,8 @@ impl Reconciler {
                     None => self.not_deploying(state, &impersonated).await?,
                     Some(changed) => {
                         self.check_dependencies(state)?;
-                        let deploy = self.deploy_if_needed(state, &impersonated, &filled, &changed);
+                        let deploy =
+                            self.deploy_if_needed(state, &impersonated, &filled, &changed);
                         let current = deploy.await?;
                         if matches!(current, Current::Deployed(..)) {
                             self.check_downstream_resources(state, &impersonated, changed)

@@ -150,7 +150,10 @@ impl Reconciler {
     pub(super) async fn note_put_right(&self, state: &ReconcileState) {
         let (ledger, name) = (&self.context.ledger, state.bundle.name());
         let now = self.context.identities.agent().now().as_second();
-        let (tried, pauses) = (Tried::copies(&state.bundle), self.pauses(Waiting::Answered));
+        let (tried, pauses) = (
+            Tried::copies(&state.bundle),
+            self.pauses(Waiting::Answered),
+        );
         let (postponed, _) = ledger
             .postponed(name)
             .after(tried, now, pauses, rand::random());
