@@ -67,8 +67,6 @@ pub const ANNOTATION_CHART_SOURCE: &str = "fleet.cattle.io/chart-source";
 pub const ANNOTATION_VALUES_FROM: &str = "fleet.cattle.io/values-from";
 /// Chart annotation: templates looked up what of Secrets does not stand in Secrets of the release (not upstream's).
 pub const ANNOTATION_LOOKED_UP: &str = "fleet.cattle.io/looked-up-secrets";
-/// On a copy of an upstream resource: digests of which object it was written from, and in which state (not upstream's).
-pub const ANNOTATION_WRITTEN_FROM: &str = "fleet.cattle.io/written-from";
 
 /// On a BundleDeployment: how often it is looked whether its chart's source has another one, `5m` (not upstream's).
 pub const CHART_POLL: &str = "fleet.cattle.io/chart-poll";

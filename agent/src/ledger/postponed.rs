@@ -31,9 +31,6 @@ const CLOCKS_DIFFER: i64 = 60;
 /// What answers to others begin with, in place of a digest of content.
 const ANSWER: &str = "answer-";
 
-/// Those of them that put copies right.
-const COPIES: &str = "answer-copies-";
-
 /// What is tried: the part of [`Tried::content`] that says what is deployed, and who asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -62,22 +59,8 @@ impl Tried {
         Self(ANSWER.to_owned() + &asked(bundle))
     }
 
-    /// Copies that others have changed are put right, for what is deployed with them: other content gets its own at once.
-    pub fn copies(bundle: &BundleDeployment) -> Self {
-        let spec = &bundle.spec;
-        let generation = spec.downstream_resources_generation.to_string();
-        let content = digest(&[&spec.deployment_id, &generation]);
-        Self(COPIES.to_owned() + &content[..CONTENT_DIGITS] + &asked(bundle))
-    }
-
     fn is_answer(&self) -> bool {
         self.0.starts_with(ANSWER)
-    }
-
-    /// Whether one of them takes the place of the other.
-    fn is_answer_as(&self, other: &Self) -> bool {
-        let is_of_copies = |one: &Self| one.0.starts_with(COPIES);
-        self.is_answer() && other.is_answer() && is_of_copies(self) == is_of_copies(other)
     }
 
     /// Whether the same request led to both.
@@ -157,9 +140,9 @@ impl Postponed {
             .saturating_mul(2_u32.saturating_pow(attempts))
             .min(pauses.longest)
             .mul_f64(1.0 - jitter.clamp(0.0, 1.0) / 5.0);
-        // One answer counts for all that others do, to the release or to copies.
+        // One answer counts for all that others do.
         self.0
-            .retain(|one| one.content != tried && !tried.is_answer_as(&one.content));
+            .retain(|one| one.content != tried && !(tried.is_answer() && one.content.is_answer()));
         let room = MAX_CONTENTS - usize::from(!tried.is_answer());
         while self.contents().count() > room {
             let first_due = self.contents().min_by_key(|one| one.until);
@@ -375,30 +358,6 @@ mod tests {
         assert_eq!(wait.until, again.until());
     }
 
-    /// Of a bundle of which others change both.
-    #[test]
-    fn answers_for_a_release_and_for_its_copies_have_pauses_of_their_own() {
-        let bundle = |id: &str| -> BundleDeployment {
-            serde_json::from_value(json!({"spec": {"deploymentID": id}})).unwrap()
-        };
-        let (one, other) = (bundle("x"), bundle("y"));
-        let answer = |postponed: Postponed, tried: Tried| postponed.after(tried, 0, PAUSES, 0.0).0;
-        let mut postponed = Postponed::default();
-        for _ in 0..3 {
-            postponed = answer(postponed, Tried::answer(&one));
-            postponed = answer(postponed, Tried::copies(&one));
-        }
-        let left = |postponed: &Postponed, tried: &Tried| left(postponed, tried, 0);
-        assert_eq!(left(&postponed, &Tried::answer(&one)), Some(480));
-        assert_eq!(left(&postponed, &Tried::copies(&one)), Some(480));
-        assert_eq!(left(&postponed, &tried("a")), None);
-        // What is deployed next needs them at once.
-        assert_eq!(left(&postponed, &Tried::copies(&other)), None);
-        let postponed = answer(postponed.after_success(), Tried::copies(&other));
-        assert_eq!(postponed.0.len(), 2);
-        assert_eq!(left(&postponed, &Tried::copies(&other)), Some(120));
-    }
-
     #[test]
     fn spec_facts_and_sync_label_make_another_content() {
         let bundle = |spec: serde_json::Value, labels: serde_json::Value| -> BundleDeployment {
@@ -463,9 +422,8 @@ mod tests {
                 let content = Tried(format!("{content:024}"));
                 postponed = postponed.after(content, 1_700_000_000, PAUSES, 0.0).0;
             }
-            for of in [format!("{ANSWER}01234567"), format!("{COPIES}{:024}", 0)] {
-                postponed = postponed.after(Tried(of), 1_700_000_000, PAUSES, 0.0).0;
-            }
+            let answer = Tried(format!("{ANSWER}01234567"));
+            postponed = postponed.after(answer, 1_700_000_000, PAUSES, 0.0).0;
             note(&mut all, &format!("{n:0>253}"), postponed, 1_700_000_000);
         }
         assert_eq!(all.len(), MAX_BUNDLES);

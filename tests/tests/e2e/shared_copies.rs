@@ -1,18 +1,15 @@
 //! Downstream resources: what is an administrator's stays, what several bundles need stays until the last one goes, and a change of one is
 //! rolled out whatever comes between.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
-use crate::scene::{HASTE, app, deletions, deploy, gone, in_haste, limit, target, with_own_bundle};
+use crate::scene::{app, deletions, deploy, gone, in_haste, limit, target, with_own_bundle};
 
 /// What the Go agent marks a copy with.
 const LABEL: &str = "fleet.cattle.io/bundledeployment";
@@ -277,88 +274,6 @@ async fn a_copy_stays_when_its_bundle_takes_another_release_name() -> Result<()>
     ensure!(label(&after, LABEL) == Some("web"), "{after:?}");
     agent.delete("web").await?;
     wait_gone(&agent, "pull").await
-}
-
-/// Whoever changes a copy whenever the agent has put it right is answered once, and then after ever longer pauses. Nothing is deployed for it, though
-/// values come from the copy, and the bundles that share it leave each other alone.
-#[tokio::test]
-async fn a_copy_that_others_keep_changing_is_put_right_and_deploys_nothing() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    agent.grant().await?;
-    // The pause outlasts the test.
-    let timing = format!("{HASTE},overwrite-retry=10m");
-    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
-    let values = |text: &str| json!({ "values.yaml": format!("from: {text}\n") });
-    agent.upstream_secret("pull", values("upstream")).await?;
-    let bundle = |name: &str, generation: i64| {
-        let from = json!([{ "secretKeyRef": { "name": "pull" } }]);
-        needing(&agent, name, "pull", generation).helm("valuesFrom", from)
-    };
-    for name in ["left", "right"] {
-        agent.apply(&bundle(name, 1)).await?;
-        agent.wait_ready(name).await?;
-    }
-    let ours = found(&agent, "pull").await?.data["data"].clone();
-    let secrets = agent.objects("v1", "Secret", &target(&agent));
-    let theirs = json!({ "stringData": values("somebody else") });
-    let mut changes = 0;
-    let mut fight = async || -> Result<()> {
-        loop {
-            if found(&agent, "pull").await?.data["data"] == ours {
-                let change = Patch::Merge(&theirs);
-                secrets.patch("pull", &PatchParams::default(), &change).await?;
-                changes += 1;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let reported = async {
-        for name in ["left", "right"] {
-            let what = "to say that its copy is changed again and again";
-            let is_told = |bundle: &Value| {
-                condition(bundle, "Deployed").is_some_and(|one| {
-                    let message = one["message"].as_str().unwrap_or_default();
-                    message.contains("a copy that it needs is changed by others again and again; tried again at")
-                })
-            };
-            agent.wait_for(name, what, is_told).await?;
-        }
-        anyhow::Ok(())
-    };
-    tokio::select! {
-        failed = fight() => return failed,
-        told = reported => told?,
-    }
-    // The first change, and one for each bundle that put it right.
-    ensure!((2..=3).contains(&changes), "{changes} changes");
-    let revision = async |name: &str| -> Result<Value> {
-        let bundle = agent.bundle_deployments()?.get(name).await?;
-        Ok(bundle.data["status"]["release"].clone())
-    };
-    for name in ["left", "right"] {
-        let first = json!(format!("{}/{name}:1", target(&agent)));
-        ensure!(revision(name).await? == first, "{}", agent.agent_log_tail(30));
-    }
-    // Whoever knows that the fight is over asks for it.
-    agent
-        .apply(&bundle("left", 1).label("fleet.cattle.io/try-again", "1"))
-        .await?;
-    for name in ["left", "right"] {
-        wait_revision(&agent, name, 1).await?;
-        agent
-            .wait_for(name, "to be deployed", |bundle| {
-                condition(bundle, "Deployed").is_some_and(|one| one["status"] == "True")
-            })
-            .await?;
-    }
-    ensure!(found(&agent, "pull").await?.data["data"] == ours);
-    // A changed source is another matter, whoever fought before.
-    agent.upstream_secret("pull", values("upstream again")).await?;
-    agent.apply(&bundle("left", 2)).await?;
-    for name in ["left", "right"] {
-        wait_revision(&agent, name, 2).await?;
-    }
-    Ok(())
 }
 
 /// Something in another namespace, after which the agent has been at work for a while.

@@ -10,11 +10,6 @@ use crate::api::LABEL_BUNDLE_DEPLOYMENT;
 /// the version of the source that the bundle's release was not deployed with yet.
 const CLAIM_PREFIX: &str = "bundledeployment.fleet.cattle.io/";
 
-/// Whether a label says that a bundle needs the copy that has it.
-pub(super) fn is_claim(label: &str) -> bool {
-    label == LABEL_BUNDLE_DEPLOYMENT || label.starts_with(CLAIM_PREFIX)
-}
-
 /// Which bundles need a copy, as its labels say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claims {

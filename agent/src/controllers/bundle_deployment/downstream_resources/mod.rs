@@ -2,13 +2,11 @@
 //!
 //! Mirrors `copyResourcesFromUpstream`; written with the bundle's account, unlike upstream. Only what is marked as a copy is written over
 //! or deleted. Bundles that share a namespace share its copies: each that needs one is named on it ([`Claims`]), and the last one takes it
-//! away. That its source changed stands on the copy too, for each of these bundles, until its release was deployed after the change, and so does
-//! what it was written from: what others make of a copy is put right, and deploys nothing ([`Standing`]).
+//! away. That a copy changed stands on the copy too, for each of these bundles, until its release was deployed after the change.
 
 mod claims;
 mod kinds;
 mod proven;
-mod written_from;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +17,15 @@ use kube::{Api, Client};
 use self::claims::Claims;
 use self::kinds::{Copied, Kind, same};
 use self::proven::ProvenCopy;
-use self::written_from::{Standing, WrittenFrom, is_copied};
 use super::claims::Claimant;
-use crate::api::{ANNOTATION_WRITTEN_FROM, BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
+use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::error;
 use crate::public::PublicText;
 use crate::public::redact::{Redacted, SensitiveData};
+
+/// Helm's marks; a copy is no part of the release that its source is of.
+const HELM_MARKS: &str = "meta.helm.sh/";
 
 /// Copies looked at in one page.
 const PAGE: u32 = 100;
@@ -73,12 +73,8 @@ pub enum CopyError {
 #[derive(Debug, Default)]
 pub struct ChangedCopies {
     copies: Vec<ChangedCopy>,
-    /// Bundles that need one of those whose source changed, beside this one, if it was written just now.
+    /// Bundles that need one of those that were changed just now, beside this one.
     pub others: BTreeSet<String>,
-    /// Whether some that others had changed were put right.
-    pub are_put_right: bool,
-    /// Whether some that others had changed were left as they are.
-    pub are_left: bool,
 }
 
 #[derive(Debug)]
@@ -128,8 +124,7 @@ impl ChangedCopies {
     }
 }
 
-/// Copies everything the bundle lists. Gives those copies that changed since its release was deployed. What others made of a copy is put right if
-/// `may_answer`.
+/// Copies everything the bundle lists. Gives those copies that changed since its release was deployed.
 ///
 /// # Errors
 /// The first copy that fails ends it.
@@ -140,7 +135,6 @@ pub async fn copy_all(
     upstream: &Client,
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
-    may_answer: bool,
 ) -> Result<ChangedCopies, CopyError> {
     let options = &bundle.spec.options;
     let mut changed = ChangedCopies::default();
@@ -154,22 +148,9 @@ pub async fn copy_all(
         let kind =
             Kind::parse(&desired.kind).ok_or_else(|| CopyError::Kind(desired.kind.clone()))?;
         let written = match kind {
-            Kind::Secret => {
-                copy::<Secret>(upstream, downstream, bundle, name, may_answer).await?
-            }
-            Kind::ConfigMap => {
-                copy::<ConfigMap>(upstream, downstream, bundle, name, may_answer).await?
-            }
+            Kind::Secret => copy::<Secret>(upstream, downstream, bundle, name).await?,
+            Kind::ConfigMap => copy::<ConfigMap>(upstream, downstream, bundle, name).await?,
         };
-        if written.is_put_right {
-            logging::info!(
-                bundle = bundle.name(),
-                name = desired.name,
-                "put a copy right that was changed by others"
-            );
-        }
-        changed.are_put_right |= written.is_put_right;
-        changed.are_left |= written.is_left;
         changed.others.extend(written.woken);
         changed
             .copies
@@ -222,10 +203,6 @@ struct WrittenCopy {
     changed_since: Option<String>,
     /// Bundles that need the copy, if it was changed just now.
     woken: BTreeSet<String>,
-    /// It was written over what others had made of it.
-    is_put_right: bool,
-    /// It is what others made of it still.
-    is_left: bool,
 }
 
 /// Why an object was not written.
@@ -246,7 +223,6 @@ async fn copy<K: Copied>(
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
     name: &str,
-    may_answer: bool,
 ) -> Result<WrittenCopy, CopyError> {
     let sources = Api::<K>::namespaced(upstream.clone(), bundle.namespace());
     let source = sources.get(name).await.map_err(|source| CopyError::Read {
@@ -258,13 +234,7 @@ async fn copy<K: Copied>(
     let target = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), target);
     let mut replaced = None;
-    let writing = Writing {
-        name,
-        bundle: bundle.name(),
-        source: &source,
-        may_answer,
-    };
-    let written = write(&copies, writing, &mut replaced).await;
+    let written = write(&copies, name, bundle.name(), &source, &mut replaced).await;
     let refusal = match written {
         Ok(written) => return Ok(written),
         Err(refusal) => refusal,
@@ -301,27 +271,14 @@ fn redacted<K: Copied>(refusal: &kube::Error, copies: [Option<&K>; 2]) -> Redact
     secrets.redacted(refusal)
 }
 
-/// A copy that is to be made.
-struct Writing<'a, K> {
-    name: &'a str,
-    bundle: &'a str,
-    source: &'a K,
-    may_answer: bool,
-}
-
 async fn write<K: Copied>(
     copies: &Api<K>,
-    writing: Writing<'_, K>,
+    name: &str,
+    bundle: &str,
+    source: &K,
     replaced: &mut Option<K>,
 ) -> Result<WrittenCopy, Refusal> {
-    let Writing {
-        name,
-        bundle,
-        source,
-        may_answer,
-    } = writing;
     let parameters = PostParams::default();
-    let written_from = WrittenFrom::of(source);
     let mut tries = 1;
     loop {
         let outcome = match copies.get_opt(name).await? {
@@ -335,12 +292,7 @@ async fn write<K: Copied>(
                 let mut claims = proven.claims().clone();
                 claims.add(bundle);
                 let mut written = WrittenCopy::default();
-                let standing = Standing::of(&existing, source, &written_from);
-                if standing.is_answer() && !may_answer {
-                    written.is_left = true;
-                    return Ok(written);
-                }
-                if standing.is_rolled_out() {
+                if !existing.has_content_of(source) {
                     claims.change(
                         source
                             .meta()
@@ -351,8 +303,8 @@ async fn write<K: Copied>(
                     written.woken = claims.bundles();
                 }
                 written.changed_since = claims.changed_since(bundle);
-                let metadata = copied_metadata(name, &claims, source.meta(), &written_from);
-                if standing == Standing::Like && same_metadata(existing.meta(), &metadata) {
+                let metadata = copied_metadata(name, &claims, source.meta());
+                if written.woken.is_empty() && same_metadata(existing.meta(), &metadata) {
                     return Ok(written);
                 }
                 let immutable = existing.immutable();
@@ -360,14 +312,10 @@ async fn write<K: Copied>(
                 let replacement = source.clone().copied(metadata, immutable);
                 let outcome = proven.overwrite(copies, name, replacement).await;
                 *replaced = Some(existing);
-                outcome.map(|is_changed| {
-                    written.is_put_right = is_changed && standing.is_answer();
-                    written
-                })
+                outcome.map(|_| written)
             }
             None => {
-                let claims = Claims::first(bundle);
-                let metadata = copied_metadata(name, &claims, source.meta(), &written_from);
+                let metadata = copied_metadata(name, &Claims::first(bundle), source.meta());
                 let created = copies
                     .create(&parameters, &source.clone().copied(metadata, None))
                     .await;
@@ -407,7 +355,7 @@ async fn change_claims<K: Copied>(
         claims.write(copy.meta_mut().labels.get_or_insert_default());
         match proven.overwrite(copies, name, copy).await {
             Err(failed) if is_outdated(&failed) && tries < TRIES => tries += 1,
-            result => return result.map(|_| true),
+            result => return result.map(|()| true),
         }
     }
 }
@@ -452,21 +400,17 @@ async fn create_namespace(client: Client, name: &str) -> Result<(), CopyError> {
     }
 }
 
-fn copied_metadata(
-    name: &str,
-    claims: &Claims,
-    source: &ObjectMeta,
-    written_from: &WrittenFrom,
-) -> ObjectMeta {
+fn copied_metadata(name: &str, claims: &Claims, source: &ObjectMeta) -> ObjectMeta {
     let mut labels = source.labels.clone().unwrap_or_default();
     claims.write(&mut labels);
-    let mut annotations = source.annotations.clone().unwrap_or_default();
-    annotations.retain(|key, _| is_copied(key));
-    annotations.insert(ANNOTATION_WRITTEN_FROM.to_owned(), written_from.text());
+    let mut annotations = source.annotations.clone();
+    if let Some(annotations) = &mut annotations {
+        annotations.retain(|key, _| !key.starts_with(HELM_MARKS));
+    }
     ObjectMeta {
         name: Some(name.to_owned()),
         labels: Some(labels),
-        annotations: Some(annotations),
+        annotations,
         ..Default::default()
     }
 }
@@ -627,28 +571,17 @@ mod tests {
 
     #[test]
     fn copies_carry_their_bundle_and_nothing_of_the_sources_identity() {
-        let source: ConfigMap = serde_json::from_value(json!({"metadata": {
+        let source: ObjectMeta = serde_json::from_value(json!({
             "name": "s", "namespace": "up", "uid": "u", "resourceVersion": "7",
             "labels": {"a": "1", FIRST: "upstreams", "bundledeployment.fleet.cattle.io/c": ""},
-            "annotations": {
-                "x": "y", "meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": "up",
-                ANNOTATION_WRITTEN_FROM: "it is a copy itself",
-            },
-        }}))
+            "annotations": {"x": "y", "meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": "up"},
+        }))
         .unwrap();
-        let written_from = WrittenFrom::of(&source);
-        let copied = copied_metadata("s", &Claims::first("b"), &source.metadata, &written_from);
-        let annotations = json!({"x": "y", ANNOTATION_WRITTEN_FROM: written_from.text()});
+        let copied = copied_metadata("s", &Claims::first("b"), &source);
         assert_eq!(
-            serde_json::to_value(&copied).unwrap(),
-            json!({"name": "s", "annotations": annotations, "labels": {"a": "1", FIRST: "b"}})
+            serde_json::to_value(copied).unwrap(),
+            json!({"name": "s", "annotations": {"x": "y"}, "labels": {"a": "1", FIRST: "b"}})
         );
-        let copy = ConfigMap {
-            metadata: copied,
-            ..ConfigMap::default()
-        };
-        let standing = Standing::of(&copy, &source, &written_from);
-        assert_eq!(standing, Standing::Like);
     }
 
     #[rstest]

@@ -65,7 +65,7 @@ impl ProvenCopy {
         left.is_none().then_some(UnneededCopy(self.instance))
     }
 
-    /// Writes over it. Gives whether that changed anything: a webhook may have made of it what was there.
+    /// Writes over it.
     ///
     /// # Errors
     /// It is another one by now, or the API server refused.
@@ -74,13 +74,13 @@ impl ProvenCopy {
         copies: &Api<K>,
         name: &str,
         mut by: K,
-    ) -> kube::Result<bool> {
+    ) -> kube::Result<()> {
         let Instance { uid, version } = self.instance.clone();
         let metadata = by.meta_mut();
-        (metadata.uid, metadata.resource_version) = (uid, version.clone());
+        (metadata.uid, metadata.resource_version) = (uid, version);
         metadata.managed_fields = None;
-        let written = copies.replace(name, &PostParams::default(), &by).await?;
-        Ok(written.meta().resource_version != version)
+        let replaced = copies.replace(name, &PostParams::default(), &by).await;
+        replaced.map(drop)
     }
 }
 

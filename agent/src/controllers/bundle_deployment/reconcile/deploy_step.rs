@@ -15,7 +15,6 @@ use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::chart_poll::{self, Found};
 use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::deployer::Base;
-use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt, InputError};
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::Report;
@@ -86,17 +85,6 @@ impl Reconciler {
         Ok(state.current(stored))
     }
 
-    /// What is deployed, where nothing may be deployed now.
-    pub(super) async fn not_deploying(
-        &self,
-        state: &mut ReconcileState,
-        impersonated: &DeploymentClient,
-    ) -> Result<Current, Halt> {
-        let stored = self.wanted(state, impersonated).await;
-        let stored = stored.map_err(Halt::at(Cause::ReadRelease, &state.facts))?;
-        Ok(state.current(stored))
-    }
-
     /// Deploys if that is called for. A deploy that fails is reported and does not end the reconcile: what was deployed before is still
     /// monitored.
     pub(super) async fn deploy_if_needed(
@@ -104,7 +92,7 @@ impl Reconciler {
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
         filled: &Filled,
-        copies: &ChangedCopies,
+        resources_changed: bool,
     ) -> Result<Current, Halt> {
         let stored = self.wanted(state, impersonated).await;
         let stored = stored.map_err(|failed| {
@@ -115,7 +103,7 @@ impl Reconciler {
             };
             Halt::at(cause, &state.facts)(failed)
         })?;
-        let facts = self.deploy_facts(state, filled, stored.as_ref(), !copies.is_empty());
+        let facts = self.deploy_facts(state, filled, stored.as_ref(), resources_changed);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
             None => {
                 let stored = stored.as_ref();
@@ -123,12 +111,6 @@ impl Reconciler {
             }
             reason => reason,
         };
-        // They may come from a copy that somebody changed before they were read.
-        if reason == Some(DeployReason::ValuesChanged)
-            && self.are_copies_changed(state, impersonated).await?
-        {
-            return Ok(state.current(stored));
-        }
         let Some(reason) = reason else {
             if plan::is_installed_once(&state.bundle, facts) {
                 state.report.installed_once();

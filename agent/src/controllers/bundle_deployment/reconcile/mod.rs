@@ -314,20 +314,16 @@ impl Reconciler {
             Some(hold) => self.hold(state, &impersonated, &filled, &hold).await?,
             None => {
                 self.watch_values(state, &impersonated);
-                match self.copy_resources(state, &impersonated).await? {
-                    None => self.not_deploying(state, &impersonated).await?,
-                    Some(changed) => {
-                        self.check_dependencies(state)?;
-                        let deploy =
-                            self.deploy_if_needed(state, &impersonated, &filled, &changed);
-                        let current = deploy.await?;
-                        if matches!(current, Current::Deployed(..)) {
-                            self.check_downstream_resources(state, &impersonated, changed)
-                                .await;
-                        }
-                        current
-                    }
+                let changed = self.copy_resources(state, &impersonated).await?;
+                self.check_dependencies(state)?;
+                let deploy =
+                    self.deploy_if_needed(state, &impersonated, &filled, !changed.is_empty());
+                let current = deploy.await?;
+                if matches!(current, Current::Deployed(..)) {
+                    self.check_downstream_resources(state, &impersonated, changed)
+                        .await;
                 }
+                current
             }
         };
         self.monitor(state, Some(impersonated), current).await

@@ -1,8 +1,6 @@
 //! What is not tried again at once: an app that swings between bad and good is worse than an old one, a hook may be a migration, and who
 //! deploys whenever somebody else does never ends.
 
-use std::time::Duration;
-
 use k8s_openapi::jiff::Timestamp;
 
 use super::{ReconcileState, Reconciler};
@@ -14,7 +12,6 @@ use crate::controllers::bundle_deployment::halt::{Halt, Waiting};
 use crate::controllers::bundle_deployment::outcome::tried_again;
 use crate::controllers::bundle_deployment::plan::DeployReason;
 use crate::controllers::bundle_deployment::values::Filled;
-use crate::controllers::queue::ReconcileKind;
 use crate::ledger::{Pauses, Postponed, Tried, Wait};
 use crate::public::PublicText;
 
@@ -137,44 +134,6 @@ impl Reconciler {
         }
         let told = halt.followed_by(&tried_again(time(wait.until)));
         self.report(state, &told.postponed(wait.left));
-    }
-
-    /// How long copies that others change are left as they are; nothing if they may be put right.
-    pub(super) fn put_right_again_in(&self, state: &ReconcileState) -> Option<Wait> {
-        let (tried, now) = (Tried::copies(&state.bundle), state.report.now().as_second());
-        let postponed = self.context.ledger.postponed(state.bundle.name());
-        postponed.wait(&tried, now, self.pauses(Waiting::Answered))
-    }
-
-    /// Copies were put right that others had changed: the next time that waits.
-    pub(super) async fn note_put_right(&self, state: &ReconcileState) {
-        let (ledger, name) = (&self.context.ledger, state.bundle.name());
-        let now = self.context.identities.agent().now().as_second();
-        let (tried, pauses) = (
-            Tried::copies(&state.bundle),
-            self.pauses(Waiting::Answered),
-        );
-        let (postponed, _) = ledger
-            .postponed(name)
-            .after(tried, now, pauses, rand::random());
-        if let Err(failed) = ledger.postpone(name, postponed, now).await {
-            let error = PublicText::nothing_secret_in(&failed);
-            logging::warn!(bundle = name, error, "cannot write the ledger");
-        }
-    }
-
-    /// Copies are what others made of them, and nothing is deployed with those: says for how long, or comes back at once to put them right.
-    pub(super) fn leaves_copies(&self, state: &mut ReconcileState) {
-        match self.put_right_again_in(state) {
-            Some(wait) => {
-                let until = time(wait.until);
-                state.report.waits(Waiting::Answered, until, wait.left);
-            }
-            None => {
-                let report = &mut state.report;
-                report.wake_after(ReconcileKind::Full, Duration::ZERO);
-            }
-        }
     }
 
     /// A deploy went well, and may have been an answer to what others do.

@@ -198,14 +198,13 @@ impl Reconciler {
         impersonated.map_err(Halt::at(Cause::DeployAccount, &state.facts))
     }
 
-    /// Copies downstream resources. Gives those that changed since the release was deployed; nothing where some are what others made of them, and are
-    /// to stay so for a while, which the report then says: nothing is deployed with those.
+    /// Copies downstream resources. Gives those that changed since the release was deployed.
     pub(super) async fn copy_resources(
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
-    ) -> Result<Option<ChangedCopies>, Halt> {
-        let bundle = &state.bundle;
+    ) -> Result<ChangedCopies, Halt> {
+        let (upstream, bundle) = (&self.upstream.client, &state.bundle);
         let (ledger, key) = (&self.context.ledger, claims::desired(bundle));
         if !bundle.spec.options.downstream_resources.is_empty() {
             // Whatever comes of the deploy, copies go with the bundle.
@@ -228,42 +227,7 @@ impl Reconciler {
             };
             noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
         }
-        let may_answer = self.put_right_again_in(state).is_none();
-        let changed = self.copy_all(state, impersonated, may_answer).await?;
-        if changed.are_put_right {
-            self.note_put_right(state).await;
-        }
-        if changed.are_left {
-            self.leaves_copies(state);
-            return Ok(None);
-        }
-        let generation = state.bundle.spec.downstream_resources_generation;
-        state.report.resources_copied(generation);
-        Ok(Some(changed))
-    }
-
-    /// Whether copies are what others made of them since they were looked at.
-    pub(super) async fn are_copies_changed(
-        &self,
-        state: &mut ReconcileState,
-        impersonated: &DeploymentClient,
-    ) -> Result<bool, Halt> {
-        let changed = self.copy_all(state, impersonated, false).await?;
-        if changed.are_left {
-            self.leaves_copies(state);
-        }
-        Ok(changed.are_left)
-    }
-
-    async fn copy_all(
-        &self,
-        state: &ReconcileState,
-        impersonated: &DeploymentClient,
-        may_answer: bool,
-    ) -> Result<ChangedCopies, Halt> {
-        let (upstream, bundle) = (&self.upstream.client, &state.bundle);
-        let copied = downstream_resources::copy_all(upstream, impersonated, bundle, may_answer);
-        let copied = copied.await;
+        let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
         let changed = copied.map_err(Halt::at(Cause::CopyResources, &state.facts))?;
         // The controller wakes the one whose source it copied first.
         for other in &changed.others {
@@ -271,6 +235,8 @@ impl Reconciler {
                 .drift
                 .wake_after(other, ReconcileKind::Full, Duration::ZERO);
         }
+        let generation = bundle.spec.downstream_resources_generation;
+        state.report.resources_copied(generation);
         Ok(changed)
     }
 
