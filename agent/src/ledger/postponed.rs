@@ -263,9 +263,7 @@ mod tests {
 
     #[test]
     fn only_the_same_content_waits_and_not_for_a_clock_that_was_wrong() {
-        let undone = Postponed::default()
-            .after(tried("a"), 1_000, PAUSES, 0.0)
-            .0;
+        let undone = Postponed::default().after(tried("a"), 1_000, PAUSES, 0.0).0;
         let left = |content, now| left(&undone, &tried(content), now);
         assert_eq!(left("a", 1_020), Some(100));
         assert_eq!(left("b", 1_020), None);

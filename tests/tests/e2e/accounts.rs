@@ -96,7 +96,9 @@ async fn a_namespace_that_may_not_be_labelled_deploys_nothing_again() -> Result<
             let requests = audit.by_user(&user, mark).map_err(|e| e.to_string())?;
             let tries = requests.iter().filter(|one| one.resource == "namespaces");
             let tries = tries.filter(|one| one.verb == "patch").count();
-            (tries >= count).then_some(()).ok_or(format!("{tries} tries"))
+            (tries >= count)
+                .then_some(())
+                .ok_or(format!("{tries} tries"))
         })
         .await
     };

@@ -29,6 +29,9 @@ use crate::controllers::drift_watch::Seen;
 use crate::public::PublicText;
 use crate::summary::{self, ErrorMapping, IgnoredConditions};
 
+/// After so many dry runs that nobody answers no others are asked for in one look.
+const MAX_UNANSWERED: u32 = 2;
+
 /// Monitoring failed: the Monitored condition.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
@@ -381,7 +384,7 @@ impl Live {
         former: &[ModifiedStatus],
     ) -> Differences {
         let mut differences = Differences::default();
-        let mut is_answering = true;
+        let mut unanswered = 0;
         for object in desired {
             let key = object.key();
             let Some(live) = self.objects.get(&key) else {
@@ -390,7 +393,7 @@ impl Live {
             if self.covered.contains(&key) || drift::covers(live, &object.body) {
                 continue;
             }
-            if !is_answering {
+            if unanswered == MAX_UNANSWERED {
                 differences.keep(key, former);
                 continue;
             }
@@ -408,8 +411,10 @@ impl Live {
                     Prediction::Estimate
                 }
                 Err(failed) => {
-                    // Whoever does not answer, or is asked too much, is not asked once for each object.
-                    is_answering = failed.code().is_some_and(|code| code != 429);
+                    // Whoever does not answer, or is asked too much, is not asked once for each object. One object alone may have a webhook that hangs.
+                    if failed.code().is_none_or(|code| code == 429) {
+                        unanswered += 1;
+                    }
                     differences
                         .problem
                         .get_or_insert_with(|| ObserveError::Predict {

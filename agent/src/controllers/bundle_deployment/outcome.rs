@@ -337,11 +337,12 @@ impl Report {
             let text = names(drifted.map(|one| (&one.kind, &one.namespace, &one.name)));
             self.events.push((Reason::DriftFound, text));
         }
+        let is_partial = found.all.is_partial;
+        self.status.observe(found, force_sync_generation, self.now);
         // Otherwise what is not known is about to be told.
-        if !found.all.is_partial {
+        if !is_partial {
             self.set(MONITORED, Ok(()));
         }
-        self.status.observe(found, force_sync_generation, self.now);
         self.has_monitored = true;
     }
 

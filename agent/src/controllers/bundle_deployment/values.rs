@@ -460,7 +460,10 @@ mod tests {
     fn a_password_that_is_a_template_is_not_quoted(#[case] password: &str, #[case] part: &str) {
         let told = told_of(json!({"db": {"password": password}}));
         assert!(!told.contains(part), "{told}");
-        assert!(told.contains("helm values template: template: values:"), "{told}");
+        assert!(
+            told.contains("helm values template: template: values:"),
+            "{told}"
+        );
     }
 
     #[test]
