@@ -88,7 +88,8 @@ fn without_stored(failed: &str, stored: Option<&Map<String, Value>>) -> String {
     };
     let told = match failed.split_once(" at <") {
         Some((place, rest)) => match rest.split_once(">: ") {
-            Some((asked, _)) if is_fact(asked) => failed.to_owned(),
+            // The values say its name, too, which is no secret.
+            Some((asked, _)) if is_fact(asked) => return failed.to_owned(),
             _ => format!("{place} at <{MASK}>"),
         },
         None => redact::without_quotes(failed).to_string(),
