@@ -81,9 +81,17 @@ pub(super) async fn outlast(
         }
         warn_of(&release, &error);
     }
-    // Who deploys writes a record of its own, which is what counts.
-    if let Err(failed) = storage.update(&release).await {
-        warn_of(&release, &HookError::Storage(failed));
+    match storage.update(&release).await {
+        Ok(_) => {}
+        // Somebody else has the release by now: whoever deploys looks again.
+        Err(failed @ (StorageError::NotFound | StorageError::Replaced { .. })) => {
+            return Err(HookError::Storage(failed));
+        }
+        // Who deploys writes a record of its own. What ended stays, as nothing says that it did.
+        Err(failed) => {
+            warn_of(&release, &HookError::Storage(failed));
+            return Ok(());
+        }
     }
     if let Err(error) = run.delete(&release, index, policy, event).await {
         warn_of(&release, &error);
