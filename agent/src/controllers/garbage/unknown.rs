@@ -76,7 +76,7 @@ impl Search {
     /// Reads the newest records that are in no entry of the ledger. One that may not be read keeps none of the others from being told.
     ///
     /// # Errors
-    /// The API server does not answer.
+    /// The API server does not answer, fails, or is asked too much.
     pub(super) async fn unknown(
         &self,
         agent: &AgentClient,
@@ -285,7 +285,7 @@ mod tests {
         golib::base64::encode(gzip.finish().unwrap()).into_bytes()
     }
 
-    /// A Secret that its key is missing for, or that an authorizer keeps from everybody.
+    /// A Secret that an authorizer keeps from everybody.
     #[tokio::test(start_paused = true)]
     async fn a_record_that_may_not_be_read_hides_no_other() {
         let chart = json!({"metadata": {"annotations": {ANNOTATION_BUNDLE_ID: "web", ANNOTATION_AGENT_NAMESPACE: "system"}}});
