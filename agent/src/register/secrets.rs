@@ -13,6 +13,7 @@ use crate::error;
 use crate::public::PublicText;
 
 /// Those of a system namespace.
+#[derive(Clone)]
 pub(super) struct Secrets {
     api: Api<Secret>,
     namespace: String,
@@ -57,8 +58,16 @@ impl Secrets {
     /// (`immutable`) is deleted and created, as the Go agent always does.
     ///
     /// # Cancellation
-    /// Between these two there is no credential, and the bootstrap Secret still.
+    /// What is begun goes on: the deletion is seen by the watch of this Secret, which lets go of the registration that deleted it.
     pub(super) async fn store(&self, credential: &Credential, origin: String) -> kube::Result<()> {
+        let (secrets, credential) = (self.clone(), credential.clone());
+        let storing = tokio::spawn(async move { secrets.replace(&credential, origin).await });
+        storing
+            .await
+            .unwrap_or_else(|ended| Err(kube::Error::Service(ended.into())))
+    }
+
+    async fn replace(&self, credential: &Credential, origin: String) -> kube::Result<()> {
         let noted = (ORIGIN_ANNOTATION.to_owned(), origin);
         let mut secret = Secret {
             metadata: ObjectMeta {
@@ -134,5 +143,57 @@ impl Secrets {
                 "cannot delete the bootstrap secret"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use http::{Method, Request};
+    use kube::client::Body;
+    use serde_json::Value;
+    use tokio::sync::{Notify, Semaphore};
+
+    use super::*;
+    use crate::client::scripted;
+
+    /// The watch of the credential sees the deletion and lets go of the registration before the creation is answered, or even sent.
+    #[tokio::test(start_paused = true)]
+    async fn an_immutable_credential_is_created_anew_though_nobody_waits_for_it() {
+        let stored = json!({"metadata": {"name": AGENT_NAME, "uid": "1"}, "immutable": true});
+        let (deleted, created) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+        let seen = (Arc::clone(&deleted), Arc::clone(&created));
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let status = |code: u16| (code, json!({"kind": "Status", "code": code}));
+            let is_gone = seen.1.available_permits() > 0;
+            let answer: (u16, Value) = match *request.method() {
+                Method::POST if is_gone => {
+                    seen.1.add_permits(1);
+                    (201, stored.clone())
+                }
+                Method::POST => status(409),
+                Method::PUT => status(422),
+                Method::DELETE => {
+                    seen.0.notify_one();
+                    seen.1.add_permits(1);
+                    status(200)
+                }
+                _ => (200, stored.clone()),
+            };
+            async { answer }
+        });
+        let local = scripted::identities(&clients).agent().client();
+        let secrets = Secrets::of(&local, "system");
+        let credential = Credential::from_data(&BTreeMap::new());
+        tokio::select! {
+            biased;
+            () = deleted.notified() => {}
+            result = secrets.store(&credential, String::new()) => panic!("{result:?}"),
+        }
+        let both = created.acquire_many(2);
+        let both = tokio::time::timeout(std::time::Duration::from_secs(60), both);
+        assert!(both.await.is_ok(), "deleted and not created");
     }
 }
