@@ -71,10 +71,17 @@ fn unprotected(history: &[StoredRevision], max_history: i64) -> (Vec<&StoredRevi
         true => newest_deployed,
         false => noted.filter(is_good).map(|head| head.revision).max(),
     };
+    // Of what was written here nothing may be known to be good, as in a cluster that was restored to before records whose digests are forgotten.
+    let is_believed = |head: &StoredRevision| head.origin == Origin::Untracked;
+    let knows_good = protected.is_some() || deployed(history).is_some_and(is_believed);
+    let is_spared = |head: &StoredRevision| match head.status {
+        Status::Unknown => !knows_good,
+        _ => [protected, newest_deployed].contains(&Some(head.revision)),
+    };
     let mut heads: Vec<&StoredRevision> = history.iter().collect();
     heads.sort_unstable_by_key(|head| head.revision);
     let excess = heads.len().saturating_sub(room);
-    heads.retain(|head| ![protected, newest_deployed].contains(&Some(head.revision)));
+    heads.retain(|head| !is_spared(head));
     (heads, excess)
 }
 
@@ -101,6 +108,35 @@ mod tests {
         assert_eq!(before(&history, 2), [2, 3]);
         assert_eq!(before(&history, 1), [2, 3]);
         assert_eq!(prunable(&history, 0), Prunable::default());
+    }
+
+    /// The cluster was restored: the first revision was pruned here, and the second is as its deploy began.
+    #[test]
+    fn what_may_have_been_good_is_not_prunable_where_nothing_is_known_to_be() {
+        let spent = StoredRevision {
+            origin: Origin::Spent,
+            ..StoredRevision::new(1, Status::Deployed)
+        };
+        let noted = |revision, status| StoredRevision {
+            origin: Origin::Noted,
+            ..StoredRevision::new(revision, status)
+        };
+        let mut history = vec![spent.believed(), noted(2, Status::PendingUpgrade)];
+        assert_eq!(before(&history, 1), [2]);
+        let for_failure = |history: &[StoredRevision]| -> Vec<i64> {
+            let outdated = prunable_for_failure(history, 1);
+            outdated.iter().map(Deletable::revision).collect()
+        };
+        assert_eq!(for_failure(&history), [2]);
+        // What somebody else says is deployed is no good one of ours.
+        history.push(StoredRevision {
+            origin: Origin::Foreign,
+            ..StoredRevision::new(3, Status::Deployed)
+        });
+        assert_eq!(before(&history, 1), [2]);
+        history[2] = noted(3, Status::Deployed);
+        assert_eq!(before(&history, 1), [1, 2]);
+        assert_eq!(for_failure(&history), [1, 2]);
     }
 
     #[test]
