@@ -383,9 +383,12 @@ fn unsettled(world: &World) -> Vec<(&'static str, String)> {
         let name = bundle_name(*bundle);
         let reported =
             ["Ready", "Deployed", "Monitored", "Installed"].map(|kind| condition(&object, kind));
-        let is_deployed = reported[1]
-            .as_ref()
-            .is_some_and(|(status, _)| status == "True");
+        // What fails in words that Fleet takes for "not ready" is deployed, and not installed.
+        let is_deployed = [&reported[1], &reported[3]].iter().all(|reported| {
+            reported
+                .as_ref()
+                .is_some_and(|(status, _)| status == "True")
+        });
         if is_deployed && world.checker().is_half_removed(desired) {
             let text = format!("{name} says that it is deployed, and its removal has begun");
             found.push(("half removed", text));

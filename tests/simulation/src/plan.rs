@@ -165,9 +165,9 @@ pub struct Plan {
 const COPIES: u8 = 100;
 
 /// How many steps most plans have: what goes wrong needs few actors, and long histories cost what several short ones do.
-const STEPS: (u64, u64) = (5, 12);
+const STEPS: (u64, u64) = (4, 9);
 /// How many the others have, for what only comes about in time.
-const MANY_STEPS: (u64, u64) = (10, 30);
+const MANY_STEPS: (u64, u64) = (9, 26);
 /// And how many more where little happens.
 const SPARE: u64 = 100;
 

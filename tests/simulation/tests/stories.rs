@@ -22,6 +22,11 @@ macro_rules! stories {
 stories! {
     a_heartbeat_that_the_controller_sets_back_is_no_restore
     an_import_is_no_restore
+    pruning_after_a_local_restore_keeps_what_may_have_been_good
+    a_release_whose_removal_failed_is_deployed_and_takes_away_an_attempt_before_it
+    what_a_spec_three_changes_ago_may_take_is_taken
+    what_fails_over_half_a_removal_is_not_installed
+    a_good_revision_whose_removal_has_begun_is_one_to_go_back_to
     a_bundle_that_comes_back_half_removed_is_deployed
     a_release_that_its_bundle_goes_back_to_half_removed_is_deployed_before_the_other_goes
     a_deploy_that_a_restored_cluster_has_under_way_is_finished

@@ -248,7 +248,7 @@ impl Checker {
     }
 
     /// Objects of a release that is removed go once the hooks that precede that have succeeded. Those of a record that nobody here wrote are not run, nor those
-    /// of what was removed before, as it or a record above it says.
+    /// of what was removed before, as it or a record above it says. Who wants the release again takes away what it has no more without a removal.
     pub(super) fn after_delete_hooks(&mut self, write: &Write, owner: &ReleaseKey) {
         let written = self.written.get(owner);
         let Some((revision, record)) = written.filter(|_| write.who.agent().is_some()) else {
@@ -262,6 +262,7 @@ impl Checker {
         if origin.is_none_or(|origin| !matches!(origin.actor, Actor::Agent(_)))
             || before.is_some_and(|before| before == "uninstalled")
             || above.any(|(_, status)| status == "uninstalled")
+            || self.claimants(owner) > 0
         {
             return;
         }

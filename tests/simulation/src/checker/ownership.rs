@@ -240,10 +240,12 @@ impl Checker {
             let claimants = self.desired_state.of_release(namespace, name);
             let may = claimants.iter().any(|bundle| {
                 let desired_state = &self.desired_state.ever[bundle];
+                // What the agent may not have heard of yet is not what it acts on.
+                let unheard = self.recent_changes(*bundle).max(1);
                 desired_state
                     .iter()
                     .rev()
-                    .take(2)
+                    .take(1 + unheard)
                     .any(|desired| desired.take_ownership)
             });
             if may && let Some(origin) = self.origins.get_mut(&uid) {

@@ -20,6 +20,18 @@ pub(super) struct InPlace {
 }
 
 impl Checker {
+    /// Whether the newest record of the agent's is of a good revision whose removal has begun, which an undo goes back to all the same.
+    fn is_good_half_removed(&self, release: &ReleaseKey) -> bool {
+        let Some((revision, record)) = self.written.get(release) else {
+            return false;
+        };
+        let records = self.records.get(release);
+        let status = records.and_then(|records| records.get(revision));
+        let before = record.pointer("/metadata/labels/fleetagent.cattle.io~1status-before-removal");
+        status.is_some_and(|status| status == "uninstalling")
+            && before.is_some_and(|before| before == "deployed")
+    }
+
     pub(super) fn keep_records(&mut self, write: &Write) {
         let Some((release, revision)) = Self::record(&write.id) else {
             return;
@@ -153,6 +165,7 @@ impl Checker {
             && !wanting.is_empty()
             && had_deployed
             && !keeps_good
+            && !self.is_good_half_removed(&release)
             && !is_robbed
             && !self.has_deployed(&release)
             && !was_anothers()
