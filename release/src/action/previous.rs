@@ -89,11 +89,13 @@ impl PreviousObjects {
         self.hidden.iter().flat_map(|(_, objects)| objects)
     }
 
-    /// All objects that a stored revision has.
+    /// All objects that a revision has which was written here. What somebody else's has was there before: an undo of what is written over it leaves it, also
+    /// once nothing tells any more who had it first.
     pub(super) fn recorded(&self) -> HashSet<ObjectKey> {
+        let good = self.good.keys().filter(|_| self.is_proven).cloned();
         let others = self.others.iter().map(|(_, object)| object);
         let others = others.chain(self.hidden()).map(Object::key);
-        self.good.keys().cloned().chain(others).collect()
+        good.chain(others).collect()
     }
 
     /// Objects of earlier revisions that are not desired any more, each once: to be deleted, and as what.

@@ -26,6 +26,8 @@ stories! {
     a_release_whose_removal_failed_is_deployed_and_takes_away_an_attempt_before_it
     what_a_spec_three_changes_ago_may_take_is_taken
     what_fails_over_half_a_removal_is_not_installed
+    what_a_helm_release_had_stays_though_somebody_says_it_was_removed
+    a_record_without_labels_under_an_announced_number_is_replaced
     a_good_revision_whose_removal_has_begun_is_one_to_go_back_to
     a_bundle_that_comes_back_half_removed_is_deployed
     a_release_that_its_bundle_goes_back_to_half_removed_is_deployed_before_the_other_goes

@@ -178,11 +178,15 @@ impl Checker {
                 .before
                 .as_ref()
                 .and_then(|b| self.origins.get(&Self::uid(b)));
+            let lacks_owner =
+                |before: &Arc<Value>| before.pointer("/metadata/labels/owner").is_none();
+            let is_bare = write.before.as_ref().is_some_and(lacks_owner);
             if let Some(origin) = origin
                 && !origin.actor.deploys_bundles()
                 && self.deployed_by_agent(&release) == 0
-                // As docs/security.md has it: it counts as the agent's own, damaged.
+                // As docs/security.md has it: it counts as the agent's own, damaged. One without labels no list had shown.
                 && !self.under_announced.contains(&(release.clone(), revision))
+                && !(is_bare && self.is_entered(&release, revision))
                 // Nothing tells what names a bundle of this agent's from what the Go agent deployed for it.
                 && write.before.as_deref().and_then(named_bundle).is_none()
             {
