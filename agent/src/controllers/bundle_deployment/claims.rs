@@ -244,12 +244,13 @@ pub fn circle(
 }
 
 /// Whether a bundle may take the release from another: it says `takeOwnership`, and its spec is not deployed yet. One that is deployed takes
-/// nothing back, also where upstream was not told yet that it is.
+/// nothing back, also where upstream was not told yet that it is. An ID without a release is one of a deploy that failed in words which upstream
+/// shows as "not ready".
 pub fn takes(bundle: &BundleDeployment, deployed: &DeployedIds) -> bool {
-    let helm = bundle.spec.options.helm.as_ref();
-    helm.is_some_and(|helm| helm.take_ownership)
-        && bundle.spec.deployment_id != bundle.status.applied_deployment_id
-        && !deployed.has_latest(bundle)
+    let (helm, status) = (bundle.spec.options.helm.as_ref(), &bundle.status);
+    let is_deployed =
+        bundle.spec.deployment_id == status.applied_deployment_id && !status.release.is_empty();
+    helm.is_some_and(|helm| helm.take_ownership) && !is_deployed && !deployed.has_latest(bundle)
 }
 
 /// Who wants a release once its owner gives it up.
@@ -471,6 +472,36 @@ mod tests {
             others[1].desired = Some(ReleaseKey { name, ..key() });
         }
         assert_eq!(next_owner("a", &key(), &others), expected);
+    }
+
+    /// Whatever a takeover failed with, it is tried again; what was deployed takes nothing back.
+    #[rstest]
+    #[case::changed("s-1:a", "apps/web:1", false, true)]
+    #[case::failed_as_not_ready("s-2:a", "", false, true)]
+    #[case::deployed("s-2:a", "apps/web:2", false, false)]
+    #[case::deployed_and_upstream_was_not_told("s-1:a", "apps/web:1", true, false)]
+    #[case::deployed_and_failed_since("s-2:a", "", true, false)]
+    fn a_bundle_takes_what_it_has_not_deployed(
+        #[case] applied: &str,
+        #[case] release: &str,
+        #[case] is_deployed: bool,
+        #[case] expected: bool,
+    ) {
+        let mut taker = bundle("b", release, "web");
+        taker.spec.deployment_id = "s-2:a".to_owned();
+        taker.status.applied_deployment_id = applied.to_owned();
+        let deployed = DeployedIds::default();
+        if is_deployed {
+            deployed.note(&taker, "apps/web:2".to_owned(), None);
+        }
+        assert!(!takes(&taker, &deployed), "it does not say so");
+        taker
+            .spec
+            .options
+            .helm
+            .get_or_insert_default()
+            .take_ownership = true;
+        assert_eq!(takes(&taker, &deployed), expected);
     }
 
     #[test]

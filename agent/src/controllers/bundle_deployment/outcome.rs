@@ -96,7 +96,7 @@ pub struct Report {
     wakes: Vec<(ReconcileKind, Duration)>,
     /// Whether this reconcile changed what is deployed.
     is_new: bool,
-    /// Whether what the spec wants counts as deployed since this reconcile, whatever there was to do for it.
+    /// Whether what the spec wants is deployed since this reconcile, whatever there was to do for it.
     counts_as_deployed: bool,
     /// Whether it looked at live objects.
     has_monitored: bool,
@@ -194,7 +194,8 @@ impl Report {
             StatusChange::DeployedButNotInstalled => {
                 self.status.not_installed(message, self.now);
                 self.status.release.clear();
-                self.count_as_deployed();
+                // In the status alone: what failed is tried again, a takeover too.
+                self.status.applied_deployment_id = self.deployment_id.clone();
                 self.set(DEPLOYED, Ok(()));
             }
             StatusChange::Lost => {
@@ -240,7 +241,7 @@ impl Report {
         self.come_back(Requeue::full_after(pause));
     }
 
-    /// Whether the status names the spec's deployment ID since this reconcile.
+    /// Whether what the spec wants is deployed since this reconcile. A deploy that failed is not, though the status may name its ID.
     pub fn counts_as_deployed(&self) -> bool {
         self.counts_as_deployed
     }
