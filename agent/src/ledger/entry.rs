@@ -214,6 +214,14 @@ impl LedgerEntry {
         self.tried_above(revision).next().is_some()
     }
 
+    /// Whether other bundles wrote revisions above another one, whose records are not known to be gone: attempts to take the release, where it is not
+    /// theirs.
+    pub fn is_claimed_above(&self, revision: i64) -> bool {
+        let claims = self.claims.values();
+        let mut written = claims.flat_map(|claim| claim.revisions.digests());
+        written.any(|(written, _)| written > revision)
+    }
+
     /// Whether another deployment of the bundle's spec than this one was begun or found deployed last.
     pub fn is_of_another(&self, deployment_id: &str) -> bool {
         let is_another = |known: &DeploymentDigest| *known != DeploymentDigest::of(deployment_id);
@@ -229,7 +237,7 @@ impl LedgerEntry {
     }
 
     /// The newest revision that ever had a digest here, whoever wrote it.
-    fn newest(&self) -> Option<i64> {
+    pub fn newest(&self) -> Option<i64> {
         self.notes().filter_map(Notes::newest).max()
     }
 

@@ -617,14 +617,20 @@ async fn carry_out(
     let Some(undo) = undo else {
         return error;
     };
-    let (undone, undoing) = match undo {
-        Undo::Uninstall => ("uninstalled", "uninstalling"),
-        Undo::RollBack { .. } | Undo::TakeBack => ("rolled back", "rolling back"),
+    let (undone, undoing, except) = match undo {
+        Undo::Uninstall => ("uninstalled", "uninstalling", ""),
+        Undo::RollBack { .. } => ("rolled back", "rolling back", ""),
+        Undo::TakeBack => (
+            "rolled back",
+            "rolling back",
+            ", but for what it wrote over objects that were there before",
+        ),
     };
     match go_back(cluster, storage, spec, undo, made).await {
         Ok(()) => DeployError::Undone {
             name: spec.name.clone(),
             undone,
+            except,
             source: Box::new(error),
         },
         Err(source) => DeployError::NotUndone {

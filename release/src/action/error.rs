@@ -89,12 +89,16 @@ pub enum DeployError {
     #[error("{}", joined(.0, " && "))]
     Delete(Vec<DeleteError>),
     /// It failed, and was undone because that was asked for.
-    #[error("release {name} failed, and has been {undone} due to rollback-on-failure being set")]
+    #[error(
+        "release {name} failed, and has been {undone} due to rollback-on-failure being set{except}"
+    )]
     Undone {
         /// Name of the release.
         name: String,
         /// `uninstalled` or `rolled back`.
         undone: &'static str,
+        /// What was not; empty where all was.
+        except: &'static str,
         /// What failed in the first place.
         source: Box<DeployError>,
     },

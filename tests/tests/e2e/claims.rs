@@ -3,15 +3,16 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    conditions, deletions, deploy, in_haste, present, release_hold, target, untouched, wait_held,
-    with_own_bundle,
+    HASTE, conditions, deletions, deploy, in_haste, present, release_hold, target, untouched,
+    wait_held, with_own_bundle,
 };
 
 /// What two times that are told by the second differ by at least.
@@ -19,15 +20,19 @@ const LATER: SignedDuration = SignedDuration::from_secs(2);
 
 /// A bundle of two ConfigMaps, one of its own and one that both have, in the release `shared`.
 fn claim(agent: &TestAgent<'_>, name: &str, value: &str) -> BundleDeployment {
+    with(agent, name, value, "").correct_drift()
+}
+
+/// The same with `more`, without correction.
+fn with(agent: &TestAgent<'_>, name: &str, value: &str, more: &str) -> BundleDeployment {
     let map = |name: &str| {
         format!(
             "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  value: {value}\n"
         )
     };
-    let text = map(name) + &map("common");
+    let text = map(name) + &map("common") + more;
     BundleDeployment::content(name, vec![("maps.yaml".to_owned(), text.into())])
         .release("shared", &target(agent))
-        .correct_drift()
 }
 
 async fn common(agent: &TestAgent<'_>) -> Result<(Option<String>, Value)> {
@@ -265,6 +270,94 @@ async fn a_release_that_was_taken_is_not_taken_back_while_its_owner_fails_or_is_
     ensure!(present(&agent, &names).await? == names);
     ensure!(present(&agent, &["zeta".to_owned()]).await?.is_empty());
     ensure!(common(&agent).await? == before);
+    Ok(())
+}
+
+/// A Deployment whose pods never get ready by themselves.
+const STALLING: &str = r#"---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: stalling}
+spec:
+  selector: {matchLabels: {app: stalling}}
+  template:
+    metadata: {labels: {app: stalling}}
+    spec: {containers: [{name: app, image: "app:never"}]}
+"#;
+
+/// Plays the kubelet for the pods that kwok leaves alone, as long as there are any.
+async fn make_ready(agent: &TestAgent<'_>) -> Result<()> {
+    let pods = agent.objects("v1", "Pod", &target(agent));
+    let labelled = ListParams::default().labels("app=stalling");
+    let status = json!({ "status": { "phase": "Running", "conditions": [
+        { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+        { "type": "ContainersReady", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+    ]}});
+    for pod in pods.list(&labelled).await?.items {
+        let (name, patch) = (pod.name_any(), Patch::Merge(&status));
+        // It may be going already.
+        let _ = pods
+            .patch_status(&name, &PatchParams::default(), &patch)
+            .await;
+    }
+    Ok(())
+}
+
+/// What an undo leaves of it the owner puts right, which does not correct drift; and the taker tries again, though what it failed with is one of the
+/// errors that upstream shows as "not ready".
+#[tokio::test]
+async fn an_atomic_takeover_that_fails_is_made_good_and_tried_again() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let timing = format!("{HASTE},undo-retry=8s,undo-retry-max=8s");
+    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
+    agent.apply(&with(&agent, "zeta", "one", "")).await?;
+    agent.wait_ready("zeta").await?;
+    let (uid, _) = common(&agent).await?;
+    let taker = with(&agent, "alpha", "two", STALLING)
+        .helm("takeOwnership", json!(true))
+        .helm("atomic", json!(true))
+        .helm("timeoutSeconds", json!(4));
+    agent.apply(&taker).await?;
+    let undone = "has been rolled back due to rollback-on-failure being set, but for what it wrote over objects that were there before";
+    agent
+        .wait_for("alpha", "to be undone", |bundle| {
+            conditions(bundle).contains(undone) && conditions(bundle).contains("tried again at 20")
+        })
+        .await?;
+    wait_until("what the owner had", PATIENCE, async || {
+        match common(&agent).await.map_err(|e| e.to_string())? {
+            (found, value) if found == uid && value == "one" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(40))?;
+    let is_well = |bundle: &Value| {
+        let release = bundle["status"]["release"].as_str().unwrap_or_default();
+        bundle["status"]["ready"] == json!(true)
+            && bundle["status"]["nonModified"] == json!(true)
+            && !release.ends_with("/shared:1")
+    };
+    agent.wait_for("zeta", "to be well again", is_well).await?;
+
+    let names = ["alpha".to_owned(), "common".to_owned()];
+    wait_until("the takeover", PATIENCE, async || {
+        make_ready(&agent).await.map_err(|e| e.to_string())?;
+        let bundles = agent.bundle_deployments().map_err(|e| e.to_string())?;
+        let bundle = bundles.get("alpha").await.map_err(|e| e.to_string())?;
+        match bundle.data["status"]["ready"] == json!(true) {
+            true => Ok(()),
+            false => Err(bundle.data["status"].to_string()),
+        }
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(40))?;
+    ensure!(present(&agent, &names).await? == names);
+    ensure!(common(&agent).await? == (uid, json!("two")));
+    let refused = format!("release {}/shared belongs to bundle alpha", target(&agent));
+    let is_lost = |bundle: &Value| conditions(bundle).contains(&refused);
+    agent.wait_for("zeta", "to have lost it", is_lost).await?;
     Ok(())
 }
 

@@ -31,7 +31,7 @@ struct Deployed {
     sync: i64,
     /// As its status names it.
     release: String,
-    /// The newest revision that was written for the bundle by then.
+    /// The newest revision that was written by then: for the bundle, or, where the release is its own, for any.
     newest: i64,
 }
 
@@ -44,8 +44,10 @@ impl DeployedIds {
 
     /// The ID of its spec is deployed by now, as this release; `entry` is what the ledger has of it, whoever has it there by now.
     pub fn note(&self, bundle: &BundleDeployment, release: String, entry: Option<&LedgerEntry>) {
-        let written = entry.map(|entry| entry.written_by(bundle.name()));
-        let newest = written.and_then(|written| written.into_iter().max());
+        let newest = entry.and_then(|entry| match entry.bundle == bundle.name() {
+            true => entry.newest(),
+            false => entry.written_by(bundle.name()).into_iter().max(),
+        });
         let deployed_revision = ReleaseId::parse(&release).map(|id| id.revision);
         let newest = newest.max(deployed_revision).unwrap_or_default();
         let deployed = Deployed {
@@ -62,7 +64,8 @@ impl DeployedIds {
     }
 
     /// Whether anything was tried since the status was written that names `release`: as this agent remembers, or as it or another one wrote for the
-    /// bundle above that revision, or of another deployment ID, by the `entry` of a release. Where the release was installed anew, or somebody deleted its
+    /// bundle above that revision, or of another deployment ID, by the `entry` of a release. An attempt of another bundle's to take it counts too: one
+    /// that failed has left what it wrote over. Where the release was installed anew, or somebody deleted its
     /// records, the numbers of its revisions say nothing.
     pub fn is_outdated(
         &self,
@@ -77,7 +80,8 @@ impl DeployedIds {
             // What this agent remembers of it is newer.
             let is_of_another =
                 settled.is_none() && entry.is_of_another(&bundle.status.applied_deployment_id);
-            let is_above = entry.has_tried_above(settled.unwrap_or(id.revision));
+            let newest = settled.unwrap_or(id.revision);
+            let is_above = entry.has_tried_above(newest) || entry.is_claimed_above(newest);
             Some(entry.bundle == bundle.name() && (is_above || is_of_another))
         };
         self.contradict(bundle) || is_below().unwrap_or(false)
@@ -235,6 +239,34 @@ mod tests {
         // Killed in the next one after it announced its revision.
         let announced = ids.is_outdated(&forced, "shop/web:2", |_| Some(written(&[1, 2, 3])));
         assert!(announced);
+    }
+
+    /// Its objects have what that attempt wrote over them. Once they were deployed anew, its record tells nothing more.
+    #[test]
+    fn an_attempt_of_another_bundle_to_take_the_release_makes_a_status_outdated() {
+        let ids = DeployedIds::default();
+        let mut owner = bundle("s-1:a", 1);
+        owner.status.applied_deployment_id = "s-1:a".to_owned();
+        let is_outdated = |ids: &DeployedIds, entry: &LedgerEntry, release: &str| {
+            ids.is_outdated(&owner, release, |_| Some(entry.clone()))
+        };
+        let claimed = written(&[1]).noting_claim("taker", "", 2, "x".to_owned());
+        assert!(!is_outdated(&ids, &written(&[1]), "shop/web:1"));
+        assert!(is_outdated(&ids, &claimed, "shop/web:1"));
+        let again = claimed.clone().noting(3, "x".to_owned());
+        assert!(!is_outdated(&ids, &again, "shop/web:3"));
+        let over = again.clone().noting_claim("taker", "", 4, "x".to_owned());
+        assert!(is_outdated(&ids, &over, "shop/web:3"));
+        let pruned = over.clone().without(4);
+        assert!(!is_outdated(&ids, &pruned, "shop/web:3"));
+        // It was announced and never written, so that there was nothing to do about it.
+        ids.note(&owner, "shop/web:3".to_owned(), Some(&over));
+        assert!(!is_outdated(&ids, &over, "shop/web:3"));
+        let others = LedgerEntry {
+            bundle: "other".to_owned(),
+            ..over
+        };
+        assert!(!is_outdated(&DeployedIds::default(), &others, "shop/web:3"));
     }
 
     /// Its records were deleted, or it was removed and installed anew: a restored status names a revision of before.

@@ -312,6 +312,14 @@ impl Reconciler {
         now.is_some() && (begun || now != before.and_then(claim))
     }
 
+    /// Has the bundle that a release is of deploy it anew: what another one's attempt wrote over its objects that one does not take back, undone or not.
+    fn wake_owner(&self, key: &ReleaseKey) {
+        if let Some(entry) = self.context.ledger.get(key) {
+            let drift = &self.context.drift;
+            drift.wake_after(&entry.bundle, ReconcileKind::Full, Duration::ZERO);
+        }
+    }
+
     /// Reports what came of removing releases under former names.
     fn note_former(
         &self,
@@ -415,6 +423,7 @@ impl Reconciler {
                 let begun = begun.load(Ordering::Relaxed);
                 if self.has_claimed(bundle.name(), &key, before.as_ref(), begun) {
                     halt.cause = halt.cause.of_a_take();
+                    self.wake_owner(&key);
                 }
                 if halt.cause == Cause::Deploy(Reason::KindMissing) {
                     self.context.crd_watch.wait(bundle.name());
