@@ -12,6 +12,7 @@
 //! Mirrors `pkg/action`, `pkg/storage` and `pkg/kube` of Helm 4.
 
 pub mod action;
+mod contested;
 mod deletable;
 mod error;
 mod history;
@@ -28,6 +29,7 @@ pub use action::{
     DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallError,
     UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted, get, uninstall,
 };
+pub use contested::Contested;
 pub use error::{BoxError, error_chain};
 pub use host::Host;
 pub use kube::{Cluster, Owner};

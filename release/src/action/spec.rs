@@ -1,15 +1,16 @@
 //! What the actions are asked for, and what they answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chart::{Capabilities, Chart, ReleaseInfo};
+use objects::ObjectKey;
 use objects::conflict::FieldConflict;
-use objects::{Object, ObjectKey};
 use serde_json::{Map, Value};
 
 use super::known_records::KnownRecords;
+use crate::contested::Contested;
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
@@ -142,9 +143,8 @@ pub struct DeployOptions {
     pub create_namespace: bool,
     /// Take objects that belong to others.
     pub take_ownership: bool,
-    /// Objects of the release that another one is known to have by now: they are looked at before they are written,
-    /// though the last good revision has them. Where nobody knows, all are.
-    pub contested: Option<BTreeSet<ObjectKey>>,
+    /// Objects of the release that another one may have by now.
+    pub contested: Contested,
     /// Who else is in a namespace that the chart had and drops: it is left to them.
     pub neighbours: Neighbours,
     /// Look whether an object is somebody else's before anything is written, even where creating it
@@ -181,7 +181,7 @@ impl Default for DeployOptions {
             writer: Writer::default(),
             create_namespace: true,
             take_ownership: false,
-            contested: Some(BTreeSet::new()),
+            contested: Contested::default(),
             neighbours: Neighbours::default(),
             check_ownership_first: false,
             force: false,
@@ -199,11 +199,6 @@ impl Default for DeployOptions {
 }
 
 impl DeployOptions {
-    pub(super) fn is_contested(&self, object: &Object) -> bool {
-        let contested = self.contested.as_ref();
-        contested.is_none_or(|known| known.contains(&object.key()))
-    }
-
     pub(super) fn limit(&self) -> Duration {
         self.timeout
             .filter(|timeout| !timeout.is_zero())

@@ -3,20 +3,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
+use http::Request;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use testbed::audit::Request;
+use testbed::audit;
 use testbed::bed::Bed;
 use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::helm::Helm;
+use testbed::proxy;
 use testbed::wait::wait_until;
+use tokio::sync::{Notify, Semaphore};
 
-use crate::scene::{app, deploy, gone, hasty, in_haste, target, with_own_bundle};
+use crate::scene::{app, deploy, gone, haste, hasty, in_haste, target, with_own_bundle};
 
 /// A bundle of ConfigMaps that say by whom they are.
 fn maps(agent: &TestAgent<'_>, name: &str, maps: &[&str], extra: &str) -> BundleDeployment {
@@ -225,6 +230,67 @@ async fn objects_taken_by_others_unobserved_stay_with_them() -> Result<()> {
     Ok(())
 }
 
+/// Taken while the next version waits: before it is rendered its history is read, which takes as long as `open` says no.
+#[tokio::test]
+async fn an_object_taken_while_a_deploy_waits_stays_with_its_new_bundle() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let (held, waits) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let open = Arc::new(Semaphore::new(0));
+    let downstream = agent
+        .bed
+        .downstream
+        .kubeconfig_value(&agent.user, "default");
+    let url = {
+        let (held, waits, open) = (Arc::clone(&held), Arc::clone(&waits), Arc::clone(&open));
+        proxy::listen(downstream, move |client, request: Request<Incoming>| {
+            let query = request.uri().query().unwrap_or_default();
+            let is_history = query.contains("former") && query.contains("owner%3Dhelm");
+            let is_held = is_history && held.load(Ordering::SeqCst);
+            let (waits, open) = (Arc::clone(&waits), Arc::clone(&open));
+            async move {
+                if is_held {
+                    waits.notify_one();
+                    let _open = open.acquire().await;
+                }
+                let request = proxy::forwarded(request).await.expect("whole requests");
+                let answer = client.send(request).await.expect("an answer");
+                answer.map(BodyExt::boxed_unsync)
+            }
+        })
+        .await?
+    };
+    agent.start_at(&url, haste())?;
+    agent
+        .apply(&maps(&agent, "former", &["moved", "own"], ""))
+        .await?;
+    agent.wait_ready("former").await?;
+    held.store(true, Ordering::SeqCst);
+    let version = "  labels: {version: two}\n";
+    agent
+        .apply(&maps(&agent, "former", &["moved", "own"], version))
+        .await?;
+    tokio::time::timeout(PATIENCE, waits.notified()).await?;
+    // Its records are in another namespace, whose lists do not wait.
+    let placed = format!("  namespace: {}\n", target(&agent));
+    let taker = maps(&agent, "taker", &["moved"], &placed)
+        .option("defaultNamespace", json!(format!("{}-taker", agent.id)))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&taker).await?;
+    agent.wait_ready("taker").await?;
+    held.store(false, Ordering::SeqCst);
+    open.add_permits(Semaphore::MAX_PERMITS);
+    agent
+        .wait_for("former", "to be refused", |bundle| {
+            let installed = condition(bundle, "Installed");
+            let message = installed.and_then(|installed| installed["message"].as_str());
+            message.is_some_and(|message| message.contains("invalid ownership metadata"))
+        })
+        .await?;
+    ensure!(by(&agent, "moved").await?.as_deref() == Some("taker"));
+    agent.wait_ready("taker").await.map(drop)
+}
+
 #[tokio::test]
 async fn an_object_that_went_with_its_new_bundle_is_missing_to_the_old_one() -> Result<()> {
     let agent = with_own_bundle().await?;
@@ -312,7 +378,7 @@ async fn bundles_that_share_a_namespace_keep_each_others_labels() -> Result<()> 
     let before = namespaces.get(&target(&agent)).await?;
     let written = |agent: &TestAgent<'_>| -> Result<usize> {
         let requests = agent.downstream_requests()?;
-        let is_write = |request: &&Request| {
+        let is_write = |request: &&audit::Request| {
             request.verb == "patch"
                 && request.resource == "namespaces"
                 && request.name == target(agent)

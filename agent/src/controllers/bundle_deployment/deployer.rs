@@ -3,7 +3,7 @@
 //! Reads what upstream and the cluster hold and hands it to the pure modules [`crate::bundle`] and
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,11 @@ use std::time::Duration;
 use chart::source::{FetchedChart, Fetcher, Memory, Reservation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use objects::ObjectKey;
 use parking_lot::Mutex;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::{Storage, StoredRelease};
-use release::{BoxError, Host, Neighbours};
+use release::{BoxError, Contested, Host, Neighbours};
 use serde_json::{Map, Value};
 use signatures::Policy;
 use templating::TemplateCache;
@@ -144,8 +143,8 @@ impl Supersessions {
 pub struct Base<'a> {
     /// The release as it was read before.
     pub known: Option<&'a StoredRelease>,
-    /// Objects of it that others have by now; nothing if nobody has looked.
-    pub contested: Option<BTreeSet<ObjectKey>>,
+    /// Objects of it that others may have by now.
+    pub contested: Contested,
     /// Who else is in the namespaces that its chart had.
     pub neighbours: Neighbours,
     /// There was no attempt before whose record is read.

@@ -147,6 +147,24 @@ impl WatchedBundles {
         Some(watched.changes.iter().cloned().collect())
     }
 
+    /// The same, with what the events of a reconcile under way tell that has not read the objects again. `None` also if there are too many of them.
+    pub(super) fn changed_by_now(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
+        let mut changes = self.changes(bundle)?;
+        let watched = self.by_name.get(bundle)?;
+        match &watched.held_events {
+            None => {}
+            Some(HeldEvents::Each(events)) => {
+                let is_change = |(object, event): &(&ObjectKey, &WatchEvent)| {
+                    event.is_change(watched.seen.get(*object).map(String::as_str))
+                };
+                let held = events.iter().filter(is_change);
+                changes.extend(held.map(|(object, _)| object.clone()));
+            }
+            Some(HeldEvents::TooMany) => return None,
+        }
+        Some(changes)
+    }
+
     /// How long changes to a bundle are collected before its objects are compared: not long, but where it is ready not more often than once
     /// in `pause`.
     pub(super) fn delay(&self, bundle: &str, pause: Duration) -> Duration {
@@ -516,6 +534,31 @@ mod tests {
         assert!(!bundles.monitored_all("web", "new", seen("7"), true));
         let woken = bundles.changed("new", &deployment(), Some("8"));
         assert_eq!(woken, ["web"]);
+    }
+
+    /// It may deploy before it looks again: what another one took meanwhile is not written over unseen.
+    #[test]
+    fn what_is_taken_while_a_reconcile_goes_on_is_known_before_it_looks() {
+        let mut bundles = WatchedBundles::default();
+        bundles.started("former", "f");
+        assert_eq!(bundles.changed_by_now("former"), None, "nobody has looked");
+        bundles.monitored_all("former", "f", seen("7"), true);
+        bundles.monitored_all("taker", "t", Seen::new(), true);
+        bundles.started("former", "f");
+        assert_eq!(bundles.changed_by_now("former"), Some(Vec::new()));
+        // What it has read already.
+        assert!(bundles.changed("f", &deployment(), Some("7")).is_empty());
+        assert_eq!(bundles.changed_by_now("former"), Some(Vec::new()));
+        assert_eq!(bundles.changed("t", &deployment(), Some("8")), ["taker"]);
+        assert_eq!(bundles.changed_by_now("former"), Some(vec![deployment()]));
+        assert_eq!(bundles.changes("former"), Some(Vec::new()));
+        for object in 0..=MAX_HELD_EVENTS {
+            let object = ObjectKey::new("v1", "ConfigMap", "ns", &object.to_string());
+            bundles.changed("f", &object, Some("8"));
+        }
+        assert_eq!(bundles.changed_by_now("former"), None);
+        assert!(bundles.finished("former"));
+        assert_eq!(bundles.changed_by_now("former"), bundles.changes("former"));
     }
 
     #[test]

@@ -104,6 +104,11 @@ impl DriftWatches {
         self.shared.lock().changes(bundle)
     }
 
+    /// The same, with what changed since the reconcile under way began; `None` also if nobody knows.
+    pub fn changed_by_now(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
+        self.shared.lock().changed_by_now(bundle)
+    }
+
     /// Some objects of a watched bundle were read again.
     pub fn update(&self, bundle: &str, seen: Seen, is_ready: bool) {
         let has_changes = self.shared.lock().monitored_some(bundle, seen, is_ready);

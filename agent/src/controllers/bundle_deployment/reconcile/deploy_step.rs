@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use release::Contested;
 use release::action::Deployed;
 use release::model::Release;
 use release::storage::StoredRelease;
@@ -392,16 +393,16 @@ impl Reconciler {
                 deployed_ids.note_tried(bundle.name());
             }
         };
-        let contested = self.taken(bundle.name()).map(|mut contested| {
+        let contested = {
+            let (taken, drift) = (self.taken(bundle.name()), Arc::clone(&self.context.drift));
+            let bundle = Arc::clone(&bundle);
             // What changed since somebody looked may be another one's by now.
-            contested.extend(
-                self.context
-                    .drift
-                    .changes(bundle.name())
-                    .unwrap_or_default(),
-            );
-            contested
-        });
+            Contested::new(move || {
+                let mut contested = taken.clone()?;
+                contested.extend(drift.changed_by_now(bundle.name())?);
+                Some(contested)
+            })
+        };
         let base = Base {
             known,
             contested,
