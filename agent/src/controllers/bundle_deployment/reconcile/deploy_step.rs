@@ -56,8 +56,7 @@ impl Reconciler {
             record: Record::of(stored.map(|stored| stored.status()).as_ref()),
             is_known: known.is_some_and(|known| known.has_deployed(bundle.name(), applied)),
             downstream_resources_changed,
-            overwritten: self.is_overwritten(bundle.name())
-                || plan::is_overwritten(&bundle.spec, &bundle.status.modified_status),
+            overwritten: self.is_overwritten(bundle.name()) || state.is_overwritten(),
             facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
             status_is_outdated: self.is_outdated(state),
         }

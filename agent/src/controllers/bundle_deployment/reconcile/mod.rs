@@ -139,6 +139,12 @@ impl ReconcileState {
         ReleaseId::parse(&self.report.status().release)
     }
 
+    /// Whether an object that the bundle overwrites was missing when somebody looked last: by the status as it is to be sent, as upstream may refuse it.
+    fn is_overwritten(&self) -> bool {
+        let status = self.report.status();
+        plan::is_overwritten(&self.bundle.spec, &status.modified_status)
+    }
+
     /// What is deployed where nothing was deployed now, and `wanted` is in storage of the release that is wanted.
     fn current(&self, wanted: Option<StoredRelease>) -> Current {
         let desired = claims::desired(&self.bundle);
@@ -581,6 +587,37 @@ mod tests {
 
     use super::*;
 
+    /// Of a bundle, with this status to begin with.
+    fn state(bundle: BundleDeployment, status: BundleDeploymentStatus) -> ReconcileState {
+        let (timing, now) = (Timing::default(), Timestamp::UNIX_EPOCH);
+        ReconcileState {
+            report: Report::new(&bundle, status, timing, now),
+            names: None,
+            bundle: Arc::new(bundle),
+            hold: None,
+            facts: Arc::default(),
+            reservation: None,
+            options: None,
+        }
+    }
+
+    /// It was deployed anew since, and upstream refused the status that says so: it is not deployed once more each time.
+    #[test]
+    fn an_object_that_is_back_is_not_missing_though_upstream_was_not_told() {
+        let bundle: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {"name": "web"},
+            "spec": {"options": {"overwrites": [{"kind": "ConfigMap", "namespace": "shop", "name": "a"}]}},
+            "status": {"modifiedStatus": [
+                {"kind": "ConfigMap", "namespace": "shop", "name": "a", "missing": true},
+            ]},
+        }))
+        .unwrap();
+        let upstreams = bundle.status.clone();
+        let unsent = BundleDeploymentStatus::default();
+        assert!(state(bundle.clone(), upstreams).is_overwritten());
+        assert!(!state(bundle, unsent).is_overwritten());
+    }
+
     /// What lies in a namespace that a bundle has left decides nothing, and today's account may have no rights there.
     #[rstest]
     #[case::of_another_namespace("before/web:7", "Former")]
@@ -596,16 +633,8 @@ mod tests {
             "spec": {"options": {"defaultNamespace": "shop", "helm": {"releaseName": "web"}}},
         }))
         .unwrap();
-        let (status, now) = (bundle.status.clone(), Timestamp::UNIX_EPOCH);
-        let state = ReconcileState {
-            report: Report::new(&bundle, status, Timing::default(), now),
-            names: None,
-            bundle: Arc::new(bundle),
-            hold: None,
-            facts: Arc::default(),
-            reservation: None,
-            options: None,
-        };
+        let status = bundle.status.clone();
+        let state = state(bundle, status);
         let current = match state.current(None) {
             Current::Former => "Former",
             Current::Missing => "Missing",
