@@ -167,8 +167,8 @@ impl Live {
     /// Reads the live objects of the set with this hash. `held` is told what they take, in bytes, as they come.
     ///
     /// # Errors
-    /// A kind cannot be listed. Where the account may not list, its wanted objects are read one by
-    /// one, and extras go unnoticed.
+    /// A kind cannot be listed, or a wanted object that is not listed cannot be read. Where the account may not list, its wanted objects are read
+    /// one by one, and extras go unnoticed; what it may not read either counts as there.
     pub async fn read(
         cluster: &Cluster,
         hash: &str,
@@ -219,11 +219,13 @@ impl Live {
             .iter()
             .filter(|object| !live.objects.contains_key(&object.key()))
         {
-            // Whatever else an error means, the object was not seen to be gone.
-            let holder = match cluster.get(object).await {
+            let holder = match get(cluster, object).await {
                 Ok(None) => continue,
                 Ok(Some(found)) => ownership::holder(&found),
-                Err(_) => None,
+                // Not for this account to see: that does not mean that it is gone.
+                Err(ObserveError::Get { source, .. }) if source.is_forbidden() => None,
+                // Whoever does not answer is not asked once for each object.
+                Err(failed) => return Err(failed),
             };
             live.foreign.insert(object.key(), holder);
         }
@@ -657,7 +659,10 @@ mod tests {
     use super::super::observation_cache::{in_sync, unchanged};
     use super::super::rendering::Compared;
     use super::*;
+    use kube::client::Body;
+    use rstest::rstest;
     use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn resource(kind: &str) -> Arc<Resource> {
         Arc::new(Resource {
@@ -805,6 +810,50 @@ mod tests {
         second.add(&resource, vec![object]);
         let again = second.compare(&manifest, &[], &Differences::default(), &view);
         assert_eq!(again, found);
+    }
+
+    /// A wanted object that no list has: only that it may not be looked at is no sign of its absence. An API server that does not answer tells nothing,
+    /// and is not asked once for each.
+    #[rstest]
+    #[case::gone(404, Some(0))]
+    #[case::forbidden(403, Some(3))]
+    #[case::overloaded(503, None)]
+    #[case::too_many(429, None)]
+    #[tokio::test]
+    async fn an_object_that_could_not_be_read_does_not_count_as_there(
+        #[case] code: u16,
+        #[case] expected: Option<usize>,
+    ) {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let serve = tower::service_fn(move |request: http::Request<Body>| {
+            let is_list = request.uri().path().ends_with("/configmaps");
+            let (code, answer) = match is_list {
+                true => (200, json!({"metadata": {}, "items": []})),
+                false => {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    (
+                        code,
+                        json!({"kind": "Status", "status": "Failure", "code": code, "reason": ""}),
+                    )
+                }
+            };
+            async move {
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(answer)?)
+            }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let manifest = ["a", "b", "c"].map(|name| desired("ConfigMap", name));
+        let read = Live::read(&cluster, "h", &manifest, |_| ()).await;
+        let there = read.map(|live| live.foreign().len());
+        match (there, expected) {
+            (Ok(there), Some(expected)) => assert_eq!(there, expected),
+            (Err(ObserveError::Get { .. }), None) => {
+                assert_eq!(looks.load(Ordering::Relaxed), 1);
+            }
+            (other, _) => panic!("{other:?}"),
+        }
     }
 
     #[test]
