@@ -124,7 +124,11 @@ pub async fn deploy(
         record_refusal(storage, name, &history, refused).await;
     }
     let (plan, mut attempt) = prepared?;
-    match attempt.run().await {
+    let result = attempt.run().await;
+    if result.is_err() {
+        spec.failed(std::mem::take(&mut attempt.read).into_values());
+    }
+    match result {
         Ok(done) => Ok(Deployed {
             release: attempt.release,
             changed: true,

@@ -156,7 +156,12 @@ pub(super) async fn rollback(
         previous,
         is_resumed: false,
     };
-    attempt.run().await?;
+    let result = attempt.run().await;
+    if result.is_err() {
+        let Attempt { release, read, .. } = attempt;
+        spec.failed(read.into_values().chain([release]));
+    }
+    result?;
     Ok(())
 }
 

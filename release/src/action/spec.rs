@@ -42,6 +42,19 @@ pub struct DeploySpec {
     pub on_written: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Called once a hook is there: whoever tries again after a failure runs it again.
     pub on_hooks: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Given, after a failure, each stored revision that was read, as what refuses a change may quote what was there before: those that were built on
+    /// and, where going back failed, the one gone back to.
+    pub on_failure: Option<Arc<dyn Fn(Release) + Send + Sync>>,
+}
+
+impl DeploySpec {
+    /// Hands out what an action had read that failed.
+    pub(super) fn failed(&self, read: impl IntoIterator<Item = StoredRelease>) {
+        if let Some(on_failure) = &self.on_failure {
+            let read = read.into_iter().map(StoredRelease::into_release);
+            read.for_each(|read| on_failure(read));
+        }
+    }
 }
 
 impl std::fmt::Debug for DeploySpec {

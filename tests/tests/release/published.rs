@@ -110,6 +110,7 @@ impl Journey {
             on_begun: None,
             on_written: None,
             on_hooks: None,
+            on_failure: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Going back after a failure: where to, and what is left behind.
 
+use std::sync::{Arc, Mutex};
+
 use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use release::action::record_failed_rollback;
@@ -42,6 +44,40 @@ async fn an_undone_upgrade_leaves_nothing_of_the_attempts_before_it() -> Result<
         for (name, value) in [("a", "1"), ("stray", "none"), ("other", "none")] {
             assert_eq!(world.value(name).await?, value, "{name}, {what}");
         }
+    }
+    Ok(())
+}
+
+/// What refuses to go back may quote what stood in the revision that is gone back to, which nobody has named: the caller may have no status that does.
+#[tokio::test]
+async fn what_is_gone_back_to_in_vain_is_handed_out() -> Result<()> {
+    let world = World::new().await?;
+    let refused = config_map("hook", "1").replace("\ndata:", "\ndota:");
+    let first = Template::new(&config_map("a", "1")).hook("hook", "pre-rollback", &refused);
+    world.deploy_with(&first, options(0, false)).await?;
+    for tries in 1..=2 {
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let mut spec = world.spec(&failing("2", "stray"), options(0, true));
+        spec.on_failure = Some({
+            let read = Arc::clone(&read);
+            Arc::new(move |release: Release| {
+                let mut read = read.lock().expect("nobody panics");
+                read.push((release.revision, release.manifest));
+            })
+        });
+        let undone = release::deploy(&world.cluster, &world.storage, &spec).await;
+        let text = release::error_chain(&undone.unwrap_err());
+        assert!(text.contains("rolling back"), "{text}");
+        let read = std::mem::take(&mut *read.lock().expect("nobody panics"));
+        let has = |revision: i64, value: &str| {
+            let value = format!("value: {value:?}");
+            read.iter()
+                .any(|(of, manifest)| *of == revision && manifest.contains(&value))
+        };
+        let newest = tries * 2;
+        assert!(has(1, "1"), "it is built on: {read:?}");
+        assert!(has(newest, "2"), "it is gone back from: {read:?}");
+        assert!(has(newest + 1, "1"), "it is gone back to: {read:?}");
     }
     Ok(())
 }

@@ -116,6 +116,7 @@ impl World {
             on_begun: None,
             on_written: None,
             on_hooks: None,
+            on_failure: None,
         }
     }
 

@@ -371,6 +371,7 @@ impl Deployer {
             DeployReason::DownstreamResourcesChanged | DeployReason::Overwritten
         ) || is_forced;
         let has_run_hooks = Arc::new(AtomicBool::new(false));
+        let read = Arc::new(Mutex::new(Vec::new()));
         let spec = DeploySpec {
             name: bundle::release_name(bundle.name(), options),
             namespace: options.release_namespace().to_owned(),
@@ -408,6 +409,10 @@ impl Deployer {
                 let has_run_hooks = Arc::clone(&has_run_hooks);
                 Arc::new(move || has_run_hooks.store(true, Ordering::Relaxed))
             }),
+            on_failure: Some({
+                let read = Arc::clone(&read);
+                Arc::new(move |release: Release| read.lock().push(release))
+            }),
         };
         let deployed = loop {
             let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
@@ -432,11 +437,12 @@ impl Deployer {
             }
             Err(cause) => {
                 let is_failed_hook = cause.is_failed_hook();
-                // An undo, or a refused change, may quote what is there.
+                // An undo, or a refused change, may quote what is there: also where the status names no release.
                 let known = known.cloned();
+                let read = std::mem::take(&mut *read.lock());
                 let redaction = move || {
                     let mut secrets = sensitive.secrets(&values, &chart);
-                    if let Some(known) = &known {
+                    for known in known.as_deref().into_iter().chain(&read) {
                         secrets.add_release(known);
                     }
                     halt(cause, &secrets)
