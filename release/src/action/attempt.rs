@@ -212,8 +212,8 @@ impl Attempt<'_> {
         if drops_last {
             self.check_obsolete().await?;
         }
-        for object in &applied.kept {
-            let owned = self.cluster.own(object).await;
+        for (object, instance) in &applied.kept {
+            let owned = self.cluster.own(object, instance.as_ref()).await;
             owned.map_err(|source| DeployError::Apply(ApplyError::of(object, source)))?;
         }
         retained.extend(self.delete_obsolete(goes_last).await?);

@@ -39,7 +39,7 @@ pub struct Applied {
     /// Objects that are known to be new, and all of a hook, without what they say.
     pub(crate) created: Vec<(Object, Created)>,
     /// Objects that were there before, and are the release's own once it is deployed.
-    pub(crate) kept: Vec<Object>,
+    pub(crate) kept: Vec<(Object, Option<Created>)>,
     /// Whether something was there that might have been somebody else's.
     pub(crate) found: bool,
 }

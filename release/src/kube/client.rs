@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::discovery::CachedDiscovery;
 use super::error::ApiError;
 use super::lock::{ReleaseLock, ReleaseLocks};
-use super::ownership::{ADOPTED_ANNOTATION, Deletable, Owner, OwnershipError};
+use super::ownership::{Created, Deletable, Owner, OwnershipError, adoption_note};
 use super::record_lists::{BatchedLists, RecordMetadata};
 use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, Watched, escape, found,
@@ -434,8 +434,7 @@ impl Cluster {
         version: Option<&Version>,
         adoption: Adoption,
     ) -> Result<Value, ApiError> {
-        let mut note =
-            json!({"metadata": {"annotations": {ADOPTED_ANNOTATION: adoption.as_str()}}});
+        let mut note = adoption_note(adoption);
         if let Some(version) = version {
             version.demand(&mut note);
         }
@@ -458,10 +457,30 @@ impl Cluster {
     }
 
     /// Notes on an object that was there before its release that it goes with it, as `takeOwnership` says; whatever else somebody writes into
-    /// it, the note is the same.
-    pub(crate) async fn own(&self, object: &Object) -> Result<(), ApiError> {
-        let noted = self.note_adoption(object, None, Adoption::Owned).await;
-        noted.map(drop)
+    /// it, the note is the same. That it is gone by now, as a Job that removes itself, or another one than this `instance`, is no failure.
+    pub(crate) async fn own(
+        &self,
+        object: &Object,
+        instance: Option<&Created>,
+    ) -> Result<(), ApiError> {
+        let mut note = adoption_note(Adoption::Owned);
+        if let Some(instance) = instance {
+            instance.demand(&mut note);
+        }
+        match self.annotate(object, note).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) if error.is_conflict() => {
+                // Whether somebody else was at it, or it is another one.
+                let found = self.get_metadata(object).await?;
+                let is_it = |live: &Value| instance.is_none_or(|instance| instance.is(live));
+                match found.as_ref().is_some_and(is_it) {
+                    true => Err(error),
+                    false => Ok(()),
+                }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Notes on an object, as it was found, that it was there before its release; gives it as it is then. One that
@@ -581,4 +600,60 @@ pub(crate) enum RecordRequest<'a> {
     Create(&'a Value),
     Replace(&'a str, &'a Value),
     Delete(&'a str, &'a str),
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Response};
+    use kube::client::Body;
+    use rstest::rstest;
+    use tower::BoxError;
+
+    use super::super::fixture;
+    use super::*;
+
+    /// What a deploy took over may go by itself before it is noted as its own.
+    #[rstest]
+    #[case::there(200, Some("u"), true)]
+    #[case::gone(404, None, true)]
+    #[case::gone_since(409, None, true)]
+    #[case::another_one(409, Some("v"), true)]
+    #[case::somebody_is_at_it(409, Some("u"), false)]
+    #[case::refused(403, Some("u"), false)]
+    #[tokio::test]
+    async fn what_was_taken_over_and_is_gone_need_not_be_noted(
+        #[case] code: u16,
+        #[case] found: Option<&'static str>,
+        #[case] is_done: bool,
+    ) {
+        let serve = tower::service_fn(move |request: Request<Body>| async move {
+            let live = |uid| json!({"metadata": {"name": "a", "namespace": "shop", "uid": uid}});
+            let reason = match code {
+                404 => "NotFound",
+                409 => "Conflict",
+                _ => "Forbidden",
+            };
+            let refusal = |code, reason| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason});
+            let (code, answer) = match (request.method() == Method::PATCH, found) {
+                (true, _) => {
+                    let sent = request.into_body().collect_bytes().await?;
+                    let sent: Value = serde_json::from_slice(&sent)?;
+                    assert_eq!(sent["metadata"]["uid"], "u", "{sent}");
+                    match code {
+                        200 => (200, live("u")),
+                        code => (code, refusal(code, reason)),
+                    }
+                }
+                (false, Some(uid)) => (200, live(uid)),
+                (false, None) => (404, refusal(404, "NotFound")),
+            };
+            let answer = Body::from(answer.to_string().into_bytes());
+            Ok::<_, BoxError>(Response::builder().status(code).body(answer)?)
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let instance = Created::from_answer(&json!({"metadata": {"uid": "u"}}));
+        let object = fixture::object("batch", "Job", Value::Null);
+        let owned = cluster.own(&object, instance.as_ref()).await;
+        assert_eq!(owned.is_ok(), is_done, "{owned:?}");
+    }
 }

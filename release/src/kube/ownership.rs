@@ -123,6 +123,11 @@ impl Created {
         })
     }
 
+    /// Has `body` written over that object, or not at all.
+    pub(super) fn demand(&self, body: &mut Value) {
+        body["metadata"]["uid"] = self.uid.clone().into();
+    }
+
     /// Whether `live` is that object still, and not another one of its name.
     pub(super) fn is(&self, live: &Value) -> bool {
         text(live, "/metadata/uid") == self.uid
@@ -394,6 +399,11 @@ pub fn unnote(body: &mut Value) {
     if let Some(Value::Object(annotations)) = body.pointer_mut("/metadata/annotations") {
         annotations.remove(ADOPTED_ANNOTATION);
     }
+}
+
+/// What puts that note on an object.
+pub(super) fn adoption_note(adoption: Adoption) -> Value {
+    json!({"metadata": {"annotations": {ADOPTED_ANNOTATION: adoption.as_str()}}})
 }
 
 /// The note on an object that was there before its release.

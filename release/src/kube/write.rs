@@ -49,8 +49,8 @@ pub(super) struct WrittenObject {
     pub(super) conflicts: Vec<FieldConflict>,
     /// Which object, if it is known to be new, or a hook's; without what it says.
     pub(super) created: Option<(Object, Created)>,
-    /// The object, if it was there before, and is wanted with `takeOwnership`.
-    pub(super) kept: Option<Object>,
+    /// The object, if it was there before, and is wanted with `takeOwnership`; and which one it is, if that was told.
+    pub(super) kept: Option<(Object, Option<Created>)>,
 }
 
 /// What became of one object; nothing if it was left to whoever has it.
@@ -159,7 +159,7 @@ impl<'a> ObjectWriter<'a> {
         // What others have in it is not taken with it.
         let holds_others = object.is_namespace() || object.is_crd();
         if is_taken && !holds_others && adoption(&wrote.live) == Some(Adoption::Kept) {
-            wrote.kept = Some(object.without_body());
+            wrote.kept = Some((object.without_body(), Created::from_answer(&wrote.live)));
         }
         Ok(Some(wrote))
     }
