@@ -36,11 +36,11 @@ use super::removal_hook::outlast;
 use super::retained::Retained;
 use super::spec::{DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec};
 use super::uninstall::Extent;
-use super::written_here::{confirm_install, is_mislabelled, plan};
+use super::written_here::{confirm_install, is_mislabelled, plan, was_created_since};
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
-    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked,
+    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked, is_noted,
     newest_first, observe_all, take_back,
 };
 use crate::model::{
@@ -318,7 +318,7 @@ async fn prepare<'a>(
         .chain(unproven.iter().copied())
         .map(|object| (object.key(), None))
         .collect();
-    let check = OwnershipCheck {
+    let mut check = OwnershipCheck {
         cluster,
         owner: &owner,
         operation: match (spec.options.take_ownership, is_install) {
@@ -326,7 +326,8 @@ async fn prepare<'a>(
             (_, true) => ownership::Operation::Install,
             (_, false) => ownership::Operation::Upgrade,
         },
-        recorded: &recorded,
+        recorded,
+        began: first_attempt(history).filter(|_| is_install),
     };
     let operation = if is_install { "install" } else { "update" };
     let refused = |source| DeployError::Ownership { operation, source };
@@ -416,6 +417,7 @@ async fn prepare<'a>(
         }
         release
     };
+    let OwnershipCheck { recorded, .. } = check;
     let read = from.into_iter().chain(unfinished);
     let attempt = Attempt {
         on_begun: spec.on_begun.as_deref(),
@@ -453,24 +455,37 @@ struct OwnershipCheck<'a> {
     cluster: &'a Cluster,
     owner: &'a Owner,
     operation: ownership::Operation,
-    recorded: &'a HashSet<ObjectKey>,
+    /// Those that a stored revision has.
+    recorded: HashSet<ObjectKey>,
+    /// When the first attempt at a release began that was never deployed.
+    began: Option<Timestamp>,
 }
 
 impl OwnershipCheck<'_> {
     /// Looks at objects before anything is written, and takes in what is there. What carries our marks though no
     /// record has it is noted at once as having been there: later nobody could tell it from what the attempt
-    /// created.
+    /// created. That a record has it tells nothing of what is older than the first of them: that attempt may have been cut off before anybody had looked.
     async fn run(
-        &self,
+        &mut self,
         objects: &[&Object],
         open: &mut HashMap<ObjectKey, Option<Value>>,
     ) -> Result<(), OwnershipError> {
         let observed = observe_all(self.cluster, objects).await?;
+        for (object, found) in &observed {
+            let is_older =
+                |live: &Value| self.began.is_some() && !was_created_since(live, self.began);
+            if found
+                .as_ref()
+                .is_some_and(|live| is_older(live) && !is_noted(live))
+            {
+                self.recorded.remove(&object.key());
+            }
+        }
         let claim = Claim {
             owner: self.owner,
             operation: self.operation,
             open: &HashMap::new(),
-            recorded: self.recorded,
+            recorded: &self.recorded,
         };
         for (object, found) in &observed {
             if claim.verdict(object, found.as_ref()) == Verdict::Refuse {
@@ -487,6 +502,12 @@ impl OwnershipCheck<'_> {
         }
         Ok(())
     }
+}
+
+/// When the first attempt at a release began, as long as its record is there.
+fn first_attempt(history: &[StoredRevision]) -> Option<Timestamp> {
+    let first = history.iter().find(|head| head.revision == 1)?;
+    first.created_at.filter(|_| first.is_own())
 }
 
 /// Whether objects can be created before their owners are checked: on a first install that runs

@@ -114,7 +114,7 @@ pub(super) async fn confirm_install(
 }
 
 /// Whether an object is not older than an attempt, whose record comes first.
-fn was_created_since(live: &Value, began: Option<Timestamp>) -> bool {
+pub(super) fn was_created_since(live: &Value, began: Option<Timestamp>) -> bool {
     let created = live.pointer("/metadata/creationTimestamp");
     let created: Option<Timestamp> = created.and_then(|at| at.as_str()?.parse().ok());
     began.is_some_and(|began| created.is_none_or(|created| created >= began))

@@ -406,6 +406,11 @@ pub(super) fn adoption_note(adoption: Adoption) -> Value {
     json!({"metadata": {"annotations": {ADOPTED_ANNOTATION: adoption.as_str()}}})
 }
 
+/// Whether an object is noted as having been there before its release.
+pub(crate) fn is_noted(live: &Value) -> bool {
+    adoption(live).is_some()
+}
+
 /// The note on an object that was there before its release.
 pub(super) fn adoption(live: &Value) -> Option<Adoption> {
     mark(live, "annotations", ADOPTED_ANNOTATION).map(Adoption::read)

@@ -3,13 +3,19 @@
 //! The process is a future that is dropped, behind a gate that lets so many changes through and hands
 //! out no answer to the last of them; its successor knows nothing but what is stored.
 
+use std::time::Duration;
+
 use anyhow::Result;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use release::model::Status;
 use release::{DeployError, DeployOptions, UninstallSpec};
 use testbed::cluster::ADMIN;
+use testbed::wait::wait_until;
 
 use crate::doomed::Doomed;
 use crate::world::{Template, World, config_map, job};
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// More changes than any action here makes.
 const MANY: usize = 60;
@@ -82,6 +88,45 @@ async fn an_install_killed_after_any_write_is_finished_with_its_hooks() -> Resul
         }
     }
     panic!("an install makes {MANY} changes")
+}
+
+/// Killed once its record is there, which has objects that nobody has looked at: what is older than it was there before.
+#[tokio::test]
+async fn what_was_there_before_an_install_that_was_killed_is_noted_by_the_next() -> Result<()> {
+    for last in 1..=2 {
+        let world = World::new().await?;
+        let marks = format!(
+            "metadata:\n  labels: {{app.kubernetes.io/managed-by: Helm}}\n  annotations: {{meta.helm.sh/release-name: \
+             {}, meta.helm.sh/release-namespace: {}}}\n",
+            world.name, world.namespace
+        );
+        let old = config_map("old", "before").replace("metadata:\n", &marks);
+        world.create(&old).await?;
+        let created = Timestamp::now();
+        wait_until("another second", PATIENCE, async || {
+            match Timestamp::now() > created + SignedDuration::from_secs(2) {
+                true => Ok(()),
+                false => Err("the same".to_owned()),
+            }
+        })
+        .await?;
+        let template = Template::new(&(config_map("new", "1") + &config_map("old", "1")));
+        let doomed = Doomed::new(&world).await?;
+        let options = DeployOptions::default;
+        assert!(doomed.deploy(&template, options(), last).await);
+        let done = world.deploy_with(&template, options()).await?;
+        assert_eq!(done.release.revision, 1);
+        let noted = |name: &str| {
+            let shown =
+                "--output=jsonpath={.metadata.annotations.fleetagent\\.cattle\\.io/adopted}";
+            world.kubectl(&["get", "configmap", name, shown])
+        };
+        let what = format!("after change {last}");
+        assert_eq!(noted("old")?, "handed-over", "{what}");
+        assert_eq!(noted("new")?, "", "{what}");
+        assert_eq!(world.value("old").await?, "1", "{what}");
+    }
+    Ok(())
 }
 
 #[tokio::test]
