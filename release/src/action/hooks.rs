@@ -12,6 +12,7 @@ use std::time::Duration;
 use chart::Time;
 use objects::Object;
 use objects::readiness::Status;
+use tokio::time::Instant;
 
 use super::error::HookError;
 use super::hook_objects::HookObjects;
@@ -21,7 +22,7 @@ use super::hook_progress::{
 use super::unquoted::error_unquoted;
 use crate::kube::{
     Applied, Cluster, Created, HookClaim, HookInstance, Owner, Removal, RunMark, apply_hook,
-    clear_name, delete_failed, delete_hook, wait_for_hooks, wait_until_left,
+    clear_name, delete_failed, delete_hook, wait_for_hooks, wait_until_left, wait_until_over,
 };
 use crate::model::{HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::{Storage, StoredRelease};
@@ -206,7 +207,7 @@ impl HookRun<'_> {
         // It is recorded as started once its predecessor is gone: what is there now is this run's.
         if !is_started {
             let foreign = match claim.makes_way {
-                true => self.make_way(run.owner(), &objects).await?,
+                true => self.make_way(&run, &objects).await?,
                 false => {
                     self.make_way_for_itself(&run, index, &objects).await?;
                     let ends = ENDS.iter().filter(|(policy, _)| hook.is_deleted(*policy));
@@ -334,18 +335,27 @@ impl HookRun<'_> {
         Ok(())
     }
 
-    /// Deletes what makes way for a hook; gives one that does not, as it is no hook or another release's object. What stays is written over.
+    /// Deletes what makes way for a hook; gives one that does not, as it is no hook or another release's object. What stays is written over, and what
+    /// runs for another release is waited for, for as long as a hook may take.
     async fn make_way<'o>(
         &self,
-        owner: &Owner,
+        run: &RunMark,
         objects: &'o [Object],
     ) -> Result<Option<&'o Object>, HookError> {
+        let deadline = Instant::now() + self.timeout;
+        let which = HookInstance::Before(run);
         let mut foreign = None;
         for object in objects {
-            let which = HookInstance::Any(owner);
-            let removal = delete_hook(self.cluster, which, object).await;
+            let mut removal = delete_hook(self.cluster, which, object).await;
+            while matches!(removal, Ok((Removal::Running, _))) {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if wait_until_over(self.cluster, object, left).await.is_err() {
+                    break;
+                }
+                removal = delete_hook(self.cluster, which, object).await;
+            }
             match removal.map_err(HookError::Delete)? {
-                (Removal::NotOwned, _) => foreign = Some(object),
+                (Removal::NotOwned | Removal::Running, _) => foreign = Some(object),
                 (Removal::Deleted, instance) => self.until_gone(object, instance).await?,
                 _ => {}
             }

@@ -98,7 +98,7 @@ pub(super) fn stays_for_next_run(object: &Object, live: &Value) -> bool {
 }
 
 /// Whether an object does its work once, and is in the way of the next time.
-fn runs(object: &Object) -> bool {
+pub(super) fn runs(object: &Object) -> bool {
     let Resource { group, kind, .. } = &*object.resource;
     matches!(
         (group.as_str(), kind.as_str()),

@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use jiff::Timestamp;
 use objects::Object;
 use objects::readiness::Status;
 use objects::readiness::wait::{self, Mode};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::claim::{HookClaim, HookVerdict, stays_for_next_run};
+use super::claim::{HookClaim, HookVerdict, runs, stays_for_next_run};
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
@@ -50,6 +51,8 @@ pub enum Removal {
     Inhabited,
     /// A namespace that other releases are in which are about to go.
     Awaited,
+    /// What another release's hook runs, which has not ended.
+    Running,
 }
 
 /// What became of each object.
@@ -450,8 +453,9 @@ async fn delete_ended(
 /// Which of the objects that have a hook's name is deleted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HookInstance<'a> {
-    /// Any that says that it is a hook and that no other release has marked: it makes way for the next run. Helm deletes whatever has the name.
-    Any(&'a Owner),
+    /// Any that says that it is a hook and that no other release has marked: it makes way for this run, once it has ended where it is no run of this
+    /// release. Helm deletes whatever has the name.
+    Before(&'a RunMark),
     /// The one that a run wrote.
     Written(&'a RunMark, &'a Created),
     /// One that says that a run wrote it.
@@ -462,17 +466,30 @@ impl HookInstance<'_> {
     /// The proof that `live` may be deleted; none if it is something else.
     fn proof(self, live: &Value) -> Option<Deletable> {
         let (owner, is_it) = match self {
-            Self::Any(owner) => (owner, true),
+            Self::Before(run) => (run.owner(), true),
             Self::Written(run, instance) => (run.owner(), instance.is(live)),
             Self::Of(run) => (run.owner(), run.state(live) == HookState::This),
         };
         owner.hook(live).filter(|_| is_it)
     }
+
+    /// Whether `live`, read whole, does its work still for others than it is deleted for: a migration of another release, which is not cut off.
+    fn goes_on(self, live: &Value, now: Timestamp) -> bool {
+        let Self::Before(run) = self else {
+            return false;
+        };
+        let status = wait::read(live, &[], Mode::Hook, now).status;
+        let is_over = matches!(
+            status,
+            Status::Current | Status::Failed | Status::Terminating
+        );
+        run.state(live) == HookState::Anothers && !is_over
+    }
 }
 
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
 /// does not, and what another release marked, is left alone, as is what holds more than itself and what asks to be kept. Of what runs
-/// nothing is kept: it would not run again, and its template cannot be changed.
+/// nothing is kept: it would not run again, and its template cannot be changed. What runs for another release is left until it has ended.
 /// Says which one was deleted.
 pub(crate) async fn delete_hook(
     cluster: &Cluster,
@@ -483,14 +500,23 @@ pub(crate) async fn delete_hook(
         return Ok((Removal::Absent, None));
     }
     let failed = |error| DeleteError::new(object, error);
+    // Whether it has ended only the whole object says.
+    let may_run = runs(object) && matches!(which, HookInstance::Before(_));
     let mut tries = 1;
     loop {
-        let Some(live) = cluster.get_metadata(object).await.map_err(failed)? else {
+        let live = match may_run {
+            true => cluster.get(object).await,
+            false => cluster.get_metadata(object).await,
+        };
+        let Some(live) = live.map_err(failed)? else {
             return Ok((Removal::Absent, None));
         };
         let Some(proof) = which.proof(&live) else {
             return Ok((Removal::NotOwned, None));
         };
+        if may_run && which.goes_on(&live, cluster.host().now()) {
+            return Ok((Removal::Running, None));
+        }
         if stays_for_next_run(object, &live) {
             return Ok((Removal::Kept, None));
         }
@@ -570,6 +596,49 @@ mod tests {
         let cleared = clear_name(&cluster, claim, &object, &[Status::Failed]).await;
         assert_eq!(cleared.unwrap().0, Removal::Deleted);
         assert_eq!(deletions.load(Ordering::Relaxed), 2);
+    }
+
+    /// By whose run it is: its own, another of its release, another release's, a person's, a client's that does not say.
+    #[test]
+    fn what_runs_for_another_release_is_not_cut_off_by_a_hook() {
+        let run = |name: &str, revision| {
+            let uid = RecordUid::new("u");
+            let record = RecordId { revision, uid };
+            RunMark::new(Owner::new(name, "shop"), &record, "pre-upgrade")
+        };
+        let mine = run("web", 3);
+        let which = HookInstance::Before(&mine);
+        let job = |of: Option<&RunMark>, manager: &str, status: Value| {
+            let mut live = json!({
+                "apiVersion": "batch/v1", "kind": "Job",
+                "metadata": {
+                    "name": "a", "namespace": "shop",
+                    "annotations": {HOOK_ANNOTATION: "pre-upgrade"},
+                    "managedFields": [{"manager": manager, "operation": "Apply"}],
+                },
+                "status": status,
+            });
+            if let Some(of) = of {
+                of.sign(&mut live);
+            }
+            live
+        };
+        let ended = |how: &str| json!({"conditions": [{"type": how, "status": "True"}]});
+        let (former, anothers) = (run("web", 2), run("other", 3));
+        let by = [
+            (Some(&mine), FIELD_MANAGER, false),
+            (Some(&former), FIELD_MANAGER, false),
+            (Some(&anothers), FIELD_MANAGER, true),
+            (None, "kubectl-create", true),
+            (None, "helm", false),
+        ];
+        for (of, manager, expected) in by {
+            let goes_on = |status| which.goes_on(&job(of, manager, status), Timestamp::UNIX_EPOCH);
+            assert_eq!(goes_on(json!({"active": 1})), expected, "{of:?} {manager}");
+            assert!(!goes_on(ended("Complete")) && !goes_on(ended("Failed")));
+        }
+        let others = job(Some(&anothers), FIELD_MANAGER, json!({"active": 1}));
+        assert!(!HookInstance::Of(&mine).goes_on(&others, Timestamp::UNIX_EPOCH));
     }
 
     #[test]

@@ -66,4 +66,4 @@ pub(crate) use delete::{
 pub(crate) use hook_watch::{running_hooks, wait_for_hooks};
 pub(crate) use losses::{holds_more, is_custom};
 pub(crate) use ownership::{Created, RunMark, is_noted, stored_policy};
-pub(crate) use wait::{wait_until_left, wait_until_ready};
+pub(crate) use wait::{wait_until_left, wait_until_over, wait_until_ready};

@@ -116,6 +116,17 @@ pub(crate) async fn wait_until_left(
     until(vec![object], observe, "still exists", is_done, limit).await
 }
 
+/// Waits until what a hook runs has ended, in whichever way, or is gone.
+pub(crate) async fn wait_until_over(
+    cluster: &Cluster,
+    object: &Object,
+    limit: Duration,
+) -> Result<(), WaitError> {
+    let is_done = |status| matches!(status, Status::Current | Status::Failed | Status::NotFound);
+    let observe = |object| end(cluster, object, None).boxed();
+    until(vec![object], observe, "still runs", is_done, limit).await
+}
+
 type Observed = Result<(Status, String), ApiError>;
 
 async fn readiness(cluster: &Cluster, object: &Object, mode: Mode) -> Observed {

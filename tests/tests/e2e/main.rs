@@ -15,6 +15,7 @@ mod disaster;
 mod drift;
 mod filled_in_names;
 mod held_removals;
+mod hooks;
 mod hostile;
 mod identity;
 mod kills;
