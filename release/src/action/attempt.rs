@@ -205,8 +205,13 @@ impl Attempt<'_> {
         let drops_last = self.operation == Operation::Upgrade && !self.previous.is_proven();
         // What a volume, a namespace or a definition held cannot be brought back either, nor what a controller kept for a custom resource.
         let goes_last = |object: &Object| drops_last || holds_more(object) || is_custom(object);
-        let mut retained = self.delete_obsolete(|object| !goes_last(object)).await?;
-        self.wait_if_atomic().await?;
+        let deleted = self.delete_obsolete(|object| !goes_last(object)).await;
+        let failed = deleted.as_ref().err();
+        if failed.is_none_or(DeployError::is_unseen) {
+            // What cannot be looked at is no reason to go back to what was before it; that what was written does not become ready is one.
+            self.wait_if_atomic().await?;
+        }
+        let mut retained = deleted?;
         self.run_hooks(after).await?;
         // Until all is done an attempt may fail, and one that fails takes nothing: of a release that is another's it would not be its last.
         if drops_last {

@@ -141,7 +141,7 @@ pub async fn deploy(
         Err(error @ DeployError::Ownership { .. }) => Err(error),
         // What has its record's place by now is somebody else's, who has the release.
         Err(error) if error.is_replaced() => Err(error),
-        // Nothing was written yet, and what cannot be looked at can hardly be undone.
+        // Nothing was written yet, or all was; and what cannot be looked at can hardly be undone.
         Err(error) if error.is_unseen() => Err(error),
         // As helm has it: a release that is there and cannot be recorded is not undone.
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {

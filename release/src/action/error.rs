@@ -144,9 +144,13 @@ impl DeployError {
         }
     }
 
-    /// Whether all that failed is a look at what hooks may have changed hands of, before anything was written.
+    /// Whether all that failed is a look: at what hooks may have changed hands of, before anything was written, or at what is to go once all is.
     pub(crate) fn is_unseen(&self) -> bool {
-        matches!(self, Self::Observed(_))
+        match self {
+            Self::Observed(_) => true,
+            Self::Delete(failures) => failures.iter().all(DeleteError::is_unseen),
+            _ => false,
+        }
     }
 
     /// Whether what is wanted is refused, until somebody changes that or what is in the cluster.

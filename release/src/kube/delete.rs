@@ -79,6 +79,8 @@ pub struct DeleteError {
     namespace: String,
     name: String,
     kind: String,
+    /// Whether it could not be looked at, so that nothing was asked of it.
+    is_unseen: bool,
     source: ApiError,
 }
 
@@ -90,7 +92,16 @@ impl DeleteError {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             kind: kind.to_owned(),
+            is_unseen: false,
             source,
+        }
+    }
+
+    /// Of an object that could not be looked at.
+    fn unseen(object: &Object, source: ApiError) -> Self {
+        Self {
+            is_unseen: true,
+            ..Self::new(object, source)
         }
     }
 
@@ -99,8 +110,14 @@ impl DeleteError {
             namespace: object.namespace.clone().unwrap_or_default(),
             name: object.name.clone(),
             kind: object.resource.kind.clone(),
+            is_unseen: false,
             source,
         }
+    }
+
+    /// Whether all that failed is a look at the object.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.is_unseen
     }
 
     /// Whether it may be deleted all the same.
@@ -136,7 +153,7 @@ pub(crate) async fn delete_all(
         for ((object, _), fate) in kind.iter().zip(fates) {
             match fate {
                 Ok(fate) => removed.objects.push((object.clone(), fate)),
-                Err(source) => failures.push(DeleteError::new(object, source)),
+                Err(failed) => failures.push(failed),
             }
         }
     }
@@ -162,7 +179,7 @@ pub(crate) async fn is_awaited(
         return Ok(false);
     }
     let proof = prove(cluster, owner, namespace, operation, None).await;
-    let proof = proof.map_err(|error| DeleteError::new(namespace, error))?;
+    let proof = proof.map_err(|error| DeleteError::unseen(namespace, error))?;
     Ok(proof.is_ok())
 }
 
@@ -184,20 +201,17 @@ pub(crate) async fn check_deletable(
                 if occupancy(object, neighbours) != Occupancy::Vacant {
                     return Ok(());
                 }
-                match prove(cluster, owner, object, *operation, None).await? {
-                    Ok(proof) => cluster.try_delete(object, &proof).await,
-                    Err(_) => Ok(()),
+                let proof = prove(cluster, owner, object, *operation, None).await;
+                let Ok(proof) = proof.map_err(|error| DeleteError::unseen(object, error))? else {
+                    return Ok(());
+                };
+                match cluster.try_delete(object, &proof).await {
+                    // Who deletes it looks again.
+                    Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+                    tried => tried.map_err(|error| DeleteError::new(object, error)),
                 }
             };
-            async move {
-                match check.await {
-                    // Who deletes it looks again.
-                    Err(error) if error.is_not_found() || error.is_conflict() => None,
-                    Err(error) => Some(DeleteError::new(object, error)),
-                    Ok(()) => None,
-                }
-            }
-            .boxed()
+            async move { check.await.err() }.boxed()
         })
         .collect();
     let refused: Vec<_> = stream::iter(checks).buffered(PARALLEL).collect().await;
@@ -258,7 +272,7 @@ where
                 match proof {
                     Ok(Ok(proof)) => proven.push((one, proof)),
                     Ok(Err(_)) => {}
-                    Err(source) => failures.push(DeleteError::new(one.0, source)),
+                    Err(source) => failures.push(DeleteError::unseen(one.0, source)),
                 }
             }
             if proven.is_empty() {
@@ -333,10 +347,11 @@ async fn delete_owned(
     neighbours: &Neighbours,
     object: &Object,
     operation: Operation,
-) -> Result<Removal, ApiError> {
+) -> Result<Removal, DeleteError> {
     let mut tries = 1;
     loop {
-        let proof = match prove(cluster, owner, object, operation, None).await? {
+        let proof = prove(cluster, owner, object, operation, None).await;
+        let proof = match proof.map_err(|error| DeleteError::unseen(object, error))? {
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
         };
@@ -361,7 +376,7 @@ async fn delete_owned(
                 sleep(pause(tries)).await;
                 tries += 1;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(DeleteError::new(object, error)),
         }
     }
 }

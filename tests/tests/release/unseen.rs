@@ -114,3 +114,24 @@ async fn an_upgrade_whose_looks_stay_refused_is_not_undone() -> Result<()> {
     assert_eq!(world.value("a").await?, "2");
     Ok(())
 }
+
+/// All is written and becomes ready: what cannot be looked at is what the chart has no more.
+#[tokio::test]
+async fn an_upgrade_that_cannot_look_at_what_is_to_go_is_not_undone() -> Result<()> {
+    let (world, refusals) = refused_looks(403, "Forbidden").await?;
+    world
+        .deploy(&(config_map("a", "1") + &config_map("b", "1")))
+        .await?;
+    let second = Template::new(&config_map("b", "2"));
+    refusals.store(FOR_EVER, Ordering::SeqCst);
+    let failed = world.deploy_with(&second, atomic(2)).await;
+    let text = release::error_chain(&failed.expect_err("nobody knows whose it is"));
+    assert!(text.ends_with("not now"), "{text}");
+    assert_eq!(world.history().await?, ["1 deployed", "2 failed"], "{text}");
+    assert_eq!(world.value("b").await?, "2");
+    refusals.store(0, Ordering::SeqCst);
+    world.deploy_with(&second, atomic(60)).await?;
+    assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
+    assert_eq!(world.value("a").await?, "none");
+    Ok(())
+}
