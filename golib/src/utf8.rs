@@ -72,6 +72,18 @@ pub fn to_string(bytes: Vec<u8>) -> String {
     })
 }
 
+/// As [`to_string`], without a copy where there is nothing to replace.
+pub fn to_str(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => {
+            let mut text = String::new();
+            push(&mut text, bytes);
+            text.into()
+        }
+    }
+}
+
 /// Appends what [`to_string`] makes of the bytes.
 pub(crate) fn push(out: &mut String, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {

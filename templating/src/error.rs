@@ -250,7 +250,9 @@ impl Error {
                     let before = source_line.get(..*column).unwrap_or(source_line);
                     let indent = before.chars().count();
                     text += &format!("  --> {name}:{line}:{}\n", indent + 1);
-                    text += &format!("{line:>4} | {source_line}\n     | {:indent$}^\n", "");
+                    // A width of `format!` ends at 65,535.
+                    let spaces = " ".repeat(indent);
+                    text += &format!("{line:>4} | {source_line}\n     | {spaces}^\n");
                 }
                 ErrorKind::Parse(parse) => {
                     let ParseError {

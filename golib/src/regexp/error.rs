@@ -59,7 +59,7 @@ pub struct Error {
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let expression = String::from_utf8_lossy(&self.expression);
+        let expression = crate::utf8::to_str(&self.expression);
         write!(f, "error parsing regexp: {}: `{expression}`", self.code)
     }
 }

@@ -126,7 +126,7 @@ impl<'a> Renderer<'a> {
     /// # Errors
     /// When there is no such template, when it fails, and when a limit is used up.
     pub fn render(&mut self, name: &str, dot: &Value) -> Result<Vec<u8>, Error> {
-        let output = self.execute_named(name, dot, <[u8]>::to_vec)?;
+        let output = self.execute_named(name.as_bytes(), dot, <[u8]>::to_vec)?;
         self.state.handed_over(output.len());
         Ok(output)
     }
@@ -145,7 +145,7 @@ impl<'a> Renderer<'a> {
             );
         }
         *depth += 1;
-        let result = self.execute_named(&name.to_str_lossy(), &dot, |output| Str::from(output));
+        let result = self.execute_named(&name, &dot, |output| Str::from(output));
         if let Some(depth) = self.including.get_mut(&name) {
             *depth -= 1;
         }
@@ -170,12 +170,12 @@ impl<'a> Renderer<'a> {
 
     fn execute_named<T>(
         &mut self,
-        name: &str,
+        name: &[u8],
         dot: &Value,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, Error> {
         let set = Arc::clone(&self.set);
-        let Some(tree) = set.tree(name) else {
+        let Some(tree) = set.tree(&golib::utf8::to_str(name)) else {
             let (name, set) = (quote(name), quote(set.name()));
             return Err(Error::message(format!(
                 "template: no template {name} associated with template {set}"

@@ -101,7 +101,10 @@ impl Printer {
 
     fn unicode(&mut self, bits: u64) {
         let precision = self.flags.precision.unwrap_or(0).max(4);
-        let mut text = format!("U+{bits:0precision$X}");
+        let digits = format!("{bits:X}");
+        // A width of `format!` ends at 65,535.
+        let zeros = "0".repeat(precision.saturating_sub(digits.len()));
+        let mut text = format!("U+{zeros}{digits}");
         if self.flags.sharp
             && bits <= MAX_RUNE
             && let Some(c) = char::from_u32(bits as u32).filter(|&c| is_print(c))

@@ -278,7 +278,7 @@ fn equal_other(state: &mut State<'_>, a: &Value, b: &Value) -> Result<bool, Erro
             b.type_name()
         );
         let text = fmt::sprintf(state, format.as_bytes(), &[a.clone(), b.clone()])?;
-        return Err(String::from_utf8_lossy(&text).into_owned().into());
+        return Err(golib::utf8::to_str(&text).into_owned().into());
     }
     if a.is_nil() || b.is_nil() {
         return Ok(a.is_nil() == b.is_nil());
@@ -286,7 +286,7 @@ fn equal_other(state: &mut State<'_>, a: &Value, b: &Value) -> Result<bool, Erro
     if matches!(b, Value::List(_) | Value::Map(_) | Value::Bytes(_)) {
         let format = format!("non-comparable type %s: {}", b.type_name());
         let text = fmt::sprintf(state, format.as_bytes(), std::slice::from_ref(b))?;
-        return Err(String::from_utf8_lossy(&text).into_owned().into());
+        return Err(golib::utf8::to_str(&text).into_owned().into());
     }
     Ok(same_scalar(a, b))
 }

@@ -165,7 +165,7 @@ impl Key {
             label => {
                 let message = match label.strip_suffix(" PRIVATE KEY") {
                     Some("DSA") => "DSA keys are not supported".to_owned(),
-                    Some(kind) => format!("invalid private key type {kind}"),
+                    Some(_) => format!("invalid private key type {label}"),
                     None => format!("no private key data in PEM block of type {label}"),
                 };
                 return Err(Error::message(message));

@@ -7,7 +7,7 @@ use super::{defaults, numeric};
 use crate::error::Error;
 use crate::state::State;
 use crate::value::size::ELEMENT;
-use crate::value::{LIST, LISTS, List, Str, Value, deep_equal_counted};
+use crate::value::{LIST, LISTS, List, STRINGS, Str, Value, deep_equal_counted};
 
 pub(super) fn add(f: &mut Functions) {
     f.add("list", |items: Rest<Value>| List::new(items.0));
@@ -76,6 +76,9 @@ pub(super) fn add(f: &mut Functions) {
         "sortAlpha",
         |state: &mut State<'_>, list: Value| -> Result<List, Error> {
             Ok(match &list {
+                Value::List(list) if list.is_nil() && std::ptr::eq(list.list_type(), &STRINGS) => {
+                    list.clone()
+                }
                 Value::List(_) | Value::Bytes(_) => {
                     let mut texts = to_texts(state, &list)?;
                     texts.sort();

@@ -158,13 +158,18 @@ fn float_to_int(n: f64) -> i64 {
     }
 }
 
-/// Cuts `.0`, `.00` and so on.
+/// Cuts `.0`, `.00` and so on, with points that follow it, as cast does: `5.0.` is 5 and `5.` is no number.
 fn trim_zero_decimal(text: &[u8]) -> &[u8] {
-    let kept = text.iter().rposition(|&b| b != b'0').map_or(0, |at| at + 1);
-    match text[..kept].split_last() {
-        Some((b'.', whole)) if kept < text.len() => whole,
-        _ => text,
+    let mut found_zero = false;
+    for (at, byte) in text.iter().enumerate().rev() {
+        match byte {
+            b'.' if found_zero => return &text[..at],
+            b'.' => {}
+            b'0' => found_zero = true,
+            _ => break,
+        }
     }
+    text
 }
 
 fn divide(a: &Value, b: &Value, operation: fn(i64, i64) -> i64) -> Result<Int64, Error> {
@@ -189,7 +194,9 @@ fn max(a: f64, b: f64) -> f64 {
 
 /// `math.Min`
 fn min(a: f64, b: f64) -> f64 {
-    -max(-a, -b)
+    let least = -max(-a, -b);
+    // What Go makes is the NaN without a sign, which TOML shows.
+    if least.is_nan() { f64::NAN } else { least }
 }
 
 /// Rounds up where the fraction after so many places is at least `round_on`. The fraction of a negative number is
@@ -288,6 +295,8 @@ mod tests {
             ("1_000", 1000),
             ("5.0", 5),
             ("5.", 0),
+            ("5.0.", 5),
+            ("5..0", 0),
             ("1.9", 0),
             (" 5", 0),
             ("0", 0),

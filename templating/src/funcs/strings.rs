@@ -176,6 +176,7 @@ fn repeat(state: &mut State<'_>, count: i64, s: Str) -> Result<Vec<u8>, Error> {
         .checked_mul(count)
         .filter(|&bytes| i64::try_from(bytes).is_ok())
         .ok_or_else(|| Error::message("strings: Repeat output length overflow"))?;
+    check_length(bytes)?;
     state.spend_bytes(bytes)?;
     Ok(if s.is_empty() {
         Vec::new()
@@ -184,10 +185,19 @@ fn repeat(state: &mut State<'_>, count: i64, s: Str) -> Result<Vec<u8>, Error> {
     })
 }
 
+/// Go's runtime knows no address for more than 256 TiB. It tries to take what is less, and so do we up to the limit.
+fn check_length(bytes: u64) -> Result<(), Error> {
+    match bytes > 1 << 48 {
+        true => Err(Error::message("runtime error: makeslice: len out of range")),
+        false => Ok(()),
+    }
+}
+
 /// Puts spaces before every line, also the empty ones and what follows the last newline.
 fn indent(state: &mut State<'_>, count: i64, s: &[u8], before: &[u8]) -> Result<Vec<u8>, Error> {
     let count =
         u64::try_from(count).map_err(|_| Error::message("strings: negative Repeat count"))?;
+    check_length(count)?;
     let lines = s.iter().filter(|&&b| b == b'\n').count() as u64 + 1;
     let bytes = lines.saturating_mul(count).saturating_add(s.len() as u64);
     state.spend_bytes(bytes)?;

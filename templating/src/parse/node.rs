@@ -36,7 +36,7 @@ impl Source {
         (
             line,
             pos - start,
-            String::from_utf8_lossy(&self.text[start..end]).into_owned(),
+            golib::utf8::to_str(&self.text[start..end]).into_owned(),
         )
     }
 
@@ -67,7 +67,7 @@ impl Source {
             .text
             .split(|&c| c == b'\n')
             .nth(number.saturating_sub(1));
-        String::from_utf8_lossy(line.unwrap_or_default()).into_owned()
+        golib::utf8::to_str(line.unwrap_or_default()).into_owned()
     }
 }
 
@@ -230,7 +230,7 @@ impl Node {
     fn write(&self, out: &mut String, source: &Source) -> fmt::Result {
         match self {
             Node::Text { start, end } => {
-                out.push_str(&String::from_utf8_lossy(source.range(*start, *end)));
+                out.push_str(&golib::utf8::to_str(source.range(*start, *end)));
             }
             Node::Action { pipe, .. } => {
                 out.push_str("{{");
@@ -352,7 +352,7 @@ impl Expr {
                 return Ok(());
             }
             ExprKind::String(_) => {
-                out.push_str(&String::from_utf8_lossy(source.literal(self.pos)));
+                out.push_str(&golib::utf8::to_str(source.literal(self.pos)));
                 return Ok(());
             }
             ExprKind::Identifier(function) => {
@@ -370,9 +370,7 @@ impl Expr {
                 *fields
             }
         };
-        out.push_str(&String::from_utf8_lossy(
-            source.range(fields.start, fields.end),
-        ));
+        out.push_str(&golib::utf8::to_str(source.range(fields.start, fields.end)));
         Ok(())
     }
 }
@@ -380,7 +378,7 @@ impl Expr {
 /// Whether a body is only white space, which does not replace another definition of its name.
 pub(crate) fn is_blank(list: &[Node], source: &Source) -> bool {
     list.iter().all(|node| match node {
-        Node::Text { start, end } => String::from_utf8_lossy(source.range(*start, *end))
+        Node::Text { start, end } => golib::utf8::to_str(source.range(*start, *end))
             .trim()
             .is_empty(),
         _ => false,

@@ -41,10 +41,10 @@ impl Number {
         const BAD: &str = "syntax error scanning complex number";
         let part = |part: &str| parse_float(part, 64).map_err(|error| error.to_string());
         let (re, rest) = text.split_at(float_token(text));
-        if !rest.starts_with(['+', '-']) {
+        let Some(unsigned) = rest.strip_prefix(['+', '-']) else {
             return Err(BAD.to_owned());
-        }
-        let (im, rest) = rest.split_at(float_token(rest));
+        };
+        let (im, rest) = rest.split_at(1 + float_token(unsigned));
         if !rest.starts_with('i') {
             return Err(BAD.to_owned());
         }
@@ -109,33 +109,35 @@ impl Number {
     }
 }
 
-/// The length of the number that a text begins with, as Go's scanner sees numbers.
+/// The length of the number that a text begins with, as Go's scanner sees numbers: it takes the beginning of `NaN` and
+/// `Inf` for part of one.
 fn float_token(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let mut end = usize::from(text.starts_with(['+', '-']));
-    let accept_run = |end: &mut usize, accepted: fn(&u8) -> bool| {
-        *end += bytes[*end..].iter().take_while(|&c| accepted(c)).count();
+    let mut end = 0;
+    let mut accept = |accepted: &[u8]| {
+        let is_accepted = bytes.get(end).is_some_and(|c| accepted.contains(c));
+        end += usize::from(is_accepted);
+        is_accepted
     };
-    let decimal = |c: &u8| c.is_ascii_digit() || *c == b'_';
-    let hex = matches!(&bytes[end..], [b'0', b'x' | b'X', ..]);
-    let digits = if hex {
-        |c: &u8| c.is_ascii_hexdigit() || *c == b'_'
-    } else {
-        decimal
+    const DECIMAL: &[u8] = b"0123456789_";
+    if accept(b"nN") && accept(b"aA") && accept(b"nN") {
+        return end;
+    }
+    accept(b"+-");
+    if accept(b"iI") && accept(b"nN") && accept(b"fF") {
+        return end;
+    }
+    let (digits, exponent): (&[u8], &[u8]) = match accept(b"0") && accept(b"xX") {
+        true => (b"0123456789abcdefABCDEF_", b"pP"),
+        false => (DECIMAL, b"eEpP"),
     };
-    let exponent: &[u8] = if hex { b"pP" } else { b"eEpP" };
-    if hex {
-        end += 2;
+    while accept(digits) {}
+    if accept(b".") {
+        while accept(digits) {}
     }
-    accept_run(&mut end, digits);
-    if bytes.get(end) == Some(&b'.') {
-        end += 1;
-        accept_run(&mut end, digits);
-    }
-    if bytes.get(end).is_some_and(|c| exponent.contains(c)) {
-        end += 1;
-        end += usize::from(matches!(bytes.get(end), Some(b'+' | b'-')));
-        accept_run(&mut end, decimal);
+    if accept(exponent) {
+        accept(b"+-");
+        while accept(DECIMAL) {}
     }
     end
 }

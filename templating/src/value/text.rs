@@ -87,9 +87,9 @@ impl Str {
         }
     }
 
-    /// The text with every invalid sequence replaced by U+FFFD.
+    /// The text with every invalid byte replaced by U+FFFD.
     pub fn to_str_lossy(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(self)
+        golib::utf8::to_str(self)
     }
 
     /// The text, unless it is not UTF-8.

@@ -201,7 +201,7 @@ impl<'s> Parser<'s> {
     }
 
     fn text(&self, token: Token) -> String {
-        String::from_utf8_lossy(self.bytes(token)).into_owned()
+        golib::utf8::to_str(self.bytes(token)).into_owned()
     }
 
     fn fail<T>(&self, message: impl Into<String>) -> Result<T> {
@@ -369,7 +369,7 @@ impl<'s> Parser<'s> {
                 }
                 let name = self.unquote(token)?;
                 self.expect(TokenKind::RightDelim, context)?;
-                String::from_utf8_lossy(&name).into()
+                golib::utf8::to_str(&name).into()
             }
         };
         let (list, end) = self.item_list()?;
@@ -530,7 +530,7 @@ impl<'s> Parser<'s> {
     fn template_name(&mut self, token: Token, context: &str) -> Result<Arc<str>> {
         match token.kind {
             TokenKind::String | TokenKind::RawString => {
-                Ok(String::from_utf8_lossy(&self.unquote(token)?).into())
+                Ok(golib::utf8::to_str(&self.unquote(token)?).into())
             }
             _ => self.unexpected(token, context),
         }

@@ -93,7 +93,7 @@ impl Parser<'_> {
     }
 
     fn declare(&mut self, variable: Token) -> Arc<str> {
-        let name: Arc<str> = String::from_utf8_lossy(self.bytes(variable)).into();
+        let name: Arc<str> = golib::utf8::to_str(self.bytes(variable)).into();
         self.body.vars.push(Arc::clone(&name));
         name
     }
@@ -171,7 +171,7 @@ impl Parser<'_> {
         let token = self.next_non_space();
         let kind = match token.kind {
             TokenKind::Identifier => {
-                let name = String::from_utf8_lossy(self.bytes(token));
+                let name = golib::utf8::to_str(self.bytes(token));
                 match self.functions.resolve(&name) {
                     Some(function) => ExprKind::Identifier(Arc::clone(function)),
                     None => {
@@ -183,7 +183,7 @@ impl Parser<'_> {
             TokenKind::Dot => ExprKind::Dot,
             TokenKind::Nil => ExprKind::Nil,
             TokenKind::Variable => {
-                let name = String::from_utf8_lossy(self.bytes(token));
+                let name = golib::utf8::to_str(self.bytes(token));
                 match self.body.vars.iter().find(|var| ***var == *name) {
                     Some(name) => {
                         let name = Arc::clone(name);
@@ -248,7 +248,7 @@ impl Parser<'_> {
         if let Some(known) = self.numbers.iter().find(|known| *known.text == *text) {
             return Ok(ExprKind::Number(Arc::clone(known)));
         }
-        match read(&String::from_utf8_lossy(text)) {
+        match read(&golib::utf8::to_str(text)) {
             Ok(number) => {
                 self.weigh(size_of::<Number>() + ALLOCATIONS)?;
                 let number = Arc::new(number);
