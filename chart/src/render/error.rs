@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use templating::error::{Cause, ExecError, ParseError};
 use templating::{Error, ErrorKind};
 
 /// Why a chart could not be rendered. Prints as Helm's error does; the parts are inside.
@@ -58,19 +57,17 @@ impl std::error::Error for RenderError {}
 impl fmt::Display for RenderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Parse { file, source } => match source.kind() {
-                ErrorKind::Parse(ParseError {
-                    name,
-                    line,
-                    message,
-                    ..
-                }) => {
-                    // Helm keeps only what follows the last colon.
-                    let message = message.rsplit(": ").next().unwrap_or(message);
-                    write!(f, "parse error at ({name}:{line}): {message}")
+            Self::Parse { file, source } => {
+                // Helm keeps what stands between the first two colons, and after the last.
+                let text = source.to_string();
+                match text.split(": ").nth(1) {
+                    Some(place) => {
+                        let message = text.rsplit(": ").next().unwrap_or_default();
+                        write!(f, "parse error at ({place}): {message}")
+                    }
+                    None => write!(f, "parse error in ({file}): {source}"),
                 }
-                _ => write!(f, "parse error in ({file}): {source}"),
-            },
+            }
             Self::Execute { source, .. } => write_execution(f, source),
             Self::Thread(error) => write!(f, "cannot start a thread to render on: {error}"),
             Self::Panic(text) => write!(f, "rendering template failed: {text}"),
@@ -79,59 +76,114 @@ impl fmt::Display for RenderError {
 }
 
 fn write_execution(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
-    let ErrorKind::Exec(outermost) = error.kind() else {
+    if !matches!(error.kind(), ErrorKind::Exec(_)) {
         return write!(f, "{error}");
-    };
-    // What the chart's author wrote is shown plainly, at the place in the file being rendered.
-    let refusal = error.chain().find_map(|error| match error.kind() {
-        ErrorKind::Refused(text) => Some(text),
-        _ => None,
-    });
-    if let Some(text) = refusal {
-        return write!(f, "execution error at ({}): {text}", outermost.location);
     }
-    match trace(error) {
+    // Each error's text ends with that of the error inside, so that all of them are ends of one text.
+    let mut text = String::new();
+    let starts: Vec<usize> = error
+        .chain()
+        .map(|error| {
+            let start = text.len();
+            text += &own_text(error);
+            start
+        })
+        .collect();
+    // What the chart's author wrote is shown plainly, at the place in the file being rendered.
+    let mut parts = text.splitn(3, ": ").skip(1);
+    if let (Some(place), Some(rest)) = (parts.next(), parts.next())
+        && let Some((_, refusal)) = rest.split_once("HELM_ERR_START")
+        && let Some((refusal, _)) = refusal.rsplit_once("HELM_ERR_END")
+    {
+        return write!(f, "execution error at ({place}): {refusal}");
+    }
+    match trace(starts.iter().map(|&start| &text[start..])) {
         Some(trace) => f.write_str(trace.trim()),
-        None => write!(f, "{error}"),
+        None => f.write_str(&text),
+    }
+}
+
+/// The error's text without that of the error inside.
+fn own_text(error: &Error) -> String {
+    match (error.kind(), error.inner()) {
+        (ErrorKind::Exec(exec), _) => exec.to_string(),
+        (ErrorKind::Context { text, .. }, _) => format!("{text}: "),
+        _ => error.to_string(),
     }
 }
 
 /// One block per level, outermost first. Nothing when some level is no error of the template engine: Helm then shows
 /// the whole as it is.
-fn trace(error: &Error) -> Option<String> {
+fn trace<'t>(texts: impl Iterator<Item = &'t str>) -> Option<String> {
     let mut trace = String::new();
-    let mut previous = String::new();
-    for error in error.chain() {
-        let block = match error.kind() {
-            ErrorKind::Exec(exec) => block(exec),
-            ErrorKind::Message(text) if text.starts_with("template: no template ") => {
-                format!("{text}\n")
-            }
-            _ => return None,
-        };
-        if block != previous {
-            trace.push_str(&block);
-            previous = block;
+    let mut previous = None;
+    for text in texts {
+        let block = Block::of(text)?;
+        if previous != Some(block) {
+            block.write(&mut trace);
+            previous = Some(block);
         }
     }
     Some(trace)
 }
 
-fn block(error: &ExecError) -> String {
-    let ExecError {
-        location,
-        template,
-        node,
-        cause,
-    } = error;
-    let message = match cause {
-        Cause::Message(message) | Cause::Limit(message) => message.clone(),
-        Cause::Call { function, .. } => format!("error calling {function}:"),
-    };
-    // Helm finds the parts again in the finished text; an expression that holds the separator ends early.
-    let text = format!("{node}>: {message}");
-    let (node, message) = text.split_once(">: ").unwrap_or((&text, ""));
-    let message = message.split(" template:").next().unwrap_or(message);
-    let template = golib::strconv::quote(template.as_bytes());
-    format!("{location}\n  executing {template} at <{node}>:\n    {message}\n")
+/// What Helm finds in the text of an error of Go's templates. It takes the text apart: names and expressions that hold
+/// what it looks for end early, or hide the rest.
+#[derive(Clone, Copy, PartialEq)]
+struct Block<'t> {
+    place: &'t str,
+    /// The template's name and the expression.
+    executing: Option<(&'t str, &'t str)>,
+    message: &'t str,
+}
+
+impl<'t> Block<'t> {
+    fn of(text: &'t str) -> Option<Self> {
+        let rest = text.strip_prefix("template: ")?;
+        if rest.starts_with("no template ") {
+            return Some(Self {
+                place: "",
+                executing: None,
+                message: text,
+            });
+        }
+        Self::executing(rest).or_else(|| {
+            let (place, message) = rest.rsplit_once(": ")?;
+            Some(Self {
+                place,
+                executing: None,
+                message: before_next(message),
+            })
+        })
+    }
+
+    fn executing(rest: &'t str) -> Option<Self> {
+        let (place, rest) = rest.split_once(": executing ")?;
+        let (name, rest) = rest.strip_prefix('"')?.split_once('"')?;
+        let (node, message) = rest.strip_prefix(" at <")?.split_once(">: ")?;
+        Some(Self {
+            place,
+            executing: Some((name, node)),
+            message: before_next(message),
+        })
+    }
+
+    fn write(&self, out: &mut String) {
+        if !self.place.is_empty() {
+            *out += &format!("{}\n  ", self.place);
+        }
+        if let Some((name, node)) = self.executing {
+            *out += &format!("executing \"{name}\" at <{node}>:\n    ");
+        }
+        if !self.message.is_empty() {
+            *out += &format!("{}\n", self.message);
+        }
+    }
+}
+
+/// The text up to the next error of a template in it.
+fn before_next(message: &str) -> &str {
+    message
+        .split_once(" template:")
+        .map_or(message, |(message, _)| message)
 }
