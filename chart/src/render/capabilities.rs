@@ -95,6 +95,12 @@ impl Object for CapabilitiesObject {
         Some(self.fields())
     }
 
+    fn copied(&self) -> Option<Value> {
+        let mut capabilities = self.capabilities.clone();
+        capabilities.kube_version.normalized.clear();
+        Some(object(&capabilities))
+    }
+
     fn methods(&self) -> &'static [Method] {
         &[Method {
             name: "Copy",
@@ -186,6 +192,12 @@ impl Object for KubeVersionObject {
                 call: |_, value, _| Self::ask(value, |version| &version.0.version),
             },
         ]
+    }
+
+    fn copied(&self) -> Option<Value> {
+        let mut version = self.0.clone();
+        version.normalized.clear();
+        Some(Value::object(Self(version)))
     }
 
     /// Only a pointer has the method, so the version prints as its text where it stands in `.Capabilities`, and as a

@@ -45,7 +45,10 @@ fn as_map(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand
 }
 
 fn yaml(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
-    let text = golib::yaml::encode(&value.to_json()?).map_err(|e| Error::message(e.to_string()))?;
+    let data = value
+        .to_json()
+        .map_err(|error| error.context("error marshaling into JSON"))?;
+    let text = golib::yaml::encode(&data).map_err(|e| Error::message(e.to_string()))?;
     Ok(Operand::exact(text.into()))
 }
 
@@ -62,9 +65,11 @@ fn path_value_method(
     path_value(receiver(value)?, &argument(args).to_str_lossy()).map(Operand::any)
 }
 
-/// No template has a writer to encode to; the call fails while its argument is checked.
+/// No template has a writer to encode to but nil.
 fn encode(_: &mut State<'_>, _: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
-    Err(Error::message("nothing to write to"))
+    Err(Error::message(
+        "runtime error: invalid memory address or nil pointer dereference",
+    ))
 }
 
 /// The table at a path such as `a.b`.

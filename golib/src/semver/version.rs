@@ -9,8 +9,8 @@ use super::{Error, MAX_VERSION_BYTES};
 /// A semantic version, with the text it was read from.
 ///
 /// Equality, order and hash ignore the build metadata and the original text, as precedence does
-/// in semver 2: `v1.2` equals `1.2.0+build`.
-#[derive(Debug, Clone)]
+/// in semver 2: `v1.2` equals `1.2.0+build`. The default is Go's zero value, 0.0.0 read from nothing.
+#[derive(Debug, Clone, Default)]
 pub struct Version {
     major: u64,
     minor: u64,

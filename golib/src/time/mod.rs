@@ -14,7 +14,7 @@ pub use layout::{DAYS, MONTHS, RFC3339, RFC3339_NANO};
 pub use parse::ParseError;
 pub use zone::{UnknownZone, Zone};
 
-use crate::duration::Duration;
+use crate::duration::{Duration, quote};
 
 const SECONDS_PER_DAY: i128 = 86_400;
 /// Seconds from 1 January of year 1, Go's zero time, to 1970.
@@ -109,6 +109,11 @@ impl Time {
         self.seconds
     }
 
+    /// Seconds since Go's zero time, wrapping like Go's.
+    pub fn seconds_since_year_1(&self) -> i64 {
+        self.seconds.wrapping_add(ZERO_TO_UNIX)
+    }
+
     /// Milliseconds since 1970, wrapping like Go's.
     pub fn unix_milli(&self) -> i64 {
         self.seconds
@@ -146,6 +151,11 @@ impl Time {
             zone,
             ..self.clone()
         }
+    }
+
+    /// Whether clocks in the zone are set to daylight saving time.
+    pub fn is_dst(&self) -> bool {
+        self.zone.is_dst_at(self.seconds)
     }
 
     /// Year, month and day.
@@ -242,13 +252,59 @@ impl Time {
         Self::from_local(local, self.nanoseconds, self.zone.clone())
     }
 
-    /// The text that Go's JSON encoding gives: RFC 3339 with the fraction it needs. Nothing for
-    /// years and offsets that RFC 3339 cannot write, where Go fails.
-    pub fn to_rfc3339(&self) -> Option<String> {
-        let year = self.date().year;
-        let offset = self.zone.offset_at(self.seconds).abs();
-        ((0..=9999).contains(&year) && offset < 24 * 3600)
-            .then(|| String::from_utf8_lossy(&self.format(RFC3339_NANO)).into_owned())
+    /// The text that Go's JSON encoding gives: RFC 3339 with the fraction it needs.
+    ///
+    /// # Errors
+    /// For years and offsets that RFC 3339 cannot write, in Go's words.
+    pub fn to_rfc3339(&self) -> Result<String, &'static str> {
+        if !(0..=9999).contains(&self.date().year) {
+            return Err("year outside of range [0,9999]");
+        }
+        if self.zone.offset_at(self.seconds).abs() >= 24 * 3600 {
+            return Err("timezone hour outside of range [0,23]");
+        }
+        Ok(String::from_utf8_lossy(&self.format(RFC3339_NANO)).into_owned())
+    }
+
+    /// Go's binary form: a version, seconds since year 1, nanoseconds and minutes east of UTC.
+    ///
+    /// # Errors
+    /// For an offset that it cannot hold, in Go's words.
+    pub fn to_binary(&self) -> Result<Vec<u8>, &'static str> {
+        let offset = match self.zone {
+            Zone::Utc => None,
+            _ => Some(self.zone.offset_at(self.seconds)),
+        };
+        let minutes = match offset.map(|offset| i16::try_from(offset / 60)) {
+            None => -1,
+            Some(Ok(minutes)) if minutes != -1 => minutes,
+            Some(_) => return Err("unexpected zone offset"),
+        };
+        let odd_seconds = offset.map_or(0, |offset| offset % 60) as i8;
+        let mut out = vec![if odd_seconds == 0 { 1 } else { 2 }];
+        out.extend(self.seconds_since_year_1().to_be_bytes());
+        out.extend(self.nanoseconds.to_be_bytes());
+        out.extend(minutes.to_be_bytes());
+        if odd_seconds != 0 {
+            out.extend(odd_seconds.to_be_bytes());
+        }
+        Ok(out)
+    }
+
+    /// Go's `GoString`: the call that makes this time. Rules called UTC are the machine's: loaded by that name they would be [`Zone::Utc`].
+    pub fn go_string(&self) -> String {
+        let Date { year, month, day } = self.date();
+        let (hour, minute, second) = self.clock();
+        let month = MONTHS[month as usize - 1];
+        let zone = match &self.zone {
+            Zone::Utc => "time.UTC".to_owned(),
+            Zone::Rules(_) if self.zone.name() == "UTC" => "time.Local".to_owned(),
+            zone => format!("time.Location({})", quote(zone.name().as_bytes())),
+        };
+        let nanosecond = self.nanoseconds;
+        format!(
+            "time.Date({year}, time.{month}, {day}, {hour}, {minute}, {second}, {nanosecond}, {zone})"
+        )
     }
 
     pub(crate) fn civil(&self) -> Civil {
@@ -363,7 +419,7 @@ mod tests {
         assert_eq!(summer.to_string(), "2020-09-13 14:26:40 +0200 CEST");
         assert_eq!(
             summer.to_rfc3339().as_deref(),
-            Some("2020-09-13T14:26:40+02:00")
+            Ok("2020-09-13T14:26:40+02:00")
         );
         let last = Time::from_unix(i64::MAX, 0, Zone::Utc);
         assert_eq!(
@@ -374,7 +430,7 @@ mod tests {
                 day: 4
             }
         );
-        assert_eq!(last.to_rfc3339(), None);
+        assert_eq!(last.to_rfc3339(), Err("year outside of range [0,9999]"));
     }
 
     #[test]

@@ -70,6 +70,27 @@ impl Zone {
         }
     }
 
+    /// The zone's name: of the database, or what a parsed text gave a fixed offset.
+    ///
+    /// ```
+    /// assert_eq!(golib::time::Zone::Utc.name(), "UTC");
+    /// ```
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Utc => "UTC",
+            Self::Fixed { name, .. } => name,
+            Self::Rules(zone) => zone.iana_name().unwrap_or("Local"),
+        }
+    }
+
+    /// Whether clocks are set to daylight saving time at a moment (seconds since 1970).
+    pub(super) fn is_dst_at(&self, seconds: i64) -> bool {
+        match self {
+            Self::Utc | Self::Fixed { .. } => false,
+            Self::Rules(zone) => zone.to_offset_info(timestamp(seconds)).dst().is_dst(),
+        }
+    }
+
     /// The offset that an abbreviation means here, at the moment nearest to `seconds` at which it
     /// is in use; looks a few transitions around it.
     pub(super) fn offset_named(&self, name: &str, seconds: i64) -> Option<i64> {

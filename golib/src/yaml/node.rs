@@ -751,8 +751,10 @@ impl Plain {
                 };
                 Value::Number(number)
             }
-            Self::Time(time) => Value::String(time.to_rfc3339().ok_or_else(|| {
-                Error::Json("error calling MarshalJSON for type time.Time: Time.MarshalJSON: year outside of range [0,9999]".into())
+            Self::Time(time) => Value::String(time.to_rfc3339().map_err(|problem| {
+                Error::Json(format!(
+                    "error calling MarshalJSON for type time.Time: Time.MarshalJSON: {problem}"
+                ))
             })?),
             Self::Str => Value::String(text.to_owned()),
         })

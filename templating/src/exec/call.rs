@@ -98,7 +98,7 @@ impl<'t> Machine<'t, '_, '_> {
         })
     }
 
-    fn check_count(
+    pub(super) fn check_count(
         &self,
         name: &str,
         params: usize,

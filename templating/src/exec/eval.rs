@@ -201,6 +201,15 @@ impl<'t> Machine<'t, '_, '_> {
         if let Some(method) = methods.iter().find(|method| name == method.name) {
             return self.method(dot, &receiver.value, expr, method, args, last);
         }
+        if let Value::Object(object) = &receiver.value
+            && let Some(method) = object
+                .uncallable()
+                .iter()
+                .find(|method| name == method.name)
+        {
+            self.check_count(name, method.params, false, args.len(), last.is_some())?;
+            return self.fail(method.complaint);
+        }
         match &receiver.value {
             Value::Map(map) => {
                 if has_args {

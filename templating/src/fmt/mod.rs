@@ -306,11 +306,17 @@ impl Printer {
         {
             return self.string_verb(&text, value, verb);
         }
+        if !self.erroring
+            && self.flags.sharp_v
+            && let Some(text) = object.go_string()
+        {
+            return self.string(&text);
+        }
         if let Some(scalar) = object.scalar() {
             return self.scalar_of(value, &scalar, verb, depth);
         }
         match object.kind() {
-            Kind::Ptr if depth > 0 => self.pointer(value, verb),
+            Kind::Ptr if depth > 0 || object.address() == Some(0) => self.pointer(value, verb),
             Kind::Ptr => {
                 if !self.behind_pointers {
                     self.push("&");
@@ -356,12 +362,21 @@ impl Printer {
         let address = match value {
             Value::Map(map) => map.address(),
             Value::List(list) => list.as_ptr().addr(),
-            Value::Object(object) if object.kind() == Kind::Ptr => {
-                std::rc::Rc::as_ptr(object).addr()
-            }
+            Value::Object(object) if object.kind() == Kind::Ptr => object
+                .address()
+                .unwrap_or_else(|| std::rc::Rc::as_ptr(object).addr()),
             _ => return self.bad_verb(value, verb),
         };
         match verb {
+            'v' if self.flags.sharp_v => {
+                self.push(format!("({})(", value.type_name()));
+                match address {
+                    0 => self.push("nil"),
+                    _ => self.hex_integer(address as u64, true),
+                }
+                self.push(")");
+            }
+            'v' if address == 0 => self.pad(b"<nil>"),
             'v' | 'p' => self.hex_integer(address as u64, !self.flags.sharp),
             'b' | 'o' | 'd' | 'x' | 'X' => self.integer_verb(address as u64, false, value, verb),
             _ => self.bad_verb(value, verb),

@@ -321,7 +321,10 @@ fn to_yaml(state: &mut State<'_>, value: &Value) -> Result<String, Error> {
     if is_written || direct.is_too_long() {
         return Ok(without_newline(direct.writer.finish()));
     }
-    let data = to_data(state, value)?;
+    let data = to_data(state, value).map_err(|error| match error.is_limit() {
+        true => error,
+        false => error.context("error marshaling into JSON"),
+    })?;
     yaml::encode(&data)
         .map(without_newline)
         .map_err(|error| Error::message(error.to_string()))
@@ -463,7 +466,7 @@ fn toml_data(state: &mut State<'_>, value: &Value, depth: usize) -> Result<toml:
                 _ => toml_data(state, &scalar, depth + 1)?,
             },
             // What makes its own text for JSON does so here.
-            (None, None) if let Some(Value::Str(text)) = object.json() => {
+            (None, None) if let Ok(Some(Value::Str(text))) = object.json() => {
                 toml::Value::String(text.to_string())
             }
             (None, None) => {

@@ -6,9 +6,10 @@ use golib::time::{DAYS, MONTHS, Time, Zone};
 use super::argument::Argument;
 use crate::error::Error;
 use crate::state::State;
-use crate::value::{Kind, Method, Object, Operand, Str, Type, Value};
+use crate::value::{Kind, List, ListType, Method, Object, Operand, Str, Type, Uncallable, Value};
 
 const TIME: &str = "time.Time";
+const LOCATION: &str = "*time.Location";
 pub(crate) const DURATION: &str = "time.Duration";
 
 /// Go's `time.Time`.
@@ -54,18 +55,242 @@ impl Object for Moment {
         TIME_METHODS
     }
 
+    /// None is exported; they show when a verb of `printf` does not ask for the text.
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        let zone = match self.0.zone() {
+            Zone::Utc => Value::object(Pointer(LOCATION, 0)),
+            zone => Value::object(Place(zone.clone())),
+        };
+        vec![
+            ("wall", Value::Uint64(self.0.nanosecond().into())),
+            ("ext", Value::Int64(self.0.seconds_since_year_1())),
+            ("loc", zone),
+        ]
+    }
+
+    fn unexported(&self) -> &'static [&'static str] {
+        &["wall", "ext", "loc"]
+    }
+
     fn text(&self) -> Option<Str> {
         Some(self.0.to_string().into())
     }
 
-    /// Go's `==` on times minds the zone too; templates can only tell by `.Equal`.
+    /// Go's `==` on times minds the zone too.
     fn equals(&self, other: &dyn Object) -> bool {
-        let other = other.downcast_ref::<Self>();
-        other.is_some_and(|other| self.0 == other.0 && self.text() == other.text())
+        let is_same = |other: &Self| self.0 == other.0 && is_one(self.0.zone(), other.0.zone());
+        other.downcast_ref::<Self>().is_some_and(is_same)
     }
 
-    fn json(&self) -> Option<Value> {
-        self.0.to_rfc3339().map(Value::from)
+    fn json(&self) -> Result<Option<Value>, Error> {
+        let text = self.0.to_rfc3339().map_err(|problem| {
+            Error::message(format!(
+                "json: error calling MarshalJSON for type {TIME}: Time.MarshalJSON: {problem}"
+            ))
+        });
+        text.map(|text| Some(text.into()))
+    }
+
+    fn go_string(&self) -> Option<Str> {
+        Some(self.0.go_string().into())
+    }
+
+    fn uncallable(&self) -> &'static [Uncallable] {
+        &[
+            Uncallable {
+                name: "Clock",
+                params: 0,
+                complaint: "function Clock has 3 return values; should be 1 or 2",
+            },
+            Uncallable {
+                name: "Date",
+                params: 0,
+                complaint: "function Date has 3 return values; should be 1 or 2",
+            },
+            Uncallable {
+                name: "ISOWeek",
+                params: 0,
+                complaint: "invalid function signature for ISOWeek: second return value should be error; is int",
+            },
+            Uncallable {
+                name: "Zone",
+                params: 0,
+                complaint: "invalid function signature for Zone: second return value should be error; is int",
+            },
+            Uncallable {
+                name: "ZoneBounds",
+                params: 0,
+                complaint: "invalid function signature for ZoneBounds: second return value should be error; is time.Time",
+            },
+        ]
+    }
+}
+
+/// Go's `*time.Location`.
+#[derive(Debug, Clone)]
+struct Place(Zone);
+
+impl Object for Place {
+    fn type_name(&self) -> &'static str {
+        LOCATION
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Ptr
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        LOCATION_METHODS
+    }
+
+    /// None is exported. What a place's rules are made of is not shown.
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        let list = |list_type, record: Option<Record>| match record {
+            Some(record) => List::typed(list_type, vec![Value::object(record)]),
+            None => List::nil(list_type),
+        };
+        let (mut zone, mut change, mut cached) = (None, None, (0, 0, 0));
+        if let Zone::Fixed { name, offset } = &self.0 {
+            zone = Some(Record(
+                "time.zone",
+                vec![
+                    ("name", (&**name).into()),
+                    ("offset", (*offset).into()),
+                    ("isDST", false.into()),
+                ],
+            ));
+            change = Some(Record(
+                "time.zoneTrans",
+                vec![
+                    ("when", Value::Int64(i64::MIN)),
+                    ("index", Value::Uint8(0)),
+                    ("isstd", false.into()),
+                    ("isutc", false.into()),
+                ],
+            ));
+            cached = (i64::MIN, i64::MAX, SOME_ADDRESS);
+        }
+        let (start, end, address) = cached;
+        vec![
+            ("name", self.0.name().into()),
+            ("zone", list(&ZONES, zone).into()),
+            ("tx", list(&CHANGES, change).into()),
+            ("extend", "".into()),
+            ("cacheStart", Value::Int64(start)),
+            ("cacheEnd", Value::Int64(end)),
+            ("cacheZone", Value::object(Pointer("*time.zone", address))),
+        ]
+    }
+
+    fn unexported(&self) -> &'static [&'static str] {
+        &[
+            "name",
+            "zone",
+            "tx",
+            "extend",
+            "cacheStart",
+            "cacheEnd",
+            "cacheZone",
+        ]
+    }
+
+    fn text(&self) -> Option<Str> {
+        Some(self.0.name().into())
+    }
+
+    /// One for all, so that a template renders the same twice.
+    fn address(&self) -> Option<usize> {
+        Some(SOME_ADDRESS)
+    }
+
+    fn equals(&self, other: &dyn Object) -> bool {
+        let is_same = |other: &Self| is_one(&self.0, &other.0);
+        other.downcast_ref::<Self>().is_some_and(is_same)
+    }
+
+    fn copied(&self) -> Option<Value> {
+        let zone = Zone::Fixed {
+            name: "".into(),
+            offset: 0,
+        };
+        Some(Value::object(Self(zone)))
+    }
+}
+
+/// Whether Go's pointers to the zones are one. UTC, the machine's zone and those of whole hours without a name are there once,
+/// others each time they were made.
+fn is_one(a: &Zone, b: &Zone) -> bool {
+    match (a, b) {
+        (Zone::Utc, Zone::Utc) => true,
+        (Zone::Rules(a), Zone::Rules(b)) => a == b,
+        (
+            Zone::Fixed { name, offset },
+            Zone::Fixed {
+                name: other_name,
+                offset: other_offset,
+            },
+        ) => {
+            let is_common = name.is_empty()
+                && other_name.is_empty()
+                && offset % 3600 == 0
+                && (-12..=14).contains(&(offset / 3600));
+            offset == other_offset && (is_common || std::sync::Arc::ptr_eq(name, other_name))
+        }
+        _ => false,
+    }
+}
+
+static ZONES: ListType = ListType {
+    name: "[]time.zone",
+    element: Type::Object("time.zone"),
+    named: false,
+    methods: &[],
+};
+
+static CHANGES: ListType = ListType {
+    name: "[]time.zoneTrans",
+    element: Type::Object("time.zoneTrans"),
+    named: false,
+    methods: &[],
+};
+
+/// What a pointer is printed as that stands for any.
+const SOME_ADDRESS: usize = 0xc0_0000_0000;
+
+/// A pointer of a type, by its address alone.
+#[derive(Debug)]
+struct Pointer(&'static str, usize);
+
+impl Object for Pointer {
+    fn type_name(&self) -> &'static str {
+        self.0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Ptr
+    }
+
+    fn address(&self) -> Option<usize> {
+        Some(self.1)
+    }
+
+    fn equals(&self, other: &dyn Object) -> bool {
+        let other = other.downcast_ref::<Self>();
+        other.is_some_and(|other| self.1 == other.1)
+    }
+}
+
+/// A struct of a type that only printing gets at.
+#[derive(Debug)]
+struct Record(&'static str, Vec<(&'static str, Value)>);
+
+impl Object for Record {
+    fn type_name(&self) -> &'static str {
+        self.0
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        self.1.clone()
     }
 }
 
@@ -225,8 +450,27 @@ macro_rules! methods {
     };
 }
 
-fn bytes(text: String) -> Value {
+fn bytes(text: impl Into<Str>) -> Value {
     Value::Bytes(Some(std::rc::Rc::new(text.into())))
+}
+
+fn rfc3339(time: &Time, method: &str) -> Result<String, Error> {
+    time.to_rfc3339()
+        .map_err(|problem| Error::message(format!("Time.{method}: {problem}")))
+}
+
+fn binary(time: &Time) -> Result<Vec<u8>, Error> {
+    time.to_binary()
+        .map_err(|problem| Error::message(format!("Time.MarshalBinary: {problem}")))
+}
+
+/// What Go's `Append…` methods give: the bytes of the first argument and the text.
+fn appended(args: &[Operand], text: impl AsRef<[u8]>) -> Result<Operand, Error> {
+    let before = match argument(args, 0)? {
+        Value::Bytes(Some(before)) => before.as_bytes(),
+        _ => &[],
+    };
+    exact(bytes([before, text.as_ref()].concat()))
 }
 
 const TIME_METHODS: &[Method] = methods! { time_of -> Time:
@@ -245,8 +489,23 @@ const TIME_METHODS: &[Method] = methods! { time_of -> Time:
     UnixNano() = |_, t, _| exact(Value::Int64(t.unix_nano()));
     IsZero() = |_, t, _| exact(t.is_zero());
     String() = |_, t, _| exact(t.to_string());
-    MarshalText() = |_, t, _| exact(bytes(t.to_rfc3339().unwrap_or_default()));
-    MarshalJSON() = |_, t, _| exact(bytes(format!("\"{}\"", t.to_rfc3339().unwrap_or_default())));
+    IsDST() = |_, t, _| exact(t.is_dst());
+    Location() = |_, t, _| exact(Value::object(Place(t.zone().clone())));
+    GoString() = |_, t, _| exact(t.go_string());
+    MarshalText() = |_, t, _| exact(bytes(rfc3339(&t, "MarshalText")?));
+    MarshalJSON() = |_, t, _| exact(bytes(format!("\"{}\"", rfc3339(&t, "MarshalJSON")?)));
+    MarshalBinary() = |_, t, _| exact(bytes(binary(&t)?));
+    GobEncode() = |_, t, _| exact(bytes(binary(&t)?));
+    AppendText(Type::Bytes) = |_, t, args| appended(args, rfc3339(&t, "AppendText")?);
+    AppendBinary(Type::Bytes) = |_, t, args| appended(args, binary(&t)?);
+    AppendFormat(Type::Bytes, Type::String) = |_, t, args| {
+        let layout = argument(args, 1)?.as_str().cloned().unwrap_or_default();
+        appended(args, t.format(&*layout))
+    };
+    In(Type::Object(LOCATION)) = |_, t, args| match object::<Place>(argument(args, 0)?) {
+        Some(Place(zone)) => exact(Moment(t.in_zone(zone))),
+        None => Err(Error::message("time: missing Location in call to Time.In")),
+    };
     UTC() = |_, t, _| exact(Moment(t.in_zone(Zone::Utc)));
     Local() = |state, t, _| exact(Moment(t.in_zone(local_zone(state))));
     Format(Type::String) = |_, t, args| {
@@ -270,6 +529,14 @@ const TIME_METHODS: &[Method] = methods! { time_of -> Time:
             [int_argument(args, 0)?, int_argument(args, 1)?, int_argument(args, 2)?];
         exact(Moment(t.add_date(years, months, days)))
     };
+};
+
+fn place_of(value: &Value) -> Result<Place, Error> {
+    object::<Place>(value).ok_or_else(|| Error::message("not a *time.Location"))
+}
+
+const LOCATION_METHODS: &[Method] = methods! { place_of -> Place:
+    String() = |_, p, _| exact(p.0.name());
 };
 
 const DURATION_METHODS: &[Method] = methods! { span_of -> Duration:

@@ -62,7 +62,7 @@ fn pretty_object(
     {
         return Ok(Pretty::Str(text.to_string()));
     }
-    if let Some(plain) = object.json() {
+    if let Some(plain) = object.json()? {
         return pretty(state, &plain, depth + 1);
     }
     let fields = object.fields().into_iter();

@@ -104,8 +104,16 @@ impl Object for SemanticVersion {
         other.downcast_ref::<Self>().is_some_and(same)
     }
 
-    fn json(&self) -> Option<Value> {
-        self.text().map(Value::Str)
+    /// No field is exported.
+    fn copied(&self) -> Option<Value> {
+        Some(Value::object(Self {
+            version: Version::default(),
+            is_pointer: self.is_pointer,
+        }))
+    }
+
+    fn json(&self) -> Result<Option<Value>, Error> {
+        Ok(self.text().map(Value::Str))
     }
 }
 

@@ -236,9 +236,13 @@ impl Value {
             Value::Object(object) => {
                 let fields = match object.json_fields() {
                     Some(fields) => fields,
-                    None => match object.json() {
+                    None => match object.json()? {
                         Some(plain) => return plain.plain(),
-                        None => object.fields(),
+                        None => {
+                            let mut fields = object.fields();
+                            fields.retain(|(name, _)| !object.unexported().contains(name));
+                            fields
+                        }
                     },
                 };
                 return Ok(Plain::Map(fields.into_iter().collect()));

@@ -2,7 +2,8 @@
 
 use std::any::Any;
 
-use super::{Kind, Method, Str, Value};
+use super::{Kind, Method, Str, Uncallable, Value};
+use crate::error::Error;
 
 /// A Go struct, pointer or named scalar that a template can hold.
 ///
@@ -91,6 +92,16 @@ pub trait Object: Any {
         None
     }
 
+    /// The address that a pointer prints as, 0 for nil. That of the value itself where there is none.
+    fn address(&self) -> Option<usize> {
+        None
+    }
+
+    /// What is left in a deep copy, which Sprig makes of exported fields only. The value itself where there is none.
+    fn copied(&self) -> Option<Value> {
+        None
+    }
+
     /// The plain value of a named scalar type (`time.Duration`: an `Int64`). Numbers are compared and formatted by it.
     fn scalar(&self) -> Option<Value> {
         None
@@ -107,8 +118,21 @@ pub trait Object: Any {
     }
 
     /// What `encoding/json` makes of it, as a plain value; `None` stands for the object of its [`Object::fields`].
-    fn json(&self) -> Option<Value> {
-        self.scalar()
+    ///
+    /// # Errors
+    /// What the type's `MarshalJSON` fails with.
+    fn json(&self) -> Result<Option<Value>, Error> {
+        Ok(self.scalar())
+    }
+
+    /// What the `GoString` method of the type gives, for `%#v`.
+    fn go_string(&self) -> Option<Str> {
+        None
+    }
+
+    /// Methods that Go finds but no template can call, as they give several results.
+    fn uncallable(&self) -> &'static [Uncallable] {
+        &[]
     }
 
     /// The fields that `encoding/json` writes for a struct, in their order, under their JSON names. Everything else it

@@ -60,6 +60,17 @@ pub struct Method {
     pub call: Call,
 }
 
+/// A method that a template finds and cannot call.
+#[derive(Debug)]
+pub struct Uncallable {
+    /// What follows the dot.
+    pub name: &'static str,
+    /// How many parameters it has after the receiver.
+    pub params: usize,
+    /// Go's words about its results.
+    pub complaint: &'static str,
+}
+
 /// What a [`Method`] does with its receiver and its arguments.
 pub type Call = fn(&mut State<'_>, &Value, &mut [Operand]) -> Result<Operand, Error>;
 
@@ -134,6 +145,8 @@ pub static STRINGS: ListType = ListType::plain("[]string", Type::String);
 pub static INTS: ListType = ListType::plain("[]int", Type::Int);
 /// `[][]interface {}`
 pub static LISTS: ListType = ListType::plain("[][]interface {}", Type::List(&LIST));
+/// `[]map[string]interface {}`
+pub static MAPS: ListType = ListType::plain("[]map[string]interface {}", Type::Map(&MAP));
 /// `map[string]interface {}`
 pub static MAP: MapType = MapType::plain("map[string]interface {}", Type::Any);
 /// `map[string]string`
@@ -203,7 +216,8 @@ impl Type {
     pub fn can_be_nil(&self) -> bool {
         match self {
             Type::Any | Type::Reflect | Type::Bytes | Type::List(_) | Type::Map(_) => true,
-            Type::Object(name) => name.starts_with('*'),
+            // Pointers, and the one interface with methods.
+            Type::Object(name) => name.starts_with('*') || *name == "io.Writer",
             _ => false,
         }
     }
