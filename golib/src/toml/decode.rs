@@ -75,7 +75,7 @@ fn finish_node(node: Node) -> Value {
     match node {
         Node::Value(value) => value,
         Node::Table(table) => Value::Table(finish(table)),
-        Node::Tables(tables) => Value::Array(
+        Node::Tables(tables) => Value::Tables(
             tables
                 .into_iter()
                 .map(|table| Value::Table(finish(table)))

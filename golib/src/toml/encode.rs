@@ -44,7 +44,7 @@ impl Encoder {
                 }
                 encoder.entries(path, value)
             }
-            Value::Array(items) if is_table_array(items)? => {
+            Value::Array(items) | Value::Tables(items) if is_table_array(items)? => {
                 if path.is_empty() {
                     return Err(Error::Encode("top-level values must be Go maps or structs"));
                 }
@@ -103,7 +103,7 @@ impl Encoder {
                     };
                     out.push_str(&String::from_utf8_lossy(&time.format(layout)));
                 }
-                Value::Array(items) => {
+                Value::Array(items) | Value::Tables(items) => {
                     is_table_array(items)?; // refuses nil
                     out.push('[');
                     for (index, item) in items.iter().enumerate() {
@@ -175,7 +175,9 @@ fn in_order<'a>(entries: &[Entry<'a>]) -> Result<Vec<Entry<'a>>, Error> {
         match value {
             Value::Nil => {}
             Value::Table(_) | Value::Struct(_) => tables.push((key, value)),
-            Value::Array(items) if is_table_array(items)? => tables.push((key, value)),
+            Value::Array(items) | Value::Tables(items) if is_table_array(items)? => {
+                tables.push((key, value))
+            }
             _ => direct.push((key, value)),
         }
     }
@@ -189,7 +191,9 @@ fn ends_in_nil(entries: &[Entry<'_>]) -> Result<bool, Error> {
     for (_, value) in entries {
         match value {
             Value::Table(_) | Value::Struct(_) => return Ok(false),
-            Value::Array(items) if is_table_array(items)? => return Ok(false),
+            Value::Array(items) | Value::Tables(items) if is_table_array(items)? => {
+                return Ok(false);
+            }
             value => last_is_nil = matches!(value, Value::Nil),
         }
     }
@@ -202,7 +206,7 @@ fn is_table_array(items: &[Value]) -> Result<bool, Error> {
     }
     // Go looks at the elements of nested arrays too, which finds nil in them.
     for item in items {
-        if let Value::Array(inner) = item
+        if let Value::Array(inner) | Value::Tables(inner) = item
             && inner.iter().any(|item| matches!(item, Value::Nil))
         {
             return Err(Error::Encode("cannot encode array with nil element"));

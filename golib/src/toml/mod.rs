@@ -33,6 +33,8 @@ pub enum Value {
     Datetime(Time),
     /// An array.
     Array(Vec<Value>),
+    /// What `[[name]]` makes: an array of nothing but tables, which has a type of its own in Go.
+    Tables(Vec<Value>),
     /// A table.
     Table(BTreeMap<String, Value>),
     /// A Go struct: a table whose fields stay in the order of their declaration. Never decoded.

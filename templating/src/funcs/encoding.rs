@@ -11,7 +11,7 @@ use super::pretty::pretty;
 use crate::error::Error;
 use crate::state::State;
 use crate::value::json::from_json;
-use crate::value::{LIST, List, MAP, Map, Str, Value};
+use crate::value::{LIST, List, MAP, MAPS, Map, Str, Value};
 
 /// How `toPrettyJson` indents.
 const INDENT: &str = "  ";
@@ -237,13 +237,11 @@ pub(super) fn add_helm(f: &mut Functions) {
         let text = to_yaml(state, &value)?;
         spend(state, text)
     });
-    f.add(
-        "toYamlPretty",
-        |state: &mut State<'_>, value: Value| match pretty(state, &value, 0) {
-            Ok(data) => spend(state, without_newline(data.encode())),
-            Err(error) => nothing(error),
-        },
-    );
+    f.add("toYamlPretty", |state: &mut State<'_>, value: Value| {
+        // What the library cannot write it panics at.
+        let data = pretty(state, &value, 0)?;
+        spend(state, without_newline(data.encode()))
+    });
     f.add("fromYaml", |state: &mut State<'_>, text: Str| {
         spend_text(state, &text)?;
         let decoder = yaml::Decoder::new().floats();
@@ -491,7 +489,11 @@ fn from_toml(value: toml::Value) -> Value {
         toml::Value::Float(n) => Value::Float(n),
         toml::Value::String(text) => text.into(),
         toml::Value::Datetime(time) => Moment(time).into(),
-        toml::Value::Array(items) => toml_list(items),
+        toml::Value::Array(items) => items.into_iter().map(from_toml).collect::<List>().into(),
+        toml::Value::Tables(items) => {
+            let items = items.into_iter().map(from_toml);
+            List::typed(&MAPS, items.collect()).into()
+        }
         toml::Value::Table(entries) => toml_map(entries),
         toml::Value::Struct(fields) => toml_map(fields),
     }
@@ -501,9 +503,4 @@ fn toml_map(entries: impl IntoIterator<Item = (String, toml::Value)>) -> Value {
     let entries = entries.into_iter();
     let entries = entries.map(|(key, item)| (key, from_toml(item)));
     entries.collect::<Map>().into()
-}
-
-/// An array; one of tables has a type of its own in Go.
-fn toml_list(items: Vec<toml::Value>) -> Value {
-    items.into_iter().map(from_toml).collect::<List>().into()
 }
