@@ -51,7 +51,7 @@ fn merge_all(
 enum Step {
     Merge(Map, Map),
     /// Decides about one key, after the maps under it are merged.
-    Settle(Map, Str, Value),
+    Settle(Map, Str, Value, Type),
 }
 
 fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result<(), Error> {
@@ -67,7 +67,8 @@ fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result
                     continue;
                 }
                 // mergo asks the element itself: an interface that holds a nil map is not nil.
-                let holds_interfaces = matches!(from.map_type().element, Type::Any);
+                let element = from.map_type().element;
+                let holds_interfaces = matches!(element, Type::Any);
                 for (key, value) in from.entries() {
                     state.spend_steps(1)?;
                     let is_nil = match holds_interfaces {
@@ -76,7 +77,7 @@ fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result
                     };
                     if is_nil {
                         if overwrite {
-                            set(&into, key, value)?;
+                            set(&into, key, value, element)?;
                         }
                         continue;
                     }
@@ -86,18 +87,18 @@ fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result
                         }
                         _ => None,
                     };
-                    steps.push(Step::Settle(into.clone(), key, value));
+                    steps.push(Step::Settle(into.clone(), key, value, element));
                     steps.extend(below);
                 }
             }
-            Step::Settle(into, key, value) => {
+            Step::Settle(into, key, value, element) => {
                 let current = into.get(&key);
                 let is_map = |value: &Value| matches!(value, Value::Map(_));
                 let keeps = current
                     .as_ref()
                     .is_some_and(|current| !is_empty(current) && is_map(current) && is_map(&value));
                 if !keeps && (overwrite || current.as_ref().is_none_or(is_empty)) {
-                    set(&into, key, value)?;
+                    set(&into, key, value, element)?;
                 }
             }
         }
@@ -105,18 +106,17 @@ fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result
     Ok(())
 }
 
-/// mergo's `isEmptyValue`.
+/// mergo's `isEmptyValue`, which looks at no complex number.
 fn is_empty(value: &Value) -> bool {
-    !value.is_true() && !(value.kind() == Kind::Struct)
+    !value.is_true() && !matches!(value.kind(), Kind::Struct | Kind::Complex128)
 }
 
-/// Sets a key as Go's reflection does, which minds the type of the map's elements.
-fn set(map: &Map, key: Str, value: Value) -> Result<(), Error> {
+/// Sets a key as Go's reflection does, which minds the types of the maps' elements and not what they hold.
+fn set(map: &Map, key: Str, value: Value, from: Type) -> Result<(), Error> {
     let element = map.map_type().element;
-    if !matches!(element, Type::Any) && !element.accepts(&value) {
+    if !matches!(element, Type::Any) && element != from {
         return Err(Error::message(format!(
-            "reflect.Value.SetMapIndex: value of type {} is not assignable to type {element}",
-            value.type_name()
+            "reflect.Value.SetMapIndex: value of type {from} is not assignable to type {element}"
         )));
     }
     map.insert(key, value)
@@ -152,6 +152,9 @@ fn deep_copy(state: &mut State<'_>, value: Value) -> Result<Value, Error> {
                 let (keys, values): (Vec<_>, Vec<_>) = map.entries().into_iter().unzip();
                 todo.push(Copy::Map(map.map_type(), keys, map.address()));
                 todo.extend(values.into_iter().rev().map(Copy::Visit));
+            }
+            Copy::Visit(Value::Object(object)) => {
+                done.push(object.copied().unwrap_or(Value::Object(object)));
             }
             Copy::Visit(value) => done.push(value),
             Copy::List(list_type, length) => {
