@@ -15,7 +15,7 @@ use crate::netip;
 use crate::strconv::quote;
 
 /// Go's `url.URL`, as much of it as parsing and printing need. Parts are bytes: escapes may stand for any.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Url {
     /// In small letters; empty in a relative reference.
     pub scheme: Vec<u8>,
@@ -31,12 +31,16 @@ pub struct Url {
     pub raw_path: Vec<u8>,
     /// As it was written, without the `?`.
     pub query: Vec<u8>,
+    /// Whether it ends in a `?` that no query follows.
+    pub force_query: bool,
+    /// Whether a scheme is followed by one slash alone.
+    pub omit_host: bool,
     /// Decoded, without the `#`.
     pub fragment: Vec<u8>,
 }
 
 /// Go's `url.Userinfo`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct User {
     name: Vec<u8>,
     password: Option<Vec<u8>>,
@@ -88,12 +92,13 @@ impl Url {
                 ..Self::default()
             });
         }
-        let (scheme, rest) = split_scheme(text)?;
+        let (scheme, whole) = split_scheme(text)?;
         let mut url = Self {
             scheme: scheme.to_ascii_lowercase(),
             ..Self::default()
         };
-        let (mut rest, query) = cut(rest, b'?');
+        let (mut rest, query) = cut(whole, b'?');
+        url.force_query = whole.ends_with(b"?") && query.is_empty();
         url.query = query.to_vec();
         if !rest.starts_with(b"/") {
             if !url.scheme.is_empty() {
@@ -111,12 +116,72 @@ impl Url {
             let authority = &after[..end];
             rest = &after[end..];
             (url.user, url.host) = parse_authority(&url.scheme, authority)?;
+        } else {
+            url.omit_host = !url.scheme.is_empty() && rest.starts_with(b"/");
         }
-        url.path = unescape(rest, Part::Path)?;
-        if escape(&url.path, Part::Path) != rest {
-            url.raw_path = rest.to_vec();
-        }
+        url.set_path(rest)?;
         Ok(url)
+    }
+
+    fn set_path(&mut self, text: &[u8]) -> Result<(), String> {
+        self.path = unescape(text, Part::Path)?;
+        self.raw_path = match escape(&self.path, Part::Path) == text {
+            true => Vec::new(),
+            false => text.to_vec(),
+        };
+        Ok(())
+    }
+
+    /// Go's `EscapedPath`: as it was written where that is a way to write it.
+    fn escaped_path(&self) -> Vec<u8> {
+        let is_allowed = |&b: &u8| b"!'()*[]%".contains(&b) || !is_escaped(b, Part::Path);
+        if !self.raw_path.is_empty()
+            && self.raw_path.iter().all(is_allowed)
+            && unescape(&self.raw_path, Part::Path).as_ref() == Ok(&self.path)
+        {
+            return self.raw_path.clone();
+        }
+        match self.path.as_slice() {
+            b"*" => b"*".to_vec(),
+            path => escape(path, Part::Path),
+        }
+    }
+
+    /// Go's `ResolveReference`.
+    ///
+    /// ```
+    /// use golib::url::Url;
+    ///
+    /// let (base, reference) = (Url::parse(b"http://host/a/b")?, Url::parse(b"../c d")?);
+    /// assert_eq!(base.resolve(&reference).to_text(), b"http://host/c%20d");
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn resolve(&self, reference: &Self) -> Self {
+        let mut url = reference.clone();
+        // Paths that are escaped properly are never refused.
+        let set_path = |url: &mut Self, path: Vec<u8>| _ = url.set_path(&path);
+        if reference.scheme.is_empty() {
+            url.scheme.clone_from(&self.scheme);
+        }
+        if !reference.scheme.is_empty() || !reference.host.is_empty() || reference.user.is_some() {
+            set_path(&mut url, resolve_path(&reference.escaped_path(), b""));
+            return url;
+        }
+        if reference.path.is_empty() && !reference.force_query && reference.query.is_empty() {
+            url.query.clone_from(&self.query);
+            if reference.fragment.is_empty() {
+                url.fragment.clone_from(&self.fragment);
+            }
+        }
+        if reference.path.is_empty() && !self.opaque.is_empty() {
+            url.opaque.clone_from(&self.opaque);
+            return url;
+        }
+        url.host.clone_from(&self.host);
+        url.user.clone_from(&self.user);
+        let path = resolve_path(&self.escaped_path(), &reference.escaped_path());
+        set_path(&mut url, path);
+        url
     }
 
     /// The host without its port and brackets.
@@ -132,7 +197,7 @@ impl Url {
             .unwrap_or(host)
     }
 
-    /// Go's `String`, of a URL that was put together: how a path was written counts for nothing.
+    /// Go's `String`; how a fragment was written counts for nothing.
     pub fn to_text(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.scheme.is_empty() {
@@ -143,7 +208,8 @@ impl Url {
             out.extend_from_slice(&self.opaque);
         } else {
             let has_authority = !self.host.is_empty() || self.user.is_some();
-            if has_authority || !self.scheme.is_empty() && !self.path.is_empty() {
+            let has_scheme = !self.scheme.is_empty() && !self.omit_host;
+            if has_authority || has_scheme && !self.path.is_empty() {
                 out.extend_from_slice(b"//");
                 if let Some(user) = &self.user {
                     out.extend(user.to_text());
@@ -151,10 +217,7 @@ impl Url {
                 }
                 out.extend(escape(&self.host, Part::Host));
             }
-            let path = match self.path.as_slice() {
-                b"*" => b"*".to_vec(),
-                path => escape(path, Part::Path),
-            };
+            let path = self.escaped_path();
             if !path.is_empty() && !path.starts_with(b"/") && !self.host.is_empty() {
                 out.push(b'/');
             }
@@ -163,7 +226,7 @@ impl Url {
             }
             out.extend(path);
         }
-        if !self.query.is_empty() {
+        if self.force_query || !self.query.is_empty() {
             out.push(b'?');
             out.extend_from_slice(&self.query);
         }
@@ -173,6 +236,48 @@ impl Url {
         }
         out
     }
+}
+
+/// A path relative to another, without `.` and `..`.
+fn resolve_path(base: &[u8], reference: &[u8]) -> Vec<u8> {
+    let full = match reference.first() {
+        None => base.to_vec(),
+        Some(b'/') => reference.to_vec(),
+        Some(_) => {
+            let folder = base.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+            [&base[..folder], reference].concat()
+        }
+    };
+    if full.is_empty() {
+        return full;
+    }
+    let mut out = vec![b'/'];
+    let (mut is_first, mut last) = (true, &b""[..]);
+    for element in full.split(|&b| b == b'/') {
+        last = element;
+        match element {
+            b"." => is_first = false,
+            b".." => {
+                let parent = out.iter().skip(1).rposition(|&b| b == b'/');
+                out.truncate(parent.map_or(1, |at| at + 1));
+                is_first = out.len() == 1;
+            }
+            _ => {
+                if !is_first {
+                    out.push(b'/');
+                }
+                out.extend_from_slice(element);
+                is_first = false;
+            }
+        }
+    }
+    if matches!(last, b"." | b"..") {
+        out.push(b'/');
+    }
+    if out.get(1) == Some(&b'/') {
+        out.remove(0);
+    }
+    out
 }
 
 /// The text before and after the first separator.
@@ -386,5 +491,39 @@ mod tests {
             r#"parse "http://h:x/": invalid port ":x" after host"#
         );
         assert_eq!(refused("%zz#"), r#"parse "%zz": invalid URL escape "%zz""#);
+    }
+
+    /// What Go 1.26 makes of them.
+    #[test]
+    fn references_are_resolved() {
+        let cases = [
+            ("http://a/b/c/d;p?q", "g:h", "g:h"),
+            ("http://a/b/c/d;p?q", "g", "http://a/b/c/g"),
+            ("http://a/b/c/d;p?q", "./g/", "http://a/b/c/g/"),
+            ("http://a/b/c/d;p?q", "/g", "http://a/g"),
+            ("http://a/b/c/d;p?q", "//g", "http://g"),
+            ("http://a/b/c/d;p?q", "?y", "http://a/b/c/d;p?y"),
+            ("http://a/b/c/d;p?q", "", "http://a/b/c/d;p?q"),
+            ("http://a/b/c/d;p?q", "../../../g", "http://a/g"),
+            ("http://a/b/c/d;p?q", "..", "http://a/b/"),
+            ("http://a/b/c/d;p?q", "g/../h/.", "http://a/b/c/h/"),
+            ("http://a/b/c/d;p?q", "x?", "http://a/b/c/x?"),
+            ("file:///values.json", " a|b", "file:///%20a%7Cb"),
+            ("file:///values.json", "%7ea", "file:///%7ea"),
+            ("file:///values.json", "a[b]'", "file:///a[b]'"),
+            ("urn:a:b", "c", "urn:///c"),
+            ("urn:a:b", "", "urn:a:b"),
+            ("HTTP://H/a", "b#f", "http://H/b#f"),
+            ("file:/x/y", "z", "file:///x/z"),
+            ("a/b", "c:d/e", "c:d/e"),
+            ("a/b", "./c:d", "/a/c:d"),
+            ("http://u:p@h", "é", "http://u:p@h/%C3%A9"),
+            ("http://h//a", "..//b", "http://h/b"),
+        ];
+        for (base, reference, want) in cases {
+            let parse = |text: &str| Url::parse(text.as_bytes()).unwrap();
+            let got = parse(base).resolve(&parse(reference)).to_text();
+            assert_eq!(String::from_utf8_lossy(&got), want, "{reference} at {base}");
+        }
     }
 }

@@ -304,9 +304,10 @@ pub(super) fn escape(key: &str) -> String {
 
 /// Single-quoted, otherwise as Go quotes.
 fn quote(text: &str) -> String {
-    let quoted = strconv::quote(text);
+    // The quotes around it are still there: of a backslash at the end the library loses half.
+    let quoted = strconv::quote(text).replace("\\\"", "\"");
     let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
-    format!("'{}'", inner.replace("\\\"", "\"").replace('\'', "\\'"))
+    format!("'{}'", inner.replace('\'', "\\'"))
 }
 
 fn quoted(texts: &[String]) -> String {

@@ -6,7 +6,7 @@ use golib::netip;
 use golib::regexp::Regexp;
 use golib::strconv::{self, quote_rune};
 use golib::time::{Time, Zone};
-use golib::url::Url;
+use golib::url::{self, Url};
 use serde_json::Value;
 
 /// A format that is checked. Others mean nothing.
@@ -138,20 +138,18 @@ fn duration(text: &str) -> Result<(), String> {
         while !part.is_empty() {
             let digits = leading_digits(part);
             require(digits > 0, "missing number")?;
-            let mut rest = part[digits..].chars();
-            let unit = rest.next().ok_or("missing unit")?;
-            match units.find(unit) {
-                Some(at) => units = &units[at + 1..],
-                None => {
-                    let shown = quote_rune(u32::from(unit));
-                    return Err(if all_units.contains(unit) {
-                        format!("unit {shown} out of order")
-                    } else {
-                        format!("invalid unit {shown}")
-                    });
-                }
-            }
-            part = rest.as_str();
+            part = &part[digits..];
+            // Units are bytes to the library, so of a longer character it names the first one.
+            let unit = *part.as_bytes().first().ok_or("missing unit")?;
+            let position = |units: &str| units.bytes().position(|known| known == unit);
+            let Some(at) = position(units) else {
+                let shown = quote_rune(u32::from(unit));
+                return Err(match position(all_units) {
+                    Some(_) => format!("unit {shown} out of order"),
+                    None => format!("invalid unit {shown}"),
+                });
+            };
+            (units, part) = (&units[at + 1..], &part[1..]);
         }
     }
     Ok(())
@@ -317,19 +315,33 @@ fn date_time(text: &str) -> Result<(), String> {
     time(clock).map_err(|why| format!("invalid time element: {why}"))
 }
 
-fn uri(text: &str) -> Result<(), String> {
+/// Go's `url.Parse`, and what the library asks of addresses in hosts besides.
+fn parse_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.as_bytes())?;
+    let host = String::from_utf8_lossy(url.hostname());
+    if host.contains(':') {
+        let in_brackets = url.host.contains(&b'[') && url.host.contains(&b']');
+        require(in_brackets, "ipv6 address not enclosed in brackets")?;
+        ipv6(&host).map_err(|why| format!("invalid ipv6 address: {why}"))?;
+    }
+    Ok(url)
+}
+
+fn uri(text: &str) -> Result<(), String> {
+    let url = parse_url(text)?;
     require(!url.scheme.is_empty(), "relative url")
 }
 
-pub(super) fn uri_reference(text: &str) -> Result<(), String> {
+fn uri_reference(text: &str) -> Result<(), String> {
     require(!text.contains('\\'), "contains \\")?;
-    Url::parse(text.as_bytes()).map(|_| ())
+    parse_url(text).map(|_| ())
 }
 
 fn uri_template(text: &str) -> Result<(), String> {
-    let url = Url::parse(text.as_bytes())?;
+    let url = parse_url(text)?;
     for segment in url.raw_path.split(|&byte| byte == b'/') {
+        let segment =
+            url::path_unescape(segment).map_err(|why| format!("percent decode failed: {why}"))?;
         let mut open = false;
         for &byte in segment.iter().filter(|byte| matches!(byte, b'{' | b'}')) {
             require((byte == b'{') != open, "nested curly braces")?;

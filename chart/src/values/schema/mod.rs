@@ -188,9 +188,21 @@ mod tests {
 
     /// Why values that are empty do not fit.
     fn refusal(schema: &str) -> String {
+        refusal_of(schema, &json!({}))
+    }
+
+    fn refusal_of(schema: &str, values: &serde_json::Value) -> String {
         let mut warnings = crate::Warnings::default();
-        let fit = validate_one(schema.as_bytes(), &json!({}), None, &mut warnings);
+        let fit = validate_one(schema.as_bytes(), values, None, &mut warnings);
         fit.map_err(|misfit| misfit.text).unwrap_err()
+    }
+
+    #[test]
+    fn the_place_of_a_property_name_is_that_of_its_object() {
+        let names = json!({"items": {"propertyNames": {"maxLength": 1}}});
+        let schema = json!({"properties": {"k": names}}).to_string();
+        let refusal = refusal_of(&schema, &json!({"k": [{"ab": 1}, {"c": 1}]}));
+        assert!(refusal.contains("at '/k/0': invalid propertyName 'ab'"));
     }
 
     #[test]

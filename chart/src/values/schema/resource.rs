@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use golib::strconv::quote;
-use golib::url::{path_escape, path_unescape};
+use golib::url::{Url, path_escape, path_unescape};
 use serde_json::{Map, Value};
 
 use super::document;
 use super::draft::{Draft, Position, known_document};
 use super::failure::escape;
-use super::format;
 use super::remote::RemoteSchemas;
 use crate::warning::{Warning, Warnings};
 
@@ -63,6 +62,8 @@ pub(super) enum CompileError {
     },
     #[error("error in parsing {}: {why}", quote(.url))]
     ParseUrl { url: String, why: String },
+    #[error("invalid $schema in {}: {why}", quote(.place))]
+    InvalidMetaschemaUrl { place: String, why: String },
     #[error("schemas are nested too deep")]
     TooDeep,
     #[error("values and schema are too complex to check")]
@@ -160,16 +161,23 @@ impl<'r> Documents<'r> {
     }
 
     fn fetch(&mut self, url: &str) -> Result<Value, String> {
-        match url.split_once("://") {
-            Some(("file", path)) => Err(format!("open {path}: no such file or directory")),
-            Some(("http" | "https", _)) => {
+        let parsed = Url::parse(url.as_bytes())?;
+        match parsed.scheme.as_slice() {
+            b"file" => {
+                let path = String::from_utf8_lossy(&parsed.path);
+                Err(format!("open {path}: no such file or directory"))
+            }
+            b"http" | b"https" => {
                 let remote = self.remote.ok_or("fetching schemas is switched off")?;
                 let bytes = remote.fetch(url)?;
                 let left = self.left.checked_sub(bytes.len());
                 self.left = left.ok_or("the schemas referred to are too large")?;
                 document::decode(&bytes)
             }
-            _ => Err(format!("no URLLoader registered for {}", quote(url))),
+            _ => Err(format!(
+                "no URLLoader registered for {}",
+                quote(parsed.to_text())
+            )),
         }
     }
 
@@ -192,6 +200,10 @@ impl<'r> Documents<'r> {
                 return Ok(draft);
             }
             let url = url.split('#').next().unwrap_or_default().to_owned();
+            Url::parse(url.as_bytes()).map_err(|why| CompileError::InvalidMetaschemaUrl {
+                place: at.shown(),
+                why,
+            })?;
             if at.pointer.is_empty() && *at.url == *url {
                 return Err(CompileError::UnsupportedDraft(url));
             }
@@ -485,23 +497,18 @@ pub(super) fn join(base: &str, reference: &str) -> Result<(String, String), Comp
         url: reference.to_owned(),
         why,
     })?;
-    let failed = |why: String| CompileError::ParseUrl {
-        url: path.to_owned(),
-        why,
+    let parse = |url: &str| {
+        Url::parse(url.as_bytes()).map_err(|why| CompileError::ParseUrl {
+            url: url.to_owned(),
+            why,
+        })
     };
-    format::uri_reference(path).map_err(failed)?;
-    let failed = |error: url::ParseError| failed(error.to_string());
-    let is_absolute = path
-        .split_once(':')
-        .is_some_and(|(scheme, _)| !scheme.is_empty() && !scheme.contains(['/', '?']));
-    let url = if path.is_empty() {
-        base.to_owned()
-    } else if is_absolute {
-        path.to_owned()
-    } else {
-        let base = url::Url::parse(base).map_err(failed)?;
-        base.join(path).map_err(failed)?.to_string()
-    };
+    let (base, reference) = (parse(base)?, parse(path)?);
+    let mut url = base.resolve(&reference);
+    if reference.scheme.is_empty() && !base.opaque.is_empty() {
+        url.opaque = base.opaque;
+    }
+    let url = String::from_utf8_lossy(&url.to_text()).into_owned();
     Ok((url, fragment))
 }
 

@@ -281,12 +281,23 @@ fn missing(object: &Map<String, Value>, names: &[String]) -> Vec<String> {
 fn duplicates(items: &[Value]) -> Option<[usize; 2]> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (second, item) in items.iter().enumerate() {
-        // Go's JSON has one text for equal values.
-        let text = golib::json::encode(&golib::json::floats(item.clone()));
+        // Go's JSON has one text for equal values, but for the two zeros.
+        let mut item = golib::json::floats(item.clone());
+        one_zero(&mut item);
+        let text = golib::json::encode(&item);
         if let Some(first) = seen.get(&text) {
             return Some([*first, second]);
         }
         seen.insert(text, second);
     }
     None
+}
+
+fn one_zero(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.as_f64() == Some(0.0) => *number = 0.into(),
+        Value::Array(items) => items.iter_mut().for_each(one_zero),
+        Value::Object(entries) => entries.values_mut().for_each(one_zero),
+        _ => {}
+    }
 }
