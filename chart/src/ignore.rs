@@ -92,7 +92,7 @@ impl Rules {
         if rule.contains("**") {
             return Err(IgnoreError::DoubleStar);
         }
-        path::matches(rule, "abc").map_err(IgnoreError::Pattern)?;
+        path::matches_file(rule, "abc").map_err(IgnoreError::Pattern)?;
         let negate = rule.starts_with('!');
         rule = rule.strip_prefix('!').unwrap_or(rule);
         let must_dir = rule.ends_with('/');
@@ -149,6 +149,21 @@ impl Pattern {
             PatternScope::Anchored | PatternScope::Path => name.as_bytes(),
             PatternScope::Base => path::base(name.as_bytes()),
         };
-        path::matches(&self.glob, subject).unwrap_or(false)
+        path::matches_file(&self.glob, subject).unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Helm 4.3.1 reads them: a rule is tried with `abc`, and looked at as far as that takes.
+    #[test]
+    fn a_malformed_rule_counts_where_it_is_looked_at() {
+        for rule in ["dir/*!a\\", "\u{e9}*dir/.txt*[/*"] {
+            let rules = Rules::parse(rule.as_bytes()).unwrap();
+            assert!(!rules.ignores("dir/a.txt", false), "{rule}");
+        }
+        assert!(Rules::parse(b"a*[").is_err());
     }
 }

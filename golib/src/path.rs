@@ -106,8 +106,25 @@ pub struct BadPattern;
 /// When the pattern is malformed. Like Go, the rest of the pattern is looked at even when the name
 /// has ceased to match, so a bad pattern is always found.
 pub fn matches(pattern: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<bool, BadPattern> {
-    let mut pattern = pattern.as_ref();
-    let mut name = name.as_ref();
+    glob(pattern.as_ref(), name.as_ref(), true)
+}
+
+/// Go's `filepath.Match`, where paths have slashes: as [`matches`], but of a pattern that has ceased to match the rest is not looked at.
+///
+/// ```
+/// use golib::path;
+///
+/// assert_eq!(path::matches_file("a*[", "b"), Ok(false));
+/// assert_eq!(path::matches_file("a*[", "ab"), Err(path::BadPattern));
+/// ```
+///
+/// # Errors
+/// When the pattern is malformed as far as it was looked at.
+pub fn matches_file(pattern: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<bool, BadPattern> {
+    glob(pattern.as_ref(), name.as_ref(), false)
+}
+
+fn glob(mut pattern: &[u8], mut name: &[u8], checks_rest: bool) -> Result<bool, BadPattern> {
     'pattern: while !pattern.is_empty() {
         let (star, chunk, rest) = scan_chunk(pattern);
         pattern = rest;
@@ -130,7 +147,7 @@ pub fn matches(pattern: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<bool
                 }
             }
         }
-        while !pattern.is_empty() {
+        while checks_rest && !pattern.is_empty() {
             let (_, chunk, rest) = scan_chunk(pattern);
             pattern = rest;
             match_chunk(chunk, b"")?;

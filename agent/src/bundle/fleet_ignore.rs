@@ -89,7 +89,7 @@ impl FleetIgnore {
                 })?;
                 let found = match pattern.find("/*") {
                     Some(1..) => is_directory && pattern.strip_suffix("/*") == Some(base),
-                    _ => path::matches(pattern, base).map_err(|_| IgnoreError::BadPattern)?,
+                    _ => path::matches_file(pattern, base).map_err(|_| IgnoreError::BadPattern)?,
                 };
                 if found {
                     return Ok(true);

@@ -50,7 +50,7 @@ impl Rendered {
             let mut found = false;
             for document in &documents {
                 let name = source_path(document);
-                if name.is_some_and(|name| path::matches(expected, name).unwrap_or(false)) {
+                if name.is_some_and(|name| path::matches_file(expected, name).unwrap_or(false)) {
                     let _ = write!(shown, "---\n{document}\n");
                     found = true;
                 }
