@@ -347,7 +347,8 @@ fn walk(
         }
         let name = entry.path_bytes();
         let is_skipped = kind == EntryType::Directory
-            || (kind.is_file() && name.ends_with(b"/"))
+            // A folder of old archives; of others such a name is a file's.
+            || (entry.header().as_old().linkflag == [0] && name.ends_with(b"/"))
             || kind.is_pax_global_extensions()
             || kind.is_pax_local_extensions();
         if !is_skipped {
@@ -503,6 +504,28 @@ mod tests {
         ] {
             assert!(path_in_chart(hostile).is_err(), "{hostile}");
         }
+    }
+
+    /// As Go 1.26 reads it: only without a type a slash at the end makes a folder.
+    #[test]
+    fn a_slash_at_the_end_makes_no_folder_of_a_file() {
+        let names = |kind: u8| {
+            let mut header = tar::Header::new_gnu();
+            header.as_old_mut().name[..7].copy_from_slice(b"demo/x/");
+            header.as_old_mut().linkflag = [kind];
+            header.set_size(0);
+            header.set_cksum();
+            let files = load(&archive(|builder| {
+                add(builder, "demo/y", b"");
+                builder
+                    .append(&header, &b""[..])
+                    .expect("memory does not fail");
+            }));
+            let files = files.expect("a chart");
+            files.into_iter().map(|file| file.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(b'0'), ["y", "x"]);
+        assert_eq!(names(0), ["y"]);
     }
 
     #[test]
