@@ -3,8 +3,7 @@
 //! `encoding/json` decodes into typed structs; we hold a tree, so the types are a table here. [`golib::json::At`] reads documents into
 //! structs; this makes none, because an index may have a hundred thousand entries of which one is used.
 
-use golib::json::{At, Mismatch};
-use golib::time::Time;
+use golib::json::{self, At, Mismatch};
 use serde_json::{Map, Value};
 
 use crate::chart::API_VERSION_V1;
@@ -195,7 +194,7 @@ impl Walk {
             | (Kind::Bool, Value::Bool(_)) => None,
             (Kind::Text, Value::Bool(_) | Value::Number(_)) if self.rules.coerce => None,
             (Kind::Time, Value::String(text)) => {
-                Time::from_json(text).err().map(|error| error.to_string())
+                json::parse_time(text).err().map(|error| error.to_string())
             }
             (Kind::Time, _) => Some("Time.UnmarshalJSON: input is not a JSON string".to_owned()),
             (Kind::List(_, item), Value::Array(items)) => {

@@ -13,7 +13,7 @@ mod weight;
 pub use bounded::{at_most, at_most_entries};
 pub use decode::{decode, decode_partly, decode_within};
 pub use encode::{encode, encode_indent, encode_raw, indent, to_vec};
-pub use fields::{At, FieldError, Mismatch, known_field, time};
+pub use fields::{At, FieldError, Mismatch, known_field, parse_time, time};
 pub use weight::weigh;
 
 use serde_json::{Number, Value};

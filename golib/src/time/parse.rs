@@ -1,7 +1,7 @@
 //! Parsing by layout.
 
 use super::layout::{DAYS, Element, MONTHS, Offset, Pad, Precision, next_element};
-use super::{Date, RFC3339, Time, Zone, days_in_month, is_leap};
+use super::{Date, Time, Zone, days_in_month, is_leap};
 use crate::duration::{leading_int, quote};
 
 /// A text that does not follow its layout; prints in Go's words.
@@ -110,54 +110,6 @@ impl Time {
         fields
             .build(zone)
             .map_err(|message| error(b"", value, message.to_owned()))
-    }
-
-    /// What `time.Time.UnmarshalJSON` makes of a text: RFC 3339, more strictly than [`Time::parse`] takes it.
-    ///
-    /// ```
-    /// use golib::time::Time;
-    ///
-    /// let error = Time::from_json("2024-02-29T1:00:00Z").unwrap_err();
-    /// assert!(error.to_string().ends_with("cannot parse \"1:00:00Z\" as \"15\""));
-    /// ```
-    ///
-    /// # Errors
-    /// The text is no time of that form.
-    pub fn from_json(text: &str) -> Result<Self, ParseError> {
-        let time = Self::parse(RFC3339, text, &Zone::Utc)?;
-        let bytes = text.as_bytes();
-        let has_two_digits = |at: usize| {
-            bytes
-                .get(at..at + 2)
-                .is_some_and(|two| two.iter().all(u8::is_ascii_digit))
-        };
-        let error = |element: &str, at: usize, message: &str| ParseError {
-            layout: RFC3339.as_bytes().to_vec(),
-            value: bytes.to_vec(),
-            layout_element: element.as_bytes().to_vec(),
-            value_element: bytes.get(at..).unwrap_or_default().to_vec(),
-            message: message.to_owned(),
-        };
-        const HOUR: usize = "2006-01-02T".len();
-        const FRACTION: usize = "2006-01-02T15:04:05".len();
-        if !has_two_digits(HOUR) {
-            return Err(error("15", HOUR, ""));
-        }
-        if bytes.get(FRACTION) == Some(&b',') {
-            return Err(error(".", FRACTION, ""));
-        }
-        if !text.ends_with('Z') {
-            let zone = bytes.len().saturating_sub("Z07:00".len());
-            let over =
-                |at: usize, limit: &[u8]| bytes.get(at..at + 2).is_some_and(|two| two >= limit);
-            if over(zone + 1, b"24") {
-                return Err(error("Z07:00", zone, ": timezone hour out of range"));
-            }
-            if over(zone + 4, b"60") {
-                return Err(error("Z07:00", zone, ": timezone minute out of range"));
-            }
-        }
-        Ok(time)
     }
 }
 

@@ -150,7 +150,8 @@ fn execution(value: &Value, at: &At<'_>, out: &mut HookExecution) -> Result<(), 
     at.object(value, KNOWN, |name, at, value| match name {
         "started_at" => time(value, &mut out.started_at),
         "completed_at" => time(value, &mut out.completed_at),
-        _ => at.string(value, &mut out.phase),
+        _ if value.is_string() || value.is_null() => at.string(value, &mut out.phase),
+        _ => Err(at.mismatch(value, "v1.HookPhase")),
     })
 }
 
