@@ -94,24 +94,20 @@ impl MergeError {
     pub(super) fn expected_map(found: &Value) -> Self {
         Self::BadType {
             expected: "map[string]interface {}",
-            found: go_type(found),
+            found: type_of(found),
         }
     }
 
     pub(super) fn expected_list(found: &Value) -> Self {
         Self::BadType {
             expected: "[]interface {}",
-            found: go_type(found),
+            found: type_of(found),
         }
     }
 
     pub(super) fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> Self {
-        let directive = match directive {
-            Value::String(text) => text.clone(),
-            other => format!("%!s({}={})", go_type(other), go_text(other)),
-        };
         Self::UnknownDirective {
-            directive,
+            directive: go_string(directive),
             map: go_map(map),
         }
     }
@@ -120,4 +116,64 @@ impl MergeError {
 /// Go's `%v` of a map.
 fn go_map(map: &Map<String, Value>) -> String {
     go_text(&Value::Object(map.clone()))
+}
+
+/// Go's `%s` of a value's type.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        value => go_type(value),
+    }
+}
+
+/// Go's `%s` of a value: the verb is handed on to what a list or map holds.
+fn go_string(value: &Value) -> String {
+    match value {
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let parts: Vec<_> = list.iter().map(go_string).collect();
+            format!("[{}]", parts.join(" "))
+        }
+        Value::Object(map) => {
+            let entries = map.iter();
+            let parts: Vec<_> = entries
+                .map(|(k, v)| format!("{k}:{}", go_string(v)))
+                .collect();
+            format!("map[{}]", parts.join(" "))
+        }
+        other => format!("%!s({}={})", go_type(other), go_text(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As apimachinery 0.37 says.
+    #[test]
+    fn what_is_no_directive_is_printed_as_go_prints_it() {
+        for (directive, printed) in [
+            (json!(null), "%!s(<nil>)"),
+            (json!(3), "%!s(int64=3)"),
+            (
+                json!([{"containerPort": 80}, "a"]),
+                "[map[containerPort:%!s(int64=80)] a]",
+            ),
+            (json!({}), "map[]"),
+        ] {
+            let error = MergeError::unknown_directive(&directive, &Map::new()).to_string();
+            assert_eq!(
+                error,
+                format!("unknown patch type: {printed} in map: map[]")
+            );
+        }
+        let error = MergeError::expected_list(&Value::Null).to_string();
+        assert_eq!(
+            error,
+            "expected a []interface {}, but received a %!s(<nil>)"
+        );
+    }
 }

@@ -188,20 +188,21 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), MergeE
             remaining.push(element);
         }
     }
-    let mut order_left = order.iter();
+    let mut order_left = order.iter().peekable();
     let mut patch_left = remaining.into_iter().peekable();
     while let Some(element) = patch_left.peek() {
-        if element.get(DIRECTIVE).is_some() {
-            patch_left.next();
-            continue;
-        }
-        let Some(desired) = order_left.next() else {
+        let Some(desired) = order_left.peek().copied() else {
             let text = |list: &[Value]| go_text(&Value::Array(list.to_vec()));
             return Err(MergeError::Order {
                 patch: text(patch),
                 order: text(order),
             });
         };
+        if element.get(DIRECTIVE).is_some() {
+            patch_left.next();
+            continue;
+        }
+        order_left.next();
         let is_equal = match key {
             "" => *element == desired,
             key => merge_key(element, key)? == merge_key(desired, key)?,
