@@ -65,7 +65,7 @@ pub fn nested<'a>(object: &'a Value, fields: &[&str]) -> Result<Option<&'a Value
             },
             other => {
                 let path = &fields[..=depth];
-                return Err(WrongType::new(path, other, "map[string]interface {}"));
+                return Err(WrongType::new(path, other, "map[string]interface{}"));
             }
         };
     }
@@ -109,7 +109,7 @@ pub fn nested_map<'a>(
     match nested(object, fields)? {
         None => Ok(None),
         Some(Value::Object(map)) => Ok(Some(map)),
-        Some(other) => Err(WrongType::new(fields, other, "map[string]interface {}")),
+        Some(other) => Err(WrongType::new(fields, other, "map[string]interface{}")),
     }
 }
 
@@ -124,7 +124,7 @@ pub fn nested_list<'a>(
     match nested(object, fields)? {
         None => Ok(None),
         Some(Value::Array(list)) => Ok(Some(list)),
-        Some(other) => Err(WrongType::new(fields, other, "[]interface {}")),
+        Some(other) => Err(WrongType::new(fields, other, "[]interface{}")),
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
         let error = nested(&json!({"status": 3}), &["status", "phase"]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            ".status.phase accessor error: 3 is of the type int64, expected map[string]interface {}"
+            ".status.phase accessor error: 3 is of the type int64, expected map[string]interface{}"
         );
     }
 }

@@ -27,7 +27,7 @@ const MOST_READ: usize = 2 * MAX_TEXT_BYTES;
 /// object may be initialising and a removed one may linger.
 pub fn summarize(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Summary {
     let mut summary = summarize_as_written(object, mapping, now);
-    summary.state = summary.state.to_lowercase();
+    summary.state = to_lower(&summary.state);
     summary
 }
 
@@ -193,8 +193,9 @@ fn conditions(object: &Value) -> Vec<Condition> {
     let mut conditions = from(object.get("status"));
     // Rancher keeps conditions of foreign kinds in an annotation.
     let annotated = text(object, &["metadata", "annotations", "cattle.io/status"]);
-    if let Ok(status @ Value::Object(_)) = serde_json::from_str(&annotated) {
-        conditions.extend(from(Some(&status)));
+    if let Ok(status) = golib::json::decode(annotated.as_bytes()) {
+        // Of numbers in a text Go makes floats, and prints them as such.
+        conditions.extend(from(Some(&golib::json::floats(status))));
     }
     conditions
 }
@@ -218,8 +219,18 @@ fn to_text(value: Option<&Value>) -> String {
 }
 
 fn to_bool(value: &Value) -> bool {
-    let text = to_text(Some(value)).to_lowercase();
+    // Twice: a list in a list still counts by its first element.
+    let value = match value {
+        Value::Array(list) => list.first(),
+        value => Some(value),
+    };
+    let text = to_lower(&to_text(value));
     matches!(text.as_str(), "true" | "t" | "yes" | "y")
+}
+
+/// Go's `strings.ToLower`.
+fn to_lower(text: &str) -> String {
+    text.chars().map(golib::unicode::to_lower).collect()
 }
 
 fn without_repeats<'a>(parts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -345,7 +356,7 @@ fn phase(object: &Value, summary: &mut Summary) {
     let phase = text(object, &["status", "phase"]);
     match phase.as_str() {
         "Succeeded" | "Bound" => {
-            summary.state = phase.to_lowercase();
+            summary.state = to_lower(&phase);
             summary.transitioning = false;
         }
         "" => {}
@@ -495,5 +506,21 @@ mod tests {
         // A rule that says nothing is about all of them.
         exclude_ignored_conditions(&mut object, &[&rule(&[])].into_iter().collect());
         assert_eq!(object["status"]["conditions"], json!([]));
+    }
+
+    /// As Fleet's own package says at 3b2c622c.
+    #[test]
+    fn what_an_annotation_says_is_printed_as_go_prints_it() {
+        let status = r#"{"conditions":[{"type":"Active","status":"False","message":10000000}]}"#;
+        let object = json!({
+            "kind": "Any", "apiVersion": "example.com/v1",
+            "metadata": { "annotations": { "cattle.io/status": status } },
+            "status": { "display": { "error": [[true]] } },
+        });
+        let summary = summarize(&object, &ErrorMapping::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(summary.message.first().map(String::as_str), Some("1e+07"));
+        let object = json!({ "status": { "display": { "error": [["yes"]], "state": "\u{130}" } } });
+        let summary = summarize(&object, &ErrorMapping::default(), Timestamp::UNIX_EPOCH);
+        assert!(summary.error && summary.state == "i");
     }
 }

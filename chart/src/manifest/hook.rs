@@ -118,5 +118,6 @@ impl Hook {
 }
 
 fn words(text: &str) -> impl Iterator<Item = String> {
-    text.split(',').map(|word| word.trim().to_lowercase())
+    let lower = |word: &str| word.trim().chars().map(golib::unicode::to_lower).collect();
+    text.split(',').map(lower)
 }

@@ -36,8 +36,8 @@ pub fn compute(object: &Value, now: Timestamp) -> Result<Readiness, ComputeError
     if let Some(result) = generic(object)? {
         return Ok(result);
     }
-    let kind = str_or(object, &["kind"], "");
-    match (group(object), kind) {
+    let (group, kind) = group_kind(object);
+    match (group, kind) {
         ("", "Service") => Ok(service(object)),
         ("", "Pod") => pod(object, now),
         ("", "Secret" | "ConfigMap") | ("batch", "CronJob") => {
@@ -57,11 +57,13 @@ pub fn compute(object: &Value, now: Timestamp) -> Result<Readiness, ComputeError
     }
 }
 
-/// The API group of an object; empty for the core group and for text that is no group/version.
-pub(super) fn group(object: &Value) -> &str {
+/// The API group and kind whose rules hold for an object: of no kind where its `apiVersion` is no group and version, as in Go.
+pub(super) fn group_kind(object: &Value) -> (&str, &str) {
+    let kind = str_or(object, &["kind"], "");
     match str_or(object, &["apiVersion"], "").split_once('/') {
-        Some((group, version)) if !version.contains('/') => group,
-        _ => "",
+        Some((_, version)) if version.contains('/') => ("", ""),
+        Some((group, _)) => (group, kind),
+        None => ("", kind),
     }
 }
 
@@ -108,4 +110,22 @@ fn generic(object: &Value) -> Result<Option<Readiness>, ComputeError> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// As cli-utils says: such an object has no kind of its own.
+    #[test]
+    fn what_is_no_group_and_version_has_no_rules_of_its_own() {
+        let claim = |version| json!({ "apiVersion": version, "kind": "PersistentVolumeClaim" });
+        let status = |version| {
+            let result = compute(&claim(version), Timestamp::UNIX_EPOCH);
+            result.map(|ready| ready.status.as_str())
+        };
+        assert_eq!(status("v1"), Ok("InProgress"));
+        assert_eq!(status("a/b/v1"), Ok("Current"));
+    }
 }

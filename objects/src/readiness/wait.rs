@@ -63,8 +63,8 @@ impl<E: std::error::Error> From<Result<Readiness, E>> for Reading {
 /// Reads one object. `pods` are the pods of its namespace (only those its selector matches count);
 /// it is needed for StatefulSets and ReplicaSets alone.
 pub fn read(object: &Value, pods: &[Value], mode: Mode, now: Timestamp) -> Reading {
-    let kind = str_or(object, &["kind"], "");
-    match (mode, kstatus::group(object), kind) {
+    let (group, kind) = kstatus::group_kind(object);
+    match (mode, group, kind) {
         (Mode::WaitWithJobs | Mode::Hook, "batch", "Job") => job(object),
         (Mode::Hook, "", "Pod") => pod(object),
         (Mode::Hook, ..) => Readiness::current("Resource is current").into(),
