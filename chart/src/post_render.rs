@@ -333,7 +333,7 @@ fn documents(
             let parsed = read(text).map_err(|source| PostRenderError::Merge {
                 group,
                 path: path.clone(),
-                source,
+                source: malformed(text).unwrap_or(source),
             })?;
             let parsed = match parsed {
                 None => continue,
@@ -349,6 +349,14 @@ fn documents(
         }
     }
     Ok(documents)
+}
+
+/// What is wrong with a document in the words of kyaml, by which Helm reads what it hands to post-renderers.
+fn malformed(text: &str) -> Option<Box<dyn Error + Send + Sync>> {
+    let error = node::parse(text.as_bytes(), &mut Budget::default()).err()?;
+    let error = error.to_string();
+    let is_syntax = error.starts_with("yaml: ");
+    is_syntax.then(|| format!("MalformedYAMLError: {error}").into())
 }
 
 /// The documents as they would be cut out of their files again: in the order of the paths, each but the last of a file with
@@ -414,6 +422,46 @@ mod tests {
             documents: Vec<Document>,
         ) -> Result<Vec<Document>, Box<dyn Error + Send + Sync>> {
             Ok(documents)
+        }
+    }
+
+    /// As Helm 4.3.1 says; its reader has its own lines and words.
+    #[test]
+    fn what_is_malformed_is_told_in_the_words_of_kyaml() {
+        for (text, said) in [
+            (
+                "a: b: c\n",
+                "yaml: mapping values are not allowed in this context",
+            ),
+            (
+                "kind: A\nb: c: d\n",
+                "yaml: line 2: mapping values are not allowed in this context",
+            ),
+            ("a: [\n", "yaml: line 1: did not find expected node content"),
+            ("a: \"x\n", "yaml: line 2: found unexpected end of stream"),
+            (
+                "a:\n\t- b\n",
+                "yaml: line 2: found character that cannot start any token",
+            ),
+            ("a: *b\n", "yaml: unknown anchor 'b' referenced"),
+            ("- a\nb\n", "yaml: line 2: could not find expected ':'"),
+            ("a: 'x\n", "yaml: line 2: found unexpected end of stream"),
+            ("%X\n", "yaml: found unknown directive name"),
+            ("a: {b\n", "yaml: line 1: did not find expected ',' or '}'"),
+            ("\u{1}\n", "yaml: control characters are not allowed"),
+            ("a: &x\n  b: *y\n", "yaml: unknown anchor 'y' referenced"),
+            (
+                "kind: x\n ab: c\n",
+                "yaml: line 2: mapping values are not allowed in this context",
+            ),
+        ] {
+            let files = [("c/a.yaml".to_owned(), text.to_owned())].into();
+            let mut warnings = Warnings::default();
+            let failed = apply(&Keep, Strategy::Combined, files, &mut warnings);
+            let failed = failed.map(|_| ()).unwrap_err().to_string();
+            let expected =
+                format!("error merging manifests: parsing c/a.yaml: MalformedYAMLError: {said}");
+            assert_eq!(failed, expected, "{text}");
         }
     }
 
