@@ -202,6 +202,10 @@ const HOSTILE: &[(&str, &str)] = &[
         "fromToml",
         r#"{{ range 100 }}{{ $_ := fromToml (printf "a = [%s]" (repeat 50000 "1,")) }}{{ end }}"#,
     ),
+    (
+        "fromToml names",
+        r#"{{ $l := list }}{{ range until 300 }}{{ $l = append $l (printf "[k%d%s]" . (repeat 490 ".a")) }}{{ end }}{{ fromToml (join "\n" $l) | len }}"#,
+    ),
     // Patterns
     (
         "regexMatch, large",

@@ -4,6 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::scan::{Problem, Scanner};
 use super::{Error, MAX_DEPTH, Value, path_text};
+use crate::budget::{Budget, Part, TooLarge};
+
+/// What a path of keys takes besides its text, where it is remembered.
+const PATH_BYTES: usize = 64;
+/// What following a path counts for each of its keys: it takes no memory, but time.
+const KEY_BYTES: usize = 8;
 
 type Table = BTreeMap<String, Node>;
 
@@ -14,14 +20,34 @@ enum Node {
     Value(Value),
 }
 
-/// Reads a document.
+/// Why a document is not read.
+enum Failure {
+    Wrong(Problem),
+    TooLarge(TooLarge),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Wrong(problem)
+    }
+}
+
+impl From<TooLarge> for Failure {
+    fn from(error: TooLarge) -> Self {
+        Self::TooLarge(error)
+    }
+}
+
+/// Reads a document. A few bytes of a name (`a.a.a.a`) stand for a table each, and for a path that is remembered of each.
 ///
 /// ```
+/// use golib::budget::Budget;
 /// use golib::toml::{self, Error, Value};
 ///
-/// let document = toml::decode(b"[server]\nport = 8080\n")?;
+/// let mut budget = Budget::default();
+/// let document = toml::decode_within(b"[server]\nport = 8080\n", &mut budget)?;
 /// assert!(matches!(&document["server"], Value::Table(server) if matches!(server["port"], Value::Integer(8080))));
-/// match toml::decode(b"a = 1\nb = \n") {
+/// match toml::decode_within(b"a = 1\nb = \n", &mut budget) {
 ///     Err(Error::Parse { line, last_key, .. }) => assert_eq!((line, &*last_key), (2, "b")),
 ///     other => panic!("{other:?}"),
 /// }
@@ -29,8 +55,8 @@ enum Node {
 /// ```
 ///
 /// # Errors
-/// What the Go library refuses, in its words, and nesting beyond 500 levels.
-pub fn decode(text: &[u8]) -> Result<BTreeMap<String, Value>, Error> {
+/// What the Go library refuses, in its words, nesting beyond 500 levels, and what the budget has not enough left for.
+pub fn decode_within(text: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Value>, Error> {
     let text = [&b"\xff\xfe"[..], b"\xfe\xff", b"\xef\xbb\xbf"]
         .iter()
         .find_map(|mark| text.strip_prefix(*mark))
@@ -46,6 +72,7 @@ pub fn decode(text: &[u8]) -> Result<BTreeMap<String, Value>, Error> {
     }
     let mut parser = Parser {
         scanner: Scanner::new(text),
+        budget,
         root: Table::new(),
         context: Vec::new(),
         current_key: String::new(),
@@ -56,11 +83,12 @@ pub fn decode(text: &[u8]) -> Result<BTreeMap<String, Value>, Error> {
     };
     match parser.document() {
         Ok(()) => Ok(finish(parser.root)),
-        Err(Problem { line, message }) => Err(Error::Parse {
+        Err(Failure::Wrong(Problem { line, message })) => Err(Error::Parse {
             line,
             last_key: parser.last_key(),
             message,
         }),
+        Err(Failure::TooLarge(error)) => Err(error.into()),
     }
 }
 
@@ -86,6 +114,7 @@ fn finish_node(node: Node) -> Value {
 
 struct Parser<'a> {
     scanner: Scanner<'a>,
+    budget: &'a mut Budget,
     root: Table,
     /// The table being filled.
     context: Vec<String>,
@@ -108,7 +137,7 @@ impl Parser<'_> {
         }
     }
 
-    fn document(&mut self) -> Result<(), Problem> {
+    fn document(&mut self) -> Result<(), Failure> {
         loop {
             match self.next()? {
                 Some('[') => {
@@ -118,14 +147,13 @@ impl Parser<'_> {
                 None => return Ok(()),
                 c => {
                     self.scanner.back(c);
-                    let outer = self.context.clone();
-                    let key = self.key()?;
+                    let outer = self.context.len();
+                    self.key()?;
                     let value = self.value(false)?;
                     let is_array = matches!(value, Value::Array(_));
                     self.set_value(value)?;
-                    self.set_type(is_array);
-                    self.context = outer;
-                    self.current_key = key;
+                    self.set_type(is_array)?;
+                    self.context.truncate(outer);
                     self.current_key.clear();
                     self.line_end()?;
                 }
@@ -134,7 +162,7 @@ impl Parser<'_> {
     }
 
     /// What comes behind blanks, line breaks and comments.
-    fn next(&mut self) -> Result<Option<char>, Problem> {
+    fn next(&mut self) -> Result<Option<char>, Failure> {
         loop {
             match self.scanner.next()? {
                 Some(' ' | '\t' | '\n' | '\r') => {}
@@ -144,24 +172,24 @@ impl Parser<'_> {
         }
     }
 
-    fn line_end(&mut self) -> Result<(), Problem> {
+    fn line_end(&mut self) -> Result<(), Failure> {
         loop {
             match self.scanner.next()? {
                 None | Some('\n' | '\r') => return Ok(()),
                 Some(' ' | '\t') => {}
-                Some('#') => return self.scanner.skip_comment(),
+                Some('#') => return Ok(self.scanner.skip_comment()?),
                 Some(c) => {
                     let c = crate::strconv::quote_rune(c.into());
                     let message = format!(
                         "expected a top-level item to end with a newline, comment, or EOF, but got {c} instead"
                     );
-                    return Err(self.scanner.problem(message));
+                    return Err(self.scanner.problem(message).into());
                 }
             }
         }
     }
 
-    fn table_header(&mut self) -> Result<(), Problem> {
+    fn table_header(&mut self) -> Result<(), Failure> {
         let array = self.scanner.accept('[')?;
         let (path, line) = self.scanner.table_name()?;
         if array && !self.scanner.accept(']')? {
@@ -169,39 +197,42 @@ impl Parser<'_> {
             let c = crate::strconv::quote_rune(c.map_or(0, u32::from));
             let message =
                 format!("expected end of table array name delimiter ']', but got {c} instead");
-            return Err(self.scanner.problem(message));
+            return Err(self.scanner.problem(message).into());
         }
         self.key_line = line;
         self.add_context(&path, array)?;
-        self.arrays.insert(path_text(&self.context), false);
+        let name = path_name(self.budget, &self.context)?;
+        self.arrays.insert(name, false);
         Ok(())
     }
 
     /// Reads a key and makes the tables it leads through; what is left is the current key, which is also returned.
-    fn key(&mut self) -> Result<String, Problem> {
+    fn key(&mut self) -> Result<String, Failure> {
         let (mut path, line) = self.scanner.key()?;
         self.key_line = line;
         self.current_key = path.pop().unwrap_or_default();
         if self.context.len() + path.len() > MAX_DEPTH {
-            return Err(self.scanner.problem("key is nested too deeply"));
+            return Err(self.scanner.problem("key is nested too deeply").into());
         }
         for part in path {
             let mut context = self.context.clone();
             context.push(part);
-            self.implicits.insert(path_text(&context));
+            self.implicits.insert(path_name(self.budget, &context)?);
             self.add_context(&context, false)?;
         }
         Ok(self.current_key.clone())
     }
 
-    fn value(&mut self, in_array: bool) -> Result<Value, Problem> {
+    fn value(&mut self, in_array: bool) -> Result<Value, Failure> {
         self.scanner.skip_blanks()?;
         let first = self.scanner.next()?;
         if !matches!(first, Some('[' | '{')) {
-            return self.scanner.scalar(first);
+            let value = self.scanner.scalar(first)?;
+            weigh(self.budget, &value)?;
+            return Ok(value);
         }
         if self.depth + self.context.len() >= MAX_DEPTH {
-            return Err(self.scanner.problem("value is nested too deeply"));
+            return Err(self.scanner.problem("value is nested too deeply").into());
         }
         self.depth += 1;
         let value = if first == Some('[') {
@@ -213,10 +244,11 @@ impl Parser<'_> {
         value
     }
 
-    fn array(&mut self) -> Result<Value, Problem> {
-        self.set_type(true);
+    fn array(&mut self) -> Result<Value, Failure> {
+        self.set_type(true)?;
         let mut items = Vec::new();
         while self.begins_item(']')? {
+            self.budget.element::<Value>(items.len())?;
             items.push(self.value(true)?);
             match self.next()? {
                 Some(',') => {}
@@ -226,19 +258,19 @@ impl Parser<'_> {
                         "expected a comma (',') or array terminator (']'), but got {}",
                         shown(c)
                     );
-                    return Err(self.scanner.problem(message));
+                    return Err(self.scanner.problem(message).into());
                 }
             }
         }
         Ok(Value::Array(items))
     }
 
-    fn inline_table(&mut self, in_array: bool) -> Result<Value, Problem> {
+    fn inline_table(&mut self, in_array: bool) -> Result<Value, Failure> {
         let outer_context = self.context.clone();
         let outer_key = std::mem::take(&mut self.current_key);
         self.context.push(outer_key.clone());
         let context = self.context.clone();
-        self.implicits.insert(path_text(&context));
+        self.implicits.insert(path_name(self.budget, &context)?);
         self.add_context(&context, in_array)?;
         let mut table = BTreeMap::new();
         let mut open = true;
@@ -246,10 +278,12 @@ impl Parser<'_> {
             let key = self.key()?;
             let path = self.context[context.len()..].to_vec();
             let value = self.value(false)?;
+            // Nested ones are copied once a level.
+            weigh(self.budget, &value)?;
             self.set_value(value.clone())?;
-            self.set_type(matches!(value, Value::Array(_)));
-            insert(&mut table, &path, key, value);
-            self.context.clone_from(&context);
+            self.set_type(matches!(value, Value::Array(_)))?;
+            insert(self.budget, &mut table, &path, key, value)?;
+            self.context.truncate(context.len());
             open = self.inline_table_continues()?;
         }
         self.context = outer_context;
@@ -258,9 +292,9 @@ impl Parser<'_> {
     }
 
     /// Goes to the next item of an array or an inline table; false where `close` ends it instead.
-    fn begins_item(&mut self, close: char) -> Result<bool, Problem> {
+    fn begins_item(&mut self, close: char) -> Result<bool, Failure> {
         match self.next()? {
-            Some(',') => Err(self.scanner.problem("unexpected comma")),
+            Some(',') => Err(self.scanner.problem("unexpected comma").into()),
             Some(c) if c == close => Ok(false),
             c => {
                 self.scanner.back(c);
@@ -269,7 +303,7 @@ impl Parser<'_> {
         }
     }
 
-    fn inline_table_continues(&mut self) -> Result<bool, Problem> {
+    fn inline_table_continues(&mut self) -> Result<bool, Failure> {
         loop {
             match self.next()? {
                 Some(',') => {
@@ -284,7 +318,7 @@ impl Parser<'_> {
                         "expected a comma or an inline table terminator '}}', but got {} instead",
                         shown(c)
                     );
-                    return Err(self.scanner.problem(message));
+                    return Err(self.scanner.problem(message).into());
                 }
             }
         }
@@ -293,21 +327,22 @@ impl Parser<'_> {
     // What is defined
 
     /// Makes the path's table, and those it is in, and goes there.
-    fn add_context(&mut self, path: &[String], array: bool) -> Result<(), Problem> {
+    fn add_context(&mut self, path: &[String], array: bool) -> Result<(), Failure> {
         let line = self.key_line;
         let Some((last, parents)) = path.split_last() else {
             return Ok(());
         };
         if path.len() > MAX_DEPTH {
-            return Err(Problem {
-                line,
-                message: "key is nested too deeply".into(),
-            });
+            let message = "key is nested too deeply".into();
+            return Err(Problem { line, message }.into());
         }
+        walk(self.budget, path)?;
         let mut table = &mut self.root;
         for (index, part) in parents.iter().enumerate() {
             if !table.contains_key(part) {
-                self.implicits.insert(path_text(&parents[..=index]));
+                let name = path_name(self.budget, &parents[..=index])?;
+                self.implicits.insert(name);
+                new_entry(self.budget, table, part)?;
             }
             let node = table
                 .entry(part.clone())
@@ -317,22 +352,28 @@ impl Parser<'_> {
                 None => {
                     let path = path_text(&parents[..=index]);
                     let message = format!("Key '{path}' was already created as a hash.");
-                    return Err(Problem { line, message });
+                    return Err(Problem { line, message }.into());
                 }
             };
         }
         self.context = parents.to_vec();
         if array {
+            if !table.contains_key(last) {
+                new_entry(self.budget, table, last)?;
+            }
             match table
                 .entry(last.clone())
                 .or_insert_with(|| Node::Tables(Vec::new()))
             {
-                Node::Tables(tables) => tables.push(Table::new()),
+                Node::Tables(tables) => {
+                    self.budget.element::<Table>(tables.len())?;
+                    tables.push(Table::new());
+                }
                 _ => {
                     let path = path_text(path);
                     let message =
                         format!("Key '{path}' was already created and cannot be used as an array.");
-                    return Err(Problem { line, message });
+                    return Err(Problem { line, message }.into());
                 }
             }
         } else {
@@ -342,7 +383,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn set_value(&mut self, value: Value) -> Result<(), Problem> {
+    fn set_value(&mut self, value: Value) -> Result<(), Failure> {
         let key = self.current_key.clone();
         let node = match value {
             Value::Table(entries) => Node::Table(unfinish(entries)),
@@ -351,12 +392,13 @@ impl Parser<'_> {
         self.set(&key, node)
     }
 
-    fn set(&mut self, key: &str, value: Node) -> Result<(), Problem> {
+    fn set(&mut self, key: &str, value: Node) -> Result<(), Failure> {
         let line = self.key_line;
         let defined = |path: &[String]| Problem {
             line,
             message: format!("Key '{}' has already been defined.", path_text(path)),
         };
+        walk(self.budget, &self.context)?;
         let mut table = &mut self.root;
         for (index, part) in self.context.iter().enumerate() {
             table = table
@@ -367,25 +409,69 @@ impl Parser<'_> {
         if table.contains_key(key) {
             let mut path = self.context.clone();
             path.push(key.to_owned());
-            let name = path_text(&path);
+            let name = path_name(self.budget, &path)?;
             if !self.implicits.remove(&name) {
-                return Err(defined(&path));
+                return Err(defined(&path).into());
             }
             if !self.arrays.get(&name).copied().unwrap_or(false) {
                 return Ok(()); // what is there was filled on the way
             }
+        } else {
+            new_entry(self.budget, table, key)?;
         }
         table.insert(key.to_owned(), value);
         Ok(())
     }
 
     /// Notes whether the current key holds a plain array.
-    fn set_type(&mut self, array: bool) {
+    fn set_type(&mut self, array: bool) -> Result<(), TooLarge> {
         let mut path = self.context.clone();
         if !self.current_key.is_empty() {
             path.push(self.current_key.clone());
         }
-        self.arrays.insert(path_text(&path), array);
+        let name = path_name(self.budget, &path)?;
+        self.arrays.insert(name, array);
+        Ok(())
+    }
+}
+
+/// The text of a path, which is remembered.
+fn path_name(budget: &mut Budget, path: &[String]) -> Result<String, TooLarge> {
+    walk(budget, path)?;
+    let name = path_text(path);
+    budget.spend(Part::Text, name.len() + PATH_BYTES)?;
+    Ok(name)
+}
+
+/// Counts going along a path.
+fn walk(budget: &mut Budget, path: &[String]) -> Result<(), TooLarge> {
+    budget.spend(Part::Maps, path.len() * KEY_BYTES)
+}
+
+/// Counts an entry that a table is about to get.
+fn new_entry<T>(
+    budget: &mut Budget,
+    table: &BTreeMap<String, T>,
+    key: &str,
+) -> Result<(), TooLarge> {
+    budget.entry::<String, T>(table.len())?;
+    budget.text(key.len())
+}
+
+/// Counts what a value takes beyond its place.
+fn weigh(budget: &mut Budget, value: &Value) -> Result<(), TooLarge> {
+    match value {
+        Value::String(text) => budget.text(text.len()),
+        Value::Array(items) => items.iter().enumerate().try_for_each(|(length, item)| {
+            budget.element::<Value>(length)?;
+            weigh(budget, item)
+        }),
+        Value::Table(entries) => entries.iter().enumerate().try_for_each(|(length, entry)| {
+            budget.entry::<String, Value>(length)?;
+            budget.text(entry.0.len())?;
+            weigh(budget, entry.1)
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -408,16 +494,30 @@ fn unfinish(entries: BTreeMap<String, Value>) -> Table {
         .collect()
 }
 
-fn insert(table: &mut BTreeMap<String, Value>, path: &[String], key: String, value: Value) {
+/// Puts a value at the end of a path of tables, which are made where they are missing.
+fn insert(
+    budget: &mut Budget,
+    table: &mut BTreeMap<String, Value>,
+    path: &[String],
+    key: String,
+    value: Value,
+) -> Result<(), TooLarge> {
     let mut table = table;
     for part in path {
+        if !table.contains_key(part) {
+            new_entry(budget, table, part)?;
+        }
         let node = table
             .entry(part.clone())
             .or_insert_with(|| Value::Table(BTreeMap::new()));
-        let Value::Table(inner) = node else { return };
+        let Value::Table(inner) = node else {
+            return Ok(());
+        };
         table = inner;
     }
+    new_entry(budget, table, &key)?;
     table.insert(key, value);
+    Ok(())
 }
 
 fn shown(c: Option<char>) -> String {

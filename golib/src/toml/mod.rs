@@ -6,9 +6,10 @@ mod scan;
 
 use std::collections::BTreeMap;
 
-pub use decode::decode;
+pub use decode::decode_within;
 pub use encode::encode;
 
+use crate::budget::TooLarge;
 use crate::time::Time;
 
 /// Tables and arrays may nest this deep; the Go library has no limit of its own.
@@ -58,6 +59,9 @@ pub enum Error {
     /// A value that TOML cannot hold.
     #[error("toml: {0}")]
     Encode(&'static str),
+    /// What is made of the text would take more memory than it may.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
 }
 
 fn last_key_text(key: &str) -> String {
@@ -90,6 +94,11 @@ fn path_text(path: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
+
+    fn decode(text: &[u8]) -> Result<BTreeMap<String, Value>, Error> {
+        decode_within(text, &mut Budget::default())
+    }
 
     fn table(text: &str) -> String {
         match decode(text.as_bytes()) {
@@ -210,5 +219,33 @@ mod tests {
         ] {
             assert!(table(&text).ends_with("nested too deeply"));
         }
+    }
+
+    #[test]
+    fn what_is_made_of_a_text_is_bounded() {
+        let deep = ".a".repeat(480);
+        let lines = |line: &dyn Fn(usize) -> String| (0..8000).map(line).collect::<String>();
+        let inline = |inner: &str| format!("{}{inner}{}", "{a=".repeat(400), "}".repeat(400));
+        for text in [
+            lines(&|n| format!("[k{n}{deep}]\n")),
+            lines(&|n| format!("k{n}{deep} = 1\n")),
+            format!("[k{deep}]\n{}", lines(&|n| format!("a{n} = 1\n"))),
+            format!("[k{deep}]\nb = [{}]", "{a=1},".repeat(3000)),
+            format!("b = [{}]", format!("{},", inline("1")).repeat(300)),
+            // What is in a table is looked through once for each of those that it is in.
+            format!("b = {}", inline(&format!("[{}]", "1,".repeat(100_000)))),
+        ] {
+            let decoded = decode(text.as_bytes());
+            assert!(matches!(decoded, Err(Error::TooLarge(_))), "{text:.80}");
+        }
+        let usual = lines(&|n| {
+            format!(
+                "[[server.{}]]\nname = 'n{n}'\nports = [{{a = 1}}]\n",
+                n % 20
+            )
+        });
+        let mut budget = Budget::default();
+        assert!(decode_within(usual.as_bytes(), &mut budget).is_ok());
+        assert!(budget.spent() < 24 << 20, "{}", budget.spent());
     }
 }

@@ -279,13 +279,16 @@ pub(super) fn add_helm(f: &mut Functions) {
     f.add("fromToml", |state: &mut State<'_>, text: Str| {
         state.spend_parse(text.len())?;
         state.spend_bytes(text.len() as u64)?;
-        Ok::<_, Error>(match toml::decode(&text) {
-            Ok(entries) => entries
-                .into_iter()
-                .map(|(key, value)| (key, from_toml(value)))
-                .collect(),
-            Err(error) => error_map(error),
-        })
+        match toml::decode_within(&text, &mut state.budget()) {
+            Ok(entries) => {
+                let entries = entries.into_iter();
+                Ok(entries
+                    .map(|(key, value)| (key, from_toml(value)))
+                    .collect())
+            }
+            Err(toml::Error::TooLarge(error)) => Err(too_large(error)),
+            Err(error) => Ok(error_map(error)),
+        }
     });
 }
 
