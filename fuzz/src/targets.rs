@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use golib::regexp::Regexp;
+use golib::regexp::{Regexp, Steps};
 use golib::{json, yaml};
 use serde_json::Value as Json;
 use templating::value::Value;
@@ -175,22 +175,25 @@ pub fn regexp(data: &[u8]) {
             return;
         }
     };
-    let found = regexp.find_all(&text, -1);
+    let steps = &mut Steps::new(u64::MAX);
+    let found = regexp.find_all(&text, -1, steps).expect("unlimited");
     let mut end = 0;
     for range in &found {
         assert!(end <= range.start && range.start <= range.end && range.end <= text.len());
         end = range.end;
     }
-    assert_eq!(regexp.find(&text), found.first().cloned());
-    assert_eq!(regexp.is_match(&text), !found.is_empty());
-    assert_eq!(regexp.find_all(&text, 1).len(), found.len().min(1));
-    let same = regexp.replace_all(&text, b"$0", usize::MAX);
+    assert_eq!(regexp.find(&text, steps), Ok(found.first().cloned()));
+    assert_eq!(regexp.is_match(&text, steps), Ok(!found.is_empty()));
+    let first = regexp.find_all(&text, 1, steps).expect("unlimited");
+    assert_eq!(first.len(), found.len().min(1));
+    let same = regexp.replace_all(&text, b"$0", usize::MAX, steps);
+    let same = same.expect("unlimited");
     assert!(std::str::from_utf8(&text).is_err() || same.as_ref() == Some(&text));
-    let _ = regexp.replace_all(&text, b"${1}x$n", usize::MAX);
-    let kept = regexp.replace_all_literal(&text, b"", usize::MAX);
-    let kept = kept.unwrap_or_default();
+    let _ = regexp.replace_all(&text, b"${1}x$n", usize::MAX, steps);
+    let kept = regexp.replace_all_literal(&text, b"", usize::MAX, steps);
+    let kept = kept.expect("unlimited").unwrap_or_default();
     assert!(kept.len() <= text.len() || std::str::from_utf8(&text).is_err());
-    let parts = regexp.split(&text, -1);
+    let parts = regexp.split(&text, -1, steps).expect("unlimited");
     assert!(parts.iter().map(|part| part.len()).sum::<usize>() <= text.len());
 }
 

@@ -120,6 +120,11 @@ impl<'a> Build<'a> {
         Ok(compiled)
     }
 
+    /// Whether a text has what an expression looks for; what that takes is counted.
+    pub(crate) fn matches(&self, regex: &Regexp, text: &str) -> Result<bool> {
+        regex.is_match(text.as_bytes(), &mut Work(self))
+    }
+
     /// Counts steps of work, about a microsecond each.
     pub(crate) fn work(&self, steps: usize) -> Result<()> {
         let work = self
@@ -180,6 +185,20 @@ impl<'a> Build<'a> {
             )));
         }
         Ok(())
+    }
+}
+
+/// The work of expressions.
+struct Work<'a>(&'a Build<'a>);
+
+impl regexp::Meter for Work<'_> {
+    type Error = Error;
+
+    fn spend(&mut self, steps: u64) -> Result<()> {
+        /// Steps of an expression in one of a build.
+        const STEPS: u64 = 16;
+        self.0
+            .work(usize::try_from(steps / STEPS).unwrap_or(usize::MAX))
     }
 }
 

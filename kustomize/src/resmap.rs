@@ -271,10 +271,11 @@ impl ResMap {
             let current = resource.cur_id();
             let original = resource.org_id()?;
             regex.count(std::slice::from_ref(current), build)?;
-            if !regex.matches_namespace(original.effective_namespace())
-                && !regex.matches_namespace(current.effective_namespace())
-                || !regex.matches_name(&original.name) && !regex.matches_name(&current.name)
-                || !regex.matches_gvk(&current.gvk)
+            if !regex.matches_namespace(original.effective_namespace(), build)?
+                && !regex.matches_namespace(current.effective_namespace(), build)?
+                || !regex.matches_name(&original.name, build)?
+                    && !regex.matches_name(&current.name, build)?
+                || !regex.matches_gvk(&current.gvk, build)?
             {
                 continue;
             }
@@ -417,8 +418,8 @@ fn anchored(pattern: &str, build: &Build<'_>) -> Result<Option<Rc<Regexp>>> {
     build.compile(&format!("^(?:{pattern})$")).map(Some)
 }
 
-fn fits(regex: Option<&Rc<Regexp>>, text: &str) -> bool {
-    regex.is_none_or(|regex| regex.is_match(text.as_bytes()))
+fn fits(regex: Option<&Rc<Regexp>>, text: &str, build: &Build<'_>) -> Result<bool> {
+    regex.map_or(Ok(true), |regex| build.matches(regex, text))
 }
 
 impl SelectorRegex {
@@ -452,17 +453,17 @@ impl SelectorRegex {
         build.work(bytes.saturating_mul(self.length) / 4096)
     }
 
-    pub(crate) fn matches_gvk(&self, gvk: &Gvk) -> bool {
-        fits(self.group.as_ref(), &gvk.group)
-            && fits(self.version.as_ref(), &gvk.version)
-            && fits(self.kind.as_ref(), &gvk.kind)
+    pub(crate) fn matches_gvk(&self, gvk: &Gvk, build: &Build<'_>) -> Result<bool> {
+        Ok(fits(self.group.as_ref(), &gvk.group, build)?
+            && fits(self.version.as_ref(), &gvk.version, build)?
+            && fits(self.kind.as_ref(), &gvk.kind, build)?)
     }
 
-    pub(crate) fn matches_name(&self, name: &str) -> bool {
-        fits(self.name.as_ref(), name)
+    pub(crate) fn matches_name(&self, name: &str, build: &Build<'_>) -> Result<bool> {
+        fits(self.name.as_ref(), name, build)
     }
 
-    pub(crate) fn matches_namespace(&self, namespace: &str) -> bool {
-        fits(self.namespace.as_ref(), namespace)
+    pub(crate) fn matches_namespace(&self, namespace: &str, build: &Build<'_>) -> Result<bool> {
+        fits(self.namespace.as_ref(), namespace, build)
     }
 }

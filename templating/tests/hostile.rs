@@ -225,6 +225,26 @@ const HOSTILE: &[(&str, &str)] = &[
         r#"{{ regexReplaceAllLiteral "" $big $big }}"#,
     ),
     ("regexFindAll", r#"{{ regexFindAll "a" $big -1 }}"#),
+    (
+        "regexFindAll looking ahead",
+        r#"{{ regexFindAll ".*[^A-Z]|[A-Z]" (repeat 10000 "A") -1 | len }}"#,
+    ),
+    (
+        "regexSplit looking ahead",
+        r#"{{ regexSplit ".*[^A-Z]|[A-Z]" (repeat 10000 "A") -1 | len }}"#,
+    ),
+    (
+        "regexReplaceAll looking ahead",
+        r#"{{ regexReplaceAll ".*[^A-Z]|[A-Z]" (repeat 10000 "A") "" | len }}"#,
+    ),
+    (
+        "regexReplaceAll groups that are not there",
+        r#"{{ regexReplaceAll "a" (repeat 10000 "a") (repeat 1000 "$z") | len }}"#,
+    ),
+    (
+        "regexMatch of text and pattern",
+        r#"{{ regexMatch (printf "[a-m]%s[0-9]" (repeat 8 "[a-z]{999}")) (repeat 20000 "a") }}"#,
+    ),
     ("regexSplit", r#"{{ regexSplit "a" $big -1 }}"#),
     // Templates
     (

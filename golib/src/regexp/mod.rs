@@ -3,21 +3,24 @@
 //! Go's RE2 dialect is parsed here (`parse`) and handed, re-written, to the `regex` crate, which
 //! like RE2 is linear in the text and prefers the leftmost-first match. Texts are bytes: like Go, an
 //! invalid byte is matched as if U+FFFD stood there. Finding, replacing and splitting follow Go's
-//! `regexp` package in what they do with empty matches and with a count.
+//! `regexp` package in what they do with empty matches and with a count. Whatever matches is paid for: see [`Meter`].
 
 mod budget;
 mod error;
+mod meter;
 mod parse;
 mod replace;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use regex::bytes::{CaptureLocations, Regex, RegexBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 
 use crate::strconv;
 pub use budget::Budget;
 pub use error::{Error, ErrorCode};
+use meter::Searches;
+pub use meter::{Meter, Steps, TooSlow};
 
 /// Most memory a compiled pattern may take, in bytes.
 const MAX_COMPILED_BYTES: usize = 16 << 20;
@@ -32,17 +35,20 @@ pub struct Regexp {
     names: Vec<Option<String>>,
     is_empty_pattern: bool,
     effort: u64,
+    /// As `regex` was given it, unless it nests deeply.
+    pattern: Option<String>,
 }
 
 impl Regexp {
     /// Compiles a pattern.
     ///
     /// ```
-    /// use golib::regexp::{ErrorCode, Regexp};
+    /// use golib::regexp::{ErrorCode, Regexp, Steps};
     ///
     /// let word = Regexp::compile(r"\w+")?;
-    /// assert!(word.is_match(b"a b"));
-    /// assert_eq!(word.find(b"- abc"), Some(2..5));
+    /// let mut steps = Steps::new(1_000);
+    /// assert_eq!(word.is_match(b"a b", &mut steps), Ok(true));
+    /// assert_eq!(word.find(b"- abc", &mut steps), Ok(Some(2..5)));
     ///
     /// let error = Regexp::compile("a**").unwrap_err();
     /// assert_eq!(error.code, ErrorCode::InvalidRepeatOp);
@@ -84,6 +90,7 @@ impl Regexp {
             regex,
             is_empty_pattern: pattern.is_empty(),
             effort,
+            pattern: (parsed.height <= DEEP).then_some(parsed.pattern),
             names: parsed.names,
         })
     }
@@ -99,36 +106,55 @@ impl Regexp {
     }
 
     /// Whether the text contains a match.
-    pub fn is_match(&self, text: &[u8]) -> bool {
-        let subject = Subject::new(text);
-        self.next_match(&subject, 0).is_some()
+    ///
+    /// # Errors
+    /// The meter's.
+    pub fn is_match<M: Meter>(&self, text: &[u8], meter: &mut M) -> Result<bool, M::Error> {
+        self.find(text, meter).map(|found| found.is_some())
     }
 
     /// The first match, as a range of bytes.
-    pub fn find(&self, text: &[u8]) -> Option<Range<usize>> {
+    ///
+    /// # Errors
+    /// The meter's.
+    pub fn find<M: Meter>(
+        &self,
+        text: &[u8],
+        meter: &mut M,
+    ) -> Result<Option<Range<usize>>, M::Error> {
         let subject = Subject::new(text);
-        self.next_match(&subject, 0)
-            .map(|found| subject.original(&found))
+        let mut searches = Searches::begin(self, &subject, meter)?;
+        let found = searches.search(0, find)?;
+        Ok(found.map(|found| subject.original(&found)))
     }
 
     /// All matches that do not overlap, at most `limit` if it is not negative. An empty match
     /// directly after another match does not count.
     ///
     /// ```
-    /// use golib::regexp::Regexp;
+    /// use golib::regexp::{Regexp, Steps};
     ///
-    /// let found = Regexp::compile("[0-9]+")?.find_all(b"1 22 333", 2);
-    /// assert_eq!(found, [0..1, 2..4]);
+    /// let found = Regexp::compile("[0-9]+")?.find_all(b"1 22 333", 2, &mut Steps::new(1_000));
+    /// assert_eq!(found, Ok(vec![0..1, 2..4]));
     /// # Ok::<(), golib::regexp::Error>(())
     /// ```
-    pub fn find_all(&self, text: &[u8], limit: i64) -> Vec<Range<usize>> {
+    ///
+    /// # Errors
+    /// The meter's.
+    pub fn find_all<M: Meter>(
+        &self,
+        text: &[u8],
+        limit: i64,
+        meter: &mut M,
+    ) -> Result<Vec<Range<usize>>, M::Error> {
         let subject = Subject::new(text);
+        let mut searches = Searches::begin(self, &subject, meter)?;
         let end = subject.text.len();
         let mut matches = Vec::new();
         let mut position = 0;
         let mut previous_end = None;
         while (limit < 0 || (matches.len() as i64) < limit) && position <= end {
-            let Some(found) = self.next_match(&subject, position) else {
+            let Some(found) = searches.search(position, find)? else {
                 break;
             };
             let accept = if found.end == position {
@@ -143,27 +169,36 @@ impl Regexp {
                 matches.push(subject.original(&found));
             }
         }
-        matches
+        Ok(matches)
     }
 
     /// Cuts the text at its matches into at most `limit` parts (negative: all, zero: none).
     ///
     /// ```
-    /// use golib::regexp::Regexp;
+    /// use golib::regexp::{Regexp, Steps};
     ///
-    /// assert_eq!(Regexp::compile(", *")?.split(b"a, b,c", -1), [b"a", b"b", b"c"]);
+    /// let parts = Regexp::compile(", *")?.split(b"a, b,c", -1, &mut Steps::new(1_000));
+    /// assert_eq!(parts.unwrap(), [b"a", b"b", b"c"]);
     /// # Ok::<(), golib::regexp::Error>(())
     /// ```
-    pub fn split<'t>(&self, text: &'t [u8], limit: i64) -> Vec<&'t [u8]> {
+    ///
+    /// # Errors
+    /// The meter's.
+    pub fn split<'t, M: Meter>(
+        &self,
+        text: &'t [u8],
+        limit: i64,
+        meter: &mut M,
+    ) -> Result<Vec<&'t [u8]>, M::Error> {
         if limit == 0 {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         if !self.is_empty_pattern && text.is_empty() {
-            return vec![text];
+            return Ok(vec![text]);
         }
         let mut parts = Vec::new();
         let (mut begin, mut end) = (0, 0);
-        for found in self.find_all(text, limit) {
+        for found in self.find_all(text, limit, meter)? {
             if limit > 0 && parts.len() as i64 == limit - 1 {
                 break;
             }
@@ -176,44 +211,20 @@ impl Regexp {
         if end != text.len() {
             parts.push(&text[begin..]);
         }
-        parts
-    }
-
-    /// The leftmost match at or after `start`.
-    fn next_match(&self, subject: &Subject<'_>, start: usize) -> Option<Range<usize>> {
-        let mut start = start;
-        loop {
-            let found = self.regex.find_at(subject.text.as_bytes(), start)?.range();
-            // `\B` also holds inside of a character, where Go, which steps by rune, never looks.
-            if subject.text.is_char_boundary(found.start) {
-                return Some(found);
-            }
-            start = subject.text.ceil_char_boundary(found.start);
-        }
-    }
-
-    /// Like `next_match`, with the groups.
-    fn next_captures(
-        &self,
-        subject: &Subject<'_>,
-        start: usize,
-        groups: &mut CaptureLocations,
-    ) -> Option<Range<usize>> {
-        let mut start = start;
-        loop {
-            let text = subject.text.as_bytes();
-            let found = self.regex.captures_read_at(groups, text, start)?.range();
-            if subject.text.is_char_boundary(found.start) {
-                return Some(found);
-            }
-            start = subject.text.ceil_char_boundary(found.start);
-        }
+        Ok(parts)
     }
 }
 
+/// The leftmost match at or after `start`, as `regex` finds it.
+fn find(regex: &Regex, text: &[u8], start: usize) -> Option<Range<usize>> {
+    regex.find_at(text, start).map(|found| found.range())
+}
+
+/// Operators in operators from where on a pattern is compiled with more stack.
+const DEEP: usize = 50;
+
 /// The compiled pattern, unless it is too large. `regex` compiles by recursion: what nests deeply gets a stack of its own.
 fn build(parsed: &parse::Parsed) -> Option<Regex> {
-    const DEEP: usize = 50;
     const STACK_BYTES: usize = 64 << 20;
     let build = || {
         let mut builder = RegexBuilder::new(&parsed.pattern);
@@ -319,8 +330,13 @@ impl<'t> Subject<'t> {
 mod tests {
     use super::*;
 
+    fn steps() -> Steps {
+        Steps::new(1_000_000)
+    }
+
     fn all(pattern: &str, text: &[u8]) -> Vec<String> {
-        let matches = Regexp::compile(pattern).expect(pattern).find_all(text, -1);
+        let regexp = Regexp::compile(pattern).expect(pattern);
+        let matches = regexp.find_all(text, -1, &mut steps()).expect("quick");
         matches
             .into_iter()
             .map(|r| String::from_utf8_lossy(&text[r]).into_owned())
@@ -381,23 +397,13 @@ mod tests {
 
     #[test]
     fn invalid_bytes_match_as_one_character_each() {
-        assert_eq!(
-            Regexp::compile("a.b").expect("valid").find(b"xa\xffb"),
-            Some(1..4)
-        );
-        assert_eq!(
-            Regexp::compile("")
-                .expect("valid")
-                .find_all(b"\xff\xfe", -1)
-                .len(),
-            3
-        );
-        assert_eq!(
-            Regexp::compile(r"\B")
-                .expect("valid")
-                .find_all("é".as_bytes(), -1),
-            [0..0, 2..2]
-        );
+        let compile = |pattern: &str| Regexp::compile(pattern).expect(pattern);
+        let found = compile("a.b").find(b"xa\xffb", &mut steps());
+        assert_eq!(found, Ok(Some(1..4)));
+        let found = compile("").find_all(b"\xff\xfe", -1, &mut steps());
+        assert_eq!(found.expect("quick").len(), 3);
+        let found = compile(r"\B").find_all("é".as_bytes(), -1, &mut steps());
+        assert_eq!(found, Ok(vec![0..0, 2..2]));
     }
 
     #[test]
@@ -406,7 +412,8 @@ mod tests {
         let split = |pattern: &str, text: &'static str, n| {
             let regexp = Regexp::compile(pattern).expect(pattern);
             regexp
-                .split(text.as_bytes(), n)
+                .split(text.as_bytes(), n, &mut steps())
+                .expect("quick")
                 .into_iter()
                 .map(String::from_utf8_lossy)
                 .collect::<Vec<_>>()

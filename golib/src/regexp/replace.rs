@@ -4,9 +4,20 @@ use std::ops::Range;
 
 use regex::bytes::CaptureLocations;
 
-use super::{Regexp, Subject};
+use super::{Meter, Regexp, Searches, Subject, find};
 use crate::unicode::{is_digit, is_letter};
 use crate::utf8;
+
+/// Bytes of a template that are looked through in a step, and named groups that one of its names is looked for among.
+const TEMPLATE_A_STEP: usize = 4;
+const NAMES_A_STEP: usize = 8;
+
+/// What comes in the place of a match.
+#[derive(Clone, Copy)]
+enum Replacement<'a> {
+    Text(&'a [u8]),
+    Template(&'a [u8]),
+}
 
 impl Regexp {
     /// Replaces each match by the template, in which `$1`, `${1}` and `$name` stand for groups
@@ -14,59 +25,87 @@ impl Regexp {
     /// Nothing when the result would have more than `max_bytes`.
     ///
     /// ```
-    /// use golib::regexp::Regexp;
+    /// use golib::regexp::{Regexp, Steps};
     ///
     /// let pair = Regexp::compile(r"(?P<key>\w+)=(\w+)")?;
-    /// assert_eq!(pair.replace_all(b"a=1 b=2", b"$2:${key}", 100).unwrap(), b"1:a 2:b");
+    /// let replaced = pair.replace_all(b"a=1 b=2", b"$2:${key}", 100, &mut Steps::new(1_000));
+    /// assert_eq!(replaced.unwrap().unwrap(), b"1:a 2:b");
     /// # Ok::<(), golib::regexp::Error>(())
     /// ```
-    pub fn replace_all(&self, text: &[u8], template: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
-        self.replace_with(text, max_bytes, |subject, groups, out| {
-            self.expand(template, (text, max_bytes), subject, groups, out)
-        })
+    ///
+    /// # Errors
+    /// The meter's.
+    pub fn replace_all<M: Meter>(
+        &self,
+        text: &[u8],
+        template: &[u8],
+        max_bytes: usize,
+        meter: &mut M,
+    ) -> Result<Option<Vec<u8>>, M::Error> {
+        let by = match template.contains(&b'$') {
+            true => Replacement::Template(template),
+            false => Replacement::Text(template),
+        };
+        self.replace(text, by, max_bytes, meter)
     }
 
     /// Replaces each match by the text as it is; nothing when the result would have more than `max_bytes`.
-    pub fn replace_all_literal(
+    ///
+    /// # Errors
+    /// The meter's.
+    pub fn replace_all_literal<M: Meter>(
         &self,
         text: &[u8],
         replacement: &[u8],
         max_bytes: usize,
-    ) -> Option<Vec<u8>> {
-        self.replace_with(text, max_bytes, |_, _, out| {
-            out.extend_from_slice(replacement);
-        })
+        meter: &mut M,
+    ) -> Result<Option<Vec<u8>>, M::Error> {
+        self.replace(text, Replacement::Text(replacement), max_bytes, meter)
     }
 
-    fn replace_with(
+    fn replace<M: Meter>(
         &self,
         text: &[u8],
+        by: Replacement<'_>,
         max_bytes: usize,
-        mut replacement: impl FnMut(&Subject<'_>, &CaptureLocations, &mut Vec<u8>),
-    ) -> Option<Vec<u8>> {
+        meter: &mut M,
+    ) -> Result<Option<Vec<u8>>, M::Error> {
         let subject = Subject::new(text);
+        let mut searches = Searches::begin(self, &subject, meter)?;
         let mut groups = self.regex.capture_locations();
         let mut out = Vec::with_capacity(text.len());
         let (mut last_end, mut position, mut copied) = (0, 0, 0);
         while position <= subject.text.len() {
-            let Some(found) = self.next_captures(&subject, position, &mut groups) else {
-                break;
+            let found = match by {
+                Replacement::Text(_) => searches.search(position, find)?,
+                Replacement::Template(_) => searches.search(position, |regex, text, at| {
+                    Some(regex.captures_read_at(&mut groups, text, at)?.range())
+                })?,
             };
+            let Some(found) = found else { break };
             let original: Range<usize> = subject.original(&found);
             out.extend_from_slice(&text[copied..original.start]);
             // An empty match directly after a match is not replaced a second time.
             if found.end > last_end || found.start == 0 {
-                replacement(&subject, &groups, &mut out);
+                match by {
+                    Replacement::Text(by) => out.extend_from_slice(by),
+                    Replacement::Template(template) => {
+                        // Its groups may all be empty, and nothing comes out of it.
+                        let names = 1 + self.names.len() / NAMES_A_STEP;
+                        searches.spend((template.len() / TEMPLATE_A_STEP * names) as u64)?;
+                        self.expand(template, (text, max_bytes), &subject, &groups, &mut out);
+                    }
+                }
             }
             if out.len() > max_bytes {
-                return None;
+                return Ok(None);
             }
             last_end = found.end;
             copied = original.end;
             position = found.end.max(position + subject.width_at(position));
         }
         out.extend_from_slice(&text[copied..]);
-        (out.len() <= max_bytes).then_some(out)
+        Ok((out.len() <= max_bytes).then_some(out))
     }
 
     fn expand(
@@ -144,11 +183,13 @@ fn group_number(name: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::regexp::{Steps, TooSlow};
 
     fn replace(pattern: &str, text: &str, template: &str) -> String {
         let regexp = Regexp::compile(pattern).expect(pattern);
-        let replaced = regexp.replace_all(text.as_bytes(), template.as_bytes(), 100);
-        String::from_utf8(replaced.expect("a short text")).expect("UTF-8")
+        let mut steps = Steps::new(10_000);
+        let replaced = regexp.replace_all(text.as_bytes(), template.as_bytes(), 100, &mut steps);
+        String::from_utf8(replaced.expect("quick").expect("a short text")).expect("UTF-8")
     }
 
     #[test]
@@ -159,6 +200,15 @@ mod tests {
         assert_eq!(replace("(?P<1a>x)", "x", "<$1a>"), "<x>");
         assert_eq!(replace("a", "a", "${1"), "${1");
         assert_eq!(replace("(a)|b", "ab", "[$1]"), "[a][]");
+    }
+
+    #[test]
+    fn a_template_that_says_nothing_is_paid_for_each_time() {
+        let regexp = Regexp::compile("a").expect("valid");
+        let (text, template) = ("a".repeat(10_000), "$z".repeat(1_000));
+        let (text, template) = (text.as_bytes(), template.as_bytes());
+        let replaced = regexp.replace_all(text, template, 100, &mut Steps::new(1_000_000));
+        assert_eq!(replaced, Err(TooSlow));
     }
 
     #[test]

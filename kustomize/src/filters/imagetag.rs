@@ -82,8 +82,8 @@ impl<'a> Updater<'a> {
     fn update(&self, node: &mut Node, build: &Build<'_>) -> Result<()> {
         fns::expect_kind(node, Kind::Scalar)?;
         let pattern = self.pattern.as_ref().map_err(Clone::clone)?;
-        build.work(1 + node.value.len().saturating_mul(self.image.name.len()) / 4096)?;
-        if !pattern.is_match(node.value.as_bytes()) {
+        build.work(1)?;
+        if !build.matches(pattern, &node.value)? {
             return Ok(());
         }
         let (mut name, mut tag, mut digest) = split(&node.value);

@@ -247,10 +247,16 @@ fn apply(
         })
         .collect::<Result<Vec<_>>>()?;
     let marks = Marks::of(select);
-    let fits = |regex: &SelectorRegex, id: &ResId| {
-        regex.matches_gvk(&id.gvk)
-            && regex.matches_name(&id.name)
-            && regex.matches_namespace(&id.namespace)
+    let fits = |regex: &SelectorRegex, ids: &[ResId]| {
+        for id in ids {
+            if regex.matches_gvk(&id.gvk, build)?
+                && regex.matches_name(&id.name, build)?
+                && regex.matches_namespace(&id.namespace, build)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok::<_, Error>(false)
     };
     for place in 0..map.resources().len() {
         build.work(2 + rejects.len())?;
@@ -273,10 +279,10 @@ fn apply(
                 !fields.annotation_selector.is_empty() || !fields.label_selector.is_empty();
             regex.count(&ids, build)?;
             is_rejected |= has_marks && marks.fit(resource, build)?
-                || !fields.id.is_empty() && ids.iter().any(|id| fits(regex, id));
+                || !fields.id.is_empty() && fits(regex, &ids)?;
         }
         regex.count(&ids, build)?;
-        if is_rejected || !ids.iter().any(|id| fits(&regex, id)) {
+        if is_rejected || !fits(&regex, &ids)? {
             continue;
         }
         let Some(node) = map.resources_mut()[place].node_mut() else {
@@ -606,8 +612,8 @@ impl<'a> Matcher<'a> {
             };
             let Some(own) = own else { continue };
             let text = own.to_yaml();
-            self.build.work(1 + text.len() * pattern.len() / 1024)?;
-            if !regex.is_match(text.trim().as_bytes()) {
+            self.build.work(1 + text.len() / 1024)?;
+            if !self.build.matches(regex, text.trim())? {
                 continue;
             }
             if name.is_empty() {

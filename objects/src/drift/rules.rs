@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use golib::glob::Glob;
-use golib::regexp::{Budget, Regexp};
+use golib::regexp::{Budget, Regexp, Steps};
 use serde_json::{Value, json};
 
 use crate::fields::text;
@@ -21,6 +21,8 @@ const MAX_MOVES: usize = 16 << 20;
 const MAX_PATTERNS: usize = 16 << 20;
 /// Steps that compiling the globs of all rules may take, and that asking them may take: many a glob is slow.
 const MAX_GLOB_WORK: usize = 16 << 20;
+/// Steps that holding one expression against one name may take; beyond them it does not fit.
+const MAX_NAME_STEPS: u64 = 1 << 20;
 
 /// One step of an RFC 6902 patch, or Fleet's `ignore`. Values are texts, as in Fleet's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +138,10 @@ impl Name {
         match self {
             Self::Any => true,
             Self::Part => found.contains(name),
-            Self::Pattern(pattern) => name == found || pattern.is_match(found.as_bytes()),
+            Self::Pattern(pattern) => {
+                let steps = &mut Steps::new(MAX_NAME_STEPS);
+                name == found || pattern.is_match(found.as_bytes(), steps) == Ok(true)
+            }
         }
     }
 }

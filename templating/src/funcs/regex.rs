@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use golib::regexp::{Error as SyntaxError, ErrorCode, Regexp, must_compile_message, quote_meta};
+use golib::regexp::{
+    Error as SyntaxError, ErrorCode, Meter, Regexp, must_compile_message, quote_meta,
+};
 
 use super::functions::Functions;
 use crate::error::Error;
@@ -12,9 +14,6 @@ use crate::value::{List, STRINGS, Str, size};
 /// Makes an error of a bad pattern.
 type Refuse = fn(&[u8], SyntaxError) -> Error;
 
-/// Replaces all matches in a text, unless more bytes come out than there may.
-type Replace = fn(&Regexp, &[u8], &[u8], usize) -> Option<Vec<u8>>;
-
 /// What finding out that a pattern is too large is worth.
 const LARGE_STEPS: u64 = 500_000;
 
@@ -22,7 +21,7 @@ pub(super) fn add(f: &mut Functions) {
     f.add(
         "regexMatch",
         |state: &mut State<'_>, pattern: Str, s: Str| match compile(state, &pattern, returned) {
-            Ok(regexp) => Ok(regexp.is_match(&s)),
+            Ok(regexp) => regexp.is_match(&s, state),
             Err(error) if error.is_limit() => Err(error),
             Err(_) => Ok(false),
         },
@@ -30,7 +29,7 @@ pub(super) fn add(f: &mut Functions) {
     f.add(
         "mustRegexMatch",
         |state: &mut State<'_>, pattern: Str, s: Str| {
-            compile(state, &pattern, returned).map(|regexp| regexp.is_match(&s))
+            compile(state, &pattern, returned)?.is_match(&s, state)
         },
     );
     f.add("regexQuoteMeta", |s: Str| quote_meta(&s));
@@ -43,12 +42,8 @@ pub(super) fn add(f: &mut Functions) {
             &format!("{prefix}Find"),
             move |state: &mut State<'_>, pattern: Str, s: Str| {
                 let regexp = compile(state, &pattern, refuse)?;
-                Ok::<_, Error>(
-                    regexp
-                        .find(&s)
-                        .map(|found| Str::from(&s[found]))
-                        .unwrap_or_default(),
-                )
+                let found = regexp.find(&s, state)?;
+                Ok::<_, Error>(found.map(|found| Str::from(&s[found])).unwrap_or_default())
             },
         );
         f.add(
@@ -58,16 +53,18 @@ pub(super) fn add(f: &mut Functions) {
                 find_all(state, &regexp, &s, n)
             },
         );
-        for (name, replace) in [
-            ("ReplaceAll", Regexp::replace_all as Replace),
-            ("ReplaceAllLiteral", Regexp::replace_all_literal),
-        ] {
+        for (name, is_literal) in [("ReplaceAll", false), ("ReplaceAllLiteral", true)] {
             f.add(
                 &format!("{prefix}{name}"),
                 move |state: &mut State<'_>, pattern: Str, s: Str, by: Str| {
                     let regexp = compile(state, &pattern, refuse)?;
                     state.spend_steps(s.len() as u64)?;
-                    replace(&regexp, &s, &by, bytes_left(state)).ok_or_else(too_large)
+                    let most = bytes_left(state);
+                    let replaced = match is_literal {
+                        true => regexp.replace_all_literal(&s, &by, most, state)?,
+                        false => regexp.replace_all(&s, &by, most, state)?,
+                    };
+                    replaced.ok_or_else(too_large)
                 },
             );
         }
@@ -80,11 +77,19 @@ pub(super) fn add(f: &mut Functions) {
                 let parts = if n == 0 {
                     None
                 } else {
-                    Some(regexp.split(&s, n))
+                    Some(regexp.split(&s, n, state)?)
                 };
                 Ok::<_, Error>(parts.map_or(List::nil(&STRINGS), List::strings))
             },
         );
+    }
+}
+
+impl Meter for State<'_> {
+    type Error = Error;
+
+    fn spend(&mut self, steps: u64) -> Result<(), Error> {
+        self.spend_steps(steps)
     }
 }
 
@@ -114,7 +119,7 @@ fn compile(state: &mut State<'_>, pattern: &[u8], refuse: Refuse) -> Result<Rege
 
 fn find_all(state: &mut State<'_>, regexp: &Regexp, s: &[u8], n: i64) -> Result<List, Error> {
     spend_parts(state, s)?;
-    let matches: Vec<Range<usize>> = regexp.find_all(s, n);
+    let matches: Vec<Range<usize>> = regexp.find_all(s, n, state)?;
     Ok(match matches.is_empty() {
         true => List::nil(&STRINGS),
         false => List::strings(matches.into_iter().map(|found| &s[found])),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use golib::json;
+use golib::regexp::{Regexp, Steps};
 use serde_json::Value as Json;
 use templating::{Dialect, Limits, Renderer, SystemHost, TemplateSet, Value};
 
@@ -51,12 +52,13 @@ fn output(case: &Case, mut set: TemplateSet) -> Result<Vec<u8>, String> {
 
 fn compare(case: &Case, output: Result<Vec<u8>, String>) -> Outcome {
     if let Some(pattern) = case.text("match") {
-        let pattern = match golib::regexp::Regexp::compile(format!(r"\A(?:{pattern})\z")) {
+        let steps = &mut Steps::new(u64::MAX);
+        let pattern = match Regexp::compile(format!(r"\A(?:{pattern})\z")) {
             Ok(pattern) => pattern,
             Err(error) => return Outcome::failed(error, "a pattern"),
         };
         return match output {
-            Ok(output) if pattern.is_match(&output) => Outcome::Passed,
+            Ok(output) if pattern.is_match(&output, steps) == Ok(true) => Outcome::Passed,
             Ok(output) => Outcome::failed(
                 String::from_utf8_lossy(&output),
                 case.text("match").unwrap_or("?"),

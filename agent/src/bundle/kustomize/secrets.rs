@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use golib::regexp::Regexp;
+use golib::regexp::{Regexp, Steps};
 use golib::yaml::decode_all;
 use serde_json::Value;
 
@@ -14,6 +14,8 @@ use crate::public::redact::SensitiveData;
 const MAX_CONTENT: usize = 1 << 20;
 /// kustomize writes longer base64 in lines of so many characters.
 const BASE64_LINE: usize = 70;
+/// What holding an expression against a kind may take.
+const MAX_KIND_STEPS: u64 = 1_000_000;
 
 /// Everything that may be secret in a kustomization. Cannot be printed.
 pub(super) struct Secrets<'a> {
@@ -37,8 +39,9 @@ fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
 /// Whether a patch's target may be a Secret: its kind is an expression, and may not be given.
 fn may_be_secret(target: Option<&Value>) -> bool {
     let kind = target.map_or("", |target| text(target, "kind"));
+    let fits = |kind: Regexp| kind.is_match(b"Secret", &mut Steps::new(MAX_KIND_STEPS));
     kind.is_empty()
-        || Regexp::compile(format!("^(?:{kind})$")).map_or(true, |kind| kind.is_match(b"Secret"))
+        || Regexp::compile(format!("^(?:{kind})$")).map_or(true, |kind| fits(kind) != Ok(false))
 }
 
 impl<'a> Secrets<'a> {

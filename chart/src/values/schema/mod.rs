@@ -186,22 +186,46 @@ mod tests {
 
     use super::validate_one;
 
-    /// Why values that are empty do not fit.
-    fn refusal(schema: &str) -> String {
-        refusal_of(schema, &json!({}))
-    }
-
-    fn refusal_of(schema: &str, values: &serde_json::Value) -> String {
+    /// Whether values fit, or why not.
+    fn checked(schema: &str, values: &serde_json::Value) -> Result<(), String> {
         let mut warnings = crate::Warnings::default();
         let fit = validate_one(schema.as_bytes(), values, None, &mut warnings);
-        fit.map_err(|misfit| misfit.text).unwrap_err()
+        fit.map_err(|misfit| misfit.text)
+    }
+
+    /// Why values that are empty do not fit.
+    fn refusal(schema: &str) -> String {
+        checked(schema, &json!({})).unwrap_err()
+    }
+
+    #[test]
+    fn a_pattern_that_takes_long_is_given_up() {
+        let pattern = format!("[a-m]{}[0-9]", "[a-z]{999}".repeat(8));
+        let text = "a".repeat(20_000);
+        for (schema, values) in [
+            (
+                json!({"additionalProperties": {"pattern": pattern}}),
+                json!({"a": text}),
+            ),
+            (
+                json!({"patternProperties": {(pattern): true}}),
+                json!({(text): 1}),
+            ),
+        ] {
+            let error = checked(&schema.to_string(), &values).unwrap_err();
+            assert!(error.contains("too complex"), "{error}");
+        }
+        let name = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";
+        let schema = json!({"items": {"pattern": name}}).to_string();
+        let names = json!(vec!["a".repeat(60); 1_000]);
+        checked(&schema, &names).unwrap();
     }
 
     #[test]
     fn the_place_of_a_property_name_is_that_of_its_object() {
         let names = json!({"items": {"propertyNames": {"maxLength": 1}}});
         let schema = json!({"properties": {"k": names}}).to_string();
-        let refusal = refusal_of(&schema, &json!({"k": [{"ab": 1}, {"c": 1}]}));
+        let refusal = checked(&schema, &json!({"k": [{"ab": 1}, {"c": 1}]})).unwrap_err();
         assert!(refusal.contains("at '/k/0': invalid propertyName 'ab'"));
     }
 

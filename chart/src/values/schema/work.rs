@@ -1,11 +1,15 @@
 //! What checking one document may cost: a hostile schema is given up, not followed.
 
+use golib::regexp::Meter;
+
 use super::failure::Failure;
 
 /// Schemas applied in one check, and what else takes time in proportion.
 const MAX_STEPS: u64 = 5_000_000;
 /// Bytes of failures held at once; their text takes about as much again.
 const MAX_HELD: usize = 16 << 20;
+/// Steps of a regular expression in one of a check.
+const REGEXP_STEPS: u64 = 4;
 
 /// What is left of the allowance of one check.
 #[derive(Debug)]
@@ -53,5 +57,15 @@ impl Work {
             self.room = (self.room + failure.weight()).min(MAX_HELD);
             self.forget(&failure.causes);
         }
+    }
+}
+
+impl Meter for Work {
+    /// There are no more steps, for this and anything else.
+    type Error = ();
+
+    fn spend(&mut self, steps: u64) -> Result<(), ()> {
+        self.steps = self.steps.saturating_sub(steps / REGEXP_STEPS);
+        if self.steps > 0 { Ok(()) } else { Err(()) }
     }
 }

@@ -98,12 +98,14 @@ impl<'s> Check<'_, '_, 's> {
                 evaluated = true;
                 self.apply_to(*id, value, name.clone());
             }
-            let cost = s.pattern_properties.len() * (1 + name.len() / BYTES_PER_STEP);
-            if !self.work.step(1 + cost) {
+            if !self.work.step(1 + s.pattern_properties.len()) {
                 return false;
             }
             for (pattern, id) in &s.pattern_properties {
-                if pattern.is_match(name.as_bytes()) {
+                let Ok(is_match) = pattern.is_match(name.as_bytes(), self.work) else {
+                    return false;
+                };
+                if is_match {
                     evaluated = true;
                     self.apply_to(*id, value, name.clone());
                 }
@@ -228,7 +230,7 @@ impl<'s> Check<'_, '_, 's> {
             }
         }
         if let Some((pattern, written)) = &s.pattern
-            && !pattern.is_match(text.as_bytes())
+            && pattern.is_match(text.as_bytes(), self.work) == Ok(false)
         {
             self.fail(Kind::Pattern {
                 got: text.to_owned(),
