@@ -84,9 +84,31 @@ impl<'a> Secrets<'a> {
     }
 
     fn document(&mut self, document: &Value, directory: &str) {
+        self.fields(document, directory, |kind| kind == "SecretGenerator");
+        for field in ["generators", "transformers", "validators"] {
+            for entry in list(document, field).filter_map(Value::as_str) {
+                self.external(entry, directory);
+            }
+        }
+    }
+
+    /// What stands in a kustomization in the place of a path: documents. One that is none in the end is quoted as the path.
+    fn external(&mut self, entry: &str, directory: &str) {
+        match decode_all(entry.as_bytes()).as_deref() {
+            Ok([Value::String(_)]) if !entry.trim_end().contains('\n') => {}
+            Ok(documents) if documents.iter().all(Value::is_object) => {
+                for document in documents {
+                    self.fields(document, directory, |kind| kind != "ConfigMapGenerator");
+                }
+            }
+            _ => self.unreadable(entry.as_bytes()),
+        }
+    }
+
+    fn fields(&mut self, document: &Value, directory: &str, generates: fn(&str) -> bool) {
         self.data.add_object(document);
         // Generators and transformers may stand in files of their own, with the fields of the kustomization file's.
-        if text(document, "kind") == "SecretGenerator" {
+        if generates(text(document, "kind")) {
             self.sources(document, directory);
         }
         self.patch(document, directory);
@@ -112,7 +134,7 @@ impl<'a> Secrets<'a> {
         }
         let env = generator.get("env").into_iter();
         for path in list(generator, "envs").chain(env).filter_map(Value::as_str) {
-            let content = self.file(directory, path);
+            let content = self.source(directory, path);
             for line in String::from_utf8_lossy(content).lines() {
                 let value = line.split_once('=').map_or(line, |(_, value)| value);
                 self.generated(value.as_bytes());
@@ -122,7 +144,7 @@ impl<'a> Secrets<'a> {
         }
         for source in list(generator, "files").filter_map(Value::as_str) {
             let path = source.split_once('=').map_or(source, |(_, path)| path);
-            let content = self.file(directory, path);
+            let content = self.source(directory, path);
             self.generated(content);
             self.add(content);
         }
@@ -171,9 +193,25 @@ impl<'a> Secrets<'a> {
         }
     }
 
+    /// The file of a source. Where there is none, its name may be the value itself, which is quoted as the path.
+    fn source(&mut self, directory: &str, path: &str) -> &'a [u8] {
+        if let Some(content) = self.find(directory, path) {
+            return content;
+        }
+        self.add(path.as_bytes());
+        if let Some((_, value)) = path.split_once('=') {
+            self.add(value.as_bytes());
+        }
+        b""
+    }
+
     fn file(&self, directory: &str, path: &str) -> &'a [u8] {
+        self.find(directory, path).unwrap_or_default()
+    }
+
+    fn find(&self, directory: &str, path: &str) -> Option<&'a [u8]> {
         let path = normal(&format!("{directory}/{path}"));
-        self.files.get(&path).copied().unwrap_or_default()
+        self.files.get(&path).copied()
     }
 }
 
@@ -245,6 +283,34 @@ mod tests {
         "patches:\n- patch: |\n    kind: Secret\n    stringData: {a: canary-torn\n",
         "{a: canary-torn"
     )]
+    #[case::an_inline_generator(
+        "generators:\n- |\n  apiVersion: builtin\n  kind: SecretGenerator\n  metadata: {name: a}\n  literals: [p=canary-inline]\n",
+        "canary-inline Y2FuYXJ5LWlubGluZQ=="
+    )]
+    #[case::a_torn_inline_generator(
+        "generators:\n- |\n  kind: SecretGenerator\n  literals: [p=canary-torn\n",
+        "open /k/kind: SecretGenerator\nliterals: [p=canary-torn\n: no such file"
+    )]
+    #[case::an_inline_generator_of_no_kind(
+        "generators:\n- |\n  literals: [p=canary-nameless]\n",
+        "[p=canary-nameless]"
+    )]
+    #[case::a_torn_patch_of_an_inline_transformer(
+        "transformers:\n- |\n  kind: PatchTransformer\n  patch: |\n    kind: Secret\n    stringData: {a: canary-torn\n",
+        "{a: canary-torn"
+    )]
+    #[case::an_inline_validator(
+        "validators:\n- |\n  kind: Secret\n  stringData: {a: canary-validator}\n",
+        "canary-validator"
+    )]
+    #[case::a_literal_among_files(
+        "secretGenerator: [{name: a, files: [p=canary-file]}]\n",
+        "open /k/canary-file: no such file"
+    )]
+    #[case::a_literal_among_env_files(
+        "secretGenerator: [{name: a, envs: [P=canary-env]}]\n",
+        "open /k/P=canary-env: no such file, canary-env"
+    )]
     #[case::a_file_that_is_no_yaml("resources: [broken.yaml]\n", "{a: canary-broken")]
     fn is_redacted(#[case] kustomization: &str, #[case] message: &str) {
         let found = redacted(kustomization, message);
@@ -261,6 +327,9 @@ mod tests {
         let file = "configMapGenerator: [{name: a, literals: [p=harmless]}]\n\
                     patches: [{target: {kind: Deployment}, path: patch.yaml}]\n";
         let message = "harmless canary-patched: no matches for Id Deployment.v1.apps/web.[noNs]";
+        assert_eq!(redacted(file, message), message);
+        let file = "generators: [secret-generator.yaml]\nsecretGenerator: [{name: a, files: [k=./key.pem]}]\n";
+        let message = "open /k/secret-generator.yaml, /k/key.pem: not allowed";
         assert_eq!(redacted(file, message), message);
     }
 
