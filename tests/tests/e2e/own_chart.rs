@@ -14,6 +14,18 @@ const NEEDED: [&str; 2] = [
     "--set=tokenName=import",
 ];
 
+const FLEETS_CHART: &str = "apiVersion: v2\nname: fleet-agent\nversion: 0.1.0\n";
+const FLEETS_OBJECTS: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: fleet-agent}
+data: {config: "{}"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: fleet-agent-bootstrap}
+stringData: {token: old}
+"#;
+
 #[tokio::test]
 async fn helm_installs_the_agents_chart() -> Result<()> {
     assert!(Path::new(CHART).is_dir());
@@ -82,6 +94,29 @@ async fn helm_installs_the_agents_chart() -> Result<()> {
     upgrade("another")?;
     let bootstrap = secrets.get("fleet-agent-bootstrap").await?.data;
     assert_eq!(bootstrap.context("data")?["token"].0, b"another");
+    helm.run(&["uninstall", "fleet-agent", install[3], install[4]])?;
+
+    // Coming from Fleet's chart, which has the bootstrap Secret among its objects and notes no digest of it.
+    let chart = bed.group.directory().join("fleets-chart");
+    std::fs::create_dir_all(chart.join("templates"))?;
+    std::fs::write(chart.join("Chart.yaml"), FLEETS_CHART)?;
+    std::fs::write(chart.join("templates/agent.yaml"), FLEETS_OBJECTS)?;
+    let fleets = chart.to_str().context("a path")?;
+    for is_registered in [false, true] {
+        for left in ["fleet-agent", "fleet-agent-bootstrap"] {
+            let _ = secrets.delete(left, &Default::default()).await;
+        }
+        helm.run(&["install", "fleet-agent", fleets, install[3], install[4]])?;
+        if is_registered {
+            secrets.create(&Default::default(), &registered).await?;
+            let bootstrap = "fleet-agent-bootstrap";
+            secrets.delete(bootstrap, &Default::default()).await?;
+        }
+        upgrade("new")?;
+        let bootstrap = secrets.get("fleet-agent-bootstrap").await?.data;
+        assert_eq!(bootstrap.context("data")?["token"].0, b"new");
+        helm.run(&["uninstall", "fleet-agent", install[3], install[4]])?;
+    }
     Ok(())
 }
 
