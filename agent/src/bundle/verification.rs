@@ -204,7 +204,9 @@ pub(super) fn check_identity(
     if let (Ok(asked), Ok(version)) = (
         Version::parse(&*fetched.version),
         Version::parse(&*found.version),
-    ) && asked != version
+    ) && (asked != version
+        // Which are equal whatever their build metadata.
+        || !asked.metadata().is_empty() && asked.metadata() != version.metadata())
     {
         return refused(format!(
             "version {} was fetched, and the chart in it says that it is {}",
@@ -299,6 +301,11 @@ mod tests {
         check_identity(&listed, Some(&options), &found("web", "1.1.0")).unwrap();
         check_identity(&listed, Some(&options), &found("web", "1.0.0")).unwrap_err();
         check_identity(&listed, Some(&options), &found("db", "1.1.0")).unwrap_err();
+        let built = fetched("https://h/web-1.5.0+up1.tgz", "1.5.0+up2", None);
+        check_identity(&built, Some(&options), &found("web", "1.5.0+up2")).unwrap();
+        check_identity(&built, Some(&options), &found("web", "1.5.0+up1")).unwrap_err();
+        check_identity(&built, Some(&options), &found("web", "1.5.0")).unwrap_err();
+        check_identity(&listed, Some(&options), &found("web", "1.1.0+up1")).unwrap();
         let pulled = fetched("oci://r.example/charts/web:1.1", "1.1", Some("sha256:0"));
         check_identity(&pulled, None, &found("web", "1.1.0")).unwrap();
         check_identity(&pulled, None, &found("db", "1.1.0")).unwrap_err();
