@@ -220,8 +220,12 @@ pub(super) fn check_identity(
     let pulled = repository
         .as_ref()
         .and_then(|reference| reference.repository.rsplit('/').next());
-    let listed = helm.filter(|helm| helm.repo.trim().starts_with("http"));
-    let listed = listed.map(|helm| helm.chart.trim());
+    let chart = helm.map(|helm| ChartRef {
+        repo: helm.repo.clone(),
+        chart: helm.chart.clone(),
+        version: String::new(),
+    });
+    let listed = chart.as_ref().and_then(ChartRef::listed_name);
     let mut asked = [pulled, listed].into_iter().flatten();
     match asked.find(|asked| *asked != found.name) {
         Some(asked) => refused(format!(
@@ -300,6 +304,8 @@ mod tests {
         let options = helm("https://h", "web");
         check_identity(&listed, Some(&options), &found("web", "1.1.0")).unwrap();
         check_identity(&listed, Some(&options), &found("web", "1.0.0")).unwrap_err();
+        check_identity(&listed, Some(&options), &found("db", "1.1.0")).unwrap_err();
+        let options = helm("HTTPS://h", "web");
         check_identity(&listed, Some(&options), &found("db", "1.1.0")).unwrap_err();
         let built = fetched("https://h/web-1.5.0+up1.tgz", "1.5.0+up2", None);
         check_identity(&built, Some(&options), &found("web", "1.5.0+up2")).unwrap();

@@ -62,6 +62,26 @@ const GIT_MARKS: [&str; 8] = [
 ];
 
 impl ChartRef {
+    /// The name that is looked for in the index of a repository, if the chart is from one.
+    ///
+    /// ```
+    /// use chart::source::ChartRef;
+    ///
+    /// let chart = |repo: &str, chart: &str| ChartRef {
+    ///     repo: repo.into(),
+    ///     chart: chart.into(),
+    ///     version: String::new(),
+    /// };
+    /// assert_eq!(chart("HTTPS://charts.example", "web").listed_name(), Some("web"));
+    /// assert_eq!(chart("oci://registry.example/web", "").listed_name(), None);
+    /// ```
+    pub fn listed_name(&self) -> Option<&str> {
+        match self.locate() {
+            Ok(Location::Repository { .. }) => Some(self.chart.trim()),
+            _ => None,
+        }
+    }
+
     /// Reads the three texts as Fleet does.
     ///
     /// # Errors
