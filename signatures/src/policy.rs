@@ -205,6 +205,11 @@ impl Policy {
         })
     }
 
+    /// Whether it asks anything of charts.
+    pub fn is_about_charts(&self) -> bool {
+        !self.rules.is_empty() || self.refuses_unmatched
+    }
+
     /// Whether files that come through upstream, which nobody signs, are refused.
     pub fn refuses_content(&self) -> bool {
         self.refuses_content

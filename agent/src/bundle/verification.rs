@@ -66,6 +66,17 @@ impl<'a> Requirements<'a> {
         }))
     }
 
+    fn demands(&self, chart: &ChartRef, subject: &Subject) -> Result<Demands<'_>, BundleError> {
+        let is_in_force = self.policy.is_about_charts() || !self.own.is_empty();
+        if is_in_force && chart.listed_name().is_some_and(is_ambiguous) {
+            let problem = "the name that it has in its repository is no part of an address";
+            let refusal = subject.refused("identity", problem.to_owned());
+            return Err(BundleError::Refused(refusal));
+        }
+        let demands = self.policy.demands(subject, &self.own);
+        demands.map_err(BundleError::Refused)
+    }
+
     /// Fetches a chart and lets it through if it has what it needs; who vouched for it, if somebody had to. `since` as for
     /// [`Fetcher::fetch_since`].
     ///
@@ -88,16 +99,18 @@ impl<'a> Requirements<'a> {
             let problem = format!("its manifest names the archive {}", fetched.digest);
             return Err(BundleError::Refused(subject.refused("digest", problem)));
         }
-        let demands = self
-            .policy
-            .demands(&subject, &self.own)
-            .map_err(BundleError::Refused)?;
+        let demands = self.demands(chart, &subject)?;
         if demands.are_none() {
             return Ok((fetched, None));
         }
         let verified = check(fetcher, chart, access, &fetched, &subject, &demands).await?;
         Ok((fetched, Some(verified)))
     }
+}
+
+/// What a name in an index may not have: its address would be read as another one, which other rules are about.
+fn is_ambiguous(name: &str) -> bool {
+    name.contains(['/', '\\', '%', '?', '#']) || matches!(name, "." | "..")
 }
 
 async fn check(
@@ -286,6 +299,27 @@ mod tests {
         assert_eq!(pulled.repository.as_deref(), Some("r.example/charts/web"));
         assert_eq!(pulled.file_name, "web-1.0.0.tgz");
         assert!(pulled.archive.starts_with("sha256:") && pulled.archive.len() == 71);
+    }
+
+    #[test]
+    fn a_name_that_makes_another_address_is_refused() {
+        let policy = "rules: [{name: r, sources: ['https://h/**'], digests: ['sha256:{0}']}]";
+        let policy = Policy::parse(&policy.replace("{0}", &"0".repeat(64))).unwrap();
+        let demands = |policy: &Policy, name: &str| {
+            let listed = chart("https://h/charts", name);
+            let fetched = fetched("https://cdn.example/x.tgz", "1.0.0", None);
+            let requirements = Requirements {
+                policy,
+                own: Vec::new(),
+            };
+            let demands = requirements.demands(&listed, &subject(&listed, &fetched));
+            demands.map(|demands| demands.are_none())
+        };
+        assert!(!demands(&policy, "web").unwrap());
+        for name in ["../../evil.example/web", "%2e%2e", "web?x", "..", "a/b"] {
+            demands(&policy, name).unwrap_err();
+            assert!(demands(&Policy::default(), name).unwrap());
+        }
     }
 
     #[test]
