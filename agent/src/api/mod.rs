@@ -87,6 +87,12 @@ pub const ANNOTATION_SIGNATURES: &str = "fleet.cattle.io/signatures";
 /// once (not upstream's).
 pub const TRY_AGAIN: &str = "fleet.cattle.io/try-again";
 
+/// On the site's ConfigMap: `true` or a reason holds all deploys, corrections and removals (not upstream's).
+pub const HOLD_ANNOTATION: &str = "fleet.cattle.io/hold-deploys";
+/// Set to `true` on the ledger to let the removals through that are held back by then (not upstream's). The agent takes it away as soon as it
+/// has read it.
+pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals";
+
 /// On every object: the set it belongs to.
 pub const ANNOTATION_OBJECT_SET_ID: &str = "objectset.rio.cattle.io/id";
 /// On every object: hex SHA-1 of the set ID.

@@ -20,6 +20,7 @@ use release::storage::{KubernetesDriver, RecordKind, Storage};
 use tokio::time::Instant;
 
 use crate::client::account_records::{AccountRecords, ReadFor};
+use crate::client::listed::Metadata;
 use crate::client::requests::{Clients, LastContact};
 use crate::error;
 
@@ -314,8 +315,9 @@ impl Identities {
             return answer.to_result();
         }
         let asked = Instant::now();
-        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
-        let found = accounts.get_metadata_opt(name).await;
+        let accounts =
+            Api::<Metadata<ServiceAccount>>::namespaced(self.client.clone(), &self.namespace);
+        let found = accounts.get_opt(name).await;
         let answer = question.insert(LookupResult {
             asked,
             outcome: found.map(|found| found.is_some()),

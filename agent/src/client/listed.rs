@@ -4,29 +4,50 @@
 //! too, which repeat the object's structure; and all that a page holds is there at once, as large as it gets when it is read.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, ObjectMeta};
 use kube::{Api, Resource};
 use release::kube::is_too_large;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::requests::PAGE;
+use crate::api::{HOLD_ANNOTATION, LABEL_OBJECT_SET_HASH, RELEASE_HOLD_ANNOTATION};
+
+/// Labels that are read of an object's metadata, and annotations: whoever may write an object may give it a hundred thousand.
+const MOST_LABELS: usize = 1_000;
+
+/// What is read of one with more of them. Not what marks a copy of an upstream resource: a copy whose claims cannot all be read is nobody's
+/// to delete.
+const ALWAYS_READ: [&str; 5] = [
+    LABEL_OBJECT_SET_HASH,
+    RELEASE_HOLD_ANNOTATION,
+    HOLD_ANNOTATION,
+    "meta.helm.sh/release-name",
+    "meta.helm.sh/release-namespace",
+];
 
 /// Metadata of an object, without who wrote which field. Nothing else of it is asked for, and what was sent of it all the same is passed over.
 pub struct Metadata<K> {
-    /// Without `managedFields`.
+    /// Without `managedFields`, owners and finalizers. Of more than a thousand labels or annotations it has those that the agent goes by.
     pub metadata: ObjectMeta,
+    /// Names of those who wrote any field.
+    pub managers: BTreeSet<String>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Metadata<K> {
     fn clone(&self) -> Self {
-        Self::from(self.metadata.clone())
+        Self {
+            metadata: self.metadata.clone(),
+            managers: self.managers.clone(),
+            kind: PhantomData,
+        }
     }
 }
 
@@ -40,6 +61,7 @@ impl<K> From<ObjectMeta> for Metadata<K> {
     fn from(metadata: ObjectMeta) -> Self {
         Self {
             metadata,
+            managers: BTreeSet::new(),
             kind: PhantomData,
         }
     }
@@ -47,8 +69,104 @@ impl<K> From<ObjectMeta> for Metadata<K> {
 
 impl<'de, K> Deserialize<'de> for Metadata<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Outline {
+            #[serde(default)]
+            metadata: Brief,
+        }
         let Outline { metadata } = Outline::deserialize(deserializer)?;
-        Ok(ObjectMeta::from(metadata).into())
+        Ok(Self {
+            managers: metadata.managed_fields.unwrap_or_default().0,
+            metadata: ObjectMeta {
+                name: metadata.name,
+                namespace: metadata.namespace,
+                uid: metadata.uid,
+                resource_version: metadata.resource_version,
+                generation: metadata.generation,
+                creation_timestamp: metadata.creation_timestamp,
+                deletion_timestamp: metadata.deletion_timestamp,
+                labels: metadata.labels.map(|labels| labels.0),
+                annotations: metadata.annotations.map(|annotations| annotations.0),
+                ..ObjectMeta::default()
+            },
+            kind: PhantomData,
+        })
+    }
+}
+
+/// The metadata that is read of anybody's objects: no more than what is kept is ever in memory.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Brief {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<FewTexts>,
+    annotations: Option<FewTexts>,
+    managed_fields: Option<Managers>,
+}
+
+/// Labels or annotations: all, or of too many those that are [`ALWAYS_READ`].
+struct FewTexts(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for FewTexts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = FewTexts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of texts")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FewTexts, A::Error> {
+                let (mut texts, mut is_too_many) = (BTreeMap::new(), false);
+                let is_read = |key: &str| ALWAYS_READ.contains(&key);
+                while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+                    if !is_too_many && texts.len() >= MOST_LABELS {
+                        is_too_many = true;
+                        texts.retain(|key: &String, _| is_read(key));
+                    }
+                    if is_too_many && !is_read(&key) {
+                        map.next_value::<IgnoredAny>()?;
+                    } else {
+                        texts.insert(key.into_owned(), map.next_value()?);
+                    }
+                }
+                Ok(FewTexts(texts))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// Who wrote an object, of its `managedFields`.
+#[derive(Default)]
+struct Managers(BTreeSet<String>);
+
+impl<'de> Deserialize<'de> for Managers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Entry {
+            manager: Option<String>,
+        }
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Managers;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of managers")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Managers, A::Error> {
+                let mut managers = BTreeSet::new();
+                while let Some(Entry { manager }) = entries.next_element()? {
+                    managers.extend(manager);
+                }
+                Ok(Managers(managers))
+            }
+        }
+        deserializer.deserialize_seq(Reader)
     }
 }
 
@@ -70,10 +188,8 @@ struct Known {
     generation: Option<i64>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
-    labels: Option<std::collections::BTreeMap<String, String>>,
-    annotations: Option<std::collections::BTreeMap<String, String>>,
-    owner_references: Option<Vec<OwnerReference>>,
-    finalizers: Option<Vec<String>>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 impl From<Known> for ObjectMeta {
@@ -88,8 +204,6 @@ impl From<Known> for ObjectMeta {
             deletion_timestamp: known.deletion_timestamp,
             labels: known.labels,
             annotations: known.annotations,
-            owner_references: known.owner_references,
-            finalizers: known.finalizers,
             ..Self::default()
         }
     }
@@ -97,7 +211,7 @@ impl From<Known> for ObjectMeta {
 
 /// An object as the text it came in, of which only the metadata was read; the rest is read once it is its turn.
 pub struct Unread<K> {
-    /// Without `managedFields`.
+    /// Without `managedFields`, owners and finalizers.
     pub metadata: ObjectMeta,
     text: Box<RawValue>,
     kind: PhantomData<fn() -> K>,
@@ -177,11 +291,26 @@ listed!(Unread, false);
 ///
 /// # Errors
 /// The API server refused a page, or did not answer; the pages before were handed over.
-pub async fn list<K>(api: &Api<K>, mut take: impl FnMut(Vec<K>)) -> kube::Result<Option<String>>
+pub async fn list<K>(api: &Api<K>, take: impl FnMut(Vec<K>)) -> kube::Result<Option<String>>
 where
     K: Clone + fmt::Debug + DeserializeOwned,
 {
-    let mut page = ListParams::default().limit(PAGE);
+    list_selected(api, ListParams::default(), take).await
+}
+
+/// The same of the objects that are `selected`.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_selected<K>(
+    api: &Api<K>,
+    selected: ListParams,
+    mut take: impl FnMut(Vec<K>),
+) -> kube::Result<Option<String>>
+where
+    K: Clone + fmt::Debug + DeserializeOwned,
+{
+    let mut page = selected.limit(PAGE);
     let mut version = None;
     loop {
         let answer = match api.list(&page).await {
@@ -249,6 +378,33 @@ mod tests {
         // What this is about: kube's own types.
         let kubes = serde_json::from_str::<ObjectList<DynamicObject>>(&list_of(130));
         assert!(kubes.is_err());
+    }
+
+    /// Whoever may write an object may give it a hundred thousand labels and fields.
+    #[test]
+    fn little_is_kept_of_an_object_with_many_labels_and_fields() {
+        let many = |name: &str| -> String {
+            let pairs: Vec<_> = (0..60_000).map(|n| format!(r#""{name}{n}":"x""#)).collect();
+            format!("{{{},\"{LABEL_OBJECT_SET_HASH}\":\"h\"}}", pairs.join(","))
+        };
+        let fields = many("f:");
+        let text = format!(
+            r#"{{"metadata":{{"name":"a","labels":{},"annotations":{},"finalizers":["x"],"managedFields":[
+                {{"manager":"Helm","fieldsV1":{fields}}},{{"manager":"Helm","fieldsV1":{fields}}},{{"fieldsV1":{fields}}}]}}}}"#,
+            many("a"),
+            many("z")
+        );
+        let object: Metadata<DynamicObject> = serde_json::from_str(&text).unwrap();
+        let hash = BTreeMap::from([(LABEL_OBJECT_SET_HASH.to_owned(), "h".to_owned())]);
+        assert_eq!(object.metadata.labels.as_ref(), Some(&hash));
+        assert_eq!(object.metadata.annotations.as_ref(), Some(&hash));
+        assert_eq!(object.managers, BTreeSet::from(["Helm".to_owned()]));
+        assert!(object.metadata.managed_fields.is_none());
+        let text =
+            r#"{"metadata":{"labels":{"a":"1","b":"2"},"annotations":null,"managedFields":null}}"#;
+        let object: Metadata<DynamicObject> = serde_json::from_str(text).unwrap();
+        assert_eq!(object.metadata.labels.unwrap().len(), 2);
+        assert!(object.metadata.annotations.is_none());
     }
 
     #[test]

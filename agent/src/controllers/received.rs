@@ -196,13 +196,11 @@ impl Unread<BundleDeployment> {
     /// # Errors
     /// It is nested too deep, takes too much, or has a field of the wrong type.
     pub fn whole(&self) -> Result<(BundleDeployment, usize), UnreadableBundle> {
-        let mut metadata = self.metadata.clone();
+        let metadata = self.metadata.clone();
         let labels = metadata.labels.iter().chain(&metadata.annotations);
         if labels.map(|all| all.len()).sum::<usize>() > MAX_LABELS {
             return Err(UnreadableBundle::Labels);
         }
-        // Nobody asks for them, and there may be any number.
-        (metadata.finalizers, metadata.owner_references) = (None, None);
         let outline: Outline<'_> = serde_json::from_str(self.text())?;
         let status = match outline.status {
             Some(_) if weigh(outline.status) > MAX_STATUS => return Err(UnreadableBundle::Status),

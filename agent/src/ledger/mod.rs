@@ -22,11 +22,11 @@ mod upstream;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::PartialObjectMeta;
 use kube::{Api, ResourceExt as _};
 use tokio::sync::{Mutex, watch as tokio_watch};
 
 use crate::client::identity::AgentClient;
+use crate::client::listed::Metadata;
 use crate::public::PublicText;
 use crate::report::metrics::Entries;
 use in_doubt::InDoubt;
@@ -43,9 +43,6 @@ pub use upstream::{ContinuityBreak, Heartbeat, Remembered, UpstreamState};
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";
-
-/// Set to `true` on the ledger to let the removals through that are held back by then. The agent takes it away as soon as it has read it.
-pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals";
 
 /// Where the ledger keeps its [`UpstreamState`], as JSON.
 const UPSTREAM_ANNOTATION: &str = "fleet.cattle.io/upstream";
@@ -66,7 +63,7 @@ const POSTPONED_ANNOTATION: &str = "fleet.cattle.io/undone";
 pub struct Ledger {
     maps: Api<ConfigMap>,
     /// For the watch, to which its content is nothing.
-    metadata: Api<PartialObjectMeta<ConfigMap>>,
+    metadata: Api<Metadata<ConfigMap>>,
     state: parking_lot::Mutex<LedgerState>,
     /// Whether upstream has said what it remembers of the last heartbeat, since that was last to be asked.
     asked: tokio_watch::Sender<Asked>,

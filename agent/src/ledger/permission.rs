@@ -6,10 +6,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
-use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 
-use super::{LEDGER_NAME, Ledger, RELEASE_HOLD_ANNOTATION};
+use super::{LEDGER_NAME, Ledger};
+use crate::api::RELEASE_HOLD_ANNOTATION;
+use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
 
@@ -19,12 +20,12 @@ impl Ledger {
     pub fn permissions(&self) -> BoxStream<'static, ()> {
         let config = watcher::Config::default().fields(&format!("metadata.name={LEDGER_NAME}"));
         let events = watch::watch(self.metadata.clone(), config, Broken::Relist);
-        let is_allowed = |event: &watcher::Result<Event<PartialObjectMeta<ConfigMap>>>| {
+        let is_allowed = |event: &watcher::Result<Event<Metadata<ConfigMap>>>| {
             let is_forbidden = event.as_ref().is_err_and(watch::is_forbidden);
             std::future::ready(!is_forbidden)
         };
         let is_permission = async |event: watcher::Result<Event<_>>| {
-            let map: PartialObjectMeta<ConfigMap> = match event {
+            let map: Metadata<ConfigMap> = match event {
                 Ok(Event::InitApply(map) | Event::Apply(map)) => map,
                 Ok(_) => return None,
                 Err(failed) => {
@@ -49,7 +50,7 @@ impl Ledger {
     /// # Errors
     /// The ConfigMap cannot be read or written.
     pub async fn take_permission(&self) -> kube::Result<BTreeSet<String>> {
-        let map = self.maps.get_metadata_opt(LEDGER_NAME).await?;
+        let map = self.metadata.get_opt(LEDGER_NAME).await?;
         if !map.is_some_and(|map| is_permitted(map.annotations())) {
             return Ok(BTreeSet::new());
         }

@@ -12,9 +12,8 @@ use super::entry::LedgerEntry;
 use super::in_doubt::InDoubt;
 use super::key::ReleaseKey;
 use super::state::{LedgerState, Pending};
-use super::{
-    LEDGER_NAME, Ledger, POSTPONED_ANNOTATION, RELEASE_HOLD_ANNOTATION, UPSTREAM_ANNOTATION,
-};
+use super::{LEDGER_NAME, Ledger, POSTPONED_ANNOTATION, UPSTREAM_ANNOTATION};
+use crate::api::RELEASE_HOLD_ANNOTATION;
 use crate::error;
 
 /// How often a write is tried again since somebody has annotated the ConfigMap.

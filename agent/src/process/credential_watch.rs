@@ -6,11 +6,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 
 use crate::client::health::{Health, Side};
+use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 use crate::public;
@@ -21,7 +21,7 @@ use crate::report::events::{Events, Reason};
 /// The pause after the last of a growing series, which has no last.
 const RETRY: Duration = Duration::from_secs(5);
 
-type SecretEvents = BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<Secret>>>>;
+type SecretEvents = BoxStream<'static, watcher::Result<watcher::Event<Metadata<Secret>>>>;
 
 /// What the watch reads and sets.
 pub(super) struct CredentialWatch<'a> {

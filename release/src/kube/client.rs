@@ -19,10 +19,10 @@ use super::discovery::CachedDiscovery;
 use super::error::ApiError;
 use super::lock::{ReleaseLock, ReleaseLocks};
 use super::ownership::{Created, Deletable, Owner, OwnershipError, adoption_note};
-use super::record_lists::{BatchedLists, RecordMetadata};
+use super::record_lists::{BatchedLists, RecordMetadata, RecordPage};
 use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, Watched, escape, found,
-    get_page, object_path, path, send,
+    get_page, object_path, path, send, send_for_text,
 };
 use super::version::Version;
 use crate::host::Host;
@@ -548,19 +548,31 @@ impl Cluster {
         releases: BTreeSet<String>,
     ) -> Result<Vec<RecordMetadata>, ApiError> {
         let names: Vec<String> = releases.iter().map(|name| escape(name)).collect();
-        let path = format!(
+        let all = format!(
             "/api/v1/namespaces/{}/{plural}?labelSelector=name%20in%20%28{}%29%2Cowner%3Dhelm",
             escape(namespace),
             names.join("%2C")
         );
-        let list = self
-            .send(Verb::get(ACCEPT_METADATA_LIST), path, None)
-            .await?;
-        let items = list
-            .get("items")
-            .and_then(Value::as_array)
-            .map_or(&[][..], Vec::as_slice);
-        Ok(items.iter().map(RecordMetadata::read).collect())
+        let (mut records, mut next, mut limit) = (Vec::new(), String::new(), PAGE);
+        loop {
+            let mut path = format!("{all}&limit={limit}");
+            if !next.is_empty() {
+                path = format!("{path}&continue={}", escape(&next));
+            }
+            let verb = Verb::page(ACCEPT_METADATA_LIST);
+            let page = match send_for_text(&self.connection, verb, path, None).await {
+                Err(error) if error.is_too_large() && limit > 1 => {
+                    limit = smaller_page(limit);
+                    continue;
+                }
+                page => RecordPage::read(&page?)?,
+            };
+            records.extend(page.records);
+            next = page.next;
+            if next.is_empty() {
+                return Ok(records);
+            }
+        }
     }
 
     /// Reads, creates, replaces or deletes one core object by name, for storage.

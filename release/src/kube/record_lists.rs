@@ -4,15 +4,20 @@
 //! is under way further requests wait, and go together into the list after it; a list that began
 //! before a request was made never answers it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
+use super::transport::decode;
+use crate::model::BEFORE_REMOVAL_LABEL;
 
 /// Names in one list: what fits into the address of a request anywhere.
 const MAX_NAMES: usize = 64;
@@ -119,34 +124,133 @@ impl RecordMetadata {
         self.labels.get("name").map(String::as_str)
     }
 
-    pub(super) fn read(item: &Value) -> Self {
-        let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str);
-        let labels = item.pointer("/metadata/labels").and_then(Value::as_object);
-        let labels = labels
-            .into_iter()
-            .flatten()
-            .filter_map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())))
-            .collect();
-        let entries = item
-            .pointer("/metadata/managedFields")
-            .and_then(Value::as_array);
-        let latest = entries
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| {
-                let at: Timestamp = entry.get("time")?.as_str()?.parse().ok()?;
-                Some((at, entry.get("manager")?.as_str()?.to_owned()))
-            })
-            .max();
-        let (written_at, written_by) = latest.unzip();
+    fn of(listed: Listed) -> Self {
+        let (written_at, written_by) = listed.managed_fields.unwrap_or_default().0.unzip();
         Self {
-            name: text("/metadata/name").unwrap_or_default().to_owned(),
-            uid: text("/metadata/uid").unwrap_or_default().to_owned(),
-            labels,
-            created_at: text("/metadata/creationTimestamp").and_then(|at| at.parse().ok()),
+            name: listed.name,
+            uid: listed.uid,
+            labels: listed.labels.unwrap_or_default().0,
+            created_at: listed.creation_timestamp.and_then(|at| at.parse().ok()),
             written_at,
             written_by,
         }
+    }
+}
+
+/// A page of a list of records, of which no more is ever in memory than its text and what is kept of it: whoever may write Secrets may make any
+/// number of them look like records, with a hundred thousand fields and labels each.
+#[derive(Debug, Default)]
+pub(super) struct RecordPage {
+    pub(super) records: Vec<RecordMetadata>,
+    /// Where the next page begins, if there is one.
+    pub(super) next: String,
+}
+
+impl RecordPage {
+    /// # Errors
+    /// It is no list.
+    pub(super) fn read(text: &str) -> Result<Self, ApiError> {
+        #[derive(Deserialize)]
+        struct Outline {
+            #[serde(default)]
+            metadata: Position,
+            #[serde(default)]
+            items: Option<Vec<Item>>,
+        }
+        #[derive(Default, Deserialize)]
+        struct Position {
+            #[serde(default, rename = "continue")]
+            next: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct Item {
+            metadata: Listed,
+        }
+        let outline: Outline = match serde_json::from_str(text) {
+            Ok(outline) => outline,
+            // In the words for all answers, where it is no JSON.
+            Err(failed) => {
+                return decode(text)
+                    .and_then(|_| Err(ApiError::from(kube::Error::SerdeError(failed))));
+            }
+        };
+        let items = outline.items.into_iter().flatten();
+        Ok(Self {
+            records: items
+                .map(|item| RecordMetadata::of(item.metadata))
+                .collect(),
+            next: outline.metadata.next.unwrap_or_default(),
+        })
+    }
+}
+
+/// What is read of a record's metadata.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Listed {
+    name: String,
+    uid: String,
+    creation_timestamp: Option<String>,
+    labels: Option<HelmLabels>,
+    managed_fields: Option<LastWrite>,
+}
+
+/// The labels that say what a record is of.
+#[derive(Default)]
+struct HelmLabels(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for HelmLabels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const READ: [&str; 4] = ["name", "version", "status", BEFORE_REMOVAL_LABEL];
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = HelmLabels;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("labels")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HelmLabels, A::Error> {
+                let mut labels = BTreeMap::new();
+                while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+                    if READ.contains(&&*key) {
+                        labels.insert(key.into_owned(), map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(HelmLabels(labels))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// When an object was written last, and by whom, as `managedFields` say.
+#[derive(Default)]
+struct LastWrite(Option<(Timestamp, String)>);
+
+impl<'de> Deserialize<'de> for LastWrite {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Entry {
+            manager: Option<String>,
+            time: Option<String>,
+        }
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = LastWrite;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of managers")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<LastWrite, A::Error> {
+                let mut last = None;
+                while let Some(Entry { manager, time }) = entries.next_element()? {
+                    let at = time.and_then(|time| time.parse().ok());
+                    last = last.max(at.zip(manager));
+                }
+                Ok(LastWrite(last))
+            }
+        }
+        deserializer.deserialize_seq(Reader)
     }
 }
 
@@ -159,6 +263,31 @@ mod tests {
             labels: BTreeMap::from([("name".to_owned(), name.to_owned())]),
             ..RecordMetadata::default()
         }
+    }
+
+    /// Whoever may write Secrets may make such records of any release.
+    #[test]
+    fn little_is_kept_of_a_record_with_many_labels_and_fields() {
+        let pairs: Vec<_> = (0..60_000).map(|n| format!(r#""f:{n}":"x""#)).collect();
+        let fields = pairs.join(",");
+        let text = format!(
+            r#"{{"metadata":{{"continue":"next"}},"items":[{{"metadata":{{"name":"n","uid":"u","creationTimestamp":"2026-01-02T03:04:05Z",
+                "labels":{{{fields},"name":"web","version":"3","status":"deployed"}},"managedFields":[
+                {{"manager":"helm","time":"2026-01-02T03:04:06Z","fieldsV1":{{{fields}}}}},
+                {{"manager":"fleetagent","time":"2026-01-02T03:04:07Z"}},{{"manager":"x"}}]}}}}]}}"#
+        );
+        let page = RecordPage::read(&text).unwrap();
+        assert_eq!(page.next, "next");
+        let record = &page.records[0];
+        assert_eq!((&*record.name, &*record.uid), ("n", "u"));
+        assert_eq!(record.labels.len(), 3);
+        assert_eq!(record.release(), Some("web"));
+        assert_eq!(record.written_by.as_deref(), Some("fleetagent"));
+        assert!(record.written_at > record.created_at);
+        let empty = RecordPage::read(r#"{"items":null}"#).unwrap();
+        assert!(empty.records.is_empty() && empty.next.is_empty());
+        assert!(RecordPage::read("{").is_err());
+        assert!(RecordPage::read(r#"{"items":[{"metadata":{"name":1}}]}"#).is_err());
     }
 
     /// Twenty requests while the first list is under way: two lists, and each gets its own records.

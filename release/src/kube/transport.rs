@@ -54,10 +54,10 @@ impl<'a> Verb<'a> {
     }
 
     /// A page of a list.
-    pub(super) fn page() -> Self {
+    pub(super) fn page(accept: &'a str) -> Self {
         Self {
             most: Some(MAX_PAGE),
-            ..Self::get(ACCEPT_JSON)
+            ..Self::get(accept)
         }
     }
 
@@ -89,10 +89,11 @@ pub(super) async fn send(
 
 /// Asks for a page of a list.
 pub(super) async fn get_page(connection: &Connection, path: String) -> Result<Page, ApiError> {
-    Page::read(&send_for_text(connection, Verb::page(), path, None).await?)
+    Page::read(&send_for_text(connection, Verb::page(ACCEPT_JSON), path, None).await?)
 }
 
-async fn send_for_text(
+/// The same, for an answer that is not read as a tree.
+pub(super) async fn send_for_text(
     connection: &Connection,
     verb: Verb<'_>,
     path: String,
@@ -117,7 +118,7 @@ async fn send_for_text(
 
 /// Reads JSON however deep it is, up to [`MAX_DEPTH`](golib::budget::MAX_DEPTH) levels: serde stops at 128, and an object that an API server takes may
 /// have more, its `managedFields` as well.
-fn decode(text: &str) -> Result<Value, ApiError> {
+pub(super) fn decode(text: &str) -> Result<Value, ApiError> {
     json::decode_within(text.as_bytes(), &mut Budget::new(usize::MAX)).map_err(ApiError::Unreadable)
 }
 

@@ -284,6 +284,7 @@ mod tests {
 
     use super::*;
     use crate::deletable::Deletable;
+    use crate::kube::{AnswerLimit, AnswerTooLarge};
     use crate::storage::Storage;
 
     const OURS: &str = "ours";
@@ -323,6 +324,49 @@ mod tests {
         });
         let cluster = Cluster::new(kube::Client::new(serve, "n"));
         (Storage::secrets(&cluster, "n"), asked)
+    }
+
+    /// Somebody made so many records, or such large ones, that they are too much for one answer.
+    #[tokio::test]
+    async fn records_are_listed_page_by_page_and_fewer_at_a_time_where_they_are_large() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let value = |name: &str| {
+                let mut all = query.split('&').map(str::to_owned);
+                all.find_map(|one| Some(one.strip_prefix(name)?.to_owned()))
+            };
+            let limit: usize = value("limit=").unwrap().parse().unwrap();
+            let (next, most) = (
+                value("continue="),
+                request.extensions().get::<AnswerLimit>(),
+            );
+            let most = most.map_or(u64::MAX, |most| most.0);
+            log.lock().push((limit, next.clone()));
+            let (revision, next) = match next {
+                None => (1, "more"),
+                Some(_) => (2, ""),
+            };
+            let labels = json!({"name": "web", "owner": "helm", "status": "deployed", "version": revision.to_string()});
+            let metadata = json!({"name": key("web", revision), "uid": "u", "labels": labels});
+            let page = json!({"metadata": {"continue": next}, "items": [{"metadata": metadata}]});
+            async move {
+                if limit > 200 {
+                    return Err::<Response<Body>, BoxError>(AnswerTooLarge(most).into());
+                }
+                Ok(Response::new(Body::from(page.to_string().into_bytes())))
+            }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let history = Storage::secrets(&cluster, "n")
+            .history("web")
+            .await
+            .unwrap();
+        let revisions: Vec<_> = history.iter().map(|record| record.revision).collect();
+        assert_eq!(revisions, [1, 2]);
+        let (small, more) = (125, Some("more".to_owned()));
+        assert_eq!(*asked.lock(), [(500, None), (small, None), (small, more)]);
     }
 
     /// Somebody deleted the record that is meant, and somebody has made another one.

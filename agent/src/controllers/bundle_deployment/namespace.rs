@@ -20,6 +20,7 @@ use super::ownership::{self, OwnershipConflict};
 use crate::api::{BundleDeployment, BundleDeploymentOptions};
 use crate::bundle::SetId;
 use crate::client::identity::{AgentClient, DeploymentClient};
+use crate::client::listed::Metadata;
 use crate::error;
 
 /// Begins the field managers of labels and annotations of namespaces, apart from the objects of releases; alone, the one that all bundles had
@@ -208,7 +209,8 @@ pub async fn label(
     };
     let namespaces = Api::<Namespace>::all(downstream.client());
     if options.create_namespace == Some(false) {
-        let found = namespaces.get_metadata_opt(keys.namespace).await;
+        let metadata = Api::<Metadata<Namespace>>::all(downstream.client());
+        let found = metadata.get_opt(keys.namespace).await;
         let found = found.map_err(|source| NamespaceError::new("get", keys.namespace, source))?;
         if found.is_none() {
             // The deploy that follows has the better error for it.

@@ -7,14 +7,13 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectMeta};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::client::listed::{Metadata, Unread};
+use crate::client::listed::{self, Metadata, Unread};
 use crate::error;
 use crate::values::{LocalFact, LocalState, NodeState};
 
-/// Nodes per request.
-const PAGE: u32 = 500;
 /// Cluster API's versions, the newest first.
 const CLUSTER_API_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
@@ -62,37 +61,37 @@ pub(super) async fn read(
 
 /// The nodes, page by page. Their labels suffice unless their ranges are wanted.
 async fn nodes(client: &Client, with_ranges: bool) -> kube::Result<Vec<NodeState>> {
-    let api = Api::<Node>::all(client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
     let mut nodes = Vec::new();
-    loop {
-        let next = if with_ranges {
-            let Some(page) = tolerant(api.list(&parameters).await)? else {
-                return Ok(nodes);
-            };
-            let next = page.metadata.continue_;
-            nodes.extend(page.items.into_iter().map(|node| {
-                let ranges = node.spec.and_then(|spec| spec.pod_cidrs);
-                state_of(node.metadata, ranges.unwrap_or_default())
-            }));
-            next
-        } else {
-            let Some(page) = tolerant(api.list_metadata(&parameters).await)? else {
-                return Ok(nodes);
-            };
-            let next = page.metadata.continue_;
-            let found = page.items.into_iter();
-            nodes.extend(found.map(|node| state_of(node.metadata, Vec::new())));
-            next
-        };
-        match next.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(nodes),
-        }
-    }
+    let listed = if with_ranges {
+        let api = Api::<Unread<Node>>::all(client.clone());
+        let state = |node: Unread<Node>| state_of(pod_ranges(&node), node.metadata);
+        listed::list(&api, |page| nodes.extend(page.into_iter().map(state))).await
+    } else {
+        let api = Api::<Metadata<Node>>::all(client.clone());
+        let state = |node: Metadata<Node>| state_of(Vec::new(), node.metadata);
+        listed::list(&api, |page| nodes.extend(page.into_iter().map(state))).await
+    };
+    tolerant(listed)?;
+    Ok(nodes)
 }
 
-fn state_of(metadata: ObjectMeta, pod_cidrs: Vec<String>) -> NodeState {
+/// The networks of a node's pods.
+fn pod_ranges(node: &Unread<Node>) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Outline {
+        spec: Option<Spec>,
+    }
+    #[derive(Deserialize)]
+    struct Spec {
+        #[serde(rename = "podCIDRs")]
+        pod_cidrs: Option<Vec<String>>,
+    }
+    let outline = serde_json::from_str::<Outline>(node.text()).ok();
+    let ranges = outline.and_then(|node| node.spec?.pod_cidrs);
+    ranges.unwrap_or_default()
+}
+
+fn state_of(pod_cidrs: Vec<String>, metadata: ObjectMeta) -> NodeState {
     let mut labels = metadata.labels.unwrap_or_default();
     let mut label = |name: &str| labels.remove(name).unwrap_or_default();
     NodeState {

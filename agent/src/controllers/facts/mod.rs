@@ -25,9 +25,6 @@ use crate::public::{Public, PublicText};
 use crate::report::metrics::Entries;
 use crate::values::Gathered;
 
-/// On the site's ConfigMap: `true` or a reason holds all deploys, corrections and removals.
-pub const HOLD_ANNOTATION: &str = "fleet.cattle.io/hold-deploys";
-
 /// Sources often change together: a deploy of the agent's chart, a registration.
 const DEBOUNCE: Duration = Duration::from_millis(300);
 /// Pause after sources that could not be read.

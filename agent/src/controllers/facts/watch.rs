@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 use kube::{Api, Resource};
 
-use super::{Facts, HOLD_ANNOTATION};
-use crate::api::Cluster;
+use super::Facts;
+use crate::api::{Cluster, HOLD_ANNOTATION};
 use crate::client::listed::Metadata;
 use crate::controllers::source_watch::{self, Seen};
 use crate::values::AGENT_MAP;

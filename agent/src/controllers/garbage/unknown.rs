@@ -8,29 +8,29 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
 use parking_lot::Mutex;
 use release::storage::StoredRevision;
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::report::Unknown;
 use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 use crate::client::identity::AgentClient;
+use crate::client::listed::{self, Metadata, Unread};
 use crate::error;
 use crate::ledger::{Ledger, ReleaseKey};
 use crate::public::PublicText;
-
-/// Records asked for at once.
-const PAGE: u32 = 100;
 
 /// How much of a record is unpacked: its chart's metadata come before templates, values and manifest.
 const MAX_READ: u64 = 4 << 20;
 
 /// Looks for unknown releases.
 pub(super) struct Search {
-    secrets: Api<Secret>,
+    secrets: Api<Metadata<Secret>>,
     /// System namespace, which our records name.
     namespace: String,
     /// Bundles that records name, by the record's uid; `None` for other people's releases.
@@ -61,6 +61,43 @@ pub(super) struct Record {
     uid: String,
     /// Helm's command or another of its clients wrote it, by its own account: it names nobody.
     is_of_helm: bool,
+}
+
+impl Record {
+    /// A record, and the release it is of; none where its labels do not say.
+    fn read(listed: Metadata<Secret>) -> Option<(ReleaseKey, Self)> {
+        let Metadata {
+            metadata, managers, ..
+        } = listed;
+        let mut labels = metadata.labels?;
+        let revision = StoredRevision::from_labels(&labels)?.revision;
+        let key = ReleaseKey {
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: labels.remove("name")?,
+        };
+        let is_helm = |by: &String| by.to_ascii_lowercase().contains("helm");
+        let record = Self {
+            is_of_helm: managers.iter().any(is_helm),
+            revision,
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+        };
+        Some((key, record))
+    }
+}
+
+/// What a record holds; none where it is damaged.
+fn payload(record: &Unread<Secret>) -> Option<ByteString> {
+    #[derive(Deserialize)]
+    struct Outline {
+        data: Data,
+    }
+    #[derive(Deserialize)]
+    struct Data {
+        release: ByteString,
+    }
+    let outline = serde_json::from_str::<Outline>(record.text());
+    Some(outline.ok()?.data.release)
 }
 
 impl Search {
@@ -123,45 +160,19 @@ impl Search {
     /// Records cannot be listed.
     pub(super) async fn newest(&self) -> kube::Result<Newest> {
         let mut newest = Newest::new();
-        let mut page = ListParams::default()
+        let selected = ListParams::default()
             .labels("owner=helm")
-            .fields("type=helm.sh/release.v1")
-            .limit(PAGE);
-        loop {
-            let listed = self.secrets.list_metadata(&page).await?;
-            for item in listed.items {
-                let metadata = item.metadata;
-                let labels = metadata.labels.unwrap_or_default();
-                let (Some(head), Some(name)) =
-                    (StoredRevision::from_labels(&labels), labels.get("name"))
-                else {
-                    continue;
-                };
-                let key = ReleaseKey {
-                    namespace: metadata.namespace.unwrap_or_default(),
-                    name: name.clone(),
-                };
-                if newest
-                    .get(&key)
-                    .is_some_and(|known| known.revision > head.revision)
-                {
-                    continue;
+            .fields("type=helm.sh/release.v1");
+        let take = |page: Vec<Metadata<Secret>>| {
+            for (key, record) in page.into_iter().filter_map(Record::read) {
+                let known = newest.get(&key);
+                if known.is_none_or(|known| known.revision <= record.revision) {
+                    newest.insert(key, record);
                 }
-                let writers = metadata.managed_fields.unwrap_or_default();
-                let mut writers = writers.into_iter().filter_map(|entry| entry.manager);
-                let record = Record {
-                    is_of_helm: writers.any(|by| by.to_ascii_lowercase().contains("helm")),
-                    revision: head.revision,
-                    name: metadata.name.unwrap_or_default(),
-                    uid: metadata.uid.unwrap_or_default(),
-                };
-                newest.insert(key, record);
             }
-            match listed.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(newest),
-            }
-        }
+        };
+        listed::list_selected(&self.secrets, selected, take).await?;
+        Ok(newest)
     }
 
     /// The bundle a record names, if it names this agent too. One that is damaged or gone names
@@ -176,15 +187,14 @@ impl Search {
         if let Some(bundle) = known(&self.read.lock()) {
             return Ok(bundle);
         }
-        let secrets = Api::<Secret>::namespaced(agent.client(), &key.namespace);
+        let secrets = Api::<Unread<Secret>>::namespaced(agent.client(), &key.namespace);
         let secret = match secrets.get(&newest.name).await {
             Ok(secret) => secret,
             Err(failed) if error::has_code(&failed, 404) => return Ok(None),
             Err(failed) => return Err(failed),
         };
-        let payload = secret.data.and_then(|mut data| data.remove("release"));
         let read = tokio::task::spawn_blocking(move || {
-            payload.map_or_else(BTreeMap::new, |payload| chart_annotations(&payload.0))
+            payload(&secret).map_or_else(BTreeMap::new, |payload| chart_annotations(&payload.0))
         });
         // One that was given up names nobody.
         let annotations = read.await.unwrap_or_default();
@@ -328,6 +338,32 @@ mod tests {
         };
         assert_eq!(found.unknown, [web]);
         assert_eq!(found.unread, BTreeSet::from([key("a")]));
+    }
+
+    /// Somebody made records with so many fields that a page of a hundred is more than the agent may take.
+    #[tokio::test(start_paused = true)]
+    async fn records_that_fill_a_page_are_asked_for_in_smaller_ones() {
+        let limits = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let asked = std::sync::Arc::clone(&limits);
+        let clients = scripted::clients(move |request| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let limit = query.split('&').find_map(|one| one.strip_prefix("limit="));
+            let limit = limit.map_or(0, |limit| limit.parse().unwrap());
+            asked.lock().push(limit);
+            let padding = "x".repeat(limit * (1 << 20));
+            let record = json!({"metadata": {
+                "namespace": "apps", "name": "sh.helm.release.v1.web.v1", "uid": "u",
+                "labels": {"name": "web", "owner": "helm", "status": "deployed", "version": "1"},
+                "managedFields": [{"manager": "Helm", "fieldsV1": {"f": padding}}],
+            }});
+            let list = json!({"metadata": {"resourceVersion": "1"}, "items": [record]});
+            std::future::ready((200, list))
+        });
+        let agent = scripted::identities(&clients).agent();
+        let newest = Search::new(&agent, "system").newest().await.unwrap();
+        assert_eq!(*limits.lock(), [64, 16, 4]);
+        let record = newest.values().next().unwrap();
+        assert!(record.is_of_helm && record.revision == 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod proven;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{ListParams, ObjectMeta, PartialObjectMeta, PostParams};
+use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use self::claims::Claims;
@@ -20,15 +20,13 @@ use self::proven::ProvenCopy;
 use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
+use crate::client::listed::{self, Metadata};
 use crate::error;
 use crate::public::PublicText;
 use crate::public::redact::{Redacted, SensitiveData};
 
 /// Helm's marks; a copy is no part of the release that its source is of.
 const HELM_MARKS: &str = "meta.helm.sh/";
-
-/// Copies looked at in one page.
-const PAGE: u32 = 100;
 
 /// How often a write that met another one is tried.
 const TRIES: u32 = 5;
@@ -178,10 +176,18 @@ pub async fn are_there(
         let (client, name) = (downstream.client(), &desired.name);
         let is_there = match Kind::parse(&desired.kind) {
             Some(Kind::Secret) => {
-                is_there(&Api::<Secret>::namespaced(client, namespace), name).await?
+                is_there(
+                    &Api::<Metadata<Secret>>::namespaced(client, namespace),
+                    name,
+                )
+                .await?
             }
             Some(Kind::ConfigMap) => {
-                is_there(&Api::<ConfigMap>::namespaced(client, namespace), name).await?
+                is_there(
+                    &Api::<Metadata<ConfigMap>>::namespaced(client, namespace),
+                    name,
+                )
+                .await?
             }
             None => true,
         };
@@ -192,8 +198,8 @@ pub async fn are_there(
     Ok(true)
 }
 
-async fn is_there<K: Copied>(copies: &Api<K>, name: &str) -> kube::Result<bool> {
-    Ok(copies.get_metadata_opt(name).await?.is_some())
+async fn is_there<K>(copies: &Api<Metadata<K>>, name: &str) -> kube::Result<bool> {
+    Ok(copies.get_opt(name).await?.is_some())
 }
 
 /// What copying an object led to.
@@ -377,8 +383,9 @@ async fn clear<K: Copied>(
 
 /// Other failures than "not there" surface with the copy itself.
 async fn create_namespace(client: Client, name: &str) -> Result<(), CopyError> {
-    let namespaces = Api::<Namespace>::all(client);
-    if !matches!(namespaces.get_metadata_opt(name).await, Ok(None)) {
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let metadata = Api::<Metadata<Namespace>>::all(client);
+    if !matches!(metadata.get_opt(name).await, Ok(None)) {
         return Ok(());
     }
     let namespace = Namespace {
@@ -449,13 +456,8 @@ pub async fn remove_all(
         others,
     };
     let client = downstream.client();
-    remove::<Secret>(
-        &Api::namespaced(client.clone(), namespace),
-        Kind::Secret,
-        next,
-    )
-    .await?;
-    remove::<ConfigMap>(&Api::namespaced(client, namespace), Kind::ConfigMap, next).await
+    remove::<Secret>(&client, Kind::Secret, next).await?;
+    remove::<ConfigMap>(&client, Kind::ConfigMap, next).await
 }
 
 /// Who may need what a bundle leaves.
@@ -483,27 +485,19 @@ impl<'a> NextClaims<'a> {
     }
 }
 
-/// The metadata of what a selector finds, page by page: anybody may label something of any size.
-async fn all<K: Copied>(
-    copies: &Api<K>,
-    selected: ListParams,
-) -> kube::Result<Vec<PartialObjectMeta<K>>> {
-    let (mut found, mut parameters) = (Vec::new(), selected.limit(PAGE));
-    loop {
-        let page = copies.list_metadata(&parameters).await?;
-        found.extend(page.items);
-        match page.metadata.continue_ {
-            Some(next) if !next.is_empty() => parameters.continue_token = Some(next),
-            _ => return Ok(found),
-        }
-    }
-}
-
-async fn remove<K: Copied>(copies: &Api<K>, kind: Kind, next: NextClaims<'_>) -> kube::Result<()> {
+async fn remove<K: Copied>(client: &Client, kind: Kind, next: NextClaims<'_>) -> kube::Result<()> {
+    let copies = Copies {
+        whole: Api::<K>::namespaced(client.clone(), next.namespace),
+        metadata: Api::namespaced(client.clone(), next.namespace),
+    };
     let marked = ListParams::default().labels(LABEL_BUNDLE_DEPLOYMENT);
     let bundle = next.bundle;
-    let found = match all(copies, marked).await {
-        Ok(found) => found,
+    // Anybody may label any number of objects.
+    let mut found = Vec::new();
+    let claimed = |copy: &Metadata<K>| ProvenCopy::of_bundle(&copy.metadata, bundle).is_some();
+    let take = |page: Vec<_>| found.extend(page.into_iter().filter(claimed));
+    match listed::list_selected(&copies.metadata, marked, take).await {
+        Ok(_) => {}
         Err(failed) if error::has_code(&failed, 403) => {
             let error = PublicText::nothing_secret_in(&failed);
             logging::warn!(
@@ -517,13 +511,19 @@ async fn remove<K: Copied>(copies: &Api<K>, kind: Kind, next: NextClaims<'_>) ->
     };
     for copy in found {
         let name = copy.metadata.name.clone().unwrap_or_default();
-        remove_one(copies, &name, copy.metadata, next.of(kind, &name), bundle).await?;
+        remove_one(&copies, &name, copy.metadata, next.of(kind, &name), bundle).await?;
     }
     Ok(())
 }
 
+/// The objects of a kind in a namespace.
+struct Copies<K> {
+    whole: Api<K>,
+    metadata: Api<Metadata<K>>,
+}
+
 async fn remove_one<K: Copied>(
-    copies: &Api<K>,
+    copies: &Copies<K>,
     name: &str,
     mut found: ObjectMeta,
     next: Option<&str>,
@@ -536,20 +536,20 @@ async fn remove_one<K: Copied>(
         };
         let Some(unneeded) = proven.unneeded(bundle, next) else {
             let left = |claims: Claims| claims.without(bundle, next);
-            change_claims(copies, name, bundle, left).await?;
+            change_claims(&copies.whole, name, bundle, left).await?;
             // Who needed it too may have gone meanwhile: then it is this one's to delete.
-            match copies.get_metadata_opt(name).await? {
+            match copies.metadata.get_opt(name).await? {
                 Some(now) if tries < TRIES => (found, tries) = (now.metadata, tries + 1),
                 _ => return Ok(()),
             }
             continue;
         };
-        match unneeded.delete(copies, name).await {
+        match unneeded.delete(&copies.whole, name).await {
             Err(failed) if error::has_code(&failed, 404) => return Ok(()),
             Err(failed) if error::has_code(&failed, 409) && tries < TRIES => tries += 1,
             result => return result,
         }
-        let Some(now) = copies.get_metadata_opt(name).await? else {
+        let Some(now) = copies.metadata.get_opt(name).await? else {
             return Ok(());
         };
         found = now.metadata;
