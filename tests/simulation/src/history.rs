@@ -295,6 +295,8 @@ fn remembered(world: &World) -> Option<String> {
             // A day long, of whichever bundle: one that comes back has not failed less.
             "postponed_attempts" => BUNDLES,
             "watched_kinds" => bundles * ObjectKind::ALL.len(),
+            // Of objects, while a bundle is reconciled.
+            "held_events" => 4096,
             // Each is told once in a while, and there are few texts.
             "waiting_events" | "written_events" => 100,
             _ => bundles,

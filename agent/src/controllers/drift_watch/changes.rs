@@ -2,11 +2,16 @@
 //!
 //! Versions are compared, not contents: an event that tells no more than the monitor has read is no change.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use objects::ObjectKey;
 use tokio::time::Instant;
+
+use super::holders::Holders;
+use super::listed_objects::ListedObjects;
+use super::recent_events::RecentEvents;
 
 /// Changes to a bundle that is not ready yet are compared this soon: it is probably becoming so.
 const UNREADY_DELAY: Duration = Duration::from_millis(300);
@@ -17,8 +22,8 @@ const UNREADY_PAUSE: Duration = Duration::from_secs(1);
 /// Changes to a bundle that has been left alone for a while are compared this soon.
 const READY_DELAY: Duration = Duration::from_millis(500);
 
-/// So many events are held for one bundle: whoever may create objects of a kind that is watched chooses how many there are.
-const MAX_HELD_EVENTS: usize = 4096;
+/// So many changed objects of one bundle are known by name: whoever may create objects may give them its hash.
+const MAX_CHANGES: usize = 4096;
 
 /// The versions of one bundle's objects as the monitor read them; one that was not there has none.
 pub type Seen = BTreeMap<ObjectKey, String>;
@@ -27,8 +32,12 @@ pub type Seen = BTreeMap<ObjectKey, String>;
 #[derive(Default)]
 pub(super) struct WatchedBundles {
     /// Names by set hash.
-    by_hash: BTreeMap<String, String>,
-    by_name: BTreeMap<String, WatchedBundle>,
+    by_hash: BTreeMap<String, Arc<str>>,
+    by_name: BTreeMap<Arc<str>, WatchedBundle>,
+    /// Of the objects that bundles have seen, or want.
+    holders: Holders,
+    /// What is judged at the end of the reconciles that are under way.
+    recent: RecentEvents,
 }
 
 struct WatchedBundle {
@@ -37,12 +46,18 @@ struct WatchedBundle {
     /// Objects that it wants and another one has.
     foreign: BTreeSet<ObjectKey>,
     is_ready: bool,
-    /// While a reconcile is under way: the events since, to be judged by what the monitor reads.
-    held_events: Option<HeldEvents>,
+    /// While a reconcile is under way: when it began. What was told since is judged by what the monitor reads.
+    begun: Option<u64>,
+    /// What a list of its kind lacked since.
+    missing: BTreeSet<ObjectKey>,
     /// What changed since the objects were compared.
     changes: BTreeSet<ObjectKey>,
-    /// When that was; never for a bundle that is new.
+    /// More may have changed than is known.
+    is_unknown: bool,
+    /// When the objects were compared; never for a bundle that is new.
     monitored_at: Option<Instant>,
+    /// The same among the events.
+    compared_at: u64,
 }
 
 impl WatchedBundles {
@@ -51,7 +66,7 @@ impl WatchedBundles {
         if let Some(former) = former.filter(|former| *former != hash).cloned() {
             self.by_hash.remove(&former);
         }
-        self.by_hash.insert(hash.to_owned(), bundle.to_owned());
+        self.by_hash.insert(hash.to_owned(), Arc::from(bundle));
     }
 
     /// A reconcile starts that may read live objects or write them: events are held until it has read them. Called for a new
@@ -60,18 +75,24 @@ impl WatchedBundles {
         self.set_hash(bundle, hash);
         let watched = self
             .by_name
-            .entry(bundle.to_owned())
+            .entry(Arc::from(bundle))
             .or_insert(WatchedBundle {
                 hash: String::new(),
                 seen: Seen::new(),
                 foreign: BTreeSet::new(),
                 is_ready: false,
-                held_events: None,
+                begun: None,
+                missing: BTreeSet::new(),
                 changes: BTreeSet::new(),
+                is_unknown: false,
                 monitored_at: None,
+                compared_at: 0,
             });
         hash.clone_into(&mut watched.hash);
-        watched.held_events = Some(HeldEvents::Each(BTreeMap::new()));
+        // One that was given up has none after it that judges what it was told.
+        if let Some(begun) = watched.begun.replace(self.recent.begin()) {
+            self.recent.end(begun);
+        }
     }
 
     /// All live objects were read. Whether any has changed since.
@@ -83,23 +104,74 @@ impl WatchedBundles {
         is_ready: bool,
     ) -> bool {
         self.set_hash(bundle, hash);
-        let former = self.by_name.remove(bundle);
-        let mut watched = WatchedBundle {
+        let name: Arc<str> = Arc::from(bundle);
+        let (mut begun, mut missing) = (None, BTreeSet::new());
+        if let Some(former) = self.by_name.remove(bundle) {
+            for object in former.objects() {
+                self.holders.remove(object, &name);
+            }
+            (begun, missing) = (former.begun, former.missing);
+        }
+        for object in seen.keys() {
+            self.holders.insert(object, &name);
+        }
+        let watched = WatchedBundle {
             hash: hash.to_owned(),
             seen,
             foreign: BTreeSet::new(),
             is_ready,
-            held_events: former.and_then(|former| former.held_events),
+            begun,
+            missing,
             changes: BTreeSet::new(),
+            is_unknown: false,
             monitored_at: Some(Instant::now()),
+            compared_at: self.recent.now(),
         };
-        let has_changes = watched.judge_held_events();
-        self.by_name.insert(bundle.to_owned(), watched);
+        self.by_name.insert(name, watched);
+        self.judge(bundle)
+    }
+
+    /// Compares what was told since a reconcile began with what the monitor read in it. Whether any is a change.
+    fn judge(&mut self, bundle: &str) -> bool {
+        let Some(watched) = self.by_name.get_mut(bundle) else {
+            return false;
+        };
+        let Some(begun) = watched.begun.take() else {
+            return false;
+        };
+        let missing = std::mem::take(&mut watched.missing);
+        let missing = missing.into_iter().map(|object| (object, WatchEvent::Gone));
+        let mut has_changes = false;
+        match self.recent.since(begun, &watched.hash.clone()) {
+            Some(told) => {
+                let told = told.map(|(object, event)| (object.clone(), event));
+                for (object, event) in told.chain(missing) {
+                    has_changes |= watched.is_changed_by(&object, &event);
+                }
+            }
+            None => {
+                watched.is_unknown = true;
+                has_changes = true;
+            }
+        }
+        self.recent.end(begun);
         has_changes
     }
 
     /// These objects it wants and another one has.
     pub(super) fn foreign(&mut self, bundle: &str, objects: BTreeSet<ObjectKey>) {
+        let Some((name, watched)) = self.by_name.get_key_value(bundle) else {
+            return;
+        };
+        let name = Arc::clone(name);
+        for object in &watched.foreign {
+            if !watched.seen.contains_key(object) {
+                self.holders.remove(object, &name);
+            }
+        }
+        for object in &objects {
+            self.holders.insert(object, &name);
+        }
         if let Some(watched) = self.by_name.get_mut(bundle) {
             watched.foreign = objects;
         }
@@ -110,20 +182,25 @@ impl WatchedBundles {
         let Some(watched) = self.by_name.get_mut(bundle) else {
             return false;
         };
+        let name: Arc<str> = Arc::from(bundle);
+        for object in seen.keys() {
+            self.holders.insert(object, &name);
+        }
         watched.changes.retain(|object| !seen.contains_key(object));
         watched.seen.extend(seen);
         watched.is_ready = is_ready;
         watched.monitored_at = Some(Instant::now());
-        watched.judge_held_events()
+        watched.compared_at = self.recent.now();
+        self.judge(bundle)
     }
 
     /// The reconcile ended, whether it read live objects or not. Whether any has changed meanwhile.
     pub(super) fn finished(&mut self, bundle: &str) -> bool {
-        let Some(watched) = self.by_name.get_mut(bundle) else {
+        let Some(watched) = self.by_name.get(bundle) else {
             return false;
         };
         if watched.monitored_at.is_some() {
-            return watched.judge_held_events();
+            return self.judge(bundle);
         }
         self.forget(bundle);
         false
@@ -134,33 +211,42 @@ impl WatchedBundles {
         self.by_name.len().max(self.by_hash.len())
     }
 
+    /// How many events are kept for the reconciles that are under way.
+    pub(super) fn held(&self) -> usize {
+        self.recent.len()
+    }
+
     pub(super) fn forget(&mut self, bundle: &str) {
-        if let Some(watched) = self.by_name.remove(bundle) {
-            self.by_hash.remove(&watched.hash);
+        let Some((name, watched)) = self.by_name.remove_entry(bundle) else {
+            return;
+        };
+        for object in watched.objects() {
+            self.holders.remove(object, &name);
+        }
+        self.by_hash.remove(&watched.hash);
+        if let Some(begun) = watched.begun {
+            self.recent.end(begun);
         }
     }
 
-    /// What changed since the bundle's objects were compared; `None` if they never were.
+    /// What changed since the bundle's objects were compared; `None` if they never were, or more may have changed than is known.
     pub(super) fn changes(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         let watched = self.by_name.get(bundle)?;
-        watched.monitored_at?;
+        watched.monitored_at.filter(|_| !watched.is_unknown)?;
         Some(watched.changes.iter().cloned().collect())
     }
 
-    /// The same, with what the events of a reconcile under way tell that has not read the objects again. `None` also if there are too many of them.
+    /// The same, with what was told since a reconcile under way began that has not read the objects again. `None` also if some of that was let go of.
     pub(super) fn changed_by_now(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         let mut changes = self.changes(bundle)?;
         let watched = self.by_name.get(bundle)?;
-        match &watched.held_events {
-            None => {}
-            Some(HeldEvents::Each(events)) => {
-                let is_change = |(object, event): &(&ObjectKey, &WatchEvent)| {
-                    event.is_change(watched.seen.get(*object).map(String::as_str))
-                };
-                let held = events.iter().filter(is_change);
-                changes.extend(held.map(|(object, _)| object.clone()));
-            }
-            Some(HeldEvents::TooMany) => return None,
+        if let Some(begun) = watched.begun {
+            let told = self.recent.since(begun, &watched.hash)?;
+            let changed = told.filter(|(object, event)| {
+                event.is_change(watched.seen.get(*object).map(String::as_str))
+            });
+            changes.extend(changed.map(|(object, _)| object.clone()));
+            changes.extend(watched.missing.iter().cloned());
         }
         Some(changes)
     }
@@ -193,28 +279,34 @@ impl WatchedBundles {
     pub(super) fn list_completed(
         &mut self,
         (group, kind): (&str, &str),
-        listed: &HashSet<(String, ObjectKey)>,
+        listed: &ListedObjects,
     ) -> Vec<String> {
-        let anybodys: HashSet<&ObjectKey> = listed.iter().map(|(_, object)| object).collect();
         let mut woken = Vec::new();
         for (name, watched) in &mut self.by_name {
             let is_missing = |object: &&ObjectKey| {
                 (&*object.group, &*object.kind) == (group, kind)
-                    && !listed.contains(&(watched.hash.clone(), (*object).clone()))
+                    && !listed.has_with(&watched.hash, object)
             };
             let missing: Vec<_> = watched.seen.keys().filter(is_missing).cloned().collect();
             let mut is_change = false;
-            for object in &missing {
-                is_change |= watched.receive(object, WatchEvent::Gone);
+            for object in missing {
+                if watched.begun.is_some() {
+                    watched.missing.insert(object);
+                } else {
+                    is_change |= watched.receive(&object, WatchEvent::Gone);
+                }
             }
             let is_gone = |object: &&ObjectKey| {
-                (&*object.group, &*object.kind) == (group, kind) && !anybodys.contains(*object)
+                (&*object.group, &*object.kind) == (group, kind) && !listed.has(object)
             };
             let gone: Vec<_> = watched.foreign.iter().filter(is_gone).cloned().collect();
             for object in &gone {
                 is_change |= watched.freed(object);
+                if !watched.seen.contains_key(object) {
+                    self.holders.remove(object, name);
+                }
             }
-            woken.extend(is_change.then(|| name.clone()));
+            woken.extend(is_change.then(|| name.to_string()));
         }
         woken
     }
@@ -226,10 +318,20 @@ impl WatchedBundles {
         object: &ObjectKey,
         version: Option<&str>,
     ) -> Vec<String> {
-        let owner = self.by_hash.get(hash);
+        let owner = self.by_hash.get(hash).cloned();
+        if !self.is_old(owner.as_deref(), object, version) {
+            self.recent.note(hash, object, version);
+        }
+        let mut concerned = self.holders.of(object);
+        concerned.extend(owner.clone());
+        concerned.sort();
+        concerned.dedup();
         let mut woken = Vec::new();
-        for (name, watched) in &mut self.by_name {
-            let is_owner = owner == Some(name);
+        for name in concerned {
+            let Some(watched) = self.by_name.get_mut(&name) else {
+                continue;
+            };
+            let is_owner = owner.as_ref() == Some(&name);
             let is_change = match version.map(str::to_owned) {
                 Some(version) if is_owner => watched.receive(object, WatchEvent::There(version)),
                 // Whoever had it has lost it, also where its new owner has read it before this was told.
@@ -238,35 +340,30 @@ impl WatchedBundles {
                 // Another one had it, and nobody has it now.
                 None => watched.freed(object),
             };
+            if !watched.has(object) {
+                self.holders.remove(object, &name);
+            }
             if is_change {
-                woken.push(name.clone());
+                woken.push(name.to_string());
             }
         }
         woken
     }
-}
 
-/// The events of one reconcile.
-enum HeldEvents {
-    /// The last one of each object.
-    Each(BTreeMap<ObjectKey, WatchEvent>),
-    /// More than are held: any object may have changed.
-    TooMany,
-}
-
-impl HeldEvents {
-    fn hold(&mut self, object: &ObjectKey, event: WatchEvent) {
-        let Self::Each(events) = self else { return };
-        events.insert(object.clone(), event);
-        if events.len() > MAX_HELD_EVENTS {
-            *self = Self::TooMany;
-        }
+    /// Whether an event tells what the object's owner knew before any reconcile began that is under way: none of them can have read less. A list
+    /// tells so of nearly all that it holds.
+    fn is_old(&self, owner: Option<&str>, object: &ObjectKey, version: Option<&str>) -> bool {
+        let owner = owner.and_then(|owner| self.by_name.get(owner));
+        owner.is_some_and(|owner| {
+            let seen = owner.seen.get(object).map(String::as_str);
+            version.is_some() && seen == version && !self.recent.is_any_older(owner.compared_at)
+        })
     }
 }
 
 /// What an event tells of an object.
 #[derive(Clone, Debug)]
-enum WatchEvent {
+pub(super) enum WatchEvent {
     /// The bundle has it, in this version.
     There(String),
     /// Another one has it, in this version.
@@ -288,42 +385,48 @@ impl WatchEvent {
 }
 
 impl WatchedBundle {
-    /// Compares the events of a reconcile with what the monitor read in it. Whether any is a change.
-    fn judge_held_events(&mut self) -> bool {
-        let seen = &self.seen;
-        let before = self.changes.len();
-        match self.held_events.take() {
-            None => {}
-            Some(HeldEvents::Each(events)) => {
-                let changes = events.into_iter().filter(|(object, event)| {
-                    event.is_change(seen.get(object).map(String::as_str))
-                });
-                self.changes.extend(changes.map(|(object, _)| object));
-            }
-            Some(HeldEvents::TooMany) => self.changes.extend(seen.keys().cloned()),
+    /// Whether this object was seen, or is wanted.
+    fn has(&self, object: &ObjectKey) -> bool {
+        self.seen.contains_key(object) || self.foreign.contains(object)
+    }
+
+    /// What was seen or is wanted.
+    fn objects(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.seen.keys().chain(&self.foreign)
+    }
+
+    fn note_change(&mut self, object: &ObjectKey) {
+        if self.changes.len() < MAX_CHANGES {
+            self.changes.insert(object.clone());
+        } else if !self.changes.contains(object) {
+            self.is_unknown = true;
         }
-        self.changes.len() > before
+    }
+
+    /// Whether an event is more than was seen, which is noted.
+    fn is_changed_by(&mut self, object: &ObjectKey, event: &WatchEvent) -> bool {
+        let is_change = event.is_change(self.seen.get(object).map(String::as_str));
+        if is_change {
+            self.note_change(object);
+        }
+        is_change
     }
 
     /// An object of another one was deleted. Whether this one wants it.
     fn freed(&mut self, object: &ObjectKey) -> bool {
         let is_wanted = self.foreign.remove(object);
         if is_wanted {
-            self.changes.insert(object.clone());
+            self.note_change(object);
         }
         is_wanted
     }
 
     /// Whether an event is a change; during a reconcile that is decided later.
     fn receive(&mut self, object: &ObjectKey, event: WatchEvent) -> bool {
-        if let Some(held) = &mut self.held_events {
-            held.hold(object, event);
+        if self.begun.is_some() {
             return false;
         }
-        let is_change = event.is_change(self.seen.get(object).map(String::as_str));
-        if is_change {
-            self.changes.insert(object.clone());
-        }
+        let is_change = self.is_changed_by(object, &event);
         if is_change && matches!(event, WatchEvent::Anothers(_)) {
             // It is known to be lost: what its new owner makes of it is no news.
             self.seen.remove(object);
@@ -342,6 +445,7 @@ fn is_newer(seen: &str, version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::recent_events::MAX_EVENTS;
     use super::*;
     use rstest::rstest;
 
@@ -384,12 +488,13 @@ mod tests {
         let mut bundles = WatchedBundles::default();
         bundles.monitored_all("web", "h", seen("7"), true);
         let mut woken = Vec::new();
-        let mut list = HashSet::new();
+        let mut list = ListedObjects::default();
         if let Some(version) = version {
             woken.extend(bundles.listed("h", &deployment(), version));
-            list.insert(("h".to_owned(), deployment()));
+            list.insert("h", &deployment());
         }
-        woken.extend(bundles.list_completed(("", "ConfigMap"), &HashSet::new()));
+        let none = ListedObjects::default();
+        woken.extend(bundles.list_completed(("", "ConfigMap"), &none));
         woken.extend(bundles.list_completed(("apps", "Deployment"), &list));
         assert_eq!(woken, vec!["web"; usize::from(expected)]);
     }
@@ -398,7 +503,8 @@ mod tests {
     fn an_object_listed_with_another_hash_counts_as_missing() {
         let mut bundles = WatchedBundles::default();
         bundles.monitored_all("web", "h", seen("7"), true);
-        let list = HashSet::from([("other".to_owned(), deployment())]);
+        let mut list = ListedObjects::default();
+        list.insert("other", &deployment());
         assert_eq!(
             bundles.list_completed(("apps", "Deployment"), &list),
             ["web"]
@@ -430,18 +536,99 @@ mod tests {
     fn events_beyond_number_have_everything_looked_at() {
         let mut bundles = WatchedBundles::default();
         bundles.started("web", "h");
-        for number in 0..=MAX_HELD_EVENTS {
-            let object = ObjectKey::new("v1", "ConfigMap", "ns", &format!("flood-{number}"));
-            assert!(bundles.changed("x", &object, Some("7")).is_empty());
+        for number in 0..=MAX_EVENTS {
+            assert!(bundles.changed("x", &flood(number), Some("7")).is_empty());
         }
-        let held = bundles.by_name["web"].held_events.as_ref();
-        assert!(matches!(held, Some(HeldEvents::TooMany)));
+        // One that began later has lost none.
+        bundles.started("late", "l");
+        assert!(!bundles.monitored_all("late", "l", Seen::new(), true));
+        // What was told of it may have been an object that it does not have.
         assert!(bundles.monitored_all("web", "h", seen("7"), true));
-        assert_eq!(bundles.changes("web"), Some(vec![deployment()]));
+        assert_eq!(bundles.changes("web"), None);
         // What comes after it counts as ever.
         bundles.started("web", "h");
         assert!(!bundles.monitored_all("web", "h", seen("7"), true));
         assert_eq!(bundles.changed("h", &deployment(), Some("8")), ["web"]);
+    }
+
+    fn flood(number: usize) -> ObjectKey {
+        ObjectKey::new("v1", "ConfigMap", "ns", &format!("flood-{number}"))
+    }
+
+    /// What is kept does not grow with the workers.
+    #[test]
+    fn events_are_held_once_for_all_reconciles() {
+        let mut bundles = WatchedBundles::default();
+        let names: Vec<_> = (0..100).map(|number| format!("bundle-{number}")).collect();
+        for name in &names {
+            bundles.started(name, name);
+        }
+        for number in 0..1_000 {
+            bundles.changed("x", &flood(number), Some("7"));
+        }
+        assert_eq!(bundles.held(), 1_000);
+        for number in 0..20_000 {
+            bundles.changed("x", &flood(number), Some("7"));
+        }
+        assert!(bundles.held() <= MAX_EVENTS, "{}", bundles.held());
+        for name in &names {
+            bundles.monitored_all(name, name, Seen::new(), true);
+        }
+        assert_eq!(bundles.held(), 0);
+    }
+
+    /// A list of everything during a rollout tells nearly nothing that is new.
+    #[test]
+    fn a_list_of_what_was_seen_before_costs_a_reconcile_nothing() {
+        let mut bundles = WatchedBundles::default();
+        let object = |number: usize| ObjectKey::new("v1", "ConfigMap", "ns", &number.to_string());
+        for bundle in 0..200 {
+            let (name, objects) = (format!("b{bundle}"), bundle * 100..(bundle + 1) * 100);
+            let seen = objects.map(|number| (object(number), "7".to_owned()));
+            bundles.monitored_all(&name, &name, seen.collect(), true);
+        }
+        bundles.started("web", "h");
+        for number in 0..20_000 {
+            let hash = format!("b{}", number / 100);
+            assert!(bundles.listed(&hash, &object(number), "7").is_empty());
+        }
+        assert_eq!(bundles.held(), 0);
+        assert!(!bundles.monitored_all("web", "h", seen("7"), true));
+        assert_eq!(bundles.changes("web"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn an_event_is_looked_at_by_those_whom_it_concerns() {
+        let mut bundles = WatchedBundles::default();
+        for number in 0..2_000 {
+            let (name, mine) = (format!("b{number}"), flood(number));
+            let seen = Seen::from([(mine.clone(), "7".to_owned())]);
+            bundles.monitored_all(&name, &name, seen, true);
+            assert_eq!(bundles.holders.of(&mine).len(), 1);
+        }
+        assert!(bundles.holders.of(&deployment()).is_empty());
+        assert_eq!(bundles.changed("x", &flood(1), Some("8")), ["b1"]);
+        assert!(bundles.holders.of(&flood(1)).is_empty());
+        bundles.foreign("b2", BTreeSet::from([flood(1)]));
+        bundles.foreign("b2", BTreeSet::from([flood(3)]));
+        bundles.monitored_some("b4", Seen::from([(flood(3), "7".to_owned())]), true);
+        assert_eq!(bundles.holders.of(&flood(3)).len(), 3);
+        for number in 0..2_000 {
+            bundles.forget(&format!("b{number}"));
+        }
+        assert_eq!(bundles.holders.len(), 0);
+    }
+
+    /// Somebody gives a bundle's hash to what he creates.
+    #[test]
+    fn changes_beyond_number_are_not_kept_by_name() {
+        let mut bundles = WatchedBundles::default();
+        bundles.monitored_all("web", "h", seen("7"), true);
+        for number in 0..=MAX_CHANGES {
+            bundles.changed("h", &flood(number), Some("7"));
+        }
+        assert_eq!(bundles.by_name["web"].changes.len(), MAX_CHANGES);
+        assert_eq!(bundles.changes("web"), None);
     }
 
     #[test]
@@ -465,9 +652,11 @@ mod tests {
         bundles.foreign("former", BTreeSet::from([deployment()]));
         bundles.monitored_all("taker", "t", Seen::new(), true);
         let kind = ("apps", "Deployment");
-        let listed = HashSet::from([("t".to_owned(), deployment())]);
+        let mut listed = ListedObjects::default();
+        listed.insert("t", &deployment());
         assert!(bundles.list_completed(kind, &listed).is_empty());
-        assert_eq!(bundles.list_completed(kind, &HashSet::new()), ["former"]);
+        let none = ListedObjects::default();
+        assert_eq!(bundles.list_completed(kind, &none), ["former"]);
         bundles.monitored_all("taker", "t", seen("8"), true);
         // Taken by somebody unknown, for instance the agent of another scope.
         let lost = bundles.changed("x", &deployment(), Some("9"));
@@ -552,7 +741,7 @@ mod tests {
         assert_eq!(bundles.changed("t", &deployment(), Some("8")), ["taker"]);
         assert_eq!(bundles.changed_by_now("former"), Some(vec![deployment()]));
         assert_eq!(bundles.changes("former"), Some(Vec::new()));
-        for object in 0..=MAX_HELD_EVENTS {
+        for object in 0..=MAX_EVENTS {
             let object = ObjectKey::new("v1", "ConfigMap", "ns", &object.to_string());
             bundles.changed("f", &object, Some("8"));
         }

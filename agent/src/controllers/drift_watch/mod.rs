@@ -6,8 +6,11 @@
 //! the purpose, not the code, of `internal/cmd/agent/trigger` and `driftdetect`.
 
 mod changes;
+mod holders;
+mod listed_objects;
+mod recent_events;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +20,7 @@ use futures_util::StreamExt as _;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::runtime::watcher;
+use listed_objects::ListedObjects;
 use objects::ObjectKey;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
@@ -99,7 +103,7 @@ impl DriftWatches {
         }
     }
 
-    /// What changed since the bundle's objects were compared; `None` if they never were.
+    /// What changed since the bundle's objects were compared; `None` if they never were, or more may have changed than is known.
     pub fn changes(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         self.shared.lock().changes(bundle)
     }
@@ -176,10 +180,14 @@ impl DriftWatches {
 
     /// Kinds that are watched, and the bundles whose objects are.
     pub fn entries(&self) -> Entries {
-        let bundles = self.shared.lock().len();
+        let (bundles, events) = {
+            let watched = self.shared.lock();
+            (watched.len(), watched.held())
+        };
         vec![
             ("watched_kinds", self.lock().len()),
             ("watched_bundles", bundles),
+            ("held_events", events),
         ]
     }
 
@@ -211,14 +219,14 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
     let api = Api::<Metadata<DynamicObject>>::all_with(agent.client(), &resource);
     let config = watcher::Config::default().labels(LABEL_OBJECT_SET_HASH);
     let mut events = watch::watch(api, config, Broken::Relist);
-    let mut listed = HashSet::new();
+    let mut listed = ListedObjects::default();
     while let Some(event) = events.next().await {
         match event {
-            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::Init) => listed = ListedObjects::default(),
             Ok(watcher::Event::InitApply(object)) => {
                 if let Some((hash, key, version)) = identify(&resource, object.metadata) {
                     shared.take(|bundles| bundles.listed(&hash, &key, &version));
-                    listed.insert((hash, key));
+                    listed.insert(&hash, &key);
                 }
             }
             Ok(watcher::Event::InitDone) => {

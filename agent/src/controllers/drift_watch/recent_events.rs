@@ -1,0 +1,105 @@
+//! What was told of live objects while bundles are reconciled, once for all of them. No I/O.
+
+use std::collections::{BTreeSet, HashMap};
+
+use objects::ObjectKey;
+
+use super::changes::WatchEvent;
+
+/// So many objects are told of at most: whoever may create objects of a kind that is watched chooses how many there are.
+pub(super) const MAX_EVENTS: usize = 4096;
+
+/// The last event of each object since the oldest reconcile that is under way began. Events and beginnings are numbered together.
+#[derive(Debug, Default)]
+pub(super) struct RecentEvents {
+    now: u64,
+    events: HashMap<ObjectKey, Told>,
+    /// When the reconciles began that are under way.
+    under_way: BTreeSet<u64>,
+    /// Events up to here were let go of.
+    forgotten: u64,
+}
+
+/// An event: the object's hash, and its version, or that it was deleted.
+#[derive(Debug)]
+struct Told {
+    at: u64,
+    hash: String,
+    version: Option<String>,
+}
+
+impl Told {
+    /// What it tells a bundle with this hash.
+    fn for_bundle(&self, hash: &str) -> WatchEvent {
+        match &self.version {
+            None => WatchEvent::Gone,
+            Some(version) if self.hash == hash => WatchEvent::There(version.clone()),
+            Some(version) => WatchEvent::Anothers(version.clone()),
+        }
+    }
+}
+
+impl RecentEvents {
+    /// A reconcile begins.
+    pub(super) fn begin(&mut self) -> u64 {
+        self.now += 1;
+        self.under_way.insert(self.now);
+        self.now
+    }
+
+    /// The reconcile that began then needs no more events.
+    pub(super) fn end(&mut self, begun: u64) {
+        self.under_way.remove(&begun);
+        match self.under_way.first().copied() {
+            None => self.events = HashMap::new(),
+            Some(oldest) if oldest > begun => self.events.retain(|_, told| told.at > oldest),
+            Some(_) => {}
+        }
+    }
+
+    /// When the last event was, or the last beginning.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Whether a reconcile is under way that began no later than then.
+    pub(super) fn is_any_older(&self, than: u64) -> bool {
+        self.under_way.first().is_some_and(|oldest| *oldest <= than)
+    }
+
+    /// Keeps an event, if any reconcile is under way. Where there are too many, the older half is let go of.
+    pub(super) fn note(&mut self, hash: &str, object: &ObjectKey, version: Option<&str>) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        self.now += 1;
+        let told = Told {
+            at: self.now,
+            hash: hash.to_owned(),
+            version: version.map(str::to_owned),
+        };
+        self.events.insert(object.clone(), told);
+        if self.events.len() > MAX_EVENTS {
+            let mut times: Vec<u64> = self.events.values().map(|told| told.at).collect();
+            let (_, middle, _) = times.select_nth_unstable(MAX_EVENTS / 2);
+            self.forgotten = *middle;
+            self.events.retain(|_, told| told.at > self.forgotten);
+        }
+    }
+
+    /// What a bundle with this hash was told since its reconcile began; nothing is known where some of it was let go of.
+    pub(super) fn since(
+        &self,
+        begun: u64,
+        hash: &str,
+    ) -> Option<impl Iterator<Item = (&ObjectKey, WatchEvent)>> {
+        let later = self.events.iter().filter(move |(_, told)| told.at > begun);
+        let told = later.map(move |(object, told)| (object, told.for_bundle(hash)));
+        (begun > self.forgotten).then_some(told)
+    }
+
+    /// How many events are kept.
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+}
