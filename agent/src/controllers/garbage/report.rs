@@ -47,7 +47,10 @@ pub struct Report {
 #[derive(Debug, Default)]
 struct Lines {
     held: BTreeMap<String, (HoldReason, Vec<ReleaseKey>)>,
-    unknown: Vec<Unknown>,
+    /// The bundles that their records name.
+    unknown: BTreeMap<ReleaseKey, String>,
+    /// Records that were not looked at.
+    left_out: usize,
     /// As last written; `None` before the ConfigMap was read.
     written: Option<Texts>,
 }
@@ -60,13 +63,15 @@ impl Lines {
         let held = self.held.iter().map(|(bundle, (reason, releases))| {
             format!("{bundle} ({}): {}\n", names(releases), reason.text())
         });
-        let unknown = self.unknown.iter().map(|Unknown { key, bundle }| {
+        let left_out = Some(self.left_out).filter(|count| *count > 0);
+        let left_out = left_out.map(|count| format!("not looked at: {count} further records\n"));
+        let unknown = self.unknown.iter().map(|(key, bundle)| {
             format!(
                 "{}/{}: its record names bundle {bundle}, the ledger does not know it\n",
                 key.namespace, key.name
             )
         });
-        [bounded(held), bounded(unknown)]
+        [bounded(held), bounded(left_out.into_iter().chain(unknown))]
     }
 
     fn held_releases(&self) -> usize {
@@ -136,19 +141,24 @@ impl Report {
         was_held
     }
 
-    /// Replaces the releases that the ledger does not know, but for those that are `unread` now; gives those that are new.
-    pub fn unknown(&self, mut found: Vec<Unknown>, unread: &BTreeSet<ReleaseKey>) -> Vec<Unknown> {
+    /// Replaces the releases that the ledger does not know, but for those that are `unread` now; gives those that are new. `left_out` records were
+    /// not looked at.
+    pub fn unknown(
+        &self,
+        found: Vec<Unknown>,
+        unread: &BTreeSet<ReleaseKey>,
+        left_out: usize,
+    ) -> Vec<Unknown> {
         let mut lines = self.lines.lock();
-        let added = found
-            .iter()
-            .filter(|one| !lines.unknown.contains(one))
-            .cloned()
-            .collect();
-        let mut former = std::mem::take(&mut lines.unknown);
-        former.retain(|one| unread.contains(&one.key));
-        found.append(&mut former);
-        self.metrics.unknown_releases(found.len());
-        lines.unknown = found;
+        let is_new = |one: &&Unknown| lines.unknown.get(&one.key) != Some(&one.bundle);
+        let added = found.iter().filter(is_new).cloned().collect();
+        lines.unknown.retain(|key, _| unread.contains(key));
+        let found = found
+            .into_iter()
+            .map(|Unknown { key, bundle }| (key, bundle));
+        lines.unknown.extend(found);
+        lines.left_out = left_out;
+        self.metrics.unknown_releases(lines.unknown.len());
         self.changed.notify_one();
         added
     }
@@ -250,6 +260,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::scripted;
 
     #[test]
     fn a_line_names_the_bundle_its_releases_and_the_reason() {
@@ -263,10 +274,8 @@ mod tests {
         lines
             .held
             .insert("web".into(), (HoldReason::OwnGone, releases));
-        lines.unknown.push(Unknown {
-            key: key("x"),
-            bundle: "other".into(),
-        });
+        lines.unknown.insert(key("x"), "other".into());
+        lines.left_out = 3;
         let [held, unknown] = lines.texts();
         assert_eq!(
             held.unwrap(),
@@ -274,9 +283,45 @@ mod tests {
         );
         assert_eq!(
             unknown.unwrap(),
-            "apps/x: its record names bundle other, the ledger does not know it\n"
+            "not looked at: 3 further records\n\
+             apps/x: its record names bundle other, the ledger does not know it\n"
         );
         assert_eq!(lines.held_releases(), 2);
+    }
+
+    /// By comparing each with each it took minutes, in which the lease was lost.
+    #[tokio::test]
+    async fn a_hundred_thousand_unknown_releases_are_reported_at_once() {
+        let clients = scripted::clients(|_| std::future::ready((200, serde_json::json!({}))));
+        let agent = scripted::identities(&clients).agent();
+        let maps = Api::<ConfigMap>::namespaced(agent.client(), "system");
+        let report = Report::new(maps, Metrics::default());
+        let key = |number: usize| ReleaseKey {
+            namespace: "apps".into(),
+            name: format!("release-{number}"),
+        };
+        let found = |bundle: &str| -> Vec<_> {
+            let numbers = (0..100_000).rev();
+            let bundle = bundle.to_owned();
+            let unknown = move |number| (key(number), bundle.clone());
+            let unknown = numbers.map(unknown);
+            unknown
+                .map(|(key, bundle)| Unknown { key, bundle })
+                .collect()
+        };
+        let begun = std::time::Instant::now();
+        let none = BTreeSet::new();
+        assert_eq!(report.unknown(found("a"), &none, 0).len(), 100_000);
+        assert_eq!(report.unknown(found("a"), &none, 0).len(), 0);
+        assert_eq!(report.unknown(found("b"), &none, 0).len(), 100_000);
+        let unread = BTreeSet::from([key(7)]);
+        assert_eq!(report.unknown(Vec::new(), &unread, 0).len(), 0);
+        assert_eq!(report.lines.lock().unknown.len(), 1);
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 
     #[test]

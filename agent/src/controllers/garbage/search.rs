@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Collector;
+use super::report::REPORT_NAME;
 use super::unknown::{Found, Newest};
 use crate::api::BundleDeployment;
 use crate::client::identity::AgentClient;
@@ -13,6 +14,9 @@ use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
 
+/// Releases that one search tells of by name, besides the report.
+const MOST_TOLD: usize = 100;
+
 impl Collector {
     /// Lists the cluster's release records. Reports those that name this agent and that neither the ledger nor a
     /// live bundle knows, and gives back the bundles whose record somebody deleted.
@@ -20,7 +24,8 @@ impl Collector {
         let agent = self.uninstaller.identities.agent();
         // Before the list: a release that is deployed while it is made would count as missing from it.
         let deployed = self.deployed();
-        let newest = match self.search.newest().await {
+        let wanted = deployed.iter().map(|(_, key, _)| key.clone()).collect();
+        let newest = match self.search.newest(&wanted, &self.ledger).await {
             Ok(newest) => newest,
             Err(failed) => {
                 logging::warn!(
@@ -30,14 +35,9 @@ impl Collector {
                 return Vec::new();
             }
         };
-        let is_there = |key: &ReleaseKey, revision: i64| {
-            newest
-                .get(key)
-                .is_some_and(|record| record.revision >= revision)
-        };
         let lost_records = deployed
             .into_iter()
-            .filter(|(_, key, revision)| !is_there(key, *revision))
+            .filter(|(_, key, revision)| !newest.has(key, *revision))
             .map(|(bundle, ..)| bundle)
             .collect();
         self.report_unknown(&agent, newest).await;
@@ -62,6 +62,7 @@ impl Collector {
         let Found {
             mut unknown,
             unread,
+            left_out,
         } = match found {
             Ok(found) => found,
             Err(failed) => {
@@ -73,7 +74,16 @@ impl Collector {
             }
         };
         unknown.retain(|one| !self.is_expected(&one.bundle, &one.key));
-        for one in self.report.unknown(unknown, &unread) {
+        let told = self.report.unknown(unknown, &unread, left_out);
+        if told.len() > MOST_TOLD {
+            let (more, report) = (told.len() - MOST_TOLD, REPORT_NAME);
+            logging::warn!(
+                more,
+                "further releases that the ledger does not know are left alone: configmap {} names them",
+                report
+            );
+        }
+        for one in told.into_iter().take(MOST_TOLD) {
             let ReleaseKey { namespace, name } = &one.key;
             logging::warn!(
                 release = name,

@@ -4,7 +4,7 @@
 //! Only metadata is listed, and only of Helm's records; the body is read once of those that the
 //! ledger does not know and no helm client wrote, and of that only the beginning, whatever it would unpack to.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
@@ -25,6 +25,13 @@ use crate::error;
 use crate::ledger::{Ledger, ReleaseKey};
 use crate::public::PublicText;
 
+/// Releases that the ledger does not know, of which the newest record is looked at in one search: whoever may write Secrets chooses how many
+/// there are.
+const MOST_RELEASES: usize = 10_000;
+
+/// Records whose bodies are read in one search; the others are for the next ones.
+const MOST_READ: usize = 1_000;
+
 /// How much of a record is unpacked: its chart's metadata come before templates, values and manifest.
 const MAX_READ: u64 = 4 << 20;
 
@@ -38,7 +45,44 @@ pub(super) struct Search {
 }
 
 /// The newest record of each release.
-pub(super) type Newest = BTreeMap<ReleaseKey, Record>;
+#[derive(Default)]
+pub(super) struct Newest {
+    /// The revisions of those that were asked for.
+    revisions: BTreeMap<ReleaseKey, i64>,
+    /// Those that the ledger does not know.
+    others: BTreeMap<ReleaseKey, Record>,
+    /// How many records there are of further ones.
+    left_out: usize,
+}
+
+impl Newest {
+    /// Whether a release that was asked for has this revision, or a later one.
+    pub(super) fn has(&self, key: &ReleaseKey, revision: i64) -> bool {
+        let newest = self.revisions.get(key);
+        newest.is_some_and(|newest| *newest >= revision)
+    }
+
+    fn take(
+        &mut self,
+        key: ReleaseKey,
+        record: Record,
+        wanted: &BTreeSet<ReleaseKey>,
+        ledger: &Ledger,
+    ) {
+        if wanted.contains(&key) {
+            let newest = self.revisions.entry(key.clone()).or_default();
+            *newest = record.revision.max(*newest);
+        }
+        if ledger.get(&key).is_some() {
+            return;
+        }
+        match self.others.get(&key) {
+            Some(known) if known.revision > record.revision => {}
+            None if self.others.len() >= MOST_RELEASES => self.left_out += 1,
+            _ => drop(self.others.insert(key, record)),
+        }
+    }
+}
 
 /// What the newest records say.
 #[derive(Default)]
@@ -47,6 +91,8 @@ pub(super) struct Found {
     pub(super) unknown: Vec<Unknown>,
     /// Those of which nobody knows what they name now.
     pub(super) unread: BTreeSet<ReleaseKey>,
+    /// How many records there are that were not looked at.
+    pub(super) left_out: usize,
 }
 
 /// Whether this record alone may not be read: an API server that is asked too much, or fails, says nothing of it.
@@ -55,8 +101,8 @@ fn is_refusal(failed: &kube::Error) -> bool {
 }
 
 /// A release record, by its metadata.
-pub(super) struct Record {
-    pub(super) revision: i64,
+struct Record {
+    revision: i64,
     name: String,
     uid: String,
     /// Helm's command or another of its clients wrote it, by its own account: it names nobody.
@@ -120,28 +166,38 @@ impl Search {
         ledger: &Ledger,
         newest: Newest,
     ) -> kube::Result<Found> {
-        self.read
-            .lock()
-            .retain(|uid, _| newest.values().any(|record| record.uid == *uid));
-        let mut found = Found::default();
-        let mut refused = None;
-        for (key, record) in newest {
+        let uids: HashSet<&str> = newest.others.values().map(|record| &*record.uid).collect();
+        self.read.lock().retain(|uid, _| uids.contains(&**uid));
+        let mut found = Found {
+            left_out: newest.left_out,
+            ..Found::default()
+        };
+        let (mut refused, mut may_read) = (None, MOST_READ);
+        for (key, record) in newest.others {
             if record.is_of_helm || ledger.get(&key).is_some() {
                 continue;
+            }
+            if !self.read.lock().contains_key(&record.uid) {
+                if may_read == 0 {
+                    found.unread.insert(key);
+                    continue;
+                }
+                may_read -= 1;
             }
             match self.bundle_of(agent, &key, &record).await {
                 Ok(Some(bundle)) => found.unknown.push(Unknown { key, bundle }),
                 Ok(None) => {}
                 Err(failed) if is_refusal(&failed) => {
                     found.unread.insert(key);
-                    refused = Some(failed);
+                    let count = refused.map_or(0, |(_, count)| count);
+                    refused = Some((failed, count + 1));
                 }
                 Err(failed) => return Err(failed),
             }
         }
-        if let Some(failed) = refused {
+        if let Some((failed, count)) = refused {
             logging::warn!(
-                records = found.unread.len(),
+                records = count,
                 error = PublicText::nothing_secret_in(&failed),
                 "cannot read release records, to tell whose they are"
             );
@@ -154,21 +210,22 @@ impl Search {
         self.read.lock().len()
     }
 
-    /// The newest record of every release of the cluster.
+    /// The newest record of every release of the cluster that is `wanted`, or that the ledger does not know.
     ///
     /// # Errors
     /// Records cannot be listed.
-    pub(super) async fn newest(&self) -> kube::Result<Newest> {
-        let mut newest = Newest::new();
+    pub(super) async fn newest(
+        &self,
+        wanted: &BTreeSet<ReleaseKey>,
+        ledger: &Ledger,
+    ) -> kube::Result<Newest> {
+        let mut newest = Newest::default();
         let selected = ListParams::default()
             .labels("owner=helm")
             .fields("type=helm.sh/release.v1");
         let take = |page: Vec<Metadata<Secret>>| {
             for (key, record) in page.into_iter().filter_map(Record::read) {
-                let known = newest.get(&key);
-                if known.is_none_or(|known| known.revision <= record.revision) {
-                    newest.insert(key, record);
-                }
+                newest.take(key, record, wanted, ledger);
             }
         };
         listed::list_selected(&self.secrets, selected, take).await?;
@@ -295,6 +352,75 @@ mod tests {
         golib::base64::encode(gzip.finish().unwrap()).into_bytes()
     }
 
+    fn record(name: &str) -> Record {
+        Record {
+            revision: 1,
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            is_of_helm: false,
+        }
+    }
+
+    /// Somebody made so many records that name nobody.
+    #[tokio::test(start_paused = true)]
+    async fn a_search_reads_so_many_records_and_the_next_one_goes_on() {
+        let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = std::sync::Arc::clone(&asked);
+        let clients = scripted::clients(move |request| {
+            let is_read = request.uri().path().contains("/secrets/");
+            counted.fetch_add(usize::from(is_read), std::sync::atomic::Ordering::Relaxed);
+            std::future::ready((200, json!({"metadata": {"resourceVersion": "1"}})))
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let search = Search::new(&agent, "system");
+        let newest = || {
+            let (mut newest, wanted) = (Newest::default(), BTreeSet::new());
+            for number in 0..MOST_RELEASES + 5 {
+                let (namespace, name) = ("apps".to_owned(), format!("r{number:06}"));
+                let record = record(&name);
+                newest.take(ReleaseKey { namespace, name }, record, &wanted, &ledger);
+            }
+            newest
+        };
+        for searches in 1..=3 {
+            let found = search.unknown(&agent, &ledger, newest()).await.unwrap();
+            let reads = searches * MOST_READ;
+            assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), reads);
+            assert_eq!(found.unread.len(), MOST_RELEASES - reads);
+            assert_eq!(found.left_out, 5);
+        }
+        assert_eq!(search.len(), 3 * MOST_READ);
+        search
+            .unknown(&agent, &ledger, Newest::default())
+            .await
+            .unwrap();
+        assert_eq!(search.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_that_is_asked_for_counts_with_its_newest_record() {
+        let clients = scripted::clients(|_| std::future::ready((200, json!({"metadata": {}}))));
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let key = |name: &str| ReleaseKey {
+            namespace: "apps".to_owned(),
+            name: name.to_owned(),
+        };
+        let (mut newest, wanted) = (Newest::default(), BTreeSet::from([key("a")]));
+        for (name, revision) in [("a", 2), ("a", 10), ("a", 3), ("b", 7)] {
+            let record = Record {
+                revision,
+                ..record(name)
+            };
+            newest.take(key(name), record, &wanted, &ledger);
+        }
+        assert!(newest.has(&key("a"), 10) && !newest.has(&key("a"), 11));
+        assert!(!newest.has(&key("b"), 7));
+        assert_eq!(newest.others[&key("a")].revision, 10);
+        assert_eq!(newest.others.len(), 2);
+    }
+
     /// A Secret that an authorizer keeps from everybody.
     #[tokio::test(start_paused = true)]
     async fn a_record_that_may_not_be_read_hides_no_other() {
@@ -320,17 +446,12 @@ mod tests {
             namespace: "apps".to_owned(),
             name: name.to_owned(),
         };
-        let newest = ["a", "b"].map(|name| {
-            let record = Record {
-                revision: 1,
-                name: name.to_owned(),
-                uid: name.to_owned(),
-                is_of_helm: false,
-            };
-            (key(name), record)
-        });
+        let mut newest = Newest::default();
+        for name in ["a", "b"] {
+            newest.take(key(name), record(name), &BTreeSet::new(), &ledger);
+        }
         let search = Search::new(&agent, "system");
-        let found = search.unknown(&agent, &ledger, newest.into()).await;
+        let found = search.unknown(&agent, &ledger, newest).await;
         let found = found.unwrap();
         let web = Unknown {
             key: key("b"),
@@ -360,9 +481,12 @@ mod tests {
             std::future::ready((200, list))
         });
         let agent = scripted::identities(&clients).agent();
-        let newest = Search::new(&agent, "system").newest().await.unwrap();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        limits.lock().clear();
+        let search = Search::new(&agent, "system");
+        let newest = search.newest(&BTreeSet::new(), &ledger).await.unwrap();
         assert_eq!(*limits.lock(), [64, 16, 4]);
-        let record = newest.values().next().unwrap();
+        let record = newest.others.values().next().unwrap();
         assert!(record.is_of_helm && record.revision == 1);
     }
 
