@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::backoff::Backoff;
 use super::requests::LastContact;
 use crate::error;
 
@@ -37,6 +38,18 @@ struct State {
     failures: [Option<Failure>; 2],
     /// Since when upstream is to be compared with what it was before; whatever else it answers is no answer to that.
     compares_since: Option<Instant>,
+    /// Of each cluster.
+    questions: [Questions; 2],
+}
+
+/// What a cluster in trouble is asked again and again, all of it together.
+#[derive(Debug, Default)]
+struct Questions {
+    backoff: Backoff,
+    /// The last failure of any request.
+    failed_at: Option<Instant>,
+    /// When it is asked without any sign of life.
+    next: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,13 +94,33 @@ impl Health {
         state.role = role;
         if role == Role::Standby {
             state.failures = [None; 2];
+            state.questions = Default::default();
             state.compares_since = None;
         }
     }
 
     /// This cluster answered just now.
     pub fn contact(&self, side: Side) {
-        self.state.lock().failures[side as usize] = None;
+        let mut state = self.state.lock();
+        state.failures[side as usize] = None;
+        state.questions[side as usize] = Questions::default();
+    }
+
+    /// Whether a cluster that did not answer a question may be asked again: after a pause, which grows and counts for all questions to it, and at
+    /// once after a sign of life. A watch that comes back is one.
+    pub fn may_ask(&self, side: Side) -> bool {
+        let last = self.last_contact(side).last();
+        let questions = &self.state.lock().questions[side as usize];
+        questions.failed_at.is_none_or(|failed| last > failed)
+            || questions.next.is_none_or(|next| next <= Instant::now())
+    }
+
+    /// A question to this cluster failed.
+    pub fn unanswered(&self, side: Side) {
+        let questions = &mut self.state.lock().questions[side as usize];
+        let now = Instant::now();
+        questions.failed_at = Some(now);
+        questions.next = questions.backoff.next().map(|pause| now + pause);
     }
 
     /// This cluster did not answer, or not as it should. Counts from its last answer.
@@ -126,6 +159,9 @@ impl Health {
     fn note(&self, side: Side, is_cut_off: bool) {
         let since = self.last_contact(side).last();
         let mut state = self.state.lock();
+        if let Some(failed_at) = &mut state.questions[side as usize].failed_at {
+            *failed_at = Instant::now();
+        }
         let failure = state.failures[side as usize].get_or_insert(Failure { since, is_cut_off });
         failure.is_cut_off |= is_cut_off;
     }
@@ -148,11 +184,10 @@ impl Health {
     /// What keeps the agent from its work, or has for too long.
     pub fn obstacle(&self) -> Option<&'static str> {
         const LOCAL: &str = "the local cluster does not answer";
-        let State {
-            role,
-            failures,
-            compares_since,
-        } = *self.state.lock();
+        let (role, failures, compares_since) = {
+            let state = self.state.lock();
+            (state.role, state.failures, state.compares_since)
+        };
         let is_long = |since: Instant| since.elapsed() >= self.unready_after;
         let [upstream, local] = failures.map(|one| one.is_some_and(|one| is_long(one.since)));
         match role {
@@ -221,6 +256,34 @@ mod tests {
                 .with_code(code)
                 .boxed(),
         )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_in_trouble_is_asked_ever_more_rarely_and_at_once_when_it_is_back() {
+        let health = Health::new(Duration::from_secs(300));
+        let (mut asked, begun) = (0, Instant::now());
+        while begun.elapsed() < Duration::from_secs(3600) {
+            tokio::time::advance(Duration::from_secs(5)).await;
+            // Two ask, as the checks and the comparison do.
+            for _ in 0..2 {
+                if health.may_ask(Side::Upstream) {
+                    health.trouble(Side::Upstream);
+                    health.unanswered(Side::Upstream);
+                    asked += 1;
+                }
+            }
+            assert!(health.may_ask(Side::Local));
+        }
+        assert!((60..=100).contains(&asked), "{asked}");
+        tokio::time::advance(Duration::from_secs(5)).await;
+        health.last_contact(Side::Upstream).now();
+        assert!(health.may_ask(Side::Upstream));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        // A request failed after the sign of life.
+        health.trouble(Side::Upstream);
+        assert!(!health.may_ask(Side::Upstream));
+        health.contact(Side::Upstream);
+        assert!(health.may_ask(Side::Upstream));
     }
 
     #[tokio::test(start_paused = true)]

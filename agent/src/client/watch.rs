@@ -10,8 +10,8 @@ use kube::runtime::watcher;
 use kube::{Api, Resource};
 use release::kube::is_too_large;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
 
+use super::backoff::Backoff;
 use super::health;
 use super::listed::smaller_page;
 use super::requests::PAGE;
@@ -85,45 +85,6 @@ pub fn is_broken(failed: &watcher::Error) -> bool {
             !matches!(error, kube::Error::Api(_))
         }
         _ => false,
-    }
-}
-
-/// 0.5 s doubling to 10 s with jitter; back to the start after a success, and after what went well for some time.
-#[derive(Debug, Default)]
-pub struct Backoff {
-    failures: u32,
-    begun: Option<Instant>,
-}
-
-impl Backoff {
-    const MIN: Duration = Duration::from_millis(500);
-    const MAX: Duration = Duration::from_secs(10);
-
-    /// What goes on for so long before it fails is no failure that follows another.
-    const STEADY: Duration = Duration::from_secs(30);
-
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
-
-    fn begins(&mut self) {
-        self.begun = Some(Instant::now());
-    }
-}
-
-impl Iterator for Backoff {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let begun = self.begun.take();
-        if begun.is_some_and(|begun| begun.elapsed() >= Self::STEADY) {
-            self.reset();
-        }
-        let pause = Self::MIN
-            .saturating_mul(2_u32.saturating_pow(self.failures))
-            .min(Self::MAX);
-        self.failures = self.failures.saturating_add(1);
-        Some(pause.mul_f64(1.0 - 0.2 * rand::random::<f64>()))
     }
 }
 
@@ -242,15 +203,6 @@ mod tests {
         assert!(!is_broken(&watcher::Error::NoResourceVersion));
     }
 
-    #[test]
-    fn pauses_grow_until_a_success() {
-        let mut backoff = Backoff::default();
-        let pauses: Vec<_> = backoff.by_ref().take(8).collect();
-        assert!(pauses[0] <= Backoff::MIN && pauses[7] > Duration::from_secs(7));
-        backoff.reset();
-        assert!(backoff.next().is_some_and(|pause| pause <= Backoff::MIN));
-    }
-
     /// Who lists and cannot watch, or watches without being told anything, asks no more often than who gets no answer at all.
     #[rstest]
     #[case::an_end_at_once(200, Broken::Relist)]
@@ -293,15 +245,5 @@ mod tests {
             .unwrap_err();
         let asked = asked.load(Ordering::Relaxed);
         assert!((8..=24).contains(&asked), "{asked}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_went_well_for_some_time_is_tried_again_soon() {
-        let mut backoff = Backoff::default();
-        let pause = backoff.by_ref().nth(6);
-        assert!(pause.is_some_and(|pause| pause > Duration::from_secs(7)));
-        backoff.begins();
-        tokio::time::sleep(Backoff::STEADY).await;
-        assert!(backoff.next().is_some_and(|pause| pause <= Backoff::MIN));
     }
 }

@@ -21,8 +21,9 @@ use crate::register::Upstream;
 /// that the cluster answers again.
 const RECHECK: Duration = Duration::from_secs(5);
 
-/// How often upstream is asked anyway whether it still is what it was.
-const CONTINUITY_CHECK: Duration = Duration::from_secs(5 * 60);
+/// How often upstream is asked anyway whether it still is what it was, at least and at most: as often as it gets a heartbeat.
+const CONTINUITY_CHECK: [Duration; 2] =
+    [Duration::from_secs(10 * 60), Duration::from_secs(20 * 60)];
 
 /// What the checks read and set.
 pub(super) struct ClusterChecks<'a> {
@@ -40,7 +41,7 @@ impl ClusterChecks<'_> {
     /// upstream whether it is older than it was: a watch that resumes would get no events then, and is started anew. Ends when
     /// upstream refuses the credential, which an open watch does not notice.
     pub(super) async fn run(&self) {
-        let mut checked = Instant::now();
+        let mut due = next_check();
         let mut missed = Missed::default();
         let mut breaks = self.ledger.breaks();
         loop {
@@ -52,13 +53,15 @@ impl ClusterChecks<'_> {
             if self.should_ask(Side::Local) {
                 self.check_local().await;
             }
-            let is_due = missed.is_suspected() || checked.elapsed() >= CONTINUITY_CHECK;
-            if !self.should_ask(Side::Upstream) && !is_due {
+            let is_due = missed.is_suspected() || due <= Instant::now();
+            let may_ask = self.health.may_ask(Side::Upstream);
+            if !self.should_ask(Side::Upstream) && !(is_due && may_ask) {
                 continue;
             }
             match self.check_upstream(&mut missed).await {
-                Ok(()) => checked = Instant::now(),
+                Ok(()) => due = next_check(),
                 Err(failed) => {
+                    self.health.unanswered(Side::Upstream);
                     match health::is_answer(&failed) {
                         true => self.health.refused(Side::Upstream),
                         false => self.health.trouble(Side::Upstream),
@@ -78,6 +81,7 @@ impl ClusterChecks<'_> {
                 let error = PublicText::nothing_secret_in(&failed);
                 logging::warn!(error, "the local cluster does not answer");
                 self.health.failed(Side::Local, &failed);
+                self.health.unanswered(Side::Local);
             }
         }
     }
@@ -122,8 +126,15 @@ impl ClusterChecks<'_> {
     }
 
     fn should_ask(&self, side: Side) -> bool {
-        self.health.is_troubled(side) || self.health.is_silent(side)
+        let is_doubtful = self.health.is_troubled(side) || self.health.is_silent(side);
+        is_doubtful && self.health.may_ask(side)
     }
+}
+
+/// When upstream is asked next though all is well.
+fn next_check() -> Instant {
+    let [least, most] = CONTINUITY_CHECK;
+    Instant::now() + least + (most - least).mul_f64(rand::random())
 }
 
 /// How many there are, by a list of the first few; nothing where the API server does not say.
@@ -157,7 +168,15 @@ impl Missed {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Request;
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
+    use crate::client::scripted;
 
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -173,6 +192,52 @@ mod tests {
         assert!(!missed.is_certain(names(&["a", "b"]), false) && !missed.is_suspected());
         assert!(!missed.is_certain(names(&["a", "b"]), true));
         assert!(missed.is_certain(names(&["a", "b"]), true) && !missed.is_suspected());
+    }
+
+    /// A cluster that comes up is not asked by all its agents every five seconds.
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_does_not_answer_is_asked_ever_more_rarely() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_upstream = request.uri().path().contains("bundledeployments");
+            counted.fetch_add(usize::from(is_upstream), Ordering::Relaxed);
+            let status = json!({"kind": "Status", "status": "Failure", "code": 500});
+            let answer = if is_upstream {
+                (500, status)
+            } else {
+                (200, json!({"metadata": {}}))
+            };
+            std::future::ready(answer)
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let health = Health::new(Duration::from_secs(300));
+        let (upstream, restart_watch) = (Upstream::scripted(&clients), Notify::new());
+        let checks = ClusterChecks {
+            upstream: &upstream,
+            local: agent.client(),
+            ledger: &ledger,
+            store: &Store::default(),
+            health: &health,
+            restart_watch: &restart_watch,
+        };
+        health.trouble(Side::Upstream);
+        let running = async {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            let before = asked.load(Ordering::Relaxed);
+            // A watch is answered.
+            tokio::time::sleep(RECHECK).await;
+            health.last_contact(Side::Upstream).now();
+            tokio::time::sleep(RECHECK * 2).await;
+            (before, asked.load(Ordering::Relaxed))
+        };
+        let (before, after) = tokio::select! {
+            () = checks.run() => panic!("the credential is refused"),
+            asked = running => asked,
+        };
+        assert!((30..=100).contains(&before), "{before}");
+        assert!(after > before, "{before}");
     }
 
     #[test]

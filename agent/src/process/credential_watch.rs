@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 
+use crate::client::backoff::Backoff;
 use crate::client::health::{Health, Side};
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
@@ -113,7 +114,7 @@ impl CredentialWatch<'_> {
     /// # Cancellation
     /// Safe: it only looks.
     async fn is_replaced(&self) -> bool {
-        let mut backoff = watch::Backoff::default();
+        let mut backoff = Backoff::default();
         loop {
             let failed = match self.registrar.has_replacement_of(self.current).await {
                 Ok(is_replaced) => return is_replaced,

@@ -40,7 +40,8 @@ use super::bundle_deployment::claims::ReleaseLocks;
 use super::neighbours::Neighbourhood;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
-use crate::client::health::Health;
+use crate::api::AGENT_BUNDLE_PREFIX;
+use crate::client::health::{Health, Side};
 use crate::client::identity::Identities;
 use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey};
 use crate::public::PublicText;
@@ -81,6 +82,7 @@ pub struct Collector {
     report: Report,
     search: Search,
     neighbourhood: Neighbourhood,
+    health: Health,
     /// How long a bundle must have another release, as other facts filled in its names, before a bundle that waits for the former one gets it.
     rename_grace: Duration,
 }
@@ -140,6 +142,7 @@ impl Collector {
             neighbourhood,
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
+            health: health.clone(),
             rename_grace,
         }
     }
@@ -177,12 +180,7 @@ impl Collector {
                     () = permitted(&mut permissions) => schedule = CheckSchedule::default(),
                     () = tokio::time::sleep(CHECK_INTERVAL) => {}
                 }
-                if let Err(failed) = self.lister.compare().await {
-                    logging::debug!(
-                        error = PublicText::nothing_secret_in(&failed),
-                        "upstream is not compared yet"
-                    );
-                }
+                self.compare().await;
                 let held = self.held_bundles();
                 if held.is_empty() {
                     (schedule, permissions) = (CheckSchedule::default(), None);
@@ -205,6 +203,20 @@ impl Collector {
             () = searching => {}
             () = checking => {}
             () = self.report.run() => {}
+        }
+    }
+
+    /// Compares upstream with what it was where that failed, unless upstream does not answer anything.
+    async fn compare(&self) {
+        if !self.health.may_ask(Side::Upstream) {
+            return;
+        }
+        if let Err(failed) = self.lister.compare().await {
+            if !matches!(failed, RemovalError::Ledger(_)) {
+                self.health.unanswered(Side::Upstream);
+            }
+            let error = PublicText::nothing_secret_in(&failed);
+            logging::debug!(error, "upstream is not compared yet");
         }
     }
 
@@ -288,11 +300,17 @@ impl Collector {
         bundle: &str,
         missing_since: Instant,
     ) -> Result<Verdict, RemovalError> {
-        if self.ledger.of_bundle(bundle).is_empty() {
+        let known = self.ledger.of_bundle(bundle);
+        if known.is_empty() {
             self.forget(bundle);
             return Ok(Verdict::Alive);
         }
-        let list = self.lister.list(missing_since).await;
+        // One that was begun is proven: that it fails again and again costs upstream no list each time.
+        let is_begun = known.iter().any(|(_, entry)| entry.is_removing);
+        let list = match is_begun && self.follows_upstream() {
+            true => self.lister.compare().await.map(|()| self.told()),
+            false => self.lister.list(missing_since).await,
+        };
         if let Some(list) = self.lister.take_unnoted() {
             // It proves nothing, but that so many are missing at once: some may be back before another one can be noted.
             let releases = self.ledger.of_bundle(bundle);
@@ -339,6 +357,26 @@ impl Collector {
             }
         }
         Ok(verdict)
+    }
+
+    /// Whether the store has what upstream has, as far as a watch that is open tells.
+    fn follows_upstream(&self) -> bool {
+        let is_in_doubt =
+            self.health.is_troubled(Side::Upstream) || self.health.is_silent(Side::Upstream);
+        !is_in_doubt && !self.store.is_listing() && !self.store.names().is_empty()
+    }
+
+    /// What the watch of upstream has told.
+    fn told(&self) -> Arc<UpstreamList> {
+        let bundles = self.store.all();
+        let mut alive = bundles
+            .iter()
+            .filter(|bundle| bundle.metadata.deletion_timestamp.is_none());
+        Arc::new(UpstreamList {
+            listed: self.store.names(),
+            has_live_bundles: alive.clone().next().is_some(),
+            own_is_listed: alive.any(|bundle| bundle.name().starts_with(AGENT_BUNDLE_PREFIX)),
+        })
     }
 
     fn judge(
@@ -391,7 +429,7 @@ async fn permitted(permissions: &mut Option<BoxStream<'static, ()>>) {
 #[cfg(test)]
 mod tests {
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use http::Request;
     use kube::client::Body;
@@ -554,6 +592,67 @@ mod tests {
         let left = ledger.of_bundle("web").into_iter();
         let left: Vec<_> = left.map(|(key, _)| key.name).collect();
         assert_eq!(left, ["one"]);
+    }
+
+    /// Of a hundred clusters with such a removal each would list all its bundles every minute.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_was_begun_and_fails_lists_upstream_no_more() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            is_removing: true,
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (store, lists) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
+        store.applied(bundle("other"));
+        let counted = Arc::clone(&lists);
+        let code = move |path: &str| {
+            let is_list = path.ends_with("/bundledeployments");
+            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            match path.ends_with("/secrets") {
+                true => 403,
+                false => 200,
+            }
+        };
+        let (collector, _) = collector(&store, &[("one", entry)], code).await;
+        collector.lister.compare().await.unwrap();
+        lists.store(0, Ordering::Relaxed);
+        for _ in 0..5 {
+            let removed = collector.remove("web", Instant::now()).await;
+            assert!(removed.is_err(), "{removed:?}");
+            tokio::time::advance(Duration::from_secs(10)).await;
+        }
+        assert_eq!(lists.load(Ordering::Relaxed), 0);
+        // Where the watch may be broken, upstream is asked.
+        collector.health.trouble(Side::Upstream);
+        assert!(collector.remove("web", Instant::now()).await.is_err());
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
+        // It is back.
+        collector.health.contact(Side::Upstream);
+        store.applied(bundle("web"));
+        let verdict = collector.remove("web", Instant::now()).await;
+        assert_eq!(verdict.unwrap(), Verdict::Alive);
+    }
+
+    /// An upstream that fails is not asked to be compared by each cluster every ten seconds.
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_does_not_answer_is_compared_ever_more_rarely() {
+        let (store, asked) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&asked);
+        let code = move |path: &str| match path.contains("/clusters/") {
+            true => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                500
+            }
+            false => 200,
+        };
+        let (collector, _) = collector(&store, &[], code).await;
+        collector.doubt_upstream();
+        let hour = Duration::from_secs(3600);
+        let running = collector.run(&collector.queue, hour);
+        tokio::time::timeout(hour, running).await.unwrap_err();
+        let asked = asked.load(Ordering::Relaxed);
+        assert!((30..=100).contains(&asked), "{asked}");
     }
 
     /// Another bundle left its attempts at a helm release to this one, and its account is gone by now.
