@@ -34,7 +34,8 @@ spec:
 }
 
 async fn migration(agent: &TestAgent<'_>) -> Result<Option<String>> {
-    let job = agent.object("batch/v1", "Job", &target(agent), "migrate");
+    let namespace = target(agent);
+    let job = agent.object("batch/v1", "Job", &namespace, "migrate");
     Ok(job.await?.and_then(|job| job.metadata.uid))
 }
 

@@ -255,7 +255,7 @@ async fn an_object_taken_while_a_deploy_waits_stays_with_its_new_bundle() -> Res
                 }
                 let request = proxy::forwarded(request).await.expect("whole requests");
                 let answer = client.send(request).await.expect("an answer");
-                answer.map(BodyExt::boxed_unsync)
+                answer.map(|body| body.boxed_unsync())
             }
         })
         .await?
