@@ -1,10 +1,9 @@
 //! Whether upstream still is the one the bundles came from: what of it is asked, and what of the answers is written.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Ledger;
-use super::upstream::{Asked, ContinuityBreak, Heartbeat, Remembered, UpstreamState};
+use super::upstream::{Asked, ContinuityBreak, Heartbeat, Listed, Remembered, UpstreamState};
 
 impl Ledger {
     /// The highest version of upstream seen so far. To be asked before a list is: a list that was answered before a newer event came
@@ -36,7 +35,7 @@ impl Ledger {
         &self,
         now: UpstreamState,
         seen_version: u64,
-        listed: &BTreeSet<String>,
+        listed: Listed<'_>,
     ) -> kube::Result<Option<ContinuityBreak>> {
         let (found, must_write) = self
             .state

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::entry::{Hold, LedgerEntry};
 use super::key::ReleaseKey;
 use super::postponed::AllPostponed;
-use super::upstream::{ContinuityBreak, UpstreamState};
+use super::upstream::{ContinuityBreak, Listed, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
 
 /// Changes that were asked for and are not known to be written; `None` removes an entry.
@@ -198,6 +198,7 @@ impl LedgerState {
             && let Some(upstream) = &mut self.upstream
         {
             upstream.has_own = false;
+            upstream.own.clear();
         }
         bundles
     }
@@ -226,7 +227,7 @@ impl LedgerState {
         &mut self,
         now: UpstreamState,
         seen_version: u64,
-        listed: &BTreeSet<String>,
+        listed: Listed<'_>,
     ) -> (Option<ContinuityBreak>, bool) {
         let before = self.upstream.clone();
         let found = before.as_ref().and_then(|before| {
@@ -236,12 +237,13 @@ impl LedgerState {
             };
             before.continues(&now).err()
         });
+        // Where none was noted, what is held by now may have gone with another one than this.
+        let is_first_own = before.as_ref().is_none_or(|before| before.own.is_empty());
+        let is_first_own = is_first_own && !now.own.is_empty();
         for (key, entry) in self.all() {
-            let lost = match (listed.contains(&entry.bundle), found) {
-                (true, _) => None,
-                (false, Some(found)) => Some(found),
-                (false, None) => entry.lost,
-            };
+            let was_held = is_first_own && entry.hold == Some(Hold::Held);
+            let found = found.or(was_held.then_some(ContinuityBreak::Recreated));
+            let lost = lost(&entry, listed, found);
             if lost != entry.lost {
                 self.pending
                     .insert(key, Some(LedgerEntry { lost, ..entry }));
@@ -255,19 +257,41 @@ impl LedgerState {
         if let (Some(before), None) = (&before, found) {
             upstream.version = upstream.version.max(before.version);
         }
-        // A backup may be older than the agent's own BundleDeployment; only another upstream never had one.
+        // Only another upstream never had a bundle of the agent's own.
         if let Some(before) = before
             .as_ref()
             .filter(|_| found != Some(ContinuityBreak::Elsewhere))
         {
-            upstream.has_own |= before.has_own;
+            upstream.inherits(before);
         }
         // A version alone is not worth a write.
+        let own = |upstream: &UpstreamState| (upstream.has_own, upstream.own.clone());
         let is_worth_a_write = before
             .as_ref()
-            .is_none_or(|before| found.is_some() || before.has_own != upstream.has_own);
+            .is_none_or(|before| found.is_some() || own(before) != own(&upstream));
         self.upstream = Some(upstream);
         (found, is_worth_a_write || !self.pending.is_empty())
+    }
+}
+
+/// Why a bundle's absence is no proof from now on, by a list in which a break was `found` or not.
+fn lost(
+    entry: &LedgerEntry,
+    listed: Listed<'_>,
+    found: Option<ContinuityBreak>,
+) -> Option<ContinuityBreak> {
+    let recreated = ContinuityBreak::Recreated;
+    if !listed.all.contains(&entry.bundle) {
+        return match found {
+            // That it was deleted was proven before, while the former one was there.
+            Some(found) if found == recreated && entry.is_removing => entry.lost,
+            found => found.or(entry.lost),
+        };
+    }
+    match listed.leaving.contains(&entry.bundle) {
+        // It goes with what the agent's own went with, and may be made anew as that was.
+        true => found.or(entry.lost).filter(|lost| *lost == recreated),
+        false => None,
     }
 }
 
@@ -358,6 +382,14 @@ mod tests {
         }
     }
 
+    static NONE: BTreeSet<String> = BTreeSet::new();
+
+    /// A list of these, none of which is being deleted.
+    fn listed(all: &BTreeSet<String>) -> Listed<'_> {
+        let leaving = &NONE;
+        Listed { all, leaving }
+    }
+
     fn sent(at: i64) -> Heartbeat {
         Heartbeat {
             at: Some(at),
@@ -379,14 +411,14 @@ mod tests {
         let seen = state.upstream.as_mut().unwrap();
         seen.remembers(Remembered::gone(), &sent(100));
         seen.heartbeat = sent(160);
-        let none = BTreeSet::new();
-        let (found, must_write) = state.check_continuity(upstream(8), 7, &none);
+        let none = listed(&NONE);
+        let (found, must_write) = state.check_continuity(upstream(8), 7, none);
         assert_eq!((found, must_write), (Some(ContinuityBreak::Restored), true));
         assert_eq!(state.of_bundle("newer")[0].1.lost, found);
         let seen = state.upstream.clone().unwrap();
         assert_eq!((seen.broken, seen.heartbeat), (None, sent(160)));
         // It is told once.
-        let (found, _) = state.check_continuity(upstream(9), 8, &none);
+        let (found, _) = state.check_continuity(upstream(9), 8, none);
         assert_eq!((found, state.breaks), (None, 1));
     }
 
@@ -401,7 +433,7 @@ mod tests {
                 }),
                 ..LedgerState::default()
             };
-            state.check_continuity(now, 7, &BTreeSet::new());
+            state.check_continuity(now, 7, listed(&NONE));
             state.had_own()
         };
         assert!(had_own(upstream(8)));
@@ -461,7 +493,7 @@ mod tests {
             state.release_held();
             // It goes, and upstream is listed without it.
             state.pending.insert(key("a"), None);
-            state.check_continuity(upstream(8), 7, &BTreeSet::new());
+            state.check_continuity(upstream(8), 7, listed(&NONE));
             state.had_own()
         };
         assert!(had_own("apps") && !had_own("fleet-agent-c-1"));
@@ -485,16 +517,111 @@ mod tests {
         let mut state = LedgerState::default();
         state.set(&key("a"), entry("listed"));
         state.set(&key("b"), entry("unlisted"));
-        let listed = BTreeSet::from(["listed".to_owned()]);
-        assert_eq!(state.check_continuity(upstream(7), 0, &listed).0, None);
-        let (found, must_write) = state.check_continuity(upstream(6), 7, &listed);
+        let names = BTreeSet::from(["listed".to_owned()]);
+        assert_eq!(
+            state.check_continuity(upstream(7), 0, listed(&names)).0,
+            None
+        );
+        let (found, must_write) = state.check_continuity(upstream(6), 7, listed(&names));
         assert_eq!((found, must_write), (Some(ContinuityBreak::Restored), true));
         let lost = |state: &LedgerState| state.of_bundle("unlisted")[0].1.lost;
         assert_eq!(lost(&state), found);
         assert_eq!(state.of_bundle("listed")[0].1.lost, None);
         let both = BTreeSet::from(["listed".to_owned(), "unlisted".to_owned()]);
-        assert_eq!(state.check_continuity(upstream(8), 6, &both).0, None);
+        assert_eq!(
+            state.check_continuity(upstream(8), 6, listed(&both)).0,
+            None
+        );
         assert_eq!((lost(&state), state.breaks), (None, 1));
+    }
+
+    /// Upstream as it is listed with these of the agent's own.
+    fn with_own(version: u64, own: &[&str]) -> UpstreamState {
+        UpstreamState {
+            has_own: !own.is_empty(),
+            own: own.iter().map(|uid| (*uid).to_owned()).collect(),
+            ..upstream(version)
+        }
+    }
+
+    /// All BundleDeployments vanished, and the agent's own is the first that is made anew.
+    #[test]
+    fn what_is_not_back_when_the_agents_own_bundle_is_another_one_is_lost() {
+        let mut state = LedgerState::default();
+        for bundle in ["back", "missing", "leaving", "removing"] {
+            let is_removing = bundle == "removing";
+            let entry = LedgerEntry {
+                is_removing,
+                ..entry(bundle)
+            };
+            state.set(&key(bundle), entry);
+        }
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mut check = |version: u64, own: &[&str], all: &[&str], leaving: &[&str]| {
+            let (all, leaving): (BTreeSet<_>, BTreeSet<_>) = (names(all), names(leaving));
+            let list = Listed {
+                all: &all,
+                leaving: &leaving,
+            };
+            let (found, must_write) = state.check_continuity(with_own(version, own), 0, list);
+            let lost = state.all().into_iter();
+            let lost = lost.filter_map(|(_, entry)| entry.lost.map(|_| entry.bundle));
+            (found, must_write, lost.collect::<Vec<_>>())
+        };
+        let none = || Vec::<String>::new();
+        let all = ["back", "leaving", "missing"];
+        assert_eq!(check(1, &["one"], &all, &[]), (None, true, none()));
+        // It is gone, or still there.
+        assert_eq!(check(2, &[], &["leaving"], &["leaving"]).2, none());
+        assert_eq!(check(3, &["one"], &["back"], &[]).2, none());
+        let (found, must_write, lost) = check(4, &["two"], &["back", "leaving"], &["leaving"]);
+        assert_eq!(
+            (found, must_write),
+            (Some(ContinuityBreak::Recreated), true)
+        );
+        assert_eq!(lost, ["leaving", "missing"]);
+        // What was being deleted is, and nobody says that it is back.
+        assert_eq!(
+            check(5, &["two"], &["back", "leaving"], &["leaving"]).2,
+            lost
+        );
+        assert_eq!(check(6, &["two"], &["back"], &[]), (None, true, lost));
+        // What is made anew is lost no more, and goes like anything else after that.
+        assert_eq!(check(7, &["two"], &all, &[]).2, none());
+        assert_eq!(check(8, &["two"], &["back"], &[]).2, none());
+        // A bundle of somebody else's whose name begins like that of the agent's own.
+        assert_eq!(check(9, &["two", "like"], &["back"], &[]).0, None);
+        assert_eq!(check(10, &["two"], &["back"], &[]).0, None);
+    }
+
+    /// A ledger of an agent that noted no uid; or the agent had no bundle of its own so far.
+    #[test]
+    fn what_was_held_before_the_agents_own_bundle_was_known_is_not_let_go_by_it() {
+        for has_own in [true, false] {
+            let mut state = LedgerState {
+                upstream: Some(UpstreamState {
+                    has_own,
+                    ..upstream(7)
+                }),
+                ..LedgerState::default()
+            };
+            state.set(&key("a"), entry("deleted"));
+            let held = LedgerEntry {
+                hold: Some(Hold::Held),
+                ..entry("held")
+            };
+            state.set(&key("b"), held);
+            let (found, must_write) =
+                state.check_continuity(with_own(8, &["one"]), 7, listed(&NONE));
+            assert_eq!((found, must_write), (None, true));
+            assert_eq!(state.of_bundle("deleted")[0].1.lost, None);
+            let lost = state.of_bundle("held")[0].1.lost;
+            assert_eq!(lost, Some(ContinuityBreak::Recreated));
+            // And a ledger that was written before is read.
+            let text = r#"{"server": "a", "namespace": "n", "hasOwn": true}"#;
+            let read: UpstreamState = serde_json::from_str(text).unwrap();
+            assert!(read.has_own && read.own.is_empty());
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What the agent remembers of upstream, to tell whether it still is the one the bundles came from. No I/O.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use objects::managed_fields::FIELD_MANAGER;
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,9 @@ use crate::api::Cluster;
 /// backup: etcd's documented restore skips a thousand million revisions.
 const LEAP: u64 = 500_000_000;
 
+/// How many BundleDeployments of the agent's own are remembered: there is one, but for bundles of others whose names begin alike.
+const MOST_OWN: usize = 8;
+
 /// Why upstream is not the one the bundles came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -18,6 +23,9 @@ pub enum ContinuityBreak {
     Elsewhere,
     /// The same one in another state than it was left in: restored from a backup.
     Restored,
+    /// The agent's own BundleDeployment is another object than before: whatever took the former one may have taken others along, which are made anew
+    /// one after the other.
+    Recreated,
 }
 
 /// A heartbeat of this agent, as upstream has it.
@@ -118,6 +126,9 @@ pub struct UpstreamState {
     /// Whether the agent's own BundleDeployment was ever listed.
     #[serde(default)]
     pub has_own: bool,
+    /// The uids of those that are listed, or were listed last, and are not being deleted. Empty where none was noted yet.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub own: BTreeSet<String>,
     /// The last one that it took. A backup has an older one, whatever was written after it was restored.
     #[serde(flatten)]
     pub heartbeat: Heartbeat,
@@ -138,7 +149,27 @@ impl UpstreamState {
         if is_older || is_leap(before, after) {
             return Err(ContinuityBreak::Restored);
         }
-        self.broken.map_or(Ok(()), Err)
+        if let Some(found) = self.broken {
+            return Err(found);
+        }
+        let are_others = self.own.is_disjoint(&now.own);
+        match are_others && !self.own.is_empty() && !now.own.is_empty() {
+            true => Err(ContinuityBreak::Recreated),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes over what is still so of what was remembered before.
+    pub(super) fn inherits(&mut self, before: &Self) {
+        // A backup may be older than the agent's own BundleDeployment.
+        self.has_own |= before.has_own;
+        if self.own.is_empty() {
+            self.own.clone_from(&before.own);
+        }
+        let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut self.own)
+            .into_iter()
+            .partition(|uid| before.own.contains(uid));
+        self.own = known.into_iter().chain(new).take(MOST_OWN).collect();
     }
 
     /// Takes in the version of an event.
@@ -159,6 +190,15 @@ impl UpstreamState {
             self.heartbeat = now.heartbeat;
         }
     }
+}
+
+/// The names that a list of upstream has.
+#[derive(Clone, Copy)]
+pub struct Listed<'a> {
+    /// All of them.
+    pub all: &'a BTreeSet<String>,
+    /// Those of them that are being deleted.
+    pub leaving: &'a BTreeSet<String>,
 }
 
 /// How often upstream was not known to be what it was before, and up to which of these it has answered.

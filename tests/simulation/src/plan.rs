@@ -30,8 +30,8 @@ pub enum Action {
     RestoreLocal(bool),
     /// All BundleDeployments vanish, by mistake, one after the other.
     Empty,
-    /// What vanished is created anew.
-    Recreate,
+    /// What vanished is created anew: at once, or one after the other in any order, so many seconds apart.
+    Recreate(u64),
     /// A Content vanishes, or is there again.
     LoseContent(usize),
     ReturnContents,
@@ -279,7 +279,7 @@ impl Course {
         match action {
             Action::Restore(_) => self.has_backup,
             Action::RestoreLocal(_) => self.has_local_backup,
-            Action::Recreate => self.is_empty,
+            Action::Recreate(_) => self.is_empty,
             Action::ReturnContents => self.lacks_contents,
             Action::Up => self.is_out,
             Action::Faults(faults) if *faults == Faults::default() => self.has_faults,
@@ -296,7 +296,7 @@ impl Course {
             Action::Backup => self.has_backup = true,
             Action::BackupLocal => self.has_local_backup = true,
             Action::Empty => self.is_empty = true,
-            Action::Recreate => self.is_empty = false,
+            Action::Recreate(_) => self.is_empty = false,
             Action::LoseContent(_) => self.lacks_contents = true,
             Action::ReturnContents => self.lacks_contents = false,
             Action::Down(_) | Action::Out(_) | Action::Cut | Action::ExpireToken => {
@@ -392,7 +392,8 @@ fn upstream(random: &mut Random) -> Action {
         0 | 11 => Action::Backup,
         1 | 12 => Action::Restore(random.chance(70)),
         2 => Action::Empty,
-        3 | 4 => Action::Recreate,
+        3 => Action::Recreate(0),
+        4 => Action::Recreate(random.between(1, 20)),
         5 => Action::LoseContent(random.index(BUNDLES)),
         6 => Action::ReturnContents,
         7 | 13 | 14 => Action::ChangeSource(u8::from(random.chance(50))),
@@ -569,7 +570,11 @@ impl fmt::Display for Action {
                 )
             }
             Self::Empty => write!(f, "all bundles vanish from upstream, by mistake"),
-            Self::Recreate => write!(f, "what vanished from upstream is created anew"),
+            Self::Recreate(0) => write!(f, "what vanished from upstream is created anew"),
+            Self::Recreate(apart) => write!(
+                f,
+                "what vanished from upstream is created anew, one after the other, {apart} s apart"
+            ),
             Self::LoseContent(bundle) => {
                 write!(f, "the content of {} vanishes", bundle_name(*bundle))
             }

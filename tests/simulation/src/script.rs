@@ -108,7 +108,8 @@ fn action_of(text: &str) -> Option<Action> {
             Action::Out(outage_of(server, verb, plural)?)
         }
         ["all", "bundles", "vanish", ..] => Action::Empty,
-        ["what", "vanished", ..] => Action::Recreate,
+        ["what", "vanished", .., apart, "s", "apart"] => Action::Recreate(apart.parse().ok()?),
+        ["what", "vanished", ..] => Action::Recreate(0),
         ["the", "content", "of", bundle, "vanishes"] => Action::LoseContent(bundle_of(bundle)?),
         ["contents", ..] => Action::ReturnContents,
         ["the", "secret", secret, ..] => {

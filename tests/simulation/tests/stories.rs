@@ -60,6 +60,7 @@ stories! {
     what_a_failed_upgrade_left_goes_though_somebody_says_it_was_superseded
     a_helm_client_keeps_the_number_of_a_record_that_was_deleted
     what_vanishes_with_the_agents_own_bundle_stays_after_a_restore_without_it
+    what_vanished_stays_though_the_agents_own_bundle_is_back_first
     an_object_of_the_go_agents_is_marked_again
     a_hook_makes_way_for_that_of_another_release
     a_copy_that_comes_after_its_source_changed_is_no_change

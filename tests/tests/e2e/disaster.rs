@@ -20,8 +20,8 @@ use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
 use crate::scene::{
-    app, clusters, deploy, deploy_own, gone, haste, hasty, own, release_hold, start, target,
-    untouched, wait_answered, wait_event, wait_held, wait_readiness, wait_report,
+    app, clusters, deploy, deploy_own, gone, haste, hasty, own, present, release_hold, start,
+    target, untouched, wait_answered, wait_event, wait_held, wait_readiness, wait_report,
 };
 
 /// An agent with its own bundle and six apps.
@@ -415,6 +415,41 @@ async fn deleted_crds_remove_nothing() -> Result<()> {
     wait_readiness(&agent, true).await?;
     wait_held(&agent, 2).await?;
     untouched(&agent, &apps).await
+}
+
+/// All BundleDeployments vanish, and Fleet makes them anew one after the other: that of the agent's own is the first.
+#[tokio::test]
+async fn what_fleet_makes_anew_after_the_agents_own_bundle_is_waited_for() -> Result<()> {
+    let (agent, apps) = settled(Bed::shared().await?).await?;
+    agent.delete("fleet-agent-c1").await?;
+    for app in &apps {
+        agent.delete(app).await?;
+    }
+    wait_held(&agent, 7).await?;
+    agent.apply(&own(&agent)).await?;
+    // Upstream was listed with it, and all is looked at once more by that.
+    wait_report(&agent, "held", |text| {
+        text.lines().count() == 6 && text.lines().all(|line| line.contains("made anew"))
+    })
+    .await?;
+    wait_held(&agent, 6).await?;
+    wait_event(&agent, "UpstreamRestored", "").await?;
+    untouched(&agent, &apps).await?;
+    // Those that are back go like any other from then on, and the others when somebody lets them.
+    for name in &apps[..2] {
+        agent.apply(&app(&agent, name)).await?;
+        agent.wait_ready(name).await?;
+    }
+    wait_held(&agent, 4).await?;
+    untouched(&agent, &apps).await?;
+    agent.delete(&apps[0]).await?;
+    gone(&agent, &apps[..1], PATIENCE).await?;
+    wait_held(&agent, 4).await?;
+    ensure!(present(&agent, &apps[1..]).await? == apps[1..]);
+    release_hold(&agent).await?;
+    gone(&agent, &apps[2..], PATIENCE).await?;
+    ensure!(present(&agent, &apps[1..]).await? == apps[1..2]);
+    Ok(())
 }
 
 /// Somebody on the way to upstream answers each list with an empty one, and says that all is well.

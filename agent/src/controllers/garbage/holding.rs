@@ -37,7 +37,14 @@ impl Collector {
         match self.lister.list(Instant::now()).await {
             Ok(list) => held.retain(|bundle| {
                 let releases = self.ledger.of_bundle(bundle);
-                !matches!(self.judge(bundle, &list, &releases), Verdict::Held(_))
+                match self.judge(bundle, &list, &releases) {
+                    // Why may be another reason by now, which is told.
+                    Verdict::Held(reason) => {
+                        let told = self.report.reason(bundle);
+                        told.is_some_and(|told| told != reason)
+                    }
+                    _ => true,
+                }
             }),
             Err(failed) => {
                 logging::debug!(

@@ -130,6 +130,12 @@ impl Report {
         true
     }
 
+    /// Why a bundle is held back, as the report has it.
+    pub fn reason(&self, bundle: &str) -> Option<HoldReason> {
+        let lines = self.lines.lock();
+        lines.held.get(bundle).map(|(reason, _)| *reason)
+    }
+
     /// A bundle is back, or its releases are gone; whether it was held.
     pub fn let_go(&self, bundle: &str) -> bool {
         let mut lines = self.lines.lock();

@@ -15,7 +15,7 @@ use crate::client::health::Health;
 use crate::client::listed::{self, Metadata};
 use crate::controllers::store::Store;
 use crate::error;
-use crate::ledger::{ContinuityBreak, Ledger, Remembered, UpstreamState};
+use crate::ledger::{ContinuityBreak, Ledger, Listed, Remembered, UpstreamState};
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::register::Upstream;
@@ -171,15 +171,22 @@ impl Lister {
         let at = Instant::now();
         let seen_version = self.ledger.seen_version();
         let seen = self.store.versions();
-        let mut is_older = false;
-        let mut found = Vec::new();
+        let (mut is_older, mut has_own) = (false, false);
+        let mut listed = BTreeSet::new();
+        let (mut leaving, mut own) = (BTreeSet::new(), BTreeSet::new());
         let mut names = |item: Metadata<BundleDeployment>| {
             is_older |= seen.is_older(&item.metadata);
-            let is_alive = item.metadata.deletion_timestamp.is_none();
-            (item.metadata.name.unwrap_or_default(), is_alive)
+            let name = item.metadata.name.unwrap_or_default();
+            if item.metadata.deletion_timestamp.is_some() {
+                leaving.insert(name.clone());
+            } else if name.starts_with(AGENT_BUNDLE_PREFIX) {
+                has_own = true;
+                own.extend(item.metadata.uid);
+            }
+            name
         };
         let answer = listed::list(&bundles, |page| {
-            found.extend(page.into_iter().map(&mut names))
+            listed.extend(page.into_iter().map(&mut names))
         })
         .await;
         let answer = answer.map_err(|failed| {
@@ -196,22 +203,24 @@ impl Lister {
             self.ledger.found_restored();
         }
         let version = answer.and_then(|text| text.parse().ok());
-        let alive = || found.iter().filter(|(_, is_alive)| *is_alive);
         let list = Arc::new(UpstreamList {
-            own_is_listed: alive().any(|(name, _)| name.starts_with(AGENT_BUNDLE_PREFIX)),
-            has_live_bundles: alive().next().is_some(),
-            listed: found.into_iter().map(|(name, _)| name).collect(),
+            own_is_listed: has_own,
+            has_live_bundles: listed.len() > leaving.len(),
+            listed,
         });
         let now = UpstreamState {
             server: self.upstream.server.clone(),
             namespace: self.upstream.namespace.clone(),
             version: version.unwrap_or_default(),
-            has_own: list.own_is_listed,
+            has_own,
+            own,
             ..UpstreamState::default()
         };
-        let found = self
-            .ledger
-            .check_continuity(now, seen_version, &list.listed);
+        let listed = Listed {
+            all: &list.listed,
+            leaving: &leaving,
+        };
+        let found = self.ledger.check_continuity(now, seen_version, listed);
         let found = found.await;
         match found {
             Ok(Some(found)) => self.report(found),
@@ -229,16 +238,17 @@ impl Lister {
         let text = match found {
             ContinuityBreak::Elsewhere => "upstream is another one than before",
             ContinuityBreak::Restored => "upstream was restored from a backup",
+            ContinuityBreak::Recreated => "the agent's own bundledeployment was made anew",
         };
         logging::warn!(
             server = Name(&self.upstream.server),
-            "{}: what it does not list now is kept",
+            "{}: what is not listed now is kept",
             text
         );
         self.events.emit_for_agent(
             Reason::UpstreamRestored,
             public!(
-                "{}: releases whose bundledeployment it does not list are kept",
+                "{}: releases whose bundledeployment is not listed are kept",
                 text
             ),
         );

@@ -39,6 +39,8 @@ pub enum HoldReason {
     Elsewhere,
     /// Upstream was restored from a backup while the bundle was missing.
     Restored,
+    /// The agent's own BundleDeployment was made anew while the bundle was missing, or being deleted.
+    Recreated,
     /// Another bundle may want it, whose `${ }` were never filled in.
     MayBeWanted,
 }
@@ -54,6 +56,9 @@ impl HoldReason {
             }
             Self::Elsewhere => "the agent was registered elsewhere since it was deployed",
             Self::Restored => "upstream was restored from a backup that does not have it",
+            Self::Recreated => {
+                "the agent's own bundledeployment was made anew, and it is not listed since then"
+            }
             Self::MayBeWanted => {
                 "a bundle whose names hold ${ } that are not filled in may want it"
             }
@@ -66,6 +71,7 @@ impl From<ContinuityBreak> for HoldReason {
         match found {
             ContinuityBreak::Elsewhere => Self::Elsewhere,
             ContinuityBreak::Restored => Self::Restored,
+            ContinuityBreak::Recreated => Self::Recreated,
         }
     }
 }
@@ -163,6 +169,13 @@ mod tests {
         Some(ContinuityBreak::Restored),
         1,
         Verdict::Held(HoldReason::Restored)
+    )]
+    #[case::own_is_back_and_is_another_one(
+        Own::Listed,
+        true,
+        Some(ContinuityBreak::Recreated),
+        1,
+        Verdict::Held(HoldReason::Recreated)
     )]
     #[case::registered_elsewhere(
         Own::Listed,

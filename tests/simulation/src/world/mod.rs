@@ -23,6 +23,7 @@ use crate::controllers;
 use crate::desired::{CLUSTER, Desired, Manifest, NAMESPACES, bundle_name};
 use crate::network::{Faults, Network};
 use crate::plan::{Action, Plan, Setting, object_name};
+use crate::random::Random;
 use pods::Pod;
 use repository::Repository;
 pub use repository::Trouble;
@@ -66,6 +67,8 @@ pub struct World {
     specs: BTreeMap<String, Desired>,
     fights: BTreeMap<Id, Value>,
     repository: Repository,
+    /// In which order upstream creates what vanished.
+    random: Random,
     controllers: JoinHandle<()>,
 }
 
@@ -104,6 +107,7 @@ impl World {
             specs: BTreeMap::new(),
             fights: BTreeMap::new(),
             repository: Repository::default(),
+            random: Random::of(plan.seed, "recreate"),
             controllers,
         };
         world.set_up();
@@ -248,16 +252,7 @@ impl World {
                 }
                 self.note_lost();
             }
-            Action::Recreate => {
-                let desired_state = self.checker().desired_state.now.clone();
-                if self.setting.has_own {
-                    self.own();
-                }
-                for (bundle, desired) in desired_state {
-                    self.put(bundle, &desired);
-                }
-                self.note_lost();
-            }
+            Action::Recreate(apart) => self.recreate(*apart).await,
             Action::LoseContent(bundle) => {
                 let desired = self.checker().desired_state.now.get(bundle).cloned();
                 if let Some(desired) = desired {

@@ -26,6 +26,32 @@ impl World {
         self.upstream.act(Actor::System, "POST", BUNDLES_PATH, body);
     }
 
+    /// Creates what vanished, at once, or one after the other in any order, so many seconds apart.
+    pub(super) async fn recreate(&mut self, apart: u64) {
+        let desired_state = self.checker().desired_state.now.clone();
+        // Nothing stands for the agent's own.
+        let own = self.setting.has_own.then_some(None);
+        let mut all: Vec<_> = own
+            .into_iter()
+            .chain(desired_state.into_iter().map(Some))
+            .collect();
+        while !all.is_empty() {
+            let next = match apart {
+                0 => 0,
+                _ => self.random.index(all.len()),
+            };
+            match all.remove(next) {
+                None => self.own(),
+                Some((bundle, desired)) => self.put(bundle, &desired),
+            }
+            if apart != 0 {
+                self.note_lost();
+                tokio::time::sleep(Duration::from_secs(apart)).await;
+            }
+        }
+        self.note_lost();
+    }
+
     /// Whether upstream has a bundle.
     pub fn present(&self, bundle: usize) -> bool {
         self.upstream.get(&bundle_id(bundle)).is_some()
