@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::api::ObjectMeta;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::bundle_deployment::claims::{self, Claimant, ReleaseId};
@@ -38,6 +39,8 @@ fn version(metadata: &ObjectMeta) -> Option<u64> {
 #[derive(Debug, Default)]
 pub struct Store {
     inner: Mutex<Inner>,
+    /// Whether a list has ended.
+    is_whole: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +100,16 @@ impl Store {
     /// Whether a list is still coming.
     pub fn is_listing(&self) -> bool {
         self.inner.lock().relisting.is_some()
+    }
+
+    /// Waits until a list has ended: before that, a bundle that is not there may be one of those that are yet to be listed.
+    ///
+    /// # Cancellation
+    /// Safe.
+    pub async fn until_whole(&self) {
+        let mut is_whole = self.is_whole.subscribe();
+        // Its sender lives as long as the store.
+        let _ = is_whole.wait_for(|is_whole| *is_whole).await;
     }
 
     /// How long ago a DELETED event was seen of a bundle that has not come back.
@@ -213,6 +226,8 @@ impl Store {
             inner.written.remove(name);
         }
         inner.malformed.retain(|name| listed.contains(name));
+        drop(inner);
+        self.is_whole.send_replace(true);
         gone
     }
 
@@ -346,6 +361,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt as _;
     use rstest::rstest;
     use serde_json::json;
 
@@ -397,6 +413,21 @@ mod tests {
         store.malformed("c");
         store.relisted();
         assert!(store.may_hide("c") && !store.may_hide("b"));
+    }
+
+    #[tokio::test]
+    async fn a_store_is_whole_once_a_list_has_ended() {
+        let store = Store::default();
+        store.relist();
+        store.applied(named("a"));
+        assert!(store.until_whole().now_or_never().is_none());
+        store.relist();
+        assert!(store.until_whole().now_or_never().is_none());
+        store.applied(named("a"));
+        store.relisted();
+        assert!(store.until_whole().now_or_never().is_some());
+        store.relist();
+        assert!(store.until_whole().now_or_never().is_some());
     }
 
     #[test]

@@ -191,6 +191,7 @@ impl Session {
         });
         let workers = Workers::new(
             Arc::clone(&queue),
+            Arc::clone(&store),
             reconciler,
             metrics.clone(),
             settings.workers,

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controllers::bundle_deployment::reconcile::Reconciler;
 use crate::controllers::queue::{FreeWorkers, Queue, ReconcileKind, Requeue};
+use crate::controllers::store::Store;
 use crate::process::memory;
 use crate::report::metrics::{Controller, Metrics};
 
@@ -31,6 +32,7 @@ const GIVEN_BACK: Duration = Duration::from_millis(200);
 /// Takes bundles off the queue and reconciles them, as many at once as the limits allow.
 pub(super) struct Workers {
     queue: Arc<Queue>,
+    store: Arc<Store>,
     reconciler: Arc<Reconciler>,
     metrics: Metrics,
     /// Bundles reconciled at once.
@@ -42,6 +44,7 @@ pub(super) struct Workers {
 impl Workers {
     pub(super) fn new(
         queue: Arc<Queue>,
+        store: Arc<Store>,
         reconciler: Arc<Reconciler>,
         metrics: Metrics,
         limit: usize,
@@ -51,6 +54,7 @@ impl Workers {
         metrics.limit(Controller::Drift, drift_limit);
         Self {
             queue,
+            store,
             reconciler,
             metrics,
             limit,
@@ -61,6 +65,13 @@ impl Workers {
     /// Ends once `stop` is cancelled and the reconciles in progress have ended, or were cut off after [`GRACE`]; once `drain` is, they have
     /// [`DRAIN`].
     pub(super) async fn run(&self, stop: CancellationToken, drain: CancellationToken) {
+        // A bundle that is yet to be listed would count as not there: as what others depend on, as who waits for a release, as who has one.
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = drain.cancelled() => return,
+            () = self.store.until_whole() => {}
+        }
         // Not spawned: dropping the session must end every reconcile at once.
         let mut running = FuturesUnordered::new();
         let mut drifting = 0;

@@ -25,6 +25,9 @@ use crate::random::Random;
 /// A watch that has been silent for so long tells its version.
 const BOOKMARK: Duration = Duration::from_secs(60);
 
+/// How long it takes more where a list goes on with another page: one has many objects.
+const NEXT_PAGE: Duration = Duration::from_secs(1);
+
 /// What goes wrong on the way, in percent of the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -368,6 +371,9 @@ impl Connection {
         }
         if request.is_watch() {
             return self.watch(request).await;
+        }
+        if !request.parameter("continue").is_empty() {
+            sleep(NEXT_PAGE).await;
         }
         let answer = if self.is_out(&request) {
             unavailable()

@@ -149,6 +149,8 @@ pub struct Setting {
     pub has_two: bool,
     /// Whether it ends after a brief rest where nothing is wrong.
     pub rests_briefly: bool,
+    /// Whether upstream lists bundles page by page, as where there are many.
+    pub has_pages: bool,
 }
 
 /// A history before it takes place.
@@ -181,6 +183,7 @@ impl Plan {
             fights_last: random.chance(50),
             has_two: random.chance(12),
             rests_briefly: Random::of(seed, "rest").chance(85),
+            has_pages: Random::of(seed, "pages").chance(20),
         };
         // Each history leans towards some of the actors, so that rare ones meet.
         let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + random.below(6)).collect();

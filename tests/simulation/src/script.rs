@@ -25,9 +25,10 @@ pub fn print(plan: &Plan) -> String {
         fights_last,
         has_two,
         rests_briefly,
+        has_pages,
     } = plan.setting;
     let mut lines = vec![format!(
-        "seed {}: upstream {} a bundle of the agent's own; fleet-default {}{}{}{}",
+        "seed {}: upstream {} a bundle of the agent's own; fleet-default {}{}{}{}{}",
         plan.seed,
         if has_own { "has" } else { "never had" },
         if has_fallback {
@@ -38,6 +39,7 @@ pub fn print(plan: &Plan) -> String {
         if fights_last { "; fights last" } else { "" },
         if has_two { "; two agents" } else { "" },
         if rests_briefly { "; rests briefly" } else { "" },
+        if has_pages { "; lists in pages" } else { "" },
     )];
     for step in &plan.steps {
         lines.push(format!(
@@ -66,6 +68,7 @@ pub fn parse(text: &str) -> Result<Plan, String> {
         fights_last: head.contains("fights last"),
         has_two: head.contains("two agents"),
         rests_briefly: head.contains("rests briefly"),
+        has_pages: head.contains("lists in pages"),
     };
     let steps = lines.filter(|line| !line.starts_with("=>")).map(|line| {
         let not_understood = || format!("not understood: {line}");

@@ -169,6 +169,7 @@ stories! {
     a_record_that_somebody_deletes_under_an_upgrade_ends_it_not_at_once
     an_undone_attempt_of_a_restored_cluster_takes_what_it_brought
     a_record_under_a_number_that_was_announced_counts_as_damaged
+    a_former_release_goes_to_a_bundle_that_is_listed_last
 }
 
 #[test]

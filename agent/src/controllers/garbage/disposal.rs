@@ -63,6 +63,12 @@ impl Collector {
                 false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
                 false => Removal::Superseded(current),
             };
+            if self.store.is_listing() {
+                // Who waits for it may be yet to be listed.
+                let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
+                come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                continue;
+            }
             match self.dispose(&key, &entry, removal).await {
                 Err(RemovalError::Awaits(awaited)) => {
                     self.report_awaited(bundle, &key, &awaited);

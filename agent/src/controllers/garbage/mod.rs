@@ -49,7 +49,7 @@ use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::{Entries, Metrics};
 
-/// When the first search for unknown releases goes out: live bundles have been entered by then.
+/// When the first search for unknown releases goes out, once all bundles are listed: live bundles have been entered by then.
 const FIRST_SEARCH: Duration = Duration::from_secs(10);
 
 /// Deletions belong to those that were held for being too many when they come so many grace times after the last of them.
@@ -161,6 +161,7 @@ impl Collector {
     /// keeps the report. Never returns.
     pub async fn run(&self, queue: &Queue, interval: Duration) {
         let searching = async {
+            self.store.until_whole().await;
             let mut pause = FIRST_SEARCH.min(interval);
             loop {
                 tokio::time::sleep(pause).await;
@@ -220,7 +221,7 @@ impl Collector {
         }
     }
 
-    /// Bundles that have releases and are not listed. Meaningful once a list is complete.
+    /// Bundles that have releases and are not listed. Meaningful once a list is complete, before which none is reconciled.
     pub fn orphans(&self) -> BTreeSet<String> {
         let mut owners = self.ledger.bundles(|_| true);
         owners.retain(|owner| !self.store.is_listed(owner));
@@ -329,6 +330,9 @@ impl Collector {
         if self.store.is_listed(bundle) {
             verdict = Verdict::Alive;
         }
+        if verdict == Verdict::Remove && self.may_miss_claimants(&list) {
+            verdict = Verdict::Wait;
+        }
         if verdict == Verdict::Remove
             && releases.iter().any(|(key, _)| self.is_claimed(bundle, key))
         {
@@ -377,6 +381,11 @@ impl Collector {
             has_live_bundles: alive.clone().next().is_some(),
             own_is_listed: alive.any(|bundle| bundle.name().starts_with(AGENT_BUNDLE_PREFIX)),
         })
+    }
+
+    /// Whether upstream has bundles that the store has not heard of yet, or not again: one of them may want a release that others give up.
+    fn may_miss_claimants(&self, list: &UpstreamList) -> bool {
+        self.store.is_listing() || !list.listed.is_subset(&self.store.names())
     }
 
     fn judge(
@@ -467,6 +476,7 @@ mod tests {
             };
             async move { (code, body) }
         });
+        store.applied(bundle("fleet-agent-edge"));
         let identities = Arc::new(scripted::identities(&clients));
         let agent = identities.agent();
         let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
@@ -570,6 +580,27 @@ mod tests {
         let verdict = collector.remove("web", Instant::now()).await.unwrap();
         assert_eq!(verdict, Verdict::Neighbours);
         assert!(ledger.knows("web"));
+    }
+
+    /// Who waits for its release may be what upstream lists and the watch has yet to tell.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_waits_for_bundles_that_were_not_told_of_yet() {
+        let store = Arc::<Store>::default();
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (collector, ledger) = collector(&store, &[("one", entry)], |_| 200).await;
+        let removed = async || collector.remove("web", Instant::now()).await.unwrap();
+        store.deleted("fleet-agent-edge");
+        assert_eq!(removed().await, Verdict::Wait);
+        store.relist();
+        store.applied(bundle("fleet-agent-edge"));
+        assert_eq!(removed().await, Verdict::Wait);
+        assert!(ledger.knows("web"));
+        store.relisted();
+        assert_eq!(removed().await, Verdict::Remove);
     }
 
     #[tokio::test(start_paused = true)]

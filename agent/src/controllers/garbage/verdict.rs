@@ -14,7 +14,7 @@ const SETTLES: Duration = Duration::from_secs(10);
 pub enum Verdict {
     /// The bundle is listed: nothing is orphaned.
     Alive,
-    /// Proven soon, if the watch lives on.
+    /// Proven soon, if the watch lives on; or bundles are yet to be told of that may want its release.
     Wait,
     /// A bundle whose `${ }` are not filled in yet may want its release.
     Claimed,

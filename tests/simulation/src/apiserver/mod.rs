@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) refusals: Vec<Refusal>,
     /// Tokens that open it; empty where none is asked for.
     pub(crate) tokens: BTreeSet<String>,
+    /// How many bundles a page of their list has at most, whatever was asked for; all that were asked for where nothing is said.
+    pub(crate) page: Option<usize>,
     pub(crate) not_modelled: Vec<String>,
 }
 
@@ -140,6 +142,7 @@ impl Server {
             denied: BTreeSet::new(),
             refusals: Vec::new(),
             tokens: BTreeSet::new(),
+            page: None,
             not_modelled: Vec::new(),
         };
         Self {

@@ -45,6 +45,10 @@ impl State {
         // A page goes on after the name that the one before ended with.
         let after = request.parameter("continue");
         let limit: usize = request.parameter("limit").parse().unwrap_or(0);
+        let shortest = self
+            .page
+            .filter(|_| limit != 0 && route.id.plural == "bundledeployments");
+        let limit = shortest.unwrap_or(limit);
         let found = self
             .at(&place)
             .filter(|(_, stored)| selector.fits(&stored.value))

@@ -87,6 +87,7 @@ impl World {
         let checker = Arc::new(Mutex::new(checker));
         local.audited_by(checker.clone());
         upstream.audited_by(checker.clone());
+        upstream.lock().page = plan.setting.has_pages.then_some(1);
         let controllers = tokio::task::spawn_local(controllers::run(local.clone(), plan.seed));
         let world = Self {
             local,
