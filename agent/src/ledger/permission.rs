@@ -58,10 +58,15 @@ impl Ledger {
         self.flush(None).await?;
         Ok(bundles)
     }
+
+    /// Bundles that a permission let go which a write came upon; told once.
+    pub fn take_let_go(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.state.lock().let_go)
+    }
 }
 
 /// Whether somebody let through what is held.
-fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
+pub(super) fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
     let value = annotations.get(RELEASE_HOLD_ANNOTATION);
     value.is_some_and(|value| value == "true")
 }
@@ -69,15 +74,73 @@ fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use http::Request;
+    use http::{Method, Request};
     use kube::client::Body;
-    use serde_json::json;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::client::scripted;
+    use crate::ledger::{Hold, LedgerEntry};
+
+    /// It was given while the hold of another bundle was about to be written.
+    #[tokio::test]
+    async fn a_permission_that_a_hold_comes_upon_is_not_for_what_that_holds() {
+        let entry = |bundle: &str, hold| LedgerEntry {
+            bundle: bundle.to_owned(),
+            hold,
+            ..LedgerEntry::default()
+        };
+        let text = |entry: LedgerEntry| serde_json::to_string(&entry).unwrap();
+        let held = text(entry("before", Some(Hold::Held)));
+        let free = text(entry("after", None));
+        let data = json!({"apps_before": held, "apps_after": free});
+        let given = Arc::new(AtomicBool::new(false));
+        let written = Arc::new(Mutex::new(Vec::<Value>::new()));
+        let (seen, patches) = (Arc::clone(&given), Arc::clone(&written));
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let (seen, patches) = (Arc::clone(&seen), Arc::clone(&patches));
+            let data = data.clone();
+            async move {
+                let is_write = request.method() != Method::GET;
+                let body = request.into_body().collect_bytes().await.unwrap();
+                if is_write && !seen.swap(true, Ordering::Relaxed) {
+                    let status = json!({"kind": "Status", "status": "Failure", "code": 409});
+                    return (409, status);
+                }
+                if is_write {
+                    patches.lock().push(serde_json::from_slice(&body).unwrap());
+                }
+                let annotations = match seen.load(Ordering::Relaxed) {
+                    true => json!({RELEASE_HOLD_ANNOTATION: "true"}),
+                    false => json!({}),
+                };
+                let metadata = json!({"resourceVersion": "7", "annotations": annotations});
+                (200, json!({"metadata": metadata, "data": data}))
+            }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let bundles = |name: &str| BTreeSet::from([name.to_owned()]);
+        ledger.hold(&bundles("after")).await.unwrap();
+        let holds = ["before", "after"].map(|name| ledger.of_bundle(name)[0].1.hold);
+        assert_eq!(holds, [Some(Hold::Released), Some(Hold::Held)]);
+        // All of it went out at once, and who is let go is told.
+        let written = written.lock().clone();
+        assert_eq!(written.len(), 1, "{written:?}");
+        let annotations = &written[0]["metadata"]["annotations"];
+        assert!(
+            annotations
+                .get(RELEASE_HOLD_ANNOTATION)
+                .is_some_and(Value::is_null)
+        );
+        assert_eq!(written[0]["data"].as_object().unwrap().len(), 2);
+        assert_eq!(ledger.take_let_go(), bundles("before"));
+        assert!(ledger.take_let_go().is_empty());
+    }
 
     /// An account without the right to watch ConfigMaps would ask every ten seconds, for as long as anything is held.
     #[tokio::test(start_paused = true)]

@@ -32,6 +32,8 @@ pub(super) struct LedgerState {
     pub(super) breaks: u64,
     /// A permission for held removals was taken in, and is to be taken off the ConfigMap with the next write.
     pub(super) ends_permission: bool,
+    /// Bundles that it let go, of which nobody was told yet.
+    pub(super) let_go: BTreeSet<String>,
 }
 
 impl LedgerState {
@@ -184,8 +186,21 @@ impl LedgerState {
     /// Lets all go that is held, and takes the permission for it back. The bundles. Where the agent's own is among them, that upstream lists none
     /// holds nothing back from now on, until it lists one again: whoever let it go says that Fleet does not manage this agent any more.
     pub(super) fn release_held(&mut self) -> BTreeSet<String> {
-        self.ends_permission = true;
         let held = self.filtered(|entry| entry.hold == Some(Hold::Held));
+        self.release(held)
+    }
+
+    /// The same of those alone that are held by what was `found` written: the permission stood there by then. Whom it let go is told later.
+    pub(super) fn release_held_in(&mut self, found: &BTreeMap<ReleaseKey, LedgerEntry>) {
+        let is_held = |entry: &LedgerEntry| entry.hold == Some(Hold::Held);
+        let mut held = self.filtered(is_held);
+        held.retain(|(key, _)| found.get(key).is_some_and(is_held));
+        let bundles = self.release(held);
+        self.let_go.extend(bundles);
+    }
+
+    fn release(&mut self, held: Vec<(ReleaseKey, LedgerEntry)>) -> BTreeSet<String> {
+        self.ends_permission = true;
         let mut bundles = BTreeSet::new();
         for (key, entry) in held {
             bundles.insert(entry.bundle.clone());

@@ -11,7 +11,10 @@ use serde_json::{Map, Value, json};
 use super::entry::LedgerEntry;
 use super::in_doubt::InDoubt;
 use super::key::ReleaseKey;
+use super::permission::is_permitted;
+use super::postponed::AllPostponed;
 use super::state::{LedgerState, Pending};
+use super::upstream::UpstreamState;
 use super::{LEDGER_NAME, Ledger, POSTPONED_ANNOTATION, UPSTREAM_ANNOTATION};
 use crate::api::RELEASE_HOLD_ANNOTATION;
 use crate::error;
@@ -28,49 +31,70 @@ pub(super) struct Written {
     pub(super) in_doubt: InDoubt,
 }
 
+/// What a write brings.
+struct Outgoing {
+    changes: Pending,
+    upstream: Option<UpstreamState>,
+    postponed: AllPostponed,
+    is_postponed_pending: bool,
+    ends_permission: bool,
+}
+
+impl Outgoing {
+    fn of(state: &LedgerState) -> Self {
+        Self {
+            changes: state.pending.clone(),
+            upstream: state.upstream.clone(),
+            postponed: state.postponed.clone(),
+            is_postponed_pending: state.is_postponed_pending,
+            ends_permission: state.ends_permission,
+        }
+    }
+
+    /// As a merge patch of the ConfigMap in this version.
+    fn patch(&self, version: &str) -> kube::Result<Value> {
+        let postponed = self.is_postponed_pending.then_some(&self.postponed);
+        let annotations = annotations(self.upstream.as_ref(), postponed)?;
+        let annotations = annotations
+            .into_iter()
+            .map(|(key, text)| (key, text.into()));
+        let mut annotations: Map<_, _> = annotations.collect();
+        if self.ends_permission {
+            annotations.insert(RELEASE_HOLD_ANNOTATION.to_owned(), Value::Null);
+        }
+        let mut data = Map::new();
+        for (key, entry) in &self.changes {
+            let text = entry.as_ref().map(to_json).transpose()?;
+            data.insert(key.data_key(), text.map_or(Value::Null, Value::String));
+        }
+        let metadata = json!({"annotations": annotations, "resourceVersion": version});
+        Ok(json!({"metadata": metadata, "data": data}))
+    }
+}
+
 impl Ledger {
     /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
     pub(super) async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
         let mut written = self.writing.lock().await;
-        let (changes, mut annotations, postponed, ends_permission) = {
-            let state = self.state.lock();
-            if key.is_some_and(|key| !state.is_pending(key)) {
-                return Ok(());
-            }
-            let annotations = annotations(&state, state.is_postponed_pending)?;
-            let annotations = annotations
-                .into_iter()
-                .map(|(key, text)| (key, text.into()));
-            (
-                state.pending.clone(),
-                annotations.collect::<Map<_, _>>(),
-                state.postponed.clone(),
-                state.ends_permission,
-            )
-        };
-        let mut data = Map::new();
-        for (key, entry) in &changes {
-            let text = entry.as_ref().map(to_json).transpose()?;
-            data.insert(key.data_key(), text.map_or(Value::Null, Value::String));
-        }
-        if ends_permission {
-            annotations.insert(RELEASE_HOLD_ANNOTATION.to_owned(), Value::Null);
+        let is_settled = |key| !self.state.lock().is_pending(key);
+        if key.is_some_and(is_settled) {
+            return Ok(());
         }
         if *self.replaced.borrow() {
             return Err(is_replaced());
         }
-        let mut patch = json!({"metadata": {"annotations": annotations}, "data": data});
         let mut tries = 0;
-        let version = loop {
+        let (version, sent) = loop {
+            // Each time anew: the permission that somebody else has written is taken in with what it is for.
+            let sent = Outgoing::of(&self.state.lock());
             // Before it is sent: this can be dropped while it waits for the answer.
-            written.in_doubt.send(&changes);
-            patch["metadata"]["resourceVersion"] = written.version.clone().into();
+            written.in_doubt.send(&sent.changes);
             let answer = match written.version.is_empty() {
-                true => self.create(&changes).await,
-                false => self.patch(&patch).await,
+                true => self.create(&sent.changes).await,
+                false => self.patch(&sent.patch(&written.version)?).await,
             };
             match answer {
-                Ok(version) => break version,
+                Ok(version) => break (version, sent),
                 // Deleted: written whole.
                 Err(failed) if error::has_code(&failed, 404) && !written.version.is_empty() => {
                     written.version.clear();
@@ -87,9 +111,9 @@ impl Ledger {
             in_doubt: InDoubt::default(),
         };
         let mut state = self.state.lock();
-        state.is_postponed_pending &= state.postponed != postponed;
-        state.ends_permission &= !ends_permission;
-        state.wrote(changes);
+        state.is_postponed_pending &= state.postponed != sent.postponed;
+        state.ends_permission &= !sent.ends_permission;
+        state.wrote(sent.changes);
         Ok(())
     }
 
@@ -100,6 +124,7 @@ impl Ledger {
     async fn catch_up(&self, written: &mut Written) -> kube::Result<()> {
         let map = self.maps.get(LEDGER_NAME).await?;
         let version = map.resource_version().unwrap_or_default();
+        let is_permitted = is_permitted(map.annotations());
         let found = entries(map);
         let mut state = self.state.lock();
         let Some(carried_out) = written.in_doubt.carried_out(&state.entries, &found) else {
@@ -108,6 +133,10 @@ impl Ledger {
             return Err(is_replaced());
         };
         state.wrote(carried_out);
+        if is_permitted && !state.ends_permission {
+            // It was given before what is about to be written, which may hold others.
+            state.release_held_in(&found);
+        }
         *written = Written {
             version,
             in_doubt: InDoubt::default(),
@@ -126,8 +155,9 @@ impl Ledger {
     async fn create(&self, changes: &Pending) -> kube::Result<String> {
         let (mut all, annotations) = {
             let state = self.state.lock();
-            let has_postponed = !state.postponed.is_empty();
-            (state.entries.clone(), annotations(&state, has_postponed)?)
+            let postponed = Some(&state.postponed).filter(|all| !all.is_empty());
+            let annotations = annotations(state.upstream.as_ref(), postponed)?;
+            (state.entries.clone(), annotations)
         };
         for (key, entry) in changes {
             match entry {
@@ -172,15 +202,15 @@ pub(super) fn entries(map: ConfigMap) -> BTreeMap<ReleaseKey, LedgerEntry> {
 
 /// What the ledger keeps in annotations.
 fn annotations(
-    state: &LedgerState,
-    with_postponed: bool,
+    upstream: Option<&UpstreamState>,
+    postponed: Option<&AllPostponed>,
 ) -> kube::Result<BTreeMap<String, String>> {
     let mut annotations = BTreeMap::new();
-    if let Some(upstream) = &state.upstream {
+    if let Some(upstream) = upstream {
         annotations.insert(UPSTREAM_ANNOTATION.to_owned(), to_json(upstream)?);
     }
-    if with_postponed {
-        annotations.insert(POSTPONED_ANNOTATION.to_owned(), to_json(&state.postponed)?);
+    if let Some(postponed) = postponed {
+        annotations.insert(POSTPONED_ANNOTATION.to_owned(), to_json(postponed)?);
     }
     Ok(annotations)
 }

@@ -182,6 +182,9 @@ impl Collector {
                     () = tokio::time::sleep(CHECK_INTERVAL) => {}
                 }
                 self.compare().await;
+                for bundle in self.ledger.take_let_go() {
+                    queue.wake(&bundle, ReconcileKind::Full);
+                }
                 let held = self.held_bundles();
                 if held.is_empty() {
                     (schedule, permissions) = (CheckSchedule::default(), None);
