@@ -345,6 +345,17 @@ impl UninstallError {
             | Self::Delete { .. } => false,
         }
     }
+
+    /// Whether what failed is over with this namespace, once that is gone: nothing of it is left elsewhere.
+    pub fn ends_with(&self, namespace: &str) -> bool {
+        match self {
+            // The records were there.
+            Self::Load { .. } | Self::Locked | Self::Purge(_) | Self::Corrupted(_) => true,
+            Self::Delete { failures, .. } => failures.iter().all(|failed| failed.is_in(namespace)),
+            // Others were yet to be deleted.
+            Self::Hook(_) | Self::Discovery(_) | Self::Taken(_) | Self::Awaits(_) => false,
+        }
+    }
 }
 
 fn hook_text(event: &str) -> String {
@@ -357,4 +368,36 @@ fn hook_text(event: &str) -> String {
 fn joined(errors: &[DeleteError], separator: &str) -> String {
     let texts: Vec<String> = errors.iter().map(|error| error_chain(error)).collect();
     texts.join(separator)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    /// The namespace went with its release; objects elsewhere did not.
+    #[test]
+    fn a_removal_is_not_over_with_its_namespace_while_something_elsewhere_failed() {
+        let failed = |namespace: &str| {
+            let status = Status::failure("no", "Forbidden").with_code(403);
+            DeleteError::of(namespace, "web", "Thing", ApiError::Refused(status.boxed()))
+        };
+        let deleting = |namespaces: &[&str]| UninstallError::Delete {
+            name: "web".to_owned(),
+            failures: namespaces.iter().copied().map(failed).collect(),
+        };
+        for (error, ends) in [
+            (deleting(&["apps"]), true),
+            (deleting(&["apps", ""]), false),
+            (deleting(&["apps", "other"]), false),
+            (UninstallError::Purge(StorageError::NotFound), true),
+            (
+                UninstallError::Discovery(ApiError::Refused(Status::default().boxed())),
+                false,
+            ),
+        ] {
+            assert_eq!(error.ends_with("apps"), ends, "{error}");
+        }
+    }
 }

@@ -120,6 +120,11 @@ impl DeleteError {
         self.is_unseen
     }
 
+    /// Whether its object is one of this namespace.
+    pub(crate) fn is_in(&self, namespace: &str) -> bool {
+        self.namespace == namespace
+    }
+
     /// Whether it may be deleted all the same.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.source.is_in_doubt()

@@ -394,7 +394,9 @@ impl Uninstaller {
             Err(UninstallError::Taken(_)) => {
                 return Err(RemovalError::Awaits(Awaited::end_of(key)));
             }
-            Err(_) if self.is_gone(namespace).await => return Ok(false),
+            Err(failed) if failed.ends_with(namespace) && self.is_gone(namespace).await => {
+                return Ok(false);
+            }
             Err(failed) => {
                 let records = (&release.storage, &**name);
                 return Err(self.uninstall_error(impersonated, records, &failed).await);
