@@ -305,7 +305,9 @@ fn lost(
     }
     match listed.leaving.contains(&entry.bundle) {
         // It goes with what the agent's own went with, and may be made anew as that was.
-        true => found.or(entry.lost).filter(|lost| *lost == recreated),
+        true => [found, entry.lost]
+            .contains(&Some(recreated))
+            .then_some(recreated),
         false => None,
     }
 }

@@ -184,8 +184,10 @@ impl Follower {
     fn end_of_search(&mut self, text: &[u8], start: usize) -> Option<usize> {
         let Self { automaton, cache } = self;
         let input = Input::new(text).span(start..text.len());
+        cache.search_start(start);
         let mut state = automaton.start_state_forward(cache, &input).ok()?;
         for (at, &byte) in text.iter().enumerate().skip(start) {
+            cache.search_update(at);
             state = automaton.next_state(cache, state, byte).ok()?;
             if state.is_dead() {
                 return Some(at);

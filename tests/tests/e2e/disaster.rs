@@ -445,10 +445,10 @@ async fn what_fleet_makes_anew_after_the_agents_own_bundle_is_waited_for() -> Re
     agent.delete(&apps[0]).await?;
     gone(&agent, &apps[..1], PATIENCE).await?;
     wait_held(&agent, 4).await?;
-    ensure!(present(&agent, &apps[1..]).await? == apps[1..]);
+    ensure!(present(&agent, &apps[1..]).await? == &apps[1..]);
     release_hold(&agent).await?;
     gone(&agent, &apps[2..], PATIENCE).await?;
-    ensure!(present(&agent, &apps[1..]).await? == apps[1..2]);
+    ensure!(present(&agent, &apps[1..]).await? == &apps[1..2]);
     Ok(())
 }
 
