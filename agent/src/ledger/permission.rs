@@ -1,6 +1,6 @@
 //! The permission for held removals: an annotation that an operator puts on the ledger.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::{self, Event};
 
+use super::stored::is_permitted;
 use super::{LEDGER_NAME, Ledger};
-use crate::api::RELEASE_HOLD_ANNOTATION;
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
@@ -65,12 +65,6 @@ impl Ledger {
     }
 }
 
-/// Whether somebody let through what is held.
-pub(super) fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
-    let value = annotations.get(RELEASE_HOLD_ANNOTATION);
-    value.is_some_and(|value| value == "true")
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -83,6 +77,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::RELEASE_HOLD_ANNOTATION;
     use crate::client::scripted;
     use crate::ledger::{Hold, LedgerEntry};
 

@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use super::entry::LedgerEntry;
 use super::in_doubt::InDoubt;
 use super::key::ReleaseKey;
-use super::permission::is_permitted;
 use super::postponed::AllPostponed;
 use super::state::{LedgerState, Pending};
 use super::upstream::UpstreamState;
@@ -21,6 +20,12 @@ use crate::error;
 
 /// How often a write is tried again since somebody has annotated the ConfigMap.
 const TRIES: usize = 5;
+
+/// Whether somebody let through what is held.
+pub(super) fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
+    let value = annotations.get(RELEASE_HOLD_ANNOTATION);
+    value.is_some_and(|value| value == "true")
+}
 
 /// The ConfigMap as it was left.
 #[derive(Default)]

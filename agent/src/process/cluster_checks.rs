@@ -55,7 +55,7 @@ impl ClusterChecks<'_> {
             }
             let is_due = missed.is_suspected() || due <= Instant::now();
             let may_ask = self.health.may_ask(Side::Upstream);
-            if !self.should_ask(Side::Upstream) && !(is_due && may_ask) {
+            if !(self.should_ask(Side::Upstream) || is_due && may_ask) {
                 continue;
             }
             match self.check_upstream(&mut missed).await {
