@@ -109,7 +109,7 @@ pub fn matches(pattern: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<bool
     glob(pattern.as_ref(), name.as_ref(), true)
 }
 
-/// Go's `filepath.Match`, where paths have slashes: as [`matches`], but of a pattern that has ceased to match the rest is not looked at.
+/// Go's `filepath.Match`, where paths have slashes: as [`matches()`], but of a pattern that has ceased to match the rest is not looked at.
 ///
 /// ```
 /// use golib::path;
