@@ -72,11 +72,9 @@ fn unprotected(history: &[StoredRevision], max_history: i64) -> (Vec<&StoredRevi
         false => noted.filter(is_good).map(|head| head.revision).max(),
     };
     // Of what was written here nothing may be known to be good, as in a cluster that was restored to before records whose digests are forgotten.
-    let is_believed = |head: &StoredRevision| head.origin == Origin::Untracked;
-    let knows_good = protected.is_some() || deployed(history).is_some_and(is_believed);
-    let is_spared = |head: &StoredRevision| match head.status {
-        Status::Unknown => !knows_good,
-        _ => [protected, newest_deployed].contains(&Some(head.revision)),
+    let is_spared = |head: &StoredRevision| {
+        let may_be_good = protected.is_none() && head.origin == Origin::Spent;
+        may_be_good || [protected, newest_deployed].contains(&Some(head.revision))
     };
     let mut heads: Vec<&StoredRevision> = history.iter().collect();
     heads.sort_unstable_by_key(|head| head.revision);

@@ -98,7 +98,12 @@ fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result
                     .as_ref()
                     .is_some_and(|current| !is_empty(current) && is_map(current) && is_map(&value));
                 if !keeps && (overwrite || current.as_ref().is_none_or(is_empty)) {
-                    set(&into, key, value, element)?;
+                    // mergo unwraps slices.
+                    let from = match &value {
+                        Value::List(list) => Type::List(list.list_type()),
+                        _ => element,
+                    };
+                    set(&into, key, value, from)?;
                 }
             }
         }

@@ -319,13 +319,15 @@ impl WatchedBundles {
         version: Option<&str>,
     ) -> Vec<String> {
         let owner = self.by_hash.get(hash).cloned();
-        if !self.is_old(owner.as_deref(), object, version) {
-            self.recent.note(hash, object, version);
-        }
         let mut concerned = self.holders.of(object);
         concerned.extend(owner.clone());
         concerned.sort();
         concerned.dedup();
+        // Who had it before may be reconciled without reading it again.
+        let has_others = concerned.iter().any(|name| Some(name) != owner.as_ref());
+        if has_others || !self.is_old(owner.as_deref(), object, version) {
+            self.recent.note(hash, object, version);
+        }
         let mut woken = Vec::new();
         for name in concerned {
             let Some(watched) = self.by_name.get_mut(&name) else {
