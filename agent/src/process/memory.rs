@@ -13,14 +13,15 @@ const WORK: u64 = 48 << 20;
 /// What of it only looks take: no download and no template keeps them waiting.
 const LOOKS: u64 = 6 << 20;
 
-/// The largest archive that is taken. One that large is worked on alone; large indexes are read as they come.
-const MAX_ARCHIVE: u64 = 32 << 20;
+/// The largest archive that is taken, and the largest index that cannot be read as it comes. One that large is worked on alone.
+const MAX_WHOLE: u64 = 32 << 20;
 
 /// Settings of downloads within these bounds.
 pub fn bounded(settings: Settings) -> Settings {
     Settings {
         memory: Memory::new(WORK).with_reserve(LOOKS).on_release(give_back),
-        max_archive_bytes: MAX_ARCHIVE,
+        max_archive_bytes: MAX_WHOLE,
+        max_whole_index_bytes: MAX_WHOLE,
         // One more says that it is too much.
         max_unpacked_bytes: MAX_UNPACKED_BYTES + 1,
         ..settings

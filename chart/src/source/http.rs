@@ -55,16 +55,23 @@ pub(super) const SMALL_BYTES: u64 = 256 << 10;
 pub(super) struct Request<'a> {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
-    /// An answer longer than this is an error.
+    /// An answer longer than this is an error, unless it is read for some charts alone.
     pub(super) limit_bytes: u64,
     /// As it is for `url`.
     pub(super) access: &'a Access,
     /// Sent as a form, by POST; then no redirect is followed.
     pub(super) form: Option<Secret>,
-    /// It is an index, of which a large one is read for these charts alone.
-    pub(super) only: Option<BTreeSet<String>>,
+    /// It is an index, of which a large one is read for some charts alone.
+    pub(super) only: Option<Only>,
     /// Of what it is a part of; else it has a time of its own.
     pub(super) deadline: Option<&'a Deadline>,
+}
+
+/// What is kept of a large index.
+pub(super) struct Only {
+    pub(super) charts: BTreeSet<String>,
+    /// One longer than this is an error.
+    pub(super) limit_bytes: u64,
 }
 
 impl<'a> Request<'a> {
@@ -271,18 +278,19 @@ impl Http {
         let (mut response, is_elsewhere) = self.follow(request, url).await?;
         let status = response.status();
         let is_success = status.is_success();
-        let limit_bytes = if is_success {
-            request.limit_bytes
-        } else {
-            MAX_ERROR_BYTES
+        let only = request.only.as_ref().filter(|_| is_success);
+        let mut limit_bytes = match (is_success, only) {
+            (false, _) => MAX_ERROR_BYTES,
+            (true, Some(only)) => only.limit_bytes,
+            (true, None) => request.limit_bytes,
         };
-        let too_large = || FetchError::TooLarge {
+        let too_large = |limit_bytes| FetchError::TooLarge {
             url: url.clone(),
             limit_bytes,
         };
         let promised = response.content_length().unwrap_or(0);
         if is_success && promised > limit_bytes {
-            return Err(too_large());
+            return Err(too_large(limit_bytes));
         }
         let mut filter: Option<IndexFilter> = None;
         let mut is_other_form = false;
@@ -316,11 +324,11 @@ impl Http {
             }
             if received > limit_bytes {
                 if is_success {
-                    return Err(too_large());
+                    return Err(too_large(limit_bytes));
                 }
                 break;
             }
-            if let Some(charts) = request.only.as_ref().filter(|_| is_success)
+            if let Some(only) = only
                 && received > LARGE_INDEX_BYTES
             {
                 match &mut filter {
@@ -340,7 +348,7 @@ impl Http {
                     // The beginning is here: in a form that only makes sense as a whole it goes on as that.
                     None if is_other_form => {}
                     None => {
-                        let mut begun = IndexFilter::new(charts.clone());
+                        let mut begun = IndexFilter::new(only.charts.clone());
                         match begun.push(&body).and_then(|()| begun.push(&chunk)) {
                             Ok(()) => {
                                 body = BytesMut::new();
@@ -348,7 +356,13 @@ impl Http {
                                 filter = Some(begun);
                                 continue;
                             }
-                            Err(_) => is_other_form = true,
+                            Err(_) => {
+                                is_other_form = true;
+                                limit_bytes = request.limit_bytes;
+                                if promised.max(received) > limit_bytes {
+                                    return Err(too_large(limit_bytes));
+                                }
+                            }
                         }
                     }
                 }

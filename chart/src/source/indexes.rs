@@ -12,7 +12,7 @@ use super::access::Access;
 use super::cached::{Cached, CachedIndex, IndexKey};
 use super::disk::{Disk, on_disk};
 use super::error::{CredentialsUse, FetchError};
-use super::http::{Answer, BodyIs, Request, SMALL_BYTES, authorize};
+use super::http::{Answer, BodyIs, Only, Request, SMALL_BYTES, authorize};
 use super::index::{Entry, Index, IndexError, Strictness, TREE_BYTES};
 use super::repository;
 use super::safe_url::SafeUrl;
@@ -125,7 +125,8 @@ impl Shared {
         };
         let known = cached.filter(is_enough);
         let request = || {
-            let request = Request::get((*url).clone(), self.settings.max_index_bytes, access);
+            let limit_bytes = self.settings.max_whole_index_bytes;
+            let request = Request::get((*url).clone(), limit_bytes, access);
             let mut request = authorize(request, access);
             if let Some(known) = &known {
                 request.headers.extend(known.validators.clone());
@@ -145,7 +146,10 @@ impl Shared {
             && self.settings.strictness == Strictness::Fleet
             && !self.is_read_as_a_whole(&key);
         let filtered = Request {
-            only: is_filtered.then(|| requested.charts.clone()),
+            only: is_filtered.then(|| Only {
+                charts: requested.charts.clone(),
+                limit_bytes: self.settings.max_index_bytes,
+            }),
             ..request()
         };
         let mut answer = self.http.send(filtered).await?;

@@ -36,8 +36,10 @@ pub struct Settings {
     pub max_archive_bytes: u64,
     /// So much of an archive is unpacked to see whether it is whole, and how much it takes. Default 256 MiB: more than Helm accepts.
     pub max_unpacked_bytes: u64,
-    /// The largest index taken. Default 100 MiB.
+    /// The largest index taken, of which the charts that are wanted are kept. Default 100 MiB.
     pub max_index_bytes: u64,
+    /// The largest index that is kept whole, as all of it is wanted or its form asks for that. Default 100 MiB.
+    pub max_whole_index_bytes: u64,
     /// What all downloads at once, and others that reserve of it, may take. Default 64 MiB.
     pub memory: Memory,
 }
@@ -58,6 +60,7 @@ impl Default for Settings {
             max_archive_bytes: 100 << 20,
             max_unpacked_bytes: 256 << 20,
             max_index_bytes: 100 << 20,
+            max_whole_index_bytes: 100 << 20,
             memory: Memory::new(64 << 20),
         }
     }

@@ -509,3 +509,44 @@ async fn a_large_index_is_kept_for_the_charts_that_are_wanted() {
         }
     }
 }
+
+/// One line above a mebibyte is enough for an index to be in another form.
+#[tokio::test]
+async fn an_index_in_another_form_is_read_as_far_as_it_may_be_kept() {
+    let padded = |mebibytes: usize| {
+        let padding = "x".repeat(mebibytes << 20);
+        format!("{{apiVersion: v1, entries: {{ web7: [{ENTRY}] }}}} #{padding}")
+    };
+    let late = |charts: usize| {
+        large_index(charts).replace("generated:", &format!("  zebra: [{ENTRY}]\ngenerated:"))
+    };
+    let (plain, short, long) = (large_index(3000), late(1200), late(3000));
+    assert!(short.len() < 6 << 20 && long.len() > 7 << 20);
+    let server = Server::plain(move |seen| match seen.path.as_str() {
+        "/plain/index.yaml" => answer(200, plain.clone()),
+        "/early/index.yaml" => answer(200, padded(5)),
+        "/early-long/index.yaml" => answer(200, padded(7)),
+        "/late/index.yaml" => answer(200, short.clone()),
+        "/late-long/index.yaml" => answer(200, long.clone()),
+        _ => answer(200, archive("large")),
+    })
+    .await;
+    let fetcher = Fetcher::new(Settings {
+        max_whole_index_bytes: 6 << 20,
+        ..settings()
+    });
+    for (path, is_read) in [
+        ("plain", true),
+        ("early", true),
+        ("early-long", false),
+        ("late", true),
+        ("late-long", false),
+    ] {
+        let chart = reference(&server.url(&format!("/{path}")), "web7", "");
+        let fetched = fetcher.fetch(&chart, &Access::default()).await;
+        match fetched {
+            Ok(_) => assert!(is_read, "{path}"),
+            Err(failed) => assert_eq!((is_read, failed.reason()), (false, "TooLarge"), "{path}"),
+        }
+    }
+}
