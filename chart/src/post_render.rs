@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use golib::budget::Budget;
+use golib::budget::{Allowance, Budget};
 use golib::yaml;
 use golib::yaml::node::{self, Node};
 use serde_json::Value;
@@ -201,15 +201,20 @@ pub enum PostRenderError {
 
 type Files = BTreeMap<String, String>;
 
+/// What all documents together may take once they are read, in bytes.
+const MAX_DECODED: usize = 48 << 20;
+
 /// Sends rendered files through a post-renderer. What comes out is in the order of its files.
 pub(crate) fn apply(
     renderer: &dyn PostRenderer,
     strategy: Strategy,
     files: Files,
+    allowance: &Allowance,
     warnings: &mut Warnings,
 ) -> Result<Vec<Piece>, PostRenderError> {
+    let budget = &mut allowance.budget(MAX_DECODED);
     if strategy == Strategy::Combined {
-        let documents = documents(files, "manifests", renderer.form())?;
+        let documents = documents(files, "manifests", renderer.form(), budget)?;
         return run(renderer, documents, "files", "");
     }
     let sorted =
@@ -222,7 +227,7 @@ pub(crate) fn apply(
     let hooks: Vec<Piece> = hooks.collect();
     let mut pieces = match strategy == Strategy::Separate && !hooks.is_empty() {
         true => {
-            let documents = documents(manifest::join(hooks), "hooks", renderer.form())?;
+            let documents = documents(manifest::join(hooks), "hooks", renderer.form(), budget)?;
             run(renderer, documents, "hooks", "hooks-")?
         }
         false => hooks,
@@ -234,7 +239,7 @@ pub(crate) fn apply(
     });
     let manifests = manifest::join(manifests);
     if !manifests.is_empty() {
-        let documents = documents(manifests, "manifests", renderer.form())?;
+        let documents = documents(manifests, "manifests", renderer.form(), budget)?;
         pieces.extend(run(renderer, documents, "manifests", "manifests-")?);
     }
     Ok(in_file_order(pieces))
@@ -309,15 +314,15 @@ fn documents(
     files: Files,
     group: &'static str,
     form: Form,
+    budget: &mut Budget,
 ) -> Result<Vec<Document>, PostRenderError> {
-    let mut budget = Budget::default();
     let mut read = |text: &str| -> Result<Option<Parsed>, Box<dyn Error + Send + Sync>> {
         if form == Form::Nodes {
-            let node = node::parse(text.as_bytes(), &mut budget)?;
+            let node = node::parse(text.as_bytes(), budget)?;
             let node = node.filter(|node| node.short_tag() != node::tag::NULL);
             return Ok(node.map(|node| Parsed::Node(Box::new(node))));
         }
-        let value = yaml::Decoder::new().decode(text.as_bytes(), &mut budget)?;
+        let value = yaml::Decoder::new().decode(text.as_bytes(), budget)?;
         Ok(match value {
             Value::Null => None,
             value => Some(Parsed::Object(value)),
@@ -425,6 +430,7 @@ mod tests {
             &Objects,
             Strategy::Combined,
             files.collect(),
+            &Allowance::default(),
             &mut Warnings::default(),
         );
         pieces.expect("no document is broken")
@@ -441,6 +447,7 @@ mod tests {
             &Objects,
             Strategy::Combined,
             files.into(),
+            &Allowance::default(),
             &mut Warnings::default(),
         );
         let failed = failed.unwrap_err();
