@@ -236,7 +236,8 @@ impl WatchedBundles {
         Some(watched.changes.iter().cloned().collect())
     }
 
-    /// The same, with what was told since a reconcile under way began that has not read the objects again. `None` also if some of that was let go of.
+    /// The same, with what was told since a reconcile under way began that has not read the objects again, and what other bundles have read as well,
+    /// whose events may not have come yet. `None` also if some of that was let go of.
     pub(super) fn changed_by_now(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         let mut changes = self.changes(bundle)?;
         let watched = self.by_name.get(bundle)?;
@@ -248,6 +249,11 @@ impl WatchedBundles {
             changes.extend(changed.map(|(object, _)| object.clone()));
             changes.extend(watched.missing.iter().cloned());
         }
+        let is_shared = |object: &&ObjectKey| {
+            let holders = self.holders.of(object);
+            holders.iter().any(|holder| **holder != *bundle)
+        };
+        changes.extend(watched.objects().filter(is_shared).cloned());
         Some(changes)
     }
 
@@ -750,6 +756,18 @@ mod tests {
         assert_eq!(bundles.changed_by_now("former"), None);
         assert!(bundles.finished("former"));
         assert_eq!(bundles.changed_by_now("former"), bundles.changes("former"));
+    }
+
+    #[test]
+    fn what_another_bundle_has_read_is_looked_at_before_its_event_comes() {
+        let mut bundles = WatchedBundles::default();
+        bundles.monitored_all("former", "f", seen("7"), true);
+        bundles.started("former", "f");
+        bundles.monitored_all("taker", "t", seen("8"), true);
+        assert_eq!(bundles.changed_by_now("former"), Some(vec![deployment()]));
+        assert_eq!(bundles.changes("former"), Some(Vec::new()));
+        bundles.forget("taker");
+        assert_eq!(bundles.changed_by_now("former"), Some(Vec::new()));
     }
 
     #[test]
