@@ -248,6 +248,9 @@ async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
         .apply(&claim(&agent, "zeta").helm("releaseName", json!("shared")))
         .await?;
     agent.wait_ready("zeta").await?;
+    // Else it would put right at once what the other one's attempt leaves.
+    let paused = claim(&agent, "zeta").helm("releaseName", json!("shared"));
+    agent.apply(&paused.spec("paused", json!(true))).await?;
     let before = uid(&agent, "common").await?;
     let mut files = with_refused("common");
     let hook = "  annotations: {helm.sh/hook: pre-delete}\n";

@@ -95,6 +95,7 @@ async fn an_install_killed_after_any_write_is_finished_with_its_hooks() -> Resul
 async fn what_was_there_before_an_install_that_was_killed_is_noted_by_the_next() -> Result<()> {
     for last in 1..=2 {
         let world = World::new().await?;
+        world.kubectl(&["create", "namespace", &world.namespace])?;
         let marks = format!(
             "metadata:\n  labels: {{app.kubernetes.io/managed-by: Helm}}\n  annotations: {{meta.helm.sh/release-name: \
              {}, meta.helm.sh/release-namespace: {}}}\n",
