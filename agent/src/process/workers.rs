@@ -128,7 +128,7 @@ impl Workers {
         let running = self.metrics.begin(controller);
         let reconcile = AssertUnwindSafe(Box::pin(self.reconciler.reconcile(&name, kind)));
         let next = reconcile.catch_unwind().await.unwrap_or_else(|_| {
-            logging::error!(name, "a reconcile panicked");
+            logging::error!(bundle = name, "a reconcile panicked");
             self.metrics.panicked(controller);
             Requeue::RETRY
         });

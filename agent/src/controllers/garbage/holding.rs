@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::Collector;
 use super::error::RemovalError;
+use super::report::REPORT_NAME;
 use super::upstream_list::UpstreamList;
 use super::verdict::{HoldReason, Verdict};
 use crate::api::RELEASE_HOLD_ANNOTATION;
@@ -91,8 +92,11 @@ impl Collector {
         }
         let namespace = self.system_namespace();
         let text = public!(
-            "not removed: {}. If it is to go, annotate configmap {}/{} with {}=true",
+            "not removed: {}. Read key held of configmap {}/{} first: annotating configmap {}/{} with {}=true lets go all that it lists, not this \
+             bundle alone",
             reason.text(),
+            Name(namespace),
+            REPORT_NAME,
             Name(namespace),
             LEDGER_NAME,
             RELEASE_HOLD_ANNOTATION

@@ -46,6 +46,7 @@ use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::ledger::Ledger;
+use crate::public;
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 use crate::register::Upstream;
@@ -207,7 +208,7 @@ impl Reconciler {
         self.context.collector.is_back(name, keeps).await;
         let entered = self.enter(&bundle).await;
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
-            logging::debug!(name, reason, "suspended");
+            logging::debug!(bundle = name, reason, "suspended");
             self.context.drift.clear(name);
             self.note_taken(name, None);
             return entered.requeue();
@@ -421,7 +422,9 @@ impl Reconciler {
             return Missing::AtRest;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
-            logging::info!(name, hold, "not removing a release");
+            logging::info!(bundle = name, hold, "not removing a release");
+            let text = public!("not removed while the site holds deploys: {}", hold);
+            self.context.events.emit(Reason::RemovalHeld, name, text);
             return Missing::AtRest;
         }
         let missing_since = self.context.store.missing_since(name);
@@ -441,7 +444,11 @@ impl Reconciler {
                     self.context.health.trouble(Side::Upstream);
                 }
                 let error = failed.public_text();
-                logging::error!(name, error, "failed to clean up missing bundledeployment");
+                logging::error!(
+                    bundle = name,
+                    error,
+                    "failed to clean up missing bundledeployment"
+                );
                 self.context.events.emit(Reason::RemovalFailed, name, error);
                 Missing::RemovalFailed
             }
