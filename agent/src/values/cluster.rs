@@ -147,7 +147,7 @@ impl ClusterFacts {
     }
 
     /// The labels that templates and references see.
-    pub(super) fn visible_labels(&self) -> BTreeMap<&str, &str> {
+    pub(crate) fn visible_labels(&self) -> BTreeMap<&str, &str> {
         let shown = |key: &str| SHOWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
         visible(&self.labels, |key| is_plain(key) || shown(key))
     }

@@ -41,12 +41,16 @@ pub fn run(args: &ValuesArgs) -> ExitCode {
 /// # Errors
 /// A file is not what it should be, a template fails, or the chart cannot be had.
 pub fn report(args: &ValuesArgs) -> Result<String, String> {
-    let input = Input::read(args)?;
+    let mut input = Input::read(args)?;
     let before = values::inline(input.helm.values.as_ref());
     let filled = match input.is_processed {
         true => Some(before.clone()),
         false => {
             let requires_labels = args.bundle.is_some();
+            if requires_labels && input.facts.visible_labels().is_empty() {
+                let note = "nothing is filled in: the Cluster has no labels, and Fleet's controller fills in nothing then";
+                input.notes.push(note.to_owned());
+            }
             values::preprocess(
                 Some(&input.helm),
                 &input.facts,
