@@ -116,7 +116,7 @@ impl Environment {
 pub enum SettingsError {
     #[error("--namespace or env NAMESPACE is required to be set")]
     NoNamespace,
-    #[error("failed to parse {name} with duration {value}")]
+    #[error("failed to parse {name} with duration {value}, which is no Go duration such as 15m")]
     Duration { name: String, value: String },
     #[error("invalid address {value} in {name}")]
     Address { name: &'static str, value: String },

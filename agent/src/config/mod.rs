@@ -39,6 +39,9 @@ pub const BOOTSTRAP_NAME: &str = "fleet-agent-bootstrap";
 /// Shown in audit logs, and the API server's field manager for writes that name none.
 const USER_AGENT: &str = concat!("fleetagent/", env!("CARGO_PKG_VERSION"));
 
+/// The agent's own version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The `User-Agent` header of requests to API servers.
 pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
     (
@@ -268,7 +271,7 @@ mod tests {
     #[rstest]
     #[case::bad(
         [("CATTLE_ELECTION_RETRY_PERIOD", "x"), ("A", "")],
-        "failed to parse CATTLE_ELECTION_RETRY_PERIOD with duration x"
+        "failed to parse CATTLE_ELECTION_RETRY_PERIOD with duration x, which is no Go duration such as 15m"
     )]
     #[case::too_short(
         [("CATTLE_ELECTION_RETRY_PERIOD", "10s"), ("CATTLE_ELECTION_RENEW_DEADLINE", "12s")],

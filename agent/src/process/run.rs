@@ -73,6 +73,7 @@ async fn until_signalled(settings: Settings) -> anyhow::Result<()> {
     let _file_too_large =
         signal(SignalKind::from_raw(FILE_TOO_LARGE)).context("cannot listen for SIGXFSZ")?;
     let stop = CancellationToken::new();
+    logging::info!(version = Name(config::VERSION), "starting");
     let world = World::around(&settings).await?;
     let mut agent = Box::pin(lead(settings, world, stop.clone()));
     loop {

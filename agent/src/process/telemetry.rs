@@ -21,9 +21,12 @@ const FILTER_VARIABLE: &str = "FLEET_AGENT_LOG";
 
 /// Installs the process's subscriber, writing to standard error. A second call does nothing.
 pub fn init(options: &LogOptions) {
-    let desired =
-        EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| filter(options.level));
-    let filter = desired.and(library_limits());
+    let written = std::env::var(FILTER_VARIABLE).unwrap_or_default();
+    let desired = directives(&written);
+    let is_refused = desired.is_none() && !written.is_empty();
+    let filter = desired
+        .unwrap_or_else(|| filter(options.level))
+        .and(library_limits());
     // A log that cannot be written (a full disk, a closed pipe) is lost; saying so on the same stream would panic.
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(|| OneLine(io::stderr()))
@@ -44,6 +47,15 @@ pub fn init(options: &LogOptions) {
             tracing_subscriber::registry().with(layer).try_init().ok()
         }
     };
+    if is_refused {
+        logging::warn!("{} cannot be read and is left out", FILTER_VARIABLE);
+    }
+}
+
+/// The filter that somebody wrote; nothing where nobody did, or it cannot be read. An empty one would be silent below errors.
+fn directives(written: &str) -> Option<EnvFilter> {
+    let is_written = !written.trim().is_empty();
+    is_written.then(|| EnvFilter::try_new(written).ok())?
 }
 
 /// Writes what it gets at once as one line: an error may quote line breaks, and what follows them would look like a line of ours.
@@ -119,6 +131,13 @@ fn filter(level: logging::Level) -> EnvFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_filter_is_none_and_a_bad_one_is_left_out() {
+        assert!(directives("").is_none() && directives(" ").is_none());
+        assert!(directives("agent=debug").is_some());
+        assert!(directives("agent=loudly").is_none());
+    }
 
     #[test]
     fn an_error_with_line_breaks_is_one_line() {

@@ -466,7 +466,10 @@ impl Registrar {
                 tokio::time::sleep(self.timing.credential_poll).await;
                 match secrets.get(name).await {
                     Ok(secret) => return secret.data.unwrap_or_default(),
-                    Err(_) => logging::info!(namespace, name, "waiting for a secret on upstream"),
+                    Err(failed) => {
+                        let error = PublicText::nothing_secret_in(&failed);
+                        logging::info!(namespace, name, error, "waiting for a secret on upstream");
+                    }
                 }
             }
         };

@@ -51,6 +51,9 @@ macro_rules! reasons {
         }
 
         impl Reason {
+            /// All of them.
+            const ALL: &[Self] = &[$(Self::$reason,)+];
+
             /// As the Event has it.
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -256,6 +259,9 @@ pub struct Events {
 impl Events {
     /// Events in `namespace`, whose source is `host`.
     pub fn new(agent: &AgentClient, namespace: &str, host: &str, metrics: Metrics) -> Self {
+        for reason in Reason::ALL {
+            metrics.may_emit(reason.as_str());
+        }
         Self {
             events: Api::namespaced(agent.client(), namespace),
             agent: agent.clone(),

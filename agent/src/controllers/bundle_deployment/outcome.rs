@@ -266,6 +266,7 @@ impl Report {
     /// `chart` is what is told of the chart it was made of.
     pub fn deployed(&mut self, release: &ReleaseId, changed: bool, chart: &PublicText) {
         let text = public!("{}{}", revision(release), *chart);
+        logging::info!(bundle = self.bundle, "deployed {}", text);
         self.events.push((Reason::Deployed, text));
         self.status.release = release.to_string();
         self.count_as_deployed();

@@ -19,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
 use crate::client::requests;
-use crate::config::AGENT_NAME;
+use crate::config::{AGENT_NAME, VERSION};
 use entries::EntryCount;
 pub use entries::{Counting, Entries};
 use workqueue::Workqueue;
@@ -92,6 +92,7 @@ pub struct Metrics {
     held_removals: Gauge,
     unknown_releases: Gauge,
     events: Family<Labels<1>, Counter>,
+    build: Family<Labels<1>, Gauge>,
     entries: EntryCount,
 }
 
@@ -158,6 +159,7 @@ impl Default for Metrics {
             held_removals: Gauge::default(),
             unknown_releases: Gauge::default(),
             events: Family::default(),
+            build: Family::default(),
             entries: EntryCount::default(),
         }
     }
@@ -236,6 +238,11 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Events may have this reason: its figure is there from now on, so that an alert sees the first one as an increase.
+    pub fn may_emit(&self, reason: &'static str) {
+        drop(self.events.get_or_create(&[("reason", reason)]));
+    }
+
     /// An Event with this reason was emitted, written or not.
     pub fn emitted(&self, reason: &'static str) {
         self.events.get_or_create(&[("reason", reason)]).inc();
@@ -253,6 +260,7 @@ impl Metrics {
 
     /// The text of `/metrics` (OpenMetrics).
     pub fn encode(&self) -> String {
+        self.build.get_or_create(&[("version", VERSION)]).set(1);
         let mut registry = Registry::default();
         let r = &mut registry;
         register!(r,
@@ -278,6 +286,7 @@ impl Metrics {
             "fleet_agent_held_removals", "Releases whose removal is held back" => self.held_removals,
             "fleet_agent_unknown_releases", "Releases that name this agent and are not in its ledger" => self.unknown_releases,
             "fleet_agent_events", "What happened, by the reason of its Event" => self.events,
+            "fleet_agent_build_info", "1 for the version that runs" => self.build,
         );
         r.register(
             requests::NAME,
@@ -322,6 +331,7 @@ mod tests {
         metrics.queued(Controller::Drift, 3);
         metrics.limit(Controller::Drift, 50);
         metrics.leading(true);
+        metrics.may_emit("Removed");
         let counting = metrics.count_entries(|| vec![("bundles", 2)]);
         let text = metrics.encode();
         drop(counting);
@@ -345,11 +355,14 @@ mod tests {
             "workqueue_work_duration_seconds_count{name=\"drift-reconciler\",controller=\"drift-reconciler\"} 0",
             "workqueue_unfinished_work_seconds{name=\"bundledeployment\",controller=\"bundledeployment\"} 0.0",
             "fleet_agent_remembered_entries{map=\"bundles\"} 2",
+            "fleet_agent_events_total{reason=\"Removed\"} 0",
             "process_cpu_seconds_total ",
             "process_resident_memory_bytes ",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+        let build = format!("fleet_agent_build_info{{version=\"{VERSION}\"}} 1");
+        assert!(text.contains(&build), "{text}");
         let longest = "workqueue_longest_running_processor_seconds{name=\"drift-reconciler\"";
         let line = text.lines().find(|line| line.starts_with(longest));
         assert!(line.is_some_and(|line| !line.ends_with(" 0.0")), "{line:?}");
