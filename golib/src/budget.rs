@@ -1,6 +1,8 @@
 //! What decoded documents weigh. A few bytes of text (`{a: b},`) can stand for a map that takes a hundred times as much
 //! memory, so a bound on the text does not bound what is made of it: decoders count what they build, and stop.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 /// Levels that a decoded document may have where its [`Budget`] says nothing else. A [`Value`] is cloned, compared and dropped by recursion: a
@@ -173,6 +175,27 @@ impl Budget {
 pub fn weigh(value: &Value) -> usize {
     let mut weighed = Budget::new(usize::MAX);
     match weighed.add(value) {
+        Ok(()) => weighed.spent(),
+        Err(TooLarge { limit, .. }) => limit,
+    }
+}
+
+/// The same of a map of texts.
+///
+/// ```
+/// use golib::budget::weigh_texts;
+///
+/// assert!(weigh_texts(&[("a".to_owned(), String::new())].into()) > 500);
+/// ```
+pub fn weigh_texts(texts: &BTreeMap<String, String>) -> usize {
+    let mut weighed = Budget::new(usize::MAX);
+    let texts = texts.iter().enumerate();
+    let added = texts.map(|(length, (key, text))| {
+        weighed.entry::<String, String>(length)?;
+        weighed.text(key.len())?;
+        weighed.text(text.len())
+    });
+    match added.collect::<Result<(), TooLarge>>() {
         Ok(()) => weighed.spent(),
         Err(TooLarge { limit, .. }) => limit,
     }

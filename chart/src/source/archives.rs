@@ -96,8 +96,7 @@ impl Shared {
         let answer = self.http.send(request).await?;
         if let Some(cached) = cached.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
             let cached = cached.confirmed(asked);
-            self.archives
-                .put(key, cached.clone(), cached.value.bytes.len());
+            self.archives.put(key, cached.clone());
             return Ok(cached);
         }
         if answer.status != StatusCode::OK {

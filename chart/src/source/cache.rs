@@ -4,11 +4,30 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-/// What an entry takes besides its value: many small ones must not be free.
+/// What an entry takes besides what its key and its value point to: many small ones must not be free.
 const ENTRY_BYTES: usize = 512;
 
-/// Values with a weight. A value heavier than a quarter of the whole is not kept at all, so that
+/// What is kept here knows what it takes, so that nothing of it is forgotten where it is put in.
+pub(super) trait Weigh {
+    /// Bytes that it points to, about: what it takes besides its own size.
+    fn weight(&self) -> usize;
+}
+
+impl Weigh for String {
+    fn weight(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Weigh for Instant {
+    fn weight(&self) -> usize {
+        0
+    }
+}
+
+/// Values by key. An entry heavier than a quarter of the whole is not kept at all, so that
 /// one giant cannot evict everything else.
 pub(super) struct Cache<K, V> {
     capacity_bytes: usize,
@@ -27,7 +46,7 @@ struct Entry<V> {
     used: u64,
 }
 
-impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
+impl<K: Eq + Hash + Clone + Weigh, V: Clone + Weigh> Cache<K, V> {
     pub(super) fn new(capacity_bytes: usize) -> Self {
         let inner = Inner {
             entries: HashMap::new(),
@@ -49,10 +68,11 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         Some(entry.value.clone())
     }
 
-    pub(super) fn put(&self, key: K, value: V, bytes: usize) {
+    pub(super) fn put(&self, key: K, value: V) {
         let mut inner = self.inner.lock();
         inner.remove(&key);
-        let bytes = bytes.saturating_add(ENTRY_BYTES);
+        let own = size_of::<(K, V)>().max(ENTRY_BYTES);
+        let bytes = own + key.weight() + value.weight();
         if bytes > self.capacity_bytes / 4 {
             return;
         }
@@ -82,44 +102,61 @@ impl<K: Eq + Hash, V> Inner<K, V> {
 mod tests {
     use super::*;
 
+    impl Weigh for &str {
+        fn weight(&self) -> usize {
+            0
+        }
+    }
+
+    /// A value of so many entries' weight.
+    impl Weigh for usize {
+        fn weight(&self) -> usize {
+            self * ENTRY_BYTES
+        }
+    }
+
     #[test]
     fn the_least_recently_used_goes_first() {
         let cache = Cache::new(100 * ENTRY_BYTES);
-        for key in 0..4 {
-            cache.put(key, key, 24 * ENTRY_BYTES);
+        for key in ["0", "1", "2", "3"] {
+            cache.put(key, 24);
         }
-        assert_eq!(cache.get(&0), Some(0));
-        cache.put(4, 4, 19 * ENTRY_BYTES);
+        assert_eq!(cache.get(&"0"), Some(24));
+        cache.put("4", 19);
         assert_eq!(
-            (cache.get(&0), cache.get(&1), cache.get(&4)),
-            (Some(0), None, Some(4))
+            (cache.get(&"0"), cache.get(&"1"), cache.get(&"4")),
+            (Some(24), None, Some(19))
         );
     }
 
     #[test]
     fn a_value_larger_than_the_cache_is_not_cached() {
         let cache = Cache::new(100 * ENTRY_BYTES);
-        cache.put("small", 1, 20 * ENTRY_BYTES);
-        cache.put("giant", 2, 90 * ENTRY_BYTES);
-        assert_eq!((cache.get(&"small"), cache.get(&"giant")), (Some(1), None));
+        cache.put("small", 20);
+        cache.put("giant", 90);
+        assert_eq!((cache.get(&"small"), cache.get(&"giant")), (Some(20), None));
     }
 
     #[test]
-    fn empty_entries_cost_their_overhead() {
-        let cache = Cache::new(100 * ENTRY_BYTES);
-        for key in 0..1000 {
-            cache.put(key, (), 0);
-        }
-        assert_eq!(cache.inner.lock().entries.len(), 100);
+    fn empty_entries_cost_their_overhead_and_long_keys_their_length() {
+        let kept = |length: usize| {
+            let cache = Cache::new(100 * ENTRY_BYTES);
+            for at in 0..1000 {
+                cache.put(format!("{at:0length$}"), 0);
+            }
+            cache.inner.lock().entries.len()
+        };
+        assert_eq!(kept(0), 99);
+        assert_eq!(kept(4 * ENTRY_BYTES), 20);
     }
 
     #[test]
     fn replacing_frees_the_old_weight() {
         let cache = Cache::new(100 * ENTRY_BYTES);
         for _ in 0..50 {
-            cache.put("key", 1, 24 * ENTRY_BYTES);
+            cache.put("key", 24);
         }
-        cache.put("other", 2, 24 * ENTRY_BYTES);
-        assert_eq!(cache.get(&"key"), Some(1));
+        cache.put("other", 23);
+        assert_eq!(cache.get(&"key"), Some(24));
     }
 }

@@ -9,6 +9,7 @@ use reqwest::header::{
 use tokio::time::Instant;
 
 use super::access::Fingerprint;
+use super::cache::Weigh;
 use super::error::FetchError;
 use super::fetched::FetchedChart;
 use super::index::Index;
@@ -36,35 +37,66 @@ pub(super) struct Cached<T> {
     pub(super) validators: HeaderMap,
 }
 
+/// The longest validator that is kept: what a server sends in their place may have hundreds of kilobytes.
+const MAX_VALIDATOR_BYTES: usize = 1 << 10;
+
+/// What a map of headers takes besides their texts.
+const HEADERS_BYTES: usize = 1 << 10;
+
+/// How to ask whether something is still true. Copied: a header of an answer may keep all that was read with it.
+fn validators(etag: Option<&[u8]>, last_modified: Option<&[u8]>) -> HeaderMap {
+    let mut validators = HeaderMap::new();
+    for (name, text) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, last_modified)] {
+        let short = text.filter(|text| text.len() <= MAX_VALIDATOR_BYTES);
+        if let Some(value) = short.and_then(|text| HeaderValue::from_bytes(text).ok()) {
+            validators.insert(name, value);
+        }
+    }
+    validators
+}
+
+impl<T: Weigh> Weigh for Cached<T> {
+    fn weight(&self) -> usize {
+        let headers = match self.validators.is_empty() {
+            true => 0,
+            false => HEADERS_BYTES,
+        };
+        let texts = self.validators.values().map(HeaderValue::len);
+        headers + texts.sum::<usize>() + self.value.weight()
+    }
+}
+
+impl Weigh for Key {
+    fn weight(&self) -> usize {
+        self.0.weight()
+    }
+}
+
+impl Weigh for IndexKey {
+    fn weight(&self) -> usize {
+        self.0.weight()
+    }
+}
+
 impl<T: Clone> Cached<T> {
     pub(super) fn new(value: T, answer: &HeaderMap, asked: Instant) -> Self {
-        let mut validators = HeaderMap::new();
-        for (from, to) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
-            if let Some(value) = answer.get(from) {
-                validators.insert(to, value.clone());
-            }
-        }
+        let given = |name| answer.get(name).map(HeaderValue::as_bytes);
         Self {
             value,
             asked: Some(asked),
             stale: None,
-            validators,
+            validators: validators(given(ETAG), given(LAST_MODIFIED)),
         }
     }
 
     /// From an earlier process.
     pub(super) fn from_disk(value: T, etag: Option<&str>, last_modified: Option<&str>) -> Self {
-        let mut validators = HeaderMap::new();
-        for (name, text) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, last_modified)] {
-            if let Some(value) = text.and_then(|text| HeaderValue::from_str(text).ok()) {
-                validators.insert(name, value);
-            }
-        }
+        let (etag, last_modified) = (etag.map(str::as_bytes), last_modified.map(str::as_bytes));
         Self {
             value,
             asked: None,
             stale: None,
-            validators,
+            validators: validators(etag, last_modified),
         }
     }
 

@@ -48,8 +48,7 @@ impl Shared {
             is_sound(&chart, &note.manifests).then_some(chart)
         });
         let cached = Cached::from_disk(read.await?, etag.as_deref(), last_modified.as_deref());
-        let size = cached.value.bytes.len();
-        self.archives.put(key.clone(), cached.clone(), size);
+        self.archives.put(key.clone(), cached.clone());
         Some(cached)
     }
 
@@ -60,8 +59,7 @@ impl Shared {
         cached: &Cached<FetchedChart>,
         manifests: &[Bytes],
     ) {
-        let size = cached.value.bytes.len();
-        self.archives.put(key.clone(), cached.clone(), size);
+        self.archives.put(key.clone(), cached.clone());
         let Some(disk) = &self.disk else { return };
         let chart = cached.value.clone();
         let text = |manifest: &Bytes| String::from_utf8_lossy(manifest).into_owned();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use golib::budget;
 
+use super::cache::Weigh;
 use super::oci;
 use super::safe_url::SafeUrl;
 
@@ -73,17 +75,21 @@ pub struct Vouchers {
     pub left_out: usize,
 }
 
-impl Vouchers {
-    /// What it takes in memory, about.
-    pub(super) fn size_bytes(&self) -> usize {
+impl Weigh for FetchedChart {
+    fn weight(&self) -> usize {
+        let manifest = self.manifest.as_ref().map_or(0, String::len);
+        let texts = self.version.len() + self.digest.len() + manifest;
+        self.bytes.len() + texts + self.url.weight()
+    }
+}
+
+impl Weigh for Vouchers {
+    fn weight(&self) -> usize {
         let attached = self.attached.iter().map(|one| {
-            let texts = one.annotations.iter();
-            one.payload.len()
-                + texts
-                    .map(|(key, text)| key.len() + text.len())
-                    .sum::<usize>()
+            size_of::<Attached>() + one.payload.len() + budget::weigh_texts(&one.annotations)
         });
-        let bundles = self.bundles.iter().map(Bytes::len);
+        let bundles = self.bundles.iter();
+        let bundles = bundles.map(|bundle| size_of::<Bytes>() + bundle.len());
         self.provenance.as_ref().map_or(0, Bytes::len)
             + attached.sum::<usize>()
             + bundles.sum::<usize>()

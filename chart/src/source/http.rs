@@ -382,7 +382,10 @@ impl Http {
         if let Some(reservation) = &mut reservation {
             reservation.resize(body.len() as u64).await;
         }
-        let body = reserved(body.freeze(), reservation);
+        // What it may have grown to beside its length is given back: it may be kept for long.
+        let mut body = Vec::from(body);
+        body.shrink_to_fit();
+        let body = reserved(body.into(), reservation);
         Ok(Answer {
             status,
             headers: std::mem::take(response.headers_mut()),

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use golib::budget::Budget;
 use golib::semver::{Constraint, Version};
@@ -13,6 +14,7 @@ use golib::{json as go_json, yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::cache::Weigh;
 use super::index_schema::{self, Rules};
 use crate::warning::log_text;
 
@@ -365,22 +367,51 @@ impl Index {
             (Some(only), Some(chart)) => only.contains(chart),
         }
     }
+}
 
-    /// Roughly what it occupies.
-    pub(super) fn size_bytes(&self) -> usize {
+/// What a text, and a piece of memory in general, takes besides its bytes; an entry of a map besides its texts.
+const ALLOCATION: usize = 16;
+const MAP_ENTRY: usize = 112;
+
+impl Weigh for Arc<Index> {
+    fn weight(&self) -> usize {
+        let text = |text: &str| text.len() + ALLOCATION;
         let entry = |entry: &Entry| {
-            let urls = entry
-                .urls
+            let Entry {
+                name,
+                version,
+                api_version,
+                urls,
+                digest,
+            } = entry;
+            let texts = [name, version, api_version, digest].map(|one| text(one));
+            let urls = urls
                 .iter()
                 .flatten()
-                .map(|url| url.len() + 24)
-                .sum::<usize>();
-            size_of::<Entry>() + entry.version.len() + entry.name.len() + entry.digest.len() + urls
+                .map(|url| size_of::<String>() + text(url));
+            size_of::<Entry>() + texts.iter().sum::<usize>() + urls.sum::<usize>()
         };
-        self.entries
+        let entries = self.entries.iter().map(|(name, list)| {
+            MAP_ENTRY + text(name) + ALLOCATION + list.iter().map(entry).sum::<usize>()
+        });
+        let warnings = self.warnings.iter().map(|skipped| {
+            let invalid = skipped.invalid.iter();
+            let invalid = invalid.map(|(version, problem)| text(version) + text(problem));
+            size_of::<Skipped>()
+                + text(&skipped.chart)
+                + text(&skipped.source)
+                + invalid.sum::<usize>()
+        });
+        let only = self
+            .only
             .iter()
-            .map(|(name, list)| name.len() + 64 + list.iter().map(entry).sum::<usize>())
-            .sum()
+            .flatten()
+            .map(|name| MAP_ENTRY + text(name));
+        size_of::<Index>()
+            + text(&self.api_version)
+            + entries.sum::<usize>()
+            + warnings.sum::<usize>()
+            + only.sum::<usize>()
     }
 }
 

@@ -152,7 +152,7 @@ impl Shared {
         let mut index = self.read_index(&answer, &url).await;
         if answer.body_is == BodyIs::UnknownForm || answer.is_filtered() && index.is_err() {
             // Once: the next ones are read as a whole at once.
-            self.read_as_a_whole.put(key.clone(), asked, 0);
+            self.read_as_a_whole.put(key.clone(), asked);
             answer = self.http.send(request()).await?;
             index = self.read_index(&answer, &url).await;
         }
@@ -165,8 +165,7 @@ impl Shared {
             if let Some(other) = same {
                 cached.value = Arc::new(cached.value.with(&other.value));
             }
-            self.indexes
-                .put(key, cached.clone(), cached.value.size_bytes());
+            self.indexes.put(key, cached.clone());
             return Ok(cached);
         }
         if answer.status != StatusCode::OK {
@@ -185,8 +184,7 @@ impl Shared {
             );
         }
         let cached = Cached::new(Arc::new(index), &answer.headers, asked);
-        self.indexes
-            .put(key, cached.clone(), cached.value.size_bytes());
+        self.indexes.put(key, cached.clone());
         Ok(cached)
     }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use url::Url;
 
+use super::cache::Weigh;
+
 /// What stands for what is not shown, as in Go's `URL.Redacted`.
 const HIDDEN: &str = "xxxxx";
 
@@ -66,6 +68,12 @@ impl SafeUrl {
         self.scheme() == other.scheme()
             && self.host() == other.host()
             && self.port_or_known_default() == other.port_or_known_default()
+    }
+}
+
+impl Weigh for SafeUrl {
+    fn weight(&self) -> usize {
+        size_of::<Url>() + self.as_str().len()
     }
 }
 

@@ -136,8 +136,7 @@ impl Fetcher {
             }
         };
         let key = (key(fetched, kinds), access.fingerprint());
-        let bytes = found.size_bytes();
-        self.shared.vouchers.put(key.clone(), found.clone(), bytes);
+        self.shared.vouchers.put(key.clone(), found.clone());
         if let (Some(disk), Some(note)) = (&self.shared.disk, Note::of(&found)) {
             let write = move |disk: &Disk| {
                 disk.put_note(&disk.name(NOTE, &key.0, key.1), &note);

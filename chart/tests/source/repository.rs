@@ -121,6 +121,34 @@ async fn an_old_index_is_asked_for_conditionally() {
     );
 }
 
+/// A header may have hundreds of kilobytes, and is none of what an entry of the cache is expected to take.
+#[tokio::test]
+async fn a_long_validator_is_not_remembered() {
+    for (length, is_kept) in [(1 << 10, true), ((1 << 10) + 1, false), (200 << 10, false)] {
+        let tag = format!("\"{}\"", "x".repeat(length - 2));
+        let sent = tag.clone();
+        let server = Server::plain(move |seen| match seen.path.as_str() {
+            "/index.yaml" => {
+                let index = simple_index(&[("web", "1.0.0", "web.tgz")]);
+                with(answer(200, index), "etag", &sent)
+            }
+            _ => with(answer(200, archive("web")), "etag", &sent),
+        })
+        .await;
+        let fetcher = Fetcher::new(Settings {
+            fresh_for: Duration::ZERO,
+            ..settings()
+        });
+        let chart = reference(&server.url(""), "web", "1.0.0");
+        for _ in 0..2 {
+            fetcher.fetch(&chart, &Access::default()).await.unwrap();
+        }
+        let shown: Vec<_> = server.seen().into_iter().map(|s| s.if_none_match).collect();
+        let kept = is_kept.then_some(tag);
+        assert_eq!(shown, [None, None, kept.clone(), kept], "{length}");
+    }
+}
+
 #[tokio::test]
 async fn a_version_missing_from_a_remembered_index_is_looked_up_again() {
     let published = Arc::new(AtomicUsize::new(0));
