@@ -58,7 +58,7 @@ pub struct VoucherKinds {
 pub struct Attached {
     /// What is signed.
     pub payload: Bytes,
-    /// The layer's annotations.
+    /// Those of the layer's annotations that are of a signature.
     pub annotations: BTreeMap<String, String>,
 }
 

@@ -8,7 +8,7 @@ use super::archive;
 use super::cached::{Cached, FetchedAt, Key};
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
-use super::oci::{self, Reference, Registry, Requested};
+use super::oci::{self, Descriptor, Reference, Registry, Requested};
 use super::safe_url::SafeUrl;
 use super::shared::Shared;
 
@@ -127,13 +127,17 @@ impl Shared {
         key: &Key,
     ) -> Result<Cached<FetchedChart>, FetchError> {
         let asked = Instant::now();
-        let manifest = registry.manifest(&reference.wire_name()).await?;
+        // Nothing else of the manifest is kept while the layer comes.
+        let (layers, named) = {
+            let manifest = registry.manifest(&reference.wire_name()).await?;
+            (manifest.layers, manifest.digest)
+        };
         let artifact = |problem: String| FetchError::Artifact {
             reference: reference.to_string(),
             problem,
         };
-        let [layer] = manifest.layers.as_slice() else {
-            let found = manifest.layers.len();
+        let found = layers.len();
+        let Ok([layer]) = <[Descriptor; 1]>::try_from(layers) else {
             return Err(artifact(format!(
                 "expected 1 layer in OCI manifest, {found} found"
             )));
@@ -144,7 +148,7 @@ impl Shared {
                 layer.annotations.len()
             )));
         }
-        if layer.annotations.get("id").map(String::as_str) != Some(id) {
+        if layer.annotations.get(oci::ID) != Some(id) {
             let problem = "could not find expected id in Descriptor's annotations";
             return Err(artifact(problem.to_owned()));
         }
@@ -158,14 +162,14 @@ impl Shared {
             Some(cached) => cached.value.bytes,
             None => {
                 let limit = self.settings.max_archive_bytes;
-                registry.blob(layer, limit).await?
+                registry.blob(&layer, limit).await?
             }
         };
         let chart = FetchedChart {
             bytes,
             unpacked_bytes: 0,
             version: String::new(),
-            digest: manifest.digest,
+            digest: named,
             manifest: None,
             url: shown(reference),
             is_stale: false,

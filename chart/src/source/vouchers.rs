@@ -27,8 +27,7 @@ const MAX_ALL_BYTES: u64 = 8 << 20;
 
 const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
-/// What a referrer says that its bundle states, and what `cosign sign` has there.
-const STATES: &str = "dev.sigstore.bundle.predicateType";
+/// What `cosign sign` says that its bundle states.
 const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
 
 /// Kind of the notes on disk.
@@ -217,7 +216,7 @@ impl Found<'_> {
             if let Some(payload) = self.small(&layer).await? {
                 self.vouchers.attached.push(Attached {
                     payload,
-                    annotations: layer.annotations,
+                    annotations: layer.annotations.into_signature(),
                 });
             }
         }
@@ -229,7 +228,7 @@ impl Found<'_> {
         let pick = |referrer: Descriptor| {
             let is_one =
                 referrer.artifact_type.starts_with(BUNDLE) && oci::is_digest(&referrer.digest);
-            let states = referrer.annotations.get(STATES).map(String::as_str);
+            let states = referrer.annotations.get(oci::STATES);
             let order = match states {
                 Some(SIGNED) => 0,
                 None => 1,
@@ -242,12 +241,14 @@ impl Found<'_> {
         self.vouchers.left_out += usize::from(is_cut);
         self.leave_out(&mut referrers);
         for (_, digest) in referrers {
-            let Some(manifest) = self.registry.manifest_if_any(&digest).await? else {
-                continue;
+            // Nothing else of the manifest is kept while the bundle comes.
+            let layer = {
+                let manifest = self.registry.manifest_if_any(&digest).await?;
+                let mut layers = manifest.unwrap_or_default().layers.into_iter();
+                layers.find(|layer| layer.media_type.starts_with(BUNDLE))
             };
-            let mut layers = manifest.layers.iter();
-            if let Some(layer) = layers.find(|layer| layer.media_type.starts_with(BUNDLE))
-                && let Some(bundle) = self.small(layer).await?
+            if let Some(layer) = layer
+                && let Some(bundle) = self.small(&layer).await?
             {
                 self.vouchers.bundles.push(bundle);
             }

@@ -104,6 +104,38 @@ async fn signatures_beyond_the_limits_are_skipped_and_reported() {
     assert_eq!(found.bundles[0], bundle(202).0);
 }
 
+/// Who may push may add a thousand others to each layer.
+#[tokio::test]
+async fn of_the_annotations_of_a_signature_those_of_cosign_are_kept() {
+    let payload = "{}";
+    let digest = format!("sha256:{}", sha256(payload.as_bytes()));
+    let own =
+        json!({ "dev.cosignproject.cosign/signature": "s", "dev.sigstore.cosign/bundle": "b" });
+    let mut annotations = own.clone();
+    for at in 0..998 {
+        annotations[format!("{at}")] = "".into();
+    }
+    let layer = json!({
+        "mediaType": "application/vnd.dev.cosign.simplesigning.v1+json",
+        "digest": digest, "size": payload.len(), "annotations": annotations,
+    });
+    let manifest = json!({ "schemaVersion": 2, "layers": [layer] }).to_string();
+    let server = Server::plain(move |seen| match seen.path.as_str() {
+        path if path.ends_with(".sig") => answer(200, manifest.clone()),
+        path if path.ends_with(&digest) => answer(200, payload),
+        _ => with_referrers(0, 1, seen),
+    })
+    .await;
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    let fetcher = fetcher();
+    let fetched = fetcher.fetch(&chart, &plain()).await.unwrap();
+    let found = fetcher.vouchers(&chart, &fetched, &plain(), BOTH).await;
+    let [attached] = &found.unwrap().attached[..] else {
+        panic!("one is attached");
+    };
+    assert_eq!(json!(attached.annotations), own);
+}
+
 /// A registry whose pages lead to ever more.
 #[tokio::test]
 async fn endless_pages_of_referrers_and_tags_are_bounded() {

@@ -1,11 +1,10 @@
-//! Lists and maps of JSON that somebody else wrote, read by serde: a bound on the text does not bound what is made of it, as `{},` may
+//! Lists of JSON that somebody else wrote, read by serde: a bound on the text does not bound what is made of it, as `{},` may
 //! stand for a struct of a hundred bytes.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 /// Reads a list of at most `MOST` elements; `null` is an empty one. For `#[serde(deserialize_with = "…")]`.
 ///
@@ -33,19 +32,6 @@ where
     deserializer.deserialize_any(List::<MOST, T>(PhantomData))
 }
 
-/// Reads a map of texts, of at most `MOST` entries; `null` is an empty one. As [`at_most`].
-///
-/// # Errors
-/// Anything else than a map of texts, and its first entry too many.
-pub fn at_most_entries<'de, const MOST: usize, D>(
-    deserializer: D,
-) -> Result<BTreeMap<String, String>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    deserializer.deserialize_any(Texts::<MOST>)
-}
-
 struct List<const MOST: usize, T>(PhantomData<T>);
 
 impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for List<MOST, T> {
@@ -66,31 +52,6 @@ impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for List<MOST, T>
                 return Err(A::Error::custom(format_args!("more than {MOST} elements")));
             }
             read.push(element);
-        }
-        Ok(read)
-    }
-}
-
-struct Texts<const MOST: usize>;
-
-impl<'de, const MOST: usize> Visitor<'de> for Texts<MOST> {
-    type Value = BTreeMap<String, String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a map")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(BTreeMap::new())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut read = BTreeMap::new();
-        while let Some((key, text)) = map.next_entry()? {
-            if read.len() == MOST {
-                return Err(A::Error::custom(format_args!("more than {MOST} entries")));
-            }
-            read.insert(key, text);
         }
         Ok(read)
     }

@@ -10,7 +10,7 @@ mod encode;
 mod fields;
 mod weight;
 
-pub use bounded::{at_most, at_most_entries};
+pub use bounded::at_most;
 pub use decode::{decode, decode_partly, decode_within};
 pub use encode::{encode, encode_indent, encode_raw, indent, to_vec};
 pub use fields::{At, FieldError, Mismatch, known_field, parse_time, time};

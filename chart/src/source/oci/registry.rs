@@ -17,6 +17,7 @@ use super::super::deadline::Deadline;
 use super::super::error::{CredentialsUse, FetchError};
 use super::super::http::{Answer, Http, Request};
 use super::super::safe_url::SafeUrl;
+use super::annotations::Annotations;
 use super::auth::{self, Authorization, Challenge};
 use super::problem::{detail, message};
 use super::reference::{Reference, is_digest, is_version};
@@ -30,7 +31,6 @@ const MAX_REFERRER_PAGES: usize = 100;
 const MAX_REFERRERS: usize = 10_000;
 /// Of one manifest; images have some hundred layers at most.
 const MAX_LAYERS: usize = 1_000;
-const MAX_ANNOTATIONS: usize = 1_000;
 /// Of one page.
 const MAX_TAGS: usize = 200_000;
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -45,8 +45,7 @@ pub(in crate::source) struct Descriptor {
     pub(in crate::source) artifact_type: String,
     pub(in crate::source) digest: String,
     pub(in crate::source) size: u64,
-    #[serde(deserialize_with = "golib::json::at_most_entries::<MAX_ANNOTATIONS, _>")]
-    pub(in crate::source) annotations: std::collections::BTreeMap<String, String>,
+    pub(in crate::source) annotations: Annotations,
 }
 
 /// An image manifest, or an index of them.
@@ -476,19 +475,6 @@ mod tests {
                 "{error}"
             );
         }
-        let annotations: Vec<_> = (0..=MAX_ANNOTATIONS)
-            .map(|at| format!("\"{at}\":\"\""))
-            .collect();
-        let descriptor = |count: usize| {
-            let annotations = annotations[..count].join(",");
-            read(
-                "layers",
-                &format!("{{\"annotations\":{{{annotations}}}}}"),
-                1,
-            )
-        };
-        assert!(descriptor(MAX_ANNOTATIONS).is_ok());
-        assert!(descriptor(MAX_ANNOTATIONS + 1).is_err());
         assert!(serde_json::from_str::<Manifest>(r#"{"layers": null}"#).is_ok());
     }
 
