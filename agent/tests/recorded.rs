@@ -10,6 +10,7 @@ use agent::bundle::{Bundle, FleetPostRenderer, Manifest, SetId, release_name};
 use agent::values;
 use chart::rendered::{Request, render_release};
 use chart::{Capabilities, ReleaseInfo};
+use golib::budget::Budget;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use templating::SystemHost;
@@ -46,7 +47,7 @@ fn check(name: &str, recorded: &Value) {
         "{name}: manifest ID"
     );
     let package = Bundle::Files(manifest)
-        .package(&deployment, "cattle-fleet-system")
+        .package(&deployment, "cattle-fleet-system", &mut Budget::default())
         .unwrap();
 
     let options = &deployment.spec.options;

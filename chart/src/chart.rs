@@ -114,13 +114,20 @@ impl Chart {
             .for_each(Self::forget_values_files);
     }
 
-    /// How many bytes its files take, with those of the charts in it.
+    /// What it takes with the charts in it, in bytes, about: files, and default values as they were read.
     pub fn size_bytes(&self) -> u64 {
         let files = self.templates.iter().chain(&self.files);
         let own = files.map(|file| file.data.len()).sum::<usize>()
-            + self.schema.as_ref().map_or(0, Bytes::len);
+            + self.schema.as_ref().map_or(0, Bytes::len)
+            + golib::budget::weigh(&self.values);
         let dependencies = self.dependencies.iter().map(Self::size_bytes);
         own as u64 + dependencies.sum::<u64>()
+    }
+
+    /// What its default values take with those of the charts in it, in bytes, about.
+    pub fn values_bytes(&self) -> u64 {
+        let dependencies = self.dependencies.iter().map(Self::values_bytes);
+        golib::budget::weigh(&self.values) as u64 + dependencies.sum::<u64>()
     }
 
     /// The files of `crds/`, own ones first, then each dependency's.

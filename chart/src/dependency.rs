@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use golib::budget::Allowance;
 use golib::semver::{Constraint, Version};
 use serde_json::Value;
 
@@ -58,9 +59,19 @@ pub fn process(
     user: &Value,
     warnings: &mut Warnings,
 ) -> Result<(), CoalesceError> {
-    let mut effort = Effort::new();
+    process_within(chart, user, &Allowance::default(), warnings)
+}
+
+/// The same, with what values may become.
+pub(crate) fn process_within(
+    chart: &mut Chart,
+    user: &Value,
+    allowance: &Allowance,
+    warnings: &mut Warnings,
+) -> Result<(), CoalesceError> {
+    let mut effort = Effort::within(allowance);
     let mut budget = Budget {
-        weight: Weight::MERGED,
+        weight: effort.weight(),
         effort: &mut effort,
     };
     enable(chart, user, "", &mut budget, warnings)?;
@@ -85,7 +96,7 @@ impl Budget<'_> {
     fn copy(&mut self, chart: &Chart) -> Result<Chart, CoalesceError> {
         match self.weight.chart(chart) {
             true => Ok(chart.clone()),
-            false => Err(CoalesceError::TooLarge),
+            false => Err(self.effort.too_large()),
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use golib::budget::Budget;
+use golib::budget::{Allowance, Budget};
 use golib::yaml;
 use golib::yaml::node::{self, Node};
 use serde_json::Value;
@@ -201,15 +201,20 @@ pub enum PostRenderError {
 
 type Files = BTreeMap<String, String>;
 
+/// What all documents together may take once they are read, in bytes.
+const MAX_DECODED: usize = 48 << 20;
+
 /// Sends rendered files through a post-renderer. What comes out is in the order of its files.
 pub(crate) fn apply(
     renderer: &dyn PostRenderer,
     strategy: Strategy,
     files: Files,
+    allowance: &Allowance,
     warnings: &mut Warnings,
 ) -> Result<Vec<Piece>, PostRenderError> {
+    let budget = &mut allowance.budget(MAX_DECODED);
     if strategy == Strategy::Combined {
-        let documents = documents(files, "manifests", renderer.form())?;
+        let documents = documents(files, "manifests", renderer.form(), budget)?;
         return run(renderer, documents, "files", "");
     }
     let sorted =
@@ -222,7 +227,7 @@ pub(crate) fn apply(
     let hooks: Vec<Piece> = hooks.collect();
     let mut pieces = match strategy == Strategy::Separate && !hooks.is_empty() {
         true => {
-            let documents = documents(manifest::join(hooks), "hooks", renderer.form())?;
+            let documents = documents(manifest::join(hooks), "hooks", renderer.form(), budget)?;
             run(renderer, documents, "hooks", "hooks-")?
         }
         false => hooks,
@@ -234,7 +239,7 @@ pub(crate) fn apply(
     });
     let manifests = manifest::join(manifests);
     if !manifests.is_empty() {
-        let documents = documents(manifests, "manifests", renderer.form())?;
+        let documents = documents(manifests, "manifests", renderer.form(), budget)?;
         pieces.extend(run(renderer, documents, "manifests", "manifests-")?);
     }
     Ok(in_file_order(pieces))
@@ -309,15 +314,15 @@ fn documents(
     files: Files,
     group: &'static str,
     form: Form,
+    budget: &mut Budget,
 ) -> Result<Vec<Document>, PostRenderError> {
-    let mut budget = Budget::default();
-    let mut read = |text: &str| -> Result<Option<Parsed>, Box<dyn Error + Send + Sync>> {
+    let read = |text: &str, budget: &mut Budget| -> Result<_, Box<dyn Error + Send + Sync>> {
         if form == Form::Nodes {
-            let node = node::parse(text.as_bytes(), &mut budget)?;
+            let node = node::parse(text.as_bytes(), budget)?;
             let node = node.filter(|node| node.short_tag() != node::tag::NULL);
             return Ok(node.map(|node| Parsed::Node(Box::new(node))));
         }
-        let value = yaml::Decoder::new().decode(text.as_bytes(), &mut budget)?;
+        let value = yaml::Decoder::new().decode(text.as_bytes(), budget)?;
         Ok(match value {
             Value::Null => None,
             value => Some(Parsed::Object(value)),
@@ -330,10 +335,10 @@ fn documents(
             continue;
         }
         for text in split_manifests(&content) {
-            let parsed = read(text).map_err(|source| PostRenderError::Merge {
+            let parsed = read(text, budget).map_err(|source| PostRenderError::Merge {
                 group,
                 path: path.clone(),
-                source: malformed(text).unwrap_or(source),
+                source: malformed(text, budget).unwrap_or(source),
             })?;
             let parsed = match parsed {
                 None => continue,
@@ -352,11 +357,15 @@ fn documents(
 }
 
 /// What is wrong with a document in the words of kyaml, by which Helm reads what it hands to post-renderers.
-fn malformed(text: &str) -> Option<Box<dyn Error + Send + Sync>> {
-    let error = node::parse(text.as_bytes(), &mut Budget::default()).err()?;
-    let error = error.to_string();
-    let is_syntax = error.starts_with("yaml: ");
-    is_syntax.then(|| format!("MalformedYAMLError: {error}").into())
+fn malformed(text: &str, budget: &mut Budget) -> Option<Box<dyn Error + Send + Sync>> {
+    match node::parse(text.as_bytes(), budget).err()? {
+        node::Error::TooLarge(_) => None,
+        error => {
+            let error = error.to_string();
+            let is_syntax = error.starts_with("yaml: ");
+            is_syntax.then(|| format!("MalformedYAMLError: {error}").into())
+        }
+    }
 }
 
 /// The documents as they would be cut out of their files again: in the order of the paths, each but the last of a file with
@@ -457,7 +466,8 @@ mod tests {
         ] {
             let files = [("c/a.yaml".to_owned(), text.to_owned())].into();
             let mut warnings = Warnings::default();
-            let failed = apply(&Keep, Strategy::Combined, files, &mut warnings);
+            let allowance = Allowance::default();
+            let failed = apply(&Keep, Strategy::Combined, files, &allowance, &mut warnings);
             let failed = failed.map(|_| ()).unwrap_err().to_string();
             let expected =
                 format!("error merging manifests: parsing c/a.yaml: MalformedYAMLError: {said}");
@@ -473,6 +483,7 @@ mod tests {
             &Objects,
             Strategy::Combined,
             files.collect(),
+            &Allowance::default(),
             &mut Warnings::default(),
         );
         pieces.expect("no document is broken")
@@ -489,6 +500,7 @@ mod tests {
             &Objects,
             Strategy::Combined,
             files.into(),
+            &Allowance::default(),
             &mut Warnings::default(),
         );
         let failed = failed.unwrap_err();

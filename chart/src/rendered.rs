@@ -10,6 +10,7 @@ mod show;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use golib::budget::Allowance;
 use serde_json::Value;
 use templating::{Host, Limits, TemplateCache};
 
@@ -23,7 +24,7 @@ use crate::post_render::{self, PostRenderError, PostRenderer, Strategy};
 use crate::release_info::ReleaseInfo;
 use crate::render::{self, EngineOptions, RenderError};
 use crate::values::schema::{self, RemoteSchemas};
-use crate::values::{self, CoalesceError};
+use crate::values::{self, CoalesceError, Effort};
 use crate::warning::Warnings;
 
 /// End of the path of files that are notes, not manifests.
@@ -47,6 +48,8 @@ pub struct Request<'a> {
     pub templates: Option<&'a TemplateCache>,
     /// Where schemas are had from that a chart's schema refers to by address; otherwise it is broken.
     pub schemas: Option<&'a dyn RemoteSchemas>,
+    /// What may be made of values, schemas and rendered documents; of templates the options say that.
+    pub allowance: Allowance,
     /// Switches; the defaults are Helm's.
     pub options: RenderOptions,
 }
@@ -86,6 +89,7 @@ impl<'a> Request<'a> {
             post_renderer: None,
             templates: None,
             schemas: None,
+            allowance: Allowance::default(),
             options: RenderOptions::default(),
         }
     }
@@ -294,12 +298,17 @@ pub fn render_and_warn(
     if chart.experimental {
         return Err(RenderedError::ApiVersion);
     }
-    dependency::process(&mut chart, request.values, warnings)
+    let allowance = &request.allowance;
+    dependency::process_within(&mut chart, request.values, allowance, warnings)
         .map_err(RenderedError::Dependencies)?;
-    let coalesced =
-        values::coalesce_values(&chart, request.values, warnings).map_err(RenderedError::Values)?;
+    let coalesce = |warnings: &mut Warnings| {
+        let effort = &mut Effort::within(allowance);
+        values::coalesce_within(&chart, request.values, effort, warnings)
+    };
+    let coalesced = coalesce(warnings).map_err(RenderedError::Values)?;
     if !request.options.skip_schema_validation {
-        schema::validate(&chart, &coalesced, request.schemas, warnings)
+        let schemas = request.schemas;
+        schema::validate_within(&chart, &coalesced, schemas, allowance, warnings)
             .map_err(RenderedError::Schema)?;
     }
     check_kube_version(&chart, request.capabilities)?;
@@ -312,8 +321,7 @@ pub fn render_and_warn(
     let mut coalesced = Some(coalesced);
     let mut values = || match coalesced.take() {
         Some(values) => values,
-        None => values::coalesce_values(&chart, request.values, &mut Warnings::default())
-            .unwrap_or_default(),
+        None => coalesce(&mut Warnings::default()).unwrap_or_default(),
     };
     let mut files = texts(render::render_bytes(&chart, &mut values, &options)?)?;
     let notes = take_notes(&mut files, chart.name(), request.options.sub_notes);
@@ -321,7 +329,7 @@ pub fn render_and_warn(
         None => manifest::sort_manifests(files, INSTALL_ORDER, warnings),
         Some(renderer) => {
             let strategy = request.options.post_render_strategy;
-            let documents = post_render::apply(renderer, strategy, files, warnings)?;
+            let documents = post_render::apply(renderer, strategy, files, allowance, warnings)?;
             manifest::sort_pieces(documents, INSTALL_ORDER, warnings)
         }
     };
@@ -467,5 +475,71 @@ mod tests {
         };
         assert_eq!(notes(true), "a\nb\nweb");
         assert_eq!(notes(false), "web");
+    }
+
+    struct Unchanged;
+
+    impl PostRenderer for Unchanged {
+        fn run(
+            &self,
+            documents: Vec<post_render::Document>,
+        ) -> Result<Vec<post_render::Document>, Box<dyn std::error::Error + Send + Sync>> {
+            Ok(documents)
+        }
+    }
+
+    /// A few kilobytes that come to more than a mebibyte, in each of the places where a chart has them read.
+    #[test]
+    fn what_outgrows_its_allowance_is_noted_wherever_it_stands() {
+        let maps = vec!["{a: 1}"; 2_000].join(", ");
+        let schema = format!(
+            r#"{{"not": {{"const": [{}]}}}}"#,
+            maps.replace('a', "\"a\"")
+        );
+        let document = format!("kind: A\nspec: [{maps}]\n");
+        let subchart = "apiVersion: v2\nname: sub\nversion: 1.0.0\n";
+        let aliases: String = (0..20)
+            .map(|at| format!("- {{name: sub, version: 1.0.0, alias: a{at}}}\n"))
+            .collect();
+        let web = |more: &str| format!("apiVersion: v2\nname: web\nversion: 1.0.0\n{more}");
+        let some = vec!["{a: 1}"; 100].join(", ");
+        for (name, chart_yaml, text) in [
+            ("values.yaml", web(""), format!("list: [{maps}]\n")),
+            ("values.schema.json", web(""), schema),
+            ("templates/a.yaml", web(""), document),
+            (
+                "charts/sub/values.yaml",
+                web(&format!("dependencies:\n{aliases}")),
+                format!("list: [{some}]\n"),
+            ),
+        ] {
+            let render = |limit: usize| {
+                let files = vec![
+                    crate::File::new("Chart.yaml", chart_yaml.clone()),
+                    crate::File::new("charts/sub/Chart.yaml", subchart),
+                    crate::File::new(name, text.clone()),
+                ];
+                let chart = crate::loader::load_files(files, &mut Warnings::default()).unwrap();
+                let (release, capabilities) = (
+                    ReleaseInfo::install("blog", "default"),
+                    Capabilities::default(),
+                );
+                let allowance = Allowance::new(limit);
+                let request = Request {
+                    post_renderer: Some(&Unchanged),
+                    allowance: allowance.clone(),
+                    ..Request::new(
+                        chart,
+                        &Value::Null,
+                        &release,
+                        &capabilities,
+                        &templating::SystemHost,
+                    )
+                };
+                (render_release(request).is_ok(), allowance.is_exceeded())
+            };
+            assert_eq!(render(1 << 20), (false, true), "{name}");
+            assert_eq!(render(8 << 20), (true, false), "{name}");
+        }
     }
 }

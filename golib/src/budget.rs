@@ -2,8 +2,10 @@
 //! memory, so a bound on the text does not bound what is made of it: decoders count what they build, and stop.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Levels that a decoded document may have where its [`Budget`] says nothing else. A [`Value`] is cloned, compared and dropped by recursion: a
 /// thread of 2 MiB has no room for the 10,000 at which Go's decoders stop.
@@ -29,6 +31,71 @@ pub struct Budget {
     limit: usize,
     depth: usize,
     spent: [usize; PARTS],
+    /// Told when the limit is reached, where another one would have let more pass.
+    exceeded: Option<Arc<AtomicBool>>,
+}
+
+/// What one piece of work may take for all that it decodes, which may be less than each of its decoders may take at most. It remembers whether one
+/// of them would have taken more: what comes of the work says so in many words, or does not say it.
+///
+/// ```
+/// use golib::budget::Allowance;
+/// use golib::json;
+///
+/// let allowance = Allowance::new(100);
+/// let large = format!("[{}]", ["{}"; 1000].join(","));
+/// // The decoder's own limit counts where it is less.
+/// assert!(json::decode_within(large.as_bytes(), &mut allowance.budget(10)).is_err());
+/// assert!(!allowance.is_exceeded());
+/// assert!(json::decode_within(large.as_bytes(), &mut allowance.budget(1 << 20)).is_err());
+/// assert!(allowance.is_exceeded());
+/// ```
+#[derive(Debug, Clone)]
+pub struct Allowance {
+    limit: usize,
+    exceeded: Arc<AtomicBool>,
+}
+
+impl Allowance {
+    /// At most so many bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            exceeded: Arc::default(),
+        }
+    }
+
+    /// What a decoder may take that may take `most` elsewhere.
+    pub fn limit(&self, most: usize) -> usize {
+        self.limit.min(most)
+    }
+
+    /// The budget of a decoder that may take `most` elsewhere.
+    pub fn budget(&self, most: usize) -> Budget {
+        Budget {
+            exceeded: (self.limit < most).then(|| Arc::clone(&self.exceeded)),
+            ..Budget::new(self.limit(most))
+        }
+    }
+
+    /// Notes that something took more than [`Self::limit`] gave it.
+    pub fn note_exceeded(&self, most: usize) {
+        if self.limit < most {
+            self.exceeded.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether more was asked for than it gave, and another one might give it.
+    pub fn is_exceeded(&self) -> bool {
+        self.exceeded.load(Ordering::Relaxed)
+    }
+}
+
+/// Each decoder has what it may take at most.
+impl Default for Allowance {
+    fn default() -> Self {
+        Self::new(usize::MAX)
+    }
 }
 
 const PARTS: usize = 4;
@@ -80,6 +147,7 @@ impl Budget {
             limit,
             depth: MAX_DEPTH,
             spent: [0; PARTS],
+            exceeded: None,
         }
     }
 
@@ -90,6 +158,15 @@ impl Budget {
             depth: levels,
             ..self
         }
+    }
+
+    /// For as long as `read` takes, documents have so many levels at most.
+    pub fn limit_depth<T>(&mut self, levels: usize, read: impl FnOnce(&mut Self) -> T) -> T {
+        let fewer = levels.min(self.depth);
+        let before = std::mem::replace(&mut self.depth, fewer);
+        let read = read(self);
+        self.depth = before;
+        read
     }
 
     pub(crate) fn depth(&self) -> usize {
@@ -106,6 +183,9 @@ impl Budget {
         *spent = spent.saturating_add(bytes);
         if self.spent() <= self.limit {
             return Ok(());
+        }
+        if let Some(exceeded) = &self.exceeded {
+            exceeded.store(true, Ordering::Relaxed);
         }
         let parts = [Part::Lists, Part::Maps, Part::Text, Part::Anchors];
         let most = parts
@@ -124,8 +204,11 @@ impl Budget {
         *spent = spent.saturating_sub(bytes);
     }
 
-    /// A string of its own.
-    pub(crate) fn text(&mut self, length: usize) -> Result<(), TooLarge> {
+    /// A string of its own, of so many bytes.
+    ///
+    /// # Errors
+    /// With it, there is more than the limit.
+    pub fn text(&mut self, length: usize) -> Result<(), TooLarge> {
         match length {
             0 => Ok(()),
             _ => self.spend(Part::Text, length + ALLOCATION),
@@ -180,6 +263,15 @@ pub fn weigh(value: &Value) -> usize {
     }
 }
 
+/// The same of the entries of a map.
+pub fn weigh_entries(entries: &Map<String, Value>) -> usize {
+    let mut weighed = Budget::new(usize::MAX);
+    match weighed.add_entries(entries) {
+        Ok(()) => weighed.spent(),
+        Err(TooLarge { limit, .. }) => limit,
+    }
+}
+
 /// The same of a map of texts.
 ///
 /// ```
@@ -213,16 +305,22 @@ impl Budget {
                 self.value(length)?;
                 self.add(item)
             }),
-            Value::Object(fields) => {
-                let mut fields = fields.iter().enumerate();
-                fields.try_for_each(|(length, (key, value))| {
-                    self.value_entry(length)?;
-                    self.text(key.len())?;
-                    self.add(value)
-                })
-            }
+            Value::Object(fields) => self.add_entries(fields),
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
         }
+    }
+
+    /// The entries of a map that is there already.
+    ///
+    /// # Errors
+    /// With them, there is more than the limit.
+    pub fn add_entries(&mut self, fields: &Map<String, Value>) -> Result<(), TooLarge> {
+        let mut fields = fields.iter().enumerate();
+        fields.try_for_each(|(length, (key, value))| {
+            self.value_entry(length)?;
+            self.text(key.len())?;
+            self.add(value)
+        })
     }
 }
 

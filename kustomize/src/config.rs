@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use golib::budget::Budget;
 use serde_json::Value;
 
 use crate::decode::{Decoder, go_slices, go_structs};
@@ -284,7 +283,7 @@ impl TransformerConfig {
         for path in paths {
             let text = loader.load(path)?;
             let decoder = golib::yaml::Decoder::new().strict().texts(&is_text);
-            let value = decoder.decode(&text, &mut Budget::default())?;
+            let value = decoder.decode(&text, &mut loader.build.document())?;
             let mut own: Self = if value.is_null() {
                 Self::default()
             } else {
@@ -308,10 +307,13 @@ impl TransformerConfig {
         for path in paths {
             let text = loader.load(path)?;
             let value = if text.first() == Some(&b'{') {
-                let value = golib::json::decode(&text).map_err(Error::from);
+                let value = golib::json::decode_within(&text, &mut loader.build.document())
+                    .map_err(Error::from);
                 value.and_then(|value| expect_definitions(&value).map(|()| value))
             } else {
-                let value = golib::yaml::decode(&text).map_err(Error::from);
+                let value = golib::yaml::Decoder::new()
+                    .decode(&text, &mut loader.build.document())
+                    .map_err(Error::from);
                 value.and_then(|value| {
                     expect_definitions(&value)
                         .context("error unmarshaling JSON: while decoding JSON")

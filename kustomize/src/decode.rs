@@ -11,8 +11,9 @@ use crate::error::{Error, Result};
 use crate::loader::Build;
 
 /// `YAMLToJSON`, whose problems have no introduction.
-pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Value> {
-    golib::yaml::decode(text).map_err(|error| {
+pub(crate) fn yaml_to_json(text: &[u8], build: &Build<'_>) -> Result<Value> {
+    let decoded = golib::yaml::Decoder::new().decode(text, &mut build.document());
+    decoded.map_err(|error| {
         let error = Error::from(error);
         let text = error.to_string();
         match text.strip_prefix("error converting YAML to JSON: ") {
@@ -20,6 +21,11 @@ pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Value> {
             None => error,
         }
     })
+}
+
+/// What a file says.
+pub(crate) fn read(text: &[u8], build: &Build<'_>) -> Result<Value> {
+    Ok(golib::yaml::Decoder::new().decode(text, &mut build.document())?)
 }
 
 /// `yaml.Unmarshal` of what is read as data already; null is nothing.
@@ -164,6 +170,9 @@ impl Decoder {
     pub(crate) fn read<T: Read>(mut self, value: &Value, build: &Build<'_>) -> Result<T, Error> {
         let read = T::read(&mut self, value);
         if let Some(problem) = self.problem {
+            if problem.is_limit() {
+                build.note_too_large();
+            }
             return Err(problem);
         }
         build.grow_by(self.made.saturating_mul(COPIES))?;

@@ -17,11 +17,11 @@ const MISSING: &str = "missing value";
 
 impl JsonPatch {
     /// A patch in JSON, or in YAML that does not begin with a bracket.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(text: &[u8], build: &Build<'_>) -> Result<Self> {
         let value = if text.first() == Some(&b'[') {
-            golib::json::decode(text)?
+            golib::json::decode_within(text, &mut build.document())?
         } else {
-            crate::decode::yaml_to_json(text)?
+            crate::decode::yaml_to_json(text, build)?
         };
         Self::from_value(value)
     }

@@ -304,7 +304,7 @@ impl Kustomization {
         root: &str,
         build: &Build<'_>,
     ) -> Result<Self> {
-        let value = crate::decode::yaml_to_json(text).context("invalid Kustomization")?;
+        let value = crate::decode::yaml_to_json(text, build).context("invalid Kustomization")?;
         let mut own: Self = if value.is_null() {
             Self::default()
         } else {

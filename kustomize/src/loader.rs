@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use golib::budget::Budget;
+use golib::budget::{Allowance, Budget};
 use golib::regexp::{self, ErrorCode, Regexp};
 use golib::yaml::node::Node;
 
@@ -16,6 +16,8 @@ use crate::origin::join;
 
 /// Bytes of files that one build may read, each counted as often as it is read.
 const MAX_BYTES: usize = 32 << 20;
+/// Bytes of what is made of one of the files that say what is to be built.
+const MAX_DOCUMENT: usize = 48 << 20;
 /// Directories that one build may step into.
 const MAX_DIRECTORIES: usize = 1_000;
 /// How many directories may lead to one another.
@@ -30,6 +32,8 @@ pub struct Limits {
     pub work: u64,
     /// Bytes of what is made of the files, and added to it.
     pub weight: usize,
+    /// What is left to it of what others take as well.
+    pub allowance: Allowance,
 }
 
 impl Default for Limits {
@@ -37,6 +41,7 @@ impl Default for Limits {
         Self {
             work: 4_000_000,
             weight: 96 << 20,
+            allowance: Allowance::default(),
         }
     }
 }
@@ -75,7 +80,7 @@ impl<'a> Build<'a> {
         Self {
             files,
             api: Rc::default(),
-            budget: RefCell::new(Budget::new(limits.weight)),
+            budget: RefCell::new(limits.allowance.budget(limits.weight)),
             warnings: RefCell::default(),
             bytes: Cell::new(0),
             added: Cell::new(0),
@@ -86,6 +91,21 @@ impl<'a> Build<'a> {
         }
     }
 
+    /// For one of the files that say what is to be built.
+    pub(crate) fn document(&self) -> Budget {
+        self.limits.allowance.budget(MAX_DOCUMENT)
+    }
+
+    /// Bytes of what is made of the files, and added to it.
+    fn weight(&self) -> usize {
+        self.limits.allowance.limit(self.limits.weight)
+    }
+
+    /// More than that would be made.
+    pub(crate) fn note_too_large(&self) {
+        self.limits.allowance.note_exceeded(self.limits.weight);
+    }
+
     /// An expression, compiled once while there is room for all of them: those that are in use stay whatever comes.
     pub(crate) fn compile(&self, pattern: &str) -> Result<Rc<Regexp>> {
         let mut patterns = self.patterns.borrow_mut();
@@ -93,7 +113,7 @@ impl<'a> Build<'a> {
             return Ok(Rc::clone(known));
         }
         self.work(1 + pattern.len())?;
-        let most = self.limits.weight / 2;
+        let most = self.weight() / 2;
         let compile = |patterns: &Patterns| {
             let mut budget = regexp::Budget::new(most.saturating_sub(patterns.taken));
             Regexp::compile_within(pattern, &mut budget)
@@ -104,6 +124,7 @@ impl<'a> Build<'a> {
             compiled = compile(&patterns);
         }
         if is_too_large(&compiled) {
+            self.note_too_large();
             self.work(LARGE_STEPS)?;
             return Err(Error::limit(format!(
                 "the kustomization's expressions take more memory than {} MiB",
@@ -155,11 +176,12 @@ impl<'a> Build<'a> {
             .added
             .get()
             .saturating_add(self.budget.borrow().spent())
-            > self.limits.weight
+            > self.weight()
         {
+            self.note_too_large();
             return Err(Error::limit(format!(
                 "the kustomization makes its objects larger than {} MiB",
-                self.limits.weight >> 20
+                self.weight() >> 20
             )));
         }
         Ok(())
@@ -171,7 +193,7 @@ impl<'a> Build<'a> {
             .added
             .get()
             .saturating_add(self.budget.borrow().spent());
-        self.limits.weight.saturating_sub(spent)
+        self.weight().saturating_sub(spent)
     }
 
     /// Counts bytes that stay in memory.

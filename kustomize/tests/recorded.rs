@@ -359,6 +359,7 @@ fn changed_cases_end() {
                 limits: Limits {
                     work: Limits::default().work / 16,
                     weight: Limits::default().weight / 16,
+                    ..Limits::default()
                 },
                 ..Options::default()
             };

@@ -96,14 +96,10 @@ impl Release {
 
     /// What it takes as it is read from a record, in bytes, about.
     pub fn size_bytes(&self) -> u64 {
-        let weigh = |value: &Value| golib::budget::weigh(value) as u64;
-        let chart = self
-            .chart
-            .as_deref()
-            .map_or(0, |chart| chart.size_bytes() + weigh(&chart.values));
-        let config: u64 = self.config.values().map(weigh).sum();
+        let chart = self.chart.as_deref().map_or(0, Chart::size_bytes);
+        let config = golib::budget::weigh_entries(&self.config);
         let hooks: usize = self.hooks.iter().map(|hook| hook.manifest.len()).sum();
-        (self.manifest.len() + hooks) as u64 + chart + config
+        (self.manifest.len() + hooks + config) as u64 + chart
     }
 
     /// An annotation of the chart.

@@ -10,6 +10,7 @@ use chart::archive;
 use chart::loader::load_files_within;
 use chart::source::{ChartRef, FetchedChart};
 use chart::{Chart, File, Time, Warnings};
+use golib::budget::Budget as Weight;
 use serde_json::json;
 
 use super::error::BundleError;
@@ -49,7 +50,7 @@ pub struct Package {
     pub kustomization: Option<Kustomization>,
 }
 
-/// Builds the chart of a bundle's files.
+/// Builds the chart of a bundle's files, whose values and overlays may take so much once they are read.
 ///
 /// # Errors
 /// Files that cannot be decoded, overlays that do not apply, and charts that do not load.
@@ -57,6 +58,7 @@ pub fn from_manifest(
     manifest: &Manifest,
     options: &BundleDeploymentOptions,
     identity: Identity<'_>,
+    decoded: &mut Weight,
 ) -> Result<Package, BundleError> {
     let style = Style::of(&manifest.resources, options);
     let kustomization = Kustomization::of(&manifest.resources, options)?;
@@ -67,7 +69,7 @@ pub fn from_manifest(
         Some(path) => moved(resources, path),
         None if style.is_raw_yaml() => {
             let overlays = options.yaml.as_ref().map_or(&[][..], |yaml| &yaml.overlays);
-            resources = raw_yaml::process(&resources, overlays)?;
+            resources = raw_yaml::process(&resources, overlays, decoded)?;
             id = Manifest::id_of(&resources);
             if !overlays.is_empty() {
                 // Applying overlays loses the commit upstream, and versions must agree.
@@ -90,7 +92,7 @@ pub fn from_manifest(
         )?);
     }
     let inner = archive::Budget::new(budget.left());
-    let package = load(chart_files, &inner, options, identity)?;
+    let package = load(chart_files, (&inner, decoded), options, identity)?;
     Ok(Package {
         kustomization,
         ..package
@@ -106,6 +108,7 @@ pub fn from_archive(
     fetched: &FetchedChart,
     options: &BundleDeploymentOptions,
     identity: Identity<'_>,
+    decoded: &mut Weight,
 ) -> Result<Package, BundleError> {
     let budget = archive::Budget::new(MAX_UNPACKED_BYTES);
     let files = archive::load_archive_files(&fetched.bytes[..], &budget);
@@ -128,7 +131,7 @@ pub fn from_archive(
             kept.push(file(found.name, found.data));
         }
     }
-    let mut package = load(kept, &budget, options, identity)?;
+    let mut package = load(kept, (&budget, decoded), options, identity)?;
     let named = options.helm.as_ref().map(chart_ref).unwrap_or_default();
     let annotations = package.chart.metadata.annotations.get_or_insert_default();
     annotations.insert(ANNOTATION_CHART_DIGEST.to_owned(), fetched.digest.clone());
@@ -160,12 +163,12 @@ fn file(name: String, data: impl Into<Bytes>) -> File {
 
 fn load(
     files: Vec<File>,
-    budget: &archive::Budget,
+    (budget, decoded): (&archive::Budget, &mut Weight),
     options: &BundleDeploymentOptions,
     identity: Identity<'_>,
 ) -> Result<Package, BundleError> {
     let mut warnings = chart::Warnings::default();
-    let mut chart = load_files_within(files, budget, &mut warnings)?;
+    let mut chart = load_files_within(files, budget, decoded, &mut warnings)?;
     let annotations = chart.metadata.annotations.get_or_insert_with(BTreeMap::new);
     annotations.extend(annotations_of(options, identity));
     Ok(Package {

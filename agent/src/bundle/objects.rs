@@ -1,5 +1,6 @@
 //! From YAML text to objects, as Fleet reads them (`wrangler/pkg/yaml.ToObjects`).
 
+use golib::budget::Budget;
 use golib::yaml;
 use golib::yaml::node::{self, Kind, Node};
 use serde_json::{Map, Value};
@@ -27,12 +28,13 @@ pub enum ObjectsError {
     NoKind,
 }
 
-/// The objects of one document; a list's items instead of the list.
+/// The objects of one document, which may take so much; a list's items instead of the list.
 ///
 /// # Errors
 /// When the document is neither empty nor an object with a kind.
-pub(super) fn of_document(document: &[u8]) -> Result<Objects, ObjectsError> {
-    of_value(yaml::decode(document).map_err(ObjectsError::Yaml)?)
+pub(super) fn of_document(document: &[u8], budget: &mut Budget) -> Result<Objects, ObjectsError> {
+    let value = yaml::Decoder::new().decode(document, budget);
+    of_value(value.map_err(ObjectsError::Yaml)?)
 }
 
 /// [`of_document`] of what a document says.
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn lists_are_flattened() {
         let list = "apiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: a}\n- {kind: Secret, metadata: {name: b}}\n";
-        let objects = of_document(list.as_bytes()).unwrap();
+        let objects = of_document(list.as_bytes(), &mut Budget::default()).unwrap();
         assert!(objects.flattened);
         assert_eq!(text(&objects.items[0], "kind"), "ConfigMap");
         assert_eq!(text(&objects.items[0], "apiVersion"), "v1");
@@ -145,23 +147,38 @@ mod tests {
 
     #[test]
     fn a_document_that_is_no_object_is_refused_without_quoting() {
-        assert!(of_document(b"# nothing\n").unwrap().items.is_empty());
-        assert!(of_document(b"{}").unwrap().items.is_empty());
+        assert!(
+            of_document(b"# nothing\n", &mut Budget::default())
+                .unwrap()
+                .items
+                .is_empty()
+        );
+        assert!(
+            of_document(b"{}", &mut Budget::default())
+                .unwrap()
+                .items
+                .is_empty()
+        );
         for text in [
             "[secret]",
             "secret",
             "{data: secret}",
             "{kind: List, items: secret}",
         ] {
-            let error = of_document(text.as_bytes()).unwrap_err().to_string();
+            let error = of_document(text.as_bytes(), &mut Budget::default())
+                .unwrap_err()
+                .to_string();
             assert!(!error.contains("secret"), "{error}");
         }
     }
 
     #[test]
     fn flow_style_is_yaml_too() {
-        let objects =
-            of_document(b"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}").unwrap();
+        let objects = of_document(
+            b"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}",
+            &mut Budget::default(),
+        )
+        .unwrap();
         assert_eq!(text(&objects.items[0], "kind"), "ConfigMap");
     }
 }

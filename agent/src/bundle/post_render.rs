@@ -7,7 +7,7 @@ use std::error::Error;
 
 use chart::Chart;
 use chart::post_render::{Document, Form, PostRenderer};
-use golib::budget::Budget;
+use golib::budget::{Allowance, Budget};
 use golib::yaml;
 use golib::yaml::node::Kind;
 use serde_json::{Map, Value};
@@ -44,7 +44,14 @@ pub struct FleetPostRenderer<'a> {
     raw_yaml: Vec<(String, String)>,
     scopes: Option<&'a dyn Scopes>,
     kustomization: Option<&'a Kustomization>,
+    /// What may be made of files and documents.
+    allowance: Allowance,
 }
+
+/// What the raw files of a bundle may take together once they are read, as much as the manifest of a record may, and rendered documents on their
+/// way to kustomize; in bytes.
+const MAX_RAW: usize = 96 << 20;
+const MAX_NODES: usize = 48 << 20;
 
 /// Why a bundle's objects cannot be deployed.
 #[derive(Debug, thiserror::Error)]
@@ -125,6 +132,16 @@ impl<'a> FleetPostRenderer<'a> {
             raw_yaml,
             scopes,
             kustomization: None,
+            allowance: Allowance::default(),
+        }
+    }
+
+    /// The same with what may be made of files and documents.
+    #[must_use]
+    pub fn within(self, allowance: &Allowance) -> Self {
+        Self {
+            allowance: allowance.clone(),
+            ..self
         }
     }
 
@@ -139,12 +156,13 @@ impl<'a> FleetPostRenderer<'a> {
 
     fn objects(&self, documents: Vec<Document>) -> Result<Vec<Rendered>, FleetPostRenderError> {
         let mut rendered = match self.kustomization {
-            Some(kustomization) => kustomized(kustomization, documents)?,
+            Some(kustomization) => kustomized(kustomization, documents, &self.allowance)?,
             None => as_rendered(documents)?,
         };
+        let mut budget = self.allowance.budget(MAX_RAW);
         for (path, content) in &self.raw_yaml {
             rendered.extend(
-                raw_objects(path, content)?
+                raw_objects(path, content, &mut budget)?
                     .into_iter()
                     .map(|object| Rendered { path: None, object }),
             );
@@ -232,8 +250,9 @@ fn as_rendered(documents: Vec<Document>) -> Result<Vec<Rendered>, FleetPostRende
 fn kustomized(
     kustomization: &Kustomization,
     documents: Vec<Document>,
+    allowance: &Allowance,
 ) -> Result<Vec<Rendered>, FleetPostRenderError> {
-    let mut budget = Budget::default();
+    let mut budget = allowance.budget(MAX_NODES);
     let mut nodes = Vec::with_capacity(documents.len());
     for document in documents {
         let path = document.path.clone();
@@ -249,7 +268,7 @@ fn kustomized(
         })?;
         nodes.extend(node.map(|node| RenderedDocument { path, node }));
     }
-    let built = kustomization.build(nodes);
+    let built = kustomization.build(nodes, allowance);
     let built = built.map_err(|problem| FleetPostRenderError::Kustomize { problem })?;
     let built = built.into_iter();
     Ok(built
@@ -259,12 +278,16 @@ fn kustomized(
 
 /// The objects of one raw file. A document without kind drops the whole file, silently, and one
 /// without apiVersion drops itself; only text that is no YAML is an error.
-fn raw_objects(path: &str, content: &str) -> Result<Vec<Map<String, Value>>, FleetPostRenderError> {
-    let read = || {
+fn raw_objects(
+    path: &str,
+    content: &str,
+    budget: &mut Budget,
+) -> Result<Vec<Map<String, Value>>, FleetPostRenderError> {
+    let mut read = || {
         let mut found = Vec::new();
         let documents = yaml::documents(content.as_bytes());
         for document in documents.map_err(|_| ObjectsError::Separator)? {
-            found.extend(objects::of_document(&document)?.items);
+            found.extend(objects::of_document(&document, budget)?.items);
         }
         Ok(found)
     };
@@ -485,5 +508,17 @@ mod tests {
         let metadata = &rendered[0].1["metadata"];
         assert_eq!(metadata["labels"].as_object().unwrap().len(), 1);
         assert_eq!(metadata["annotations"]["none"], "");
+    }
+
+    /// However many files they stand in, and documents.
+    #[test]
+    fn raw_files_share_one_allowance() {
+        let maps = vec!["{a: 1}"; 500].join(", ");
+        let text = format!("apiVersion: v1\nkind: ConfigMap\nspec: [{maps}]\n---\n").repeat(2);
+        let allowance = Allowance::new(1 << 20);
+        let mut budget = allowance.budget(MAX_RAW);
+        assert_eq!(raw_objects("a.yaml", &text, &mut budget).unwrap().len(), 2);
+        assert!(raw_objects("b.yaml", &text, &mut budget).is_err());
+        assert!(allowance.is_exceeded());
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use golib::budget::Budget as Weight;
 use objects::merge::{self, builtin, operations};
 use serde_json::Value;
 
@@ -23,6 +24,7 @@ const PATCH_MARK: &str = "_patch.";
 pub(super) fn process(
     resources: &[Resource],
     overlays: &[String],
+    decoded: &Weight,
 ) -> Result<Vec<Resource>, BundleError> {
     let mut named: Vec<Resource> = resources.to_vec();
     for (index, resource) in named.iter_mut().enumerate() {
@@ -31,7 +33,7 @@ pub(super) fn process(
         }
     }
     if !overlays.is_empty() {
-        named = overlaid(&named, overlays)?;
+        named = overlaid(&named, overlays, decoded)?;
     }
     named.retain(|resource| !resource.name.starts_with(OVERLAYS));
     named.sort_by(|a, b| a.name.cmp(&b.name));
@@ -74,12 +76,17 @@ pub(super) fn chart_files(resources: Vec<Resource>) -> Vec<(String, Resource)> {
         .collect()
 }
 
-fn overlaid(resources: &[Resource], overlays: &[String]) -> Result<Vec<Resource>, BundleError> {
+fn overlaid(
+    resources: &[Resource],
+    overlays: &[String],
+    decoded: &Weight,
+) -> Result<Vec<Resource>, BundleError> {
     let mut budget = Budget::default();
     let mut files = BTreeMap::new();
     for resource in resources {
         files.insert(resource.name.clone(), resource.decode(&mut budget)?);
     }
+    let mut patched_bytes: BTreeMap<String, usize> = BTreeMap::new();
     let mut left_bytes = MAX_OVERLAY_BYTES;
     let mut work = |bytes: usize| {
         left_bytes = left_bytes
@@ -115,10 +122,17 @@ fn overlaid(resources: &[Resource], overlays: &[String]) -> Result<Vec<Resource>
                 problem: format!("failed to find base file {target} to patch"),
             })?;
             work(base.len())?;
-            let base = read(&target, base)?;
-            let patched = patch_object(&target, base, read(&name, &patch)?)?;
+            // They are let go of again: each may take what is left.
+            let mut budget = decoded.clone();
+            let base = read(&target, base, &mut budget)?;
+            let patched = patch_object(&target, base, read(&name, &patch, &mut budget)?)?;
             let patched = golib::json::encode(&patched).into_bytes();
             work(patched.len())?;
+            patched_bytes.insert(target.clone(), patched.len());
+            let kept = decoded.clone().text(patched_bytes.values().sum());
+            kept.map_err(|error| BundleError::Overlay {
+                problem: format!("failed to patch {target}: {error}"),
+            })?;
             files.insert(target, patched);
         }
     }
@@ -145,8 +159,9 @@ fn patched_file(name: &str) -> Option<String> {
     }))
 }
 
-fn read(name: &str, data: &[u8]) -> Result<Value, BundleError> {
-    golib::yaml::decode(data).map_err(|error| BundleError::Overlay {
+fn read(name: &str, data: &[u8], budget: &mut Weight) -> Result<Value, BundleError> {
+    let decoded = golib::yaml::Decoder::new().decode(data, budget);
+    decoded.map_err(|error| BundleError::Overlay {
         problem: format!("failed to convert {name} to json: {error}"),
     })
 }
@@ -193,7 +208,7 @@ mod tests {
             resource("b.yaml", ""),
             resource("overlays/x/b.yaml", ""),
         ];
-        let processed = process(&files, &[]).unwrap();
+        let processed = process(&files, &[], &Weight::default()).unwrap();
         assert_eq!(names(&processed), ["b.yaml", "manifests/file000.yaml"]);
     }
 
@@ -245,7 +260,7 @@ mod tests {
             ),
         ];
         let overlays = ["one".to_owned(), "two".to_owned()];
-        let processed = process(&files, &overlays).unwrap();
+        let processed = process(&files, &overlays, &Weight::default()).unwrap();
         assert_eq!(
             names(&processed),
             ["cr.yaml", "other.yaml", "sub/added.yaml"]
@@ -284,7 +299,8 @@ mod tests {
             resource("a.yaml", ""),
             resource("overlays/one/a.yaml", &large),
         ];
-        let times = |count: usize| process(&files, &vec!["one".to_owned(); count]);
+        let times =
+            |count: usize| process(&files, &vec!["one".to_owned(); count], &Weight::default());
         assert!(times(200).is_ok());
         assert_eq!(
             times(300_000).unwrap_err().to_string(),
@@ -296,7 +312,7 @@ mod tests {
             resource("a.yaml", "a: [x]"),
             resource("overlays/one/a_patch.yaml", &double),
         ];
-        let error = process(&files, &["one".to_owned()]).unwrap_err();
+        let error = process(&files, &["one".to_owned()], &Weight::default()).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -313,7 +329,8 @@ mod tests {
                 resource("a.yaml", base),
                 resource("overlays/one/a_patch.yaml", patch),
             ];
-            process(&files, &["one".to_owned()]).map_err(|error| error.to_string())
+            process(&files, &["one".to_owned()], &Weight::default())
+                .map_err(|error| error.to_string())
         };
         assert!(patched(&nested(900), &nested(900)).is_ok());
         let error = patched(&nested(7_000), "a: 1").unwrap_err();
@@ -327,7 +344,7 @@ mod tests {
     #[test]
     fn a_patch_needs_its_base() {
         let files = [resource("overlays/one/sub/x_patch.yaml", "a: 1")];
-        let error = process(&files, &["one".to_owned()]).unwrap_err();
+        let error = process(&files, &["one".to_owned()], &Weight::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
             "failed to find base file sub/x.yaml to patch"

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher, Hosts};
+use golib::budget::Budget as Weight;
 use k8s_openapi::api::core::v1::Secret;
 use signatures::{Policy, Verified};
 use tokio::time::Instant;
@@ -150,7 +151,7 @@ impl Bundle {
         }
     }
 
-    /// Makes the chart. May take a while for large bundles; nothing is fetched any more.
+    /// Makes the chart, whose values may take so much once they are read. May take a while for large bundles; nothing is fetched any more.
     ///
     /// # Errors
     /// See [`chart::from_manifest`] and [`chart::from_archive`].
@@ -158,6 +159,7 @@ impl Bundle {
         &self,
         bundle_deployment: &BundleDeployment,
         agent_namespace: &str,
+        decoded: &mut Weight,
     ) -> Result<Package, BundleError> {
         let identity = Identity {
             bundle_deployment: bundle_deployment.name(),
@@ -167,13 +169,13 @@ impl Bundle {
         let options = &bundle_deployment.spec.options;
         match self {
             Self::Files(manifest) => {
-                chart::from_manifest(manifest, options, identity).map(unsigned)
+                chart::from_manifest(manifest, options, identity, decoded).map(unsigned)
             }
             Self::Chart(fetched, None) => {
-                chart::from_archive(fetched, options, identity).map(unsigned)
+                chart::from_archive(fetched, options, identity, decoded).map(unsigned)
             }
             Self::Chart(fetched, Some(verified)) => {
-                let mut package = chart::from_archive(fetched, options, identity)?;
+                let mut package = chart::from_archive(fetched, options, identity, decoded)?;
                 let metadata = &mut package.chart.metadata;
                 verification::check_identity(fetched, options.helm.as_ref(), metadata)?;
                 let annotations = metadata.annotations.get_or_insert_default();

@@ -9,7 +9,8 @@ use super::inline::Values;
 use crate::api::{BundleDeploymentOptions, KeySelector};
 
 const DEFAULT_KEY: &str = "values.yaml";
-const MAX_DECODED: usize = 48 << 20;
+/// The most that values may take once they are read, in bytes: as much as is read of a release record, where they stand.
+pub const MAX_DECODED: usize = 24 << 20;
 
 /// What is referred to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,8 +103,7 @@ pub fn references(options: &BundleDeploymentOptions) -> Vec<Reference> {
         .collect()
 }
 
-/// What all that a bundle's `valuesFrom` names, or that its templates make, may weigh together, decoded: some ten times what fits a release
-/// record.
+/// What all that a bundle's `valuesFrom` names, or that its templates make, may weigh together, decoded.
 pub fn budget() -> Budget {
     // Such maps are put into others: half of what may be read again.
     Budget::new(MAX_DECODED).with_depth(MAX_DEPTH / 2)
@@ -124,8 +124,11 @@ pub fn parse(
         return Err(ValuesFromError::Empty);
     }
     let decoder = yaml::Decoder::new().floats();
-    decoder
-        .decode_into_map(content, budget)
+    // Such maps are put into others: half of what may be read again.
+    budget
+        .limit_depth(MAX_DEPTH / 2, |budget| {
+            decoder.decode_into_map(content, budget)
+        })
         .map_err(|problem| ValuesFromError::Yaml {
             reference: reference.clone(),
             problem,
@@ -200,6 +203,6 @@ mod tests {
         let parsed = (0..100).map(|_| parse(&reference, Some(content.as_bytes()), &mut budget));
         let reported = parsed.filter_map(Result::err).next().unwrap().to_string();
         assert!(reported.contains("configmap ns/m key k: "), "{reported}");
-        assert!(reported.contains("more than 48 MiB"), "{reported}");
+        assert!(reported.contains("more than 24 MiB"), "{reported}");
     }
 }

@@ -22,7 +22,7 @@ use crate::api::{BundleDeployment, HelmOptions};
 
 pub use cluster::{ClusterFacts, FactsError};
 pub use coordinates::{coordinates, has_templates};
-pub use from::{Reference, ReferenceKind, ValuesFromError, budget, parse, references};
+pub use from::{MAX_DECODED, Reference, ReferenceKind, ValuesFromError, budget, parse, references};
 pub use gathered::{AGENT_MAP, Answer, Gathered, LOCAL_FACTS_KEY, Source, facts_of};
 pub use inline::{Values, inline};
 pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};

@@ -321,7 +321,7 @@ mod tests {
         let helm: HelmOptions = serde_json::from_value(json!({ "templateValues": many })).unwrap();
         let filled = preprocess(Some(&helm), &facts, &SystemHost, false);
         let reported = filled.map(drop).unwrap_err().masked();
-        assert!(reported.contains("more than 48 MiB"), "{reported}");
+        assert!(reported.contains("more than 24 MiB"), "{reported}");
     }
 
     #[test]

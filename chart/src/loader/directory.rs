@@ -15,6 +15,7 @@ use crate::archive::{Budget, MAX_FILES, without_byte_order_mark};
 use crate::chart::{Chart, File};
 use crate::ignore::{HELM_IGNORE, Rules};
 use crate::time::Time;
+use crate::values::MAX_VALUES;
 use crate::warning::{Warning, Warnings};
 
 /// How deep directories may nest; links that lead into each other end here.
@@ -45,7 +46,8 @@ pub(super) fn load(directory: &Path, warnings: &mut Warnings) -> Result<Chart, L
     };
     let root = walk.root.clone();
     walk.directory(&root, 0)?;
-    files::load_model(model, walk.files, &walk.budget, walk.warnings)
+    let decoded = &mut golib::budget::Budget::new(MAX_VALUES);
+    files::load_model(model, walk.files, (&walk.budget, decoded), walk.warnings)
 }
 
 struct Walk<'w> {

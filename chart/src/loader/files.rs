@@ -32,7 +32,7 @@ impl Model {
     /// Tells the model from `Chart.yaml`.
     pub(super) fn detect(chart_yaml: &[u8]) -> Result<Self, LoadError> {
         let failed = failed("Chart.yaml");
-        let value = read_yaml(chart_yaml).map_err(&failed)?;
+        let value = read_yaml(chart_yaml, &mut Weight::default()).map_err(&failed)?;
         let mut api_version = String::new();
         At::new("chartBase", "loader.chartBase", "")
             .coercing()
@@ -65,31 +65,33 @@ impl Model {
 /// # Errors
 /// `Chart.yaml` is missing or not acceptable, or another file Helm reads is malformed.
 pub fn load_files(files: Vec<File>, warnings: &mut Warnings) -> Result<Chart, LoadError> {
-    load_files_within(files, &Budget::default(), warnings)
+    let decoded = &mut Weight::new(values::MAX_VALUES);
+    load_files_within(files, &Budget::default(), decoded, warnings)
 }
 
-/// The same, with what archives among the files may take.
+/// The same, with what archives among the files may take, and values and metadata once they are read.
 ///
 /// # Errors
 /// As of [`load_files`].
 pub fn load_files_within(
     files: Vec<File>,
     budget: &Budget,
+    decoded: &mut Weight,
     warnings: &mut Warnings,
 ) -> Result<Chart, LoadError> {
-    load_model(Model::V2, files, budget, warnings)
+    load_model(Model::V2, files, (budget, decoded), warnings)
 }
 
 pub(super) fn load_model(
     model: Model,
     files: Vec<File>,
-    budget: &Budget,
+    (budget, decoded): (&Budget, &mut Weight),
     warnings: &mut Warnings,
 ) -> Result<Chart, LoadError> {
     Loading {
         model,
         budget,
-        values: Weight::new(values::MAX_VALUES),
+        decoded,
         warnings,
     }
     .chart(files, 0)
@@ -98,7 +100,7 @@ pub(super) fn load_model(
 struct Loading<'l> {
     model: Model,
     budget: &'l Budget,
-    values: Weight,
+    decoded: &'l mut Weight,
     warnings: &'l mut Warnings,
 }
 
@@ -183,7 +185,7 @@ impl Loading<'_> {
             "Chart.yaml" => {}
             "Chart.lock" => chart.lock = self.read_lock("Chart.lock", &file.data)?,
             "values.yaml" => {
-                let loaded = values::load_values_within(&file.data, &mut self.values);
+                let loaded = values::load_values_within(&file.data, self.decoded);
                 let loaded = loaded.map_err(FileError::Values);
                 chart.values = Arc::new(loaded.map_err(failed("values.yaml"))?);
                 chart.values_file = Some(file);
@@ -223,22 +225,22 @@ impl Loading<'_> {
     }
 
     fn read_metadata(
-        &self,
+        &mut self,
         name: &'static str,
         data: &[u8],
         draft: &mut Draft,
     ) -> Result<(), LoadError> {
-        read_over(data, draft).map_err(self.failed(name))
+        read_over(data, draft, self.decoded).map_err(self.failed(name))
     }
 
-    fn read_lock(&self, name: &'static str, data: &[u8]) -> Result<Option<Lock>, LoadError> {
-        let value = read_yaml(data).map_err(self.failed(name))?;
+    fn read_lock(&mut self, name: &'static str, data: &[u8]) -> Result<Option<Lock>, LoadError> {
+        let value = read_yaml(data, self.decoded).map_err(self.failed(name))?;
         let at = At::new("Lock", "v2.Lock", "").coercing();
         let lock = Lock::from_json_at(&value, &at).map_err(FileError::Type);
         lock.map_err(self.failed(name))
     }
 
-    fn failed(&self, file: &'static str) -> impl Fn(FileError) -> LoadError {
+    fn failed(&self, file: &'static str) -> impl Fn(FileError) -> LoadError + use<> {
         let model = self.model;
         move |source| {
             failed(file)(match (model, source) {
@@ -274,18 +276,19 @@ fn is_legacy(draft: &Draft) -> bool {
 /// It is no YAML, or a field has the wrong type.
 pub fn read_chart_yaml(data: &[u8]) -> Result<Draft, FileError> {
     let mut draft = Draft::default();
-    read_over(data, &mut draft)?;
+    read_over(data, &mut draft, &mut Weight::default())?;
     Ok(draft)
 }
 
-fn read_over(data: &[u8], draft: &mut Draft) -> Result<(), FileError> {
-    let value = read_yaml(data)?;
+fn read_over(data: &[u8], draft: &mut Draft, decoded: &mut Weight) -> Result<(), FileError> {
+    let value = read_yaml(data, decoded)?;
     let at = At::new("Metadata", "v2.Metadata", "").coercing();
     draft.read(&value, &at).map_err(FileError::Type)
 }
 
-fn read_yaml(data: &[u8]) -> Result<Value, FileError> {
-    let value = yaml::decode(data).map_err(FileError::Yaml)?;
+fn read_yaml(data: &[u8], decoded: &mut Weight) -> Result<Value, FileError> {
+    let value = yaml::Decoder::new().decode(data, decoded);
+    let value = value.map_err(FileError::Yaml)?;
     bounded(value).map_err(FileError::TooDeep)
 }
 

@@ -16,6 +16,7 @@ pub use files::{load_files, load_files_within, read_chart_yaml};
 
 use crate::archive::{self, ArchiveError, Budget};
 use crate::chart::{Chart, File};
+use crate::values::MAX_VALUES;
 use crate::warning::Warnings;
 
 /// Loads a chart from a directory or an archive file.
@@ -88,5 +89,6 @@ fn load_detected(
 ) -> Result<Chart, LoadError> {
     let chart_yaml = loaded.iter().find(|file| file.name == "Chart.yaml");
     let model = files::Model::detect(&chart_yaml.ok_or(LoadError::NoChartYaml)?.data)?;
-    files::load_model(model, loaded, budget, warnings)
+    let decoded = &mut golib::budget::Budget::new(MAX_VALUES);
+    files::load_model(model, loaded, (budget, decoded), warnings)
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use golib::budget::Allowance;
 use serde_json::Value;
 
 use super::coalesce_error::CoalesceError;
@@ -50,7 +51,8 @@ pub fn coalesce_values(
     user: &Value,
     warnings: &mut Warnings,
 ) -> Result<Value, CoalesceError> {
-    coalesce_within(chart, user, &mut Effort::new(), warnings)
+    let effort = &mut Effort::within(&Allowance::default());
+    coalesce_within(chart, user, effort, warnings)
 }
 
 /// Like [`coalesce_values`], with what is left to several such calls together.
@@ -82,7 +84,7 @@ pub fn merge_values(
     user: &Value,
     warnings: &mut Warnings,
 ) -> Result<Value, CoalesceError> {
-    let effort = &mut Effort::new();
+    let effort = &mut Effort::within(&Allowance::default());
     let merged = chart_tree(chart, user, Nulls::Keep, effort, warnings)?;
     to_value(&merged, effort)
 }
@@ -92,9 +94,9 @@ pub(super) fn to_value(table: &Table, effort: &mut Effort) -> Result<Value, Coal
         table.take_apart();
         return Err(error);
     }
-    match { Weight::MERGED }.table(table) {
+    match effort.weight().table(table) {
         true => Ok(table.to_value()),
-        false => Err(CoalesceError::TooLarge),
+        false => Err(effort.too_large()),
     }
 }
 
@@ -109,7 +111,7 @@ pub(super) fn chart_tree(
     let values = Table::copy_of(user);
     let mut merging = Merging {
         nulls,
-        weight: Weight::MERGED,
+        weight: effort.weight(),
         effort,
         warnings,
     };
@@ -131,7 +133,7 @@ pub(super) fn merge_tables(
 ) -> Result<(), CoalesceError> {
     let mut merging = Merging {
         nulls: Nulls::Keep,
-        weight: Weight::MERGED,
+        weight: effort.weight(),
         effort,
         warnings,
     };
@@ -162,7 +164,7 @@ impl Merging<'_> {
     ) -> Result<(), CoalesceError> {
         let path = join(prefix, chart.name());
         if !self.weight.value(&chart.values) {
-            return Err(CoalesceError::TooLarge);
+            return Err(self.effort.too_large());
         }
         self.defaults(chart, values, &path)?;
         for subchart in &chart.dependencies {
@@ -207,7 +209,7 @@ impl Merging<'_> {
         self.effort.spend(theirs.len(), 0)?;
         for (key, node) in theirs {
             if !self.weight.entry(&key, &node) {
-                return Err(CoalesceError::TooLarge);
+                return Err(self.effort.too_large());
             }
             let present = ours.get(&key);
             match (&node, &present) {

@@ -103,6 +103,8 @@ fn place(path: &str, table: Table, effort: &mut Effort) -> Result<Table, Coalesc
 
 #[cfg(test)]
 mod tests {
+    use golib::budget::Allowance;
+
     use super::*;
     use crate::loader::load_files;
 
@@ -128,8 +130,12 @@ mod tests {
             ];
             let files = files.map(|(name, text)| crate::File::new(name, text));
             let mut chart = load_files(files.into(), &mut Warnings::default()).unwrap();
-            import_values(&mut chart, &mut Effort::new(), &mut Warnings::default())
-                .map(|()| chart.values)
+            import_values(
+                &mut chart,
+                &mut Effort::within(&Allowance::default()),
+                &mut Warnings::default(),
+            )
+            .map(|()| chart.values)
         };
         let deep = format!("{}{}", "{a: ".repeat(400), "}".repeat(400));
         let shallow = "{d: {x: 1}}";
@@ -181,7 +187,11 @@ mod tests {
         ];
         let files = files.map(|(name, text)| crate::File::new(name, text));
         let mut chart = load_files(files.into(), &mut Warnings::default()).unwrap();
-        let outcome = import_values(&mut chart, &mut Effort::new(), &mut Warnings::default());
+        let outcome = import_values(
+            &mut chart,
+            &mut Effort::within(&Allowance::default()),
+            &mut Warnings::default(),
+        );
         assert_eq!(outcome, Err(CoalesceError::TooMuchWork));
     }
 
@@ -229,7 +239,12 @@ mod tests {
         let files = files.map(|(name, text)| crate::File::new(name, text));
         let mut chart = load_files(files.into(), &mut Warnings::default()).unwrap();
         let mut warnings = Warnings::default();
-        import_values(&mut chart, &mut Effort::new(), &mut warnings).unwrap();
+        import_values(
+            &mut chart,
+            &mut Effort::within(&Allowance::default()),
+            &mut warnings,
+        )
+        .unwrap();
         let kept: usize = warnings.iter().map(|one| one.in_helms_words().len()).sum();
         assert!((1 << 20..3 << 20).contains(&kept), "{kept}");
         assert!(warnings.left_out() > 900, "{}", warnings.left_out());

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::depth::{TooDeep, bounded};
 
 /// Bytes that the values of a chart and its subcharts may take, and those of its user: rendering needs them several times.
-pub(crate) const MAX_VALUES: usize = 32 << 20;
+pub const MAX_VALUES: usize = 32 << 20;
 
 /// A values file that cannot be read. The text is Helm's.
 #[derive(Debug, thiserror::Error)]

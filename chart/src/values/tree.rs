@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use golib::budget::Allowance;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -20,10 +21,10 @@ use crate::depth::{MAX_DEPTH, TooDeep};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weight(usize);
 
-impl Weight {
-    /// What the values of a chart and its user may become together.
-    pub(crate) const MERGED: Self = Self(48 << 20);
+/// What the values of a chart and its user may become together, in bytes.
+const MERGED: usize = 48 << 20;
 
+impl Weight {
     /// False if that is too much.
     fn spend(&mut self, bytes: usize) -> bool {
         self.0 = self.0.saturating_sub(bytes);
@@ -89,18 +90,31 @@ impl Weight {
     }
 }
 
-/// What merging tables may still cost.
+/// What merging tables may still cost, and what comes of it may take.
 #[derive(Debug)]
 pub(crate) struct Effort {
     keys_left: usize,
+    allowance: Allowance,
 }
 
 impl Effort {
     /// For a chart with all its subcharts: some seconds at most, a hundred times what large charts take.
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn within(allowance: &Allowance) -> Self {
         Self {
             keys_left: 10_000_000,
+            allowance: allowance.clone(),
         }
+    }
+
+    /// What merged values may take.
+    pub(crate) fn weight(&self) -> Weight {
+        Weight(self.allowance.limit(MERGED))
+    }
+
+    /// They would take more.
+    pub(crate) fn too_large(&self) -> CoalesceError {
+        self.allowance.note_exceeded(MERGED);
+        CoalesceError::TooLarge
     }
 
     /// Copies a value.

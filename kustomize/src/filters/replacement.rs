@@ -658,8 +658,7 @@ fn below(index: usize, places: Vec<Place>) -> Vec<Place> {
 /// The YAML that a field holds as text. It is read again for each path that leads into it.
 fn parse(text: &str, build: &Build<'_>) -> Result<Option<Node>> {
     build.work(text.len() / 3)?;
-    let mut budget = golib::budget::Budget::default();
-    Ok(node::parse(text.as_bytes(), &mut budget)?)
+    Ok(node::parse(text.as_bytes(), &mut build.document())?)
 }
 
 /// `setValueInStructuredData`: into the YAML or JSON that a field on the way holds as text.

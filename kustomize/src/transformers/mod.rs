@@ -307,7 +307,7 @@ fn replacements(config: ReplacementConfig, loader: &Loader<'_>) -> Result<Transf
                 "cannot specify both path and inline replacement",
             ));
         }
-        let value = golib::yaml::decode(&loader.load(&field.path)?)?;
+        let value = crate::decode::read(&loader.load(&field.path)?, loader.build)?;
         match &value {
             Value::Array(_) => list.extend(unmarshal::<Vec<Replacement>>(&value, loader.build)?),
             Value::Object(_) => list.push(unmarshal(&value, loader.build)?),

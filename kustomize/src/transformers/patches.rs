@@ -41,10 +41,14 @@ pub(super) fn json6902(config: JsonPatchConfig, loader: &Loader<'_>) -> Result<T
         if text.first() == Some(&b'[') {
             return Ok(String::from_utf8_lossy(&text).into_owned());
         }
-        Ok(golib::json::encode(&crate::decode::yaml_to_json(&text)?))
+        Ok(golib::json::encode(&crate::decode::yaml_to_json(
+            &text,
+            loader.build,
+        )?))
     };
     let as_json = json()?;
-    let patch = JsonPatch::parse(&text).with_context(|| format!("decoding {as_json}"))?;
+    let patch =
+        JsonPatch::parse(&text, loader.build).with_context(|| format!("decoding {as_json}"))?;
     if patch.len() == 0 {
         return Err(Error::new(format!(
             "patch appears to be empty; file={}, JsonOp={as_json}",
@@ -126,7 +130,7 @@ pub(super) fn patch_step(
     let json = if text.is_empty() {
         Err(Error::new("empty json patch operations"))
     } else {
-        JsonPatch::parse(&text)
+        JsonPatch::parse(&text, loader.build)
     };
     if let Ok(strategic) = &strategic
         && let Ok(json) = &json

@@ -1,6 +1,5 @@
 //! `ValueAddTransformer`: one text put into, or into the path in, fields of objects.
 
-use golib::budget::Budget;
 use golib::yaml::node::{Kind, Node};
 
 use super::step::{Transformer, ValueAddConfig, ValueAddFile, ValueAddTarget};
@@ -20,7 +19,10 @@ pub(super) fn value_add(config: ValueAddConfig, loader: &Loader<'_>) -> Result<T
     let mut targets = config.targets;
     if !config.target_file.is_empty() {
         let decoder = golib::yaml::Decoder::new().texts(&is_text);
-        let file = decoder.decode(&loader.load(&config.target_file)?, &mut Budget::default())?;
+        let file = decoder.decode(
+            &loader.load(&config.target_file)?,
+            &mut loader.build.document(),
+        )?;
         targets.extend(unmarshal::<ValueAddFile>(&file, loader.build)?.targets);
     }
     if targets.is_empty() {

@@ -21,6 +21,7 @@ fn hostile_kustomizations_are_refused() {
             limits: Limits {
                 work: all.work / 16,
                 weight: all.weight / 16,
+                ..all
             },
             ..Options::default()
         };

@@ -73,7 +73,7 @@ async fn judged(
         policy,
     };
     let loaded = Box::pin(bundle::load(bundle, &PlainHttp, &fetching, &mut AtOnce)).await?;
-    loaded.package(bundle, "system")?;
+    loaded.package(bundle, "system", &mut golib::budget::Budget::default())?;
     match loaded {
         Bundle::Chart(_, verified) => Ok(verified.map_or_else(String::new, |by| by.to_string())),
         Bundle::Files(_) => Ok("files".to_owned()),

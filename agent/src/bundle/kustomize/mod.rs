@@ -5,8 +5,9 @@
 
 mod secrets;
 
+use golib::budget::Allowance;
 use golib::yaml::node::{Kind, Node, tag};
-use kustomize::{MemoryFiles, Options};
+use kustomize::{Limits, MemoryFiles, Options};
 use serde_json::{Map, Value};
 
 use self::secrets::Secrets;
@@ -81,6 +82,14 @@ impl Kustomization {
         Ok(Some(Self { directory, files }))
     }
 
+    /// What its files take, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        let files = self.files.iter();
+        files
+            .map(|(name, content)| name.len() + content.len())
+            .sum::<usize>() as u64
+    }
+
     /// The objects of the kustomization, those of rendered documents among them.
     ///
     /// # Errors
@@ -88,13 +97,14 @@ impl Kustomization {
     pub(super) fn build(
         &self,
         rendered: Vec<RenderedDocument>,
+        allowance: &Allowance,
     ) -> Result<Vec<BuiltObject>, String> {
         let secret_nodes: Vec<Node> = rendered
             .iter()
             .filter(|document| document.may_be_secret())
             .map(|document| document.node.clone())
             .collect();
-        self.build_unredacted(rendered).map_err(|error| {
+        self.build_unredacted(rendered, allowance).map_err(|error| {
             let files = self.files.iter();
             let mut secrets = Secrets::of_files(files.map(|(name, content)| (&**name, &**content)));
             secret_nodes
@@ -107,6 +117,7 @@ impl Kustomization {
     fn build_unredacted(
         &self,
         rendered: Vec<RenderedDocument>,
+        allowance: &Allowance,
     ) -> kustomize::Result<Vec<BuiltObject>> {
         let mut files = MemoryFiles::new();
         for (name, content) in &self.files {
@@ -118,7 +129,10 @@ impl Kustomization {
             is_printed: false,
             version: "(devel)".to_owned(),
             first_resource: (!rendered.is_empty()).then(|| MANIFESTS.to_owned()),
-            ..Options::default()
+            limits: Limits {
+                allowance: allowance.clone(),
+                ..Limits::default()
+            },
         };
         let documents = rendered.into_iter().map(RenderedDocument::into_marked);
         files.add_documents(
@@ -240,7 +254,7 @@ mod tests {
 
     fn failure(files: &[(&str, &str)]) -> String {
         let kustomization = kustomization("", files).unwrap();
-        match kustomization.build(Vec::new()) {
+        match kustomization.build(Vec::new(), &Allowance::default()) {
             Err(problem) => problem,
             Ok(_) => panic!("it is built"),
         }
@@ -262,7 +276,7 @@ mod tests {
         ];
         let kustomization = kustomization("./k/", &files).unwrap();
         let built = kustomization
-            .build(vec![rendered("t/a.yaml", MAP)])
+            .build(vec![rendered("t/a.yaml", MAP)], &Allowance::default())
             .unwrap();
         let shown: Vec<_> = built
             .iter()
@@ -276,7 +290,13 @@ mod tests {
         assert_eq!(shown, wanted);
         // As kustomize reads it, not as Kubernetes does.
         assert_eq!(built[0].object["data"]["a"], "yes");
-        assert_eq!(kustomization.build(Vec::new()).unwrap().len(), 1);
+        assert_eq!(
+            kustomization
+                .build(Vec::new(), &Allowance::default())
+                .unwrap()
+                .len(),
+            1
+        );
     }
 
     #[test]
@@ -288,7 +308,7 @@ mod tests {
             "{name: chart, annotations: {postrenderer.helm.sh/postrender-filename: other.yaml}}",
         );
         let built = kustomization
-            .build(vec![rendered("t/a.yaml", &text)])
+            .build(vec![rendered("t/a.yaml", &text)], &Allowance::default())
             .unwrap();
         assert_eq!(built[0].path.as_deref(), Some("t/a.yaml"));
         assert_eq!(
@@ -309,11 +329,17 @@ mod tests {
         ];
         let kustomization = kustomization("", &files).unwrap();
         let built = kustomization
-            .build(vec![rendered("t/a.yaml", MAP)])
+            .build(vec![rendered("t/a.yaml", MAP)], &Allowance::default())
             .unwrap();
         assert_eq!(built[1].path.as_deref(), Some("t/a.yaml"));
         // The chart may have rendered nothing.
-        assert_eq!(kustomization.build(Vec::new()).unwrap().len(), 1);
+        assert_eq!(
+            kustomization
+                .build(Vec::new(), &Allowance::default())
+                .unwrap()
+                .len(),
+            1
+        );
     }
 
     /// What a kustomization may say does not depend on whether a chart stands beside it.
@@ -324,7 +350,9 @@ mod tests {
             ("map.yaml", MAP),
         ];
         let built = kustomization("", &files).unwrap();
-        let beside_a_chart = built.build(vec![rendered("t/a.yaml", MAP)]).err();
+        let beside_a_chart = built
+            .build(vec![rendered("t/a.yaml", MAP)], &Allowance::default())
+            .err();
         assert_eq!(beside_a_chart, Some(failure(&files)));
     }
 
@@ -332,7 +360,7 @@ mod tests {
     fn an_empty_kustomization_lets_a_chart_pass() {
         let files = [("kustomization.yaml", "")];
         let kustomization = kustomization("", &files).unwrap();
-        let built = kustomization.build(vec![rendered("t/a.yaml", MAP)]);
+        let built = kustomization.build(vec![rendered("t/a.yaml", MAP)], &Allowance::default());
         assert_eq!(built.unwrap().len(), 1);
         assert_eq!(failure(&files), "kustomization.yaml is empty");
     }
@@ -371,5 +399,44 @@ mod tests {
             let found = failure(&[("kustomization.yaml", file)]);
             assert!(found.contains(wanted), "{found}");
         }
+    }
+
+    /// Each overlay has objects of its own, whatever its files take.
+    #[test]
+    fn what_overlays_multiply_is_in_the_allowance() {
+        let entries: String = (0..1_000).map(|at| format!("  k{at}: v\n")).collect();
+        let base =
+            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata:\n{entries}");
+        let names: Vec<String> = (0..20).map(|at| format!("o{at}")).collect();
+        let mut files = vec![
+            (
+                "kustomization.yaml".to_owned(),
+                format!("resources: [{}]\n", names.join(", ")),
+            ),
+            (
+                "base/kustomization.yaml".to_owned(),
+                "resources: [a.yaml]\n".to_owned(),
+            ),
+            ("base/a.yaml".to_owned(), base),
+        ];
+        for name in names {
+            let text = format!("namePrefix: {name}-\nresources: [../base]\n");
+            files.push((format!("{name}/kustomization.yaml"), text));
+        }
+        let files: Vec<_> = files
+            .iter()
+            .map(|(name, text)| (&**name, &**text))
+            .collect();
+        let kustomization = kustomization("", &files).unwrap();
+        let build = |limit: usize| {
+            let allowance = Allowance::new(limit);
+            let built = kustomization.build(Vec::new(), &allowance);
+            (
+                built.map(|objects| objects.len()).ok(),
+                allowance.is_exceeded(),
+            )
+        };
+        assert_eq!(build(1 << 20), (None, true));
+        assert_eq!(build(32 << 20), (Some(20), false));
     }
 }

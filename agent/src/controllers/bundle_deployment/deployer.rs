@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chart::source::{FetchedChart, Fetcher, Memory, Reservation};
+use golib::budget::Budget;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::{Storage, StoredRelease};
-use release::{BoxError, Contested, Host, Neighbours};
+use release::{BoxError, Contested, Neighbours};
 use serde_json::{Map, Value};
 use signatures::Policy;
 use templating::TemplateCache;
@@ -28,15 +29,14 @@ use super::halt::{Cause, Halt, InputError};
 use super::outcome::Report;
 use super::plan::{self, DeployReason};
 use super::rendering::{OverReservation, RenderReservation, Rendering, SensitiveInputs};
+use super::turn::Turn;
 use super::values::{Filled, ValuesReader};
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment,
     BundleDeploymentOptions, Content,
 };
 use crate::bundle;
-use crate::bundle::{
-    Bundle, BundleError, Fetching, MAX_UNPACKED_BYTES, Package, SetId, Source, Unpacking,
-};
+use crate::bundle::{Bundle, BundleError, Fetching, MAX_UNPACKED_BYTES, Package, SetId, Source};
 use crate::client::identity::DeploymentClient;
 use crate::config::Settings;
 use crate::controllers::queue::Queue;
@@ -62,13 +62,6 @@ const MAX_SUPERSEDED: u32 = 3;
 
 /// What parsed templates may take until a burst of deploys is over, in bytes.
 const PARSED: usize = 4 << 20;
-
-/// What the deploy of a small chart takes, in bytes, and how many times the size of its files one of a large chart.
-const SMALL_DEPLOY: u64 = 1 << 20;
-const DEPLOY_FACTOR: u64 = 10;
-
-/// What reading a bundle's files from upstream takes, in bytes: a Content is a mebibyte at most, packed.
-const CONTENT: u64 = 4 << 20;
 
 /// How many revisions of a bundle's release are kept.
 pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
@@ -485,13 +478,11 @@ impl Deployer {
         let mut turn = Turn::new(memory, impersonated.cluster().host(), revisions(is_first));
         if is_read {
             // A chart that is pulled instead takes a turn of its own, and may have to wait for it.
-            turn.reservation
-                .insert(memory.reserve(CONTENT).await)
-                .rest();
+            turn.reads_content().await;
         }
-        let values = self.values.of(impersonated, filled).await;
-        let values = values.map_err(InputError::at(Cause::Deploy(Reason::ValuesFailed)));
-        let (values, values_digest) = values?;
+        let values_failed = || InputError::at(Cause::Deploy(Reason::ValuesFailed));
+        let given = self.values.of(impersonated, filled, &mut turn).await;
+        let given = given.map_err(values_failed())?;
         let upstream = UpstreamObjects(&self.upstream);
         let since = self.asked_since(bundle);
         let policy = self.signatures.current().await;
@@ -531,20 +522,23 @@ impl Deployer {
         }
         let files =
             checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
-        let reservation = turn.for_files(files).await;
+        let values_digest = given.digest.clone();
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
-        let package = impersonated
-            .cluster()
-            .host()
-            .work(move || loaded.package(&bundle, &namespace));
-        let package = match package.await {
-            Ok(package) => package.map_err(not_loaded)?,
+        let decode = move |budget: &mut Budget| {
+            let values = given.merged(budget).map_err(values_failed())?;
+            let package = loaded.package(&bundle, &namespace, budget);
+            Ok::<_, Halt>((values, package.map_err(not_loaded)?))
+        };
+        let (values, package) = match turn.decode(files, decode).await {
+            Ok(decoded) => decoded?,
             // A panic may quote anything.
             Err(_) => {
                 let aborted = InputError::Failed("loading the chart was aborted".into());
                 return Err(InputError::at(Cause::Deploy(Reason::SourceFailed))(aborted));
             }
         };
+        let weight = golib::budget::weigh_entries(&values) as u64 + package.chart.values_bytes();
+        let reservation = turn.for_deploy(files, weight).await;
         if let Some(text) = vouched {
             report.event(Reason::SignatureVerified, text);
         }
@@ -626,16 +620,15 @@ impl Deployer {
         }
         // What an index says of a chart is one thing, what the chart says of itself another.
         let files = checked_size(&loaded)?;
-        let reservation = turn.for_files(files).await;
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
-        let work = move || {
-            let package = loaded.package(&bundle, &namespace);
-            let _covered = reservation;
+        let decode = move |budget: &mut Budget| {
+            let package = loaded.package(&bundle, &namespace, budget);
             package.map(|package| package.chart.metadata)
         };
-        let metadata = impersonated.cluster().host().work(work).await;
+        let metadata = turn.decode(files, decode).await;
         let aborted = |_| InputError::Failed("loading the chart was aborted".into());
         let metadata = metadata.map_err(aborted)??;
+        drop(turn);
         let older = chart_poll::older(deployed, &metadata.version, &digest);
         Ok(older.unwrap_or(found))
     }
@@ -669,68 +662,6 @@ struct Inputs {
     package: Package,
 }
 
-/// What covers a deploy, from the unpacking of its bundle on.
-struct Turn<'t> {
-    memory: &'t Memory,
-    host: &'t Host,
-    revisions: u64,
-    reservation: Option<Reservation>,
-}
-
-impl<'t> Turn<'t> {
-    fn new(memory: &'t Memory, host: &'t Host, revisions: u64) -> Self {
-        Self {
-            memory,
-            host,
-            revisions,
-            reservation: None,
-        }
-    }
-
-    async fn for_files(mut self, files: u64) -> Reservation {
-        let bytes = deploy_bytes(files) * self.revisions;
-        match self.reservation.take() {
-            Some(mut reservation) => {
-                reservation.resize(bytes).await;
-                reservation.resume();
-                reservation
-            }
-            None => self.memory.reserve(bytes).await,
-        }
-    }
-
-    /// Holds what so many bytes of files take, if that is more than it holds.
-    async fn covers(&mut self, files: u64) {
-        let bytes = deploy_bytes(files) * self.revisions;
-        match &mut self.reservation {
-            Some(reservation) if reservation.bytes() >= bytes => reservation.resume(),
-            Some(reservation) => reservation.resize(bytes).await,
-            None => self.reservation = Some(self.memory.reserve(bytes).await),
-        }
-    }
-}
-
-impl Unpacking for Turn<'_> {
-    async fn work<T: Send + 'static>(
-        &mut self,
-        bytes: u64,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, BundleError> {
-        if bytes > 0 {
-            self.covers(bytes).await;
-        }
-        let done = self.host.work(work).await;
-        if let Some(reservation) = &mut self.reservation {
-            // What comes next may be a download, which waits for a turn of its own.
-            reservation.rest();
-        }
-        // A panic may quote anything.
-        done.map_err(|_| BundleError::Content {
-            problem: "unpacking the bundle was aborted".to_owned(),
-        })
-    }
-}
-
 /// How many bytes a bundle's files take.
 ///
 /// # Errors
@@ -757,12 +688,6 @@ fn not_loaded(failed: BundleError) -> Halt {
         _ => Reason::SourceFailed,
     };
     InputError::at(Cause::Deploy(reason))(InputError::from(failed))
-}
-
-/// What a deploy takes whose bundle has so many bytes of files, about: the files, what templates make of them, the objects read from
-/// that, and the record. Measured, not computed.
-fn deploy_bytes(files: u64) -> u64 {
-    SMALL_DEPLOY.max(files.saturating_mul(DEPLOY_FACTOR))
 }
 
 /// How many revisions of a release a deploy has before it: its own, and the one that it builds on.
@@ -804,24 +729,6 @@ mod tests {
         }
         assert_eq!(deployed, 10);
         assert!(supersessions.0.lock().is_empty());
-    }
-
-    #[tokio::test]
-    async fn files_are_unpacked_once_there_is_room_for_them() {
-        let (memory, host) = (Memory::new(48 << 20), Host::default());
-        let mut turn = Turn::new(&memory, &host, 2);
-        turn.reservation
-            .insert(memory.reserve(CONTENT).await)
-            .rest();
-        let held = memory.clone();
-        let used = async |turn: &mut Turn<'_>, bytes| {
-            let held = held.clone();
-            turn.work(bytes, move || held.used()).await.unwrap()
-        };
-        assert_eq!(used(&mut turn, 0).await, CONTENT);
-        assert_eq!(used(&mut turn, 1 << 20).await, (2 * DEPLOY_FACTOR) << 20);
-        assert_eq!(used(&mut turn, 1).await, (2 * DEPLOY_FACTOR) << 20);
-        assert_eq!(turn.for_files(1).await.bytes(), 2 * SMALL_DEPLOY);
     }
 
     /// A clock has an end: to add more to it than there is panics.

@@ -22,4 +22,5 @@ pub mod reconcile;
 mod rendering;
 pub mod spec_names;
 pub mod status;
+mod turn;
 pub mod values;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use chart::rendered::RenderedError;
 use chart::source::{Reservation, Waits};
 use chart::{Chart, rendered};
+use golib::budget::Allowance;
 use objects::{Discovery, Object, group_version};
 use parking_lot::Mutex;
 use release::BoxError;
@@ -234,7 +235,8 @@ const MANIFEST_FACTOR: u64 = 10;
 
 /// What a rendered release takes until its objects are written, in bytes, about: its text, that in its record and in requests, the objects,
 /// and those in flight or live.
-fn rendered_bytes(rendered: &rendered::Rendered) -> u64 {
+/// What stays of them then is `rest`.
+fn rendered_bytes(rendered: &rendered::Rendered, rest: u64) -> u64 {
     let text = rendered.manifest.len() as u64;
     let weigh = |object: &Value| golib::budget::weigh(object) as u64;
     let objects = rendered
@@ -244,7 +246,7 @@ fn rendered_bytes(rendered: &rendered::Rendered) -> u64 {
             Some(object) => weigh(object),
             None => manifest.content.len() as u64 * MANIFEST_FACTOR / 2,
         });
-    3 * text + 2 * objects.sum::<u64>() + rendered.chart.size_bytes()
+    text + 2 * objects.sum::<u64>() + rest
 }
 
 /// What a release takes that live objects are compared with, in bytes, about.
@@ -260,10 +262,9 @@ impl Compared {
         let objects = objects
             .iter()
             .map(|object| golib::budget::weigh(&object.body) as u64);
-        let (chart, live) = (release.chart.as_deref(), objects.sum());
-        let text = release.manifest.len() as u64 + chart.map_or(0, Chart::size_bytes);
+        let live = objects.sum();
         Self {
-            known: text + live,
+            known: release.size_bytes() + live,
             live,
         }
     }
@@ -288,7 +289,7 @@ const MAX_BUILT: u64 = 64 << 20;
 const OUTPUT_PART: u64 = 8;
 
 /// A turn for templates that outgrew one of so many bytes.
-fn larger_turn(bytes: u64) -> u64 {
+pub(super) fn larger_turn(bytes: u64) -> u64 {
     bytes
         .saturating_mul(4)
         .min(MAX_OUTPUT * MANIFEST_FACTOR)
@@ -317,8 +318,8 @@ fn limits(reserved: u64) -> (Limits, bool) {
 
 /// The templates take more than their turn covers: they are rendered once more, in a larger one.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(super) struct OverReservation(RenderedError);
+#[error("rendering takes more than the {0} bytes that it has")]
+pub(super) struct OverReservation(u64);
 
 /// Whether templates were stopped because they took too much.
 fn is_limit(failed: &RenderedError) -> bool {
@@ -349,7 +350,10 @@ impl Rendering {
             clock: RenderClock::new(*self.spent.lock(), self.limit),
             superseded: &self.superseded,
         };
-        let (limits, may_grow) = limits(self.reservation.most());
+        let reserved = self.reservation.most();
+        let (limits, has_less) = limits(reserved);
+        let may_grow = larger_turn(reserved) > reserved;
+        let allowance = Allowance::new(usize::try_from(reserved).unwrap_or(usize::MAX));
         let scopes = DiscoveredScopes(&self.discovery);
         let post_renderer = FleetPostRenderer::new(
             &self.chart,
@@ -357,7 +361,8 @@ impl Rendering {
             &self.bundle.spec.options,
             Some(&scopes),
         )
-        .kustomized(self.kustomization.as_ref());
+        .kustomized(self.kustomization.as_ref())
+        .within(&allowance);
         let values = Value::Object(self.values.as_ref().clone());
         let chart = self.chart.as_ref().clone();
         let (release, capabilities) = (&request.release, &request.capabilities);
@@ -365,6 +370,7 @@ impl Rendering {
             post_renderer: Some(&post_renderer),
             templates: Some(&self.templates),
             schemas: Some(&*self.schemas),
+            allowance: allowance.clone(),
             options: rendered::RenderOptions {
                 skip_schema_validation: self.skip_schema_validation,
                 limits,
@@ -373,13 +379,22 @@ impl Rendering {
             ..rendered::Request::new(chart, &values, release, capabilities, &host)
         });
         *self.spent.lock() += host.clock.begun.elapsed();
-        let mut rendered = rendered.map_err(|failed| match failed {
-            RenderedError::Schema(misfits) => Box::new(SchemaViolation(misfits.masked())).into(),
-            failed if may_grow && is_limit(&failed) && host.check().is_ok() => {
-                BoxError::from(OverReservation(failed))
+        // What was too much for the turn may have been left out, or be told in other words.
+        let is_over = may_grow && allowance.is_exceeded();
+        let mut rendered = match rendered {
+            rendered if is_over && host.check().is_ok() => {
+                drop(rendered);
+                return Err(OverReservation(reserved).into());
             }
-            failed => BoxError::from(failed),
-        })?;
+            Ok(rendered) => rendered,
+            Err(RenderedError::Schema(misfits)) => {
+                return Err(SchemaViolation(misfits.masked()).into());
+            }
+            Err(failed) if has_less && is_limit(&failed) && host.check().is_ok() => {
+                return Err(OverReservation(reserved).into());
+            }
+            Err(failed) => return Err(failed.into()),
+        };
         self.sensitive.rendered(&rendered);
         if self.sensitive.are_some_unknown() {
             let annotations = rendered.chart.metadata.annotations.get_or_insert_default();
@@ -389,10 +404,9 @@ impl Rendering {
             // The last moment before anything is written.
             return Err(Superseded.into());
         }
-        self.reservation.rendered(
-            rendered_bytes(&rendered) * self.revisions,
-            rendered.manifest.len() as u64 * 2 + rendered.chart.size_bytes(),
-        );
+        let rest = self.rest_bytes(&rendered);
+        let bytes = rendered_bytes(&rendered, rest);
+        self.reservation.rendered(bytes * self.revisions, rest);
         for warning in &rendered.warnings {
             logging::debug!(
                 bundle = self.bundle.name(),
@@ -401,6 +415,20 @@ impl Rendering {
             );
         }
         Ok(Rendered::new(rendered, self.values.as_ref().clone()))
+    }
+}
+
+impl Rendering {
+    /// What of a deploy stays when its objects are written, for as long as hooks and objects are waited for, in bytes, about: the text, that in
+    /// its record, the chart, the files that kustomize built, and values as they were given and in the record.
+    fn rest_bytes(&self, rendered: &rendered::Rendered) -> u64 {
+        let values = golib::budget::weigh_entries(&self.values) as u64;
+        let files = self
+            .kustomization
+            .as_ref()
+            .map_or(0, Kustomization::size_bytes);
+        let text = rendered.manifest.len() as u64;
+        2 * text + rendered.chart.size_bytes() + files + 2 * values
     }
 }
 

@@ -5,6 +5,7 @@ use chart::values::merge_maps;
 use std::sync::Arc;
 use std::time::Duration;
 
+use golib::budget::Budget;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use objects::drift::MASK;
@@ -16,6 +17,7 @@ use tokio::task::JoinError;
 
 use super::halt::InputError;
 use super::rendering::RenderClock;
+use super::turn::Turn;
 use crate::api::{
     ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment, BundleDeploymentOptions,
     BundleDeploymentSpec, HelmOptions,
@@ -62,6 +64,41 @@ pub struct Filled {
     pub digest: Option<String>,
     /// The facts that its names are filled in with.
     pub secrets: Arc<SensitiveData>,
+}
+
+/// What the key of a reference holds; `None` if there is no such key.
+type Content = (Reference, Option<Vec<u8>>);
+
+/// What the values of a bundle are made of. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Given {
+    /// The bundle's own.
+    own: Arc<Map<String, Value>>,
+    /// What was read of ConfigMaps and Secrets, which goes over them in this order.
+    contents: Arc<[Content]>,
+    /// Of what ConfigMaps and Secrets hold, where some are named.
+    pub(super) digest: Option<String>,
+}
+
+impl Given {
+    /// The values a bundle is deployed with, which may take what is left of the budget.
+    ///
+    /// # Errors
+    /// Something is no YAML, or all is too large. No text quotes a value.
+    pub(super) fn merged(&self, budget: &mut Budget) -> Result<Map<String, Value>, InputError> {
+        budget.add_entries(&self.own).map_err(InputError::new)?;
+        let mut merged = Map::clone(&self.own);
+        for (reference, content) in &*self.contents {
+            let over = values::parse(reference, content.as_deref(), budget);
+            let over = over.map_err(|failed| {
+                let mut secrets = SensitiveData::default();
+                secrets.add_content(content.as_deref().unwrap_or_default());
+                InputError::Failed(secrets.redact_error(&failed))
+            });
+            merge_maps(&mut merged, over?);
+        }
+        Ok(merged)
+    }
 }
 
 impl Filled {
@@ -180,17 +217,18 @@ impl ValuesReader {
         Ok(helm)
     }
 
-    /// The values a bundle is deployed with, and the digest of those that come from ConfigMaps and Secrets, where some do.
+    /// What the values of a bundle come from.
     ///
     /// # Errors
     /// Something named is missing or unreadable. No text quotes a value.
-    pub async fn of(
+    pub(super) async fn of(
         &self,
         impersonated: &DeploymentClient,
         filled: &Filled,
-    ) -> Result<(Map<String, Value>, Option<String>), InputError> {
+        turn: &mut Turn<'_>,
+    ) -> Result<Given, InputError> {
         let spec = &filled.bundle.spec;
-        let mut merged = match &filled.values {
+        let own = match &filled.values {
             Some(values) => values.clone(),
             None => {
                 let helm = spec.options.helm.as_ref();
@@ -206,30 +244,22 @@ impl ValuesReader {
         for reference in references(&spec.options)? {
             let content = self.read(impersonated, &filled.bundle, &reference).await?;
             digest.add(&reference, content.as_deref());
-            bytes += content.as_ref().map_or(0, Vec::len);
+            let length = content.as_ref().map_or(0, Vec::len);
+            bytes += length;
             if bytes > MAX_CONTENT {
                 return Err(InputError::Failed(public!(
                     "what valuesFrom names takes more than {} MiB",
                     MAX_CONTENT >> 20
                 )));
             }
+            turn.has_read(length as u64).await;
             contents.push((reference, content));
         }
-        let work = move || {
-            let mut budget = values::budget();
-            for (reference, content) in contents {
-                let over = values::parse(&reference, content.as_deref(), &mut budget);
-                let over = over.map_err(|failed| {
-                    let mut secrets = SensitiveData::default();
-                    secrets.add_content(content.as_deref().unwrap_or_default());
-                    InputError::Failed(secrets.redact_error(&failed))
-                });
-                merge_maps(&mut merged, over?);
-            }
-            Ok::<_, InputError>(merged)
-        };
-        let merged = self.host.work(work).await.map_err(aborted)??;
-        Ok((merged, digest.finish()))
+        Ok(Given {
+            own: Arc::new(own),
+            contents: contents.into(),
+            digest: digest.finish(),
+        })
     }
 
     /// The digest of what a bundle's values come from, read now; `None` where they come from no ConfigMap and no Secret.

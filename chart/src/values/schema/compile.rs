@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use golib::budget::Budget;
 use golib::regexp::Regexp;
 use serde_json::{Map, Value};
 
@@ -34,7 +35,7 @@ static METASCHEMAS: LazyLock<(Set, [Id; 5])> = LazyLock::new(|| {
     let mut warnings = Warnings::default();
     let mut compiler = Compiler {
         assert_format: true,
-        ..Compiler::new(None, &mut warnings)
+        ..Compiler::new(None, Budget::default(), &mut warnings)
     };
     let ids = Draft::ALL.map(|draft| {
         compiler
@@ -58,14 +59,14 @@ pub(super) fn metaschema(draft: Draft) -> Ref<'static> {
     }
 }
 
-/// Compiles a document; returns its set, whose first schema is the document.
+/// Compiles a document; returns its set, whose first schema is the document. Others that it refers to are read within `budget`.
 pub(super) fn compile_document(
     url: &str,
     document: Value,
-    remote: Option<&dyn RemoteSchemas>,
+    (remote, budget): (Option<&dyn RemoteSchemas>, Budget),
     warnings: &mut Warnings,
 ) -> Result<Set, CompileError> {
-    let mut compiler = Compiler::new(remote, warnings);
+    let mut compiler = Compiler::new(remote, budget, warnings);
     compiler.documents.add(url, Arc::new(document));
     compiler.compile(url)?;
     Ok(Set {
@@ -87,9 +88,13 @@ struct Compiler<'w> {
 }
 
 impl<'w> Compiler<'w> {
-    fn new(remote: Option<&'w dyn RemoteSchemas>, warnings: &'w mut Warnings) -> Self {
+    fn new(
+        remote: Option<&'w dyn RemoteSchemas>,
+        budget: Budget,
+        warnings: &'w mut Warnings,
+    ) -> Self {
         Self {
-            documents: Documents::new(remote),
+            documents: Documents::new(remote, budget),
             roots: BTreeMap::new(),
             schemas: Vec::new(),
             known: BTreeMap::new(),

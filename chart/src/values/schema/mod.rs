@@ -19,6 +19,7 @@ mod work;
 
 use std::fmt;
 
+use golib::budget::Allowance;
 use serde_json::Value;
 
 use crate::chart::Chart;
@@ -97,8 +98,23 @@ pub fn validate(
     remote: Option<&dyn RemoteSchemas>,
     warnings: &mut Warnings,
 ) -> Result<(), SchemaErrors> {
+    validate_within(chart, values, remote, &Allowance::default(), warnings)
+}
+
+/// The same, with what the schemas may take once they are read.
+///
+/// # Errors
+/// As of [`validate`].
+pub(crate) fn validate_within(
+    chart: &Chart,
+    values: &Value,
+    remote: Option<&dyn RemoteSchemas>,
+    allowance: &Allowance,
+    warnings: &mut Warnings,
+) -> Result<(), SchemaErrors> {
     let mut failures = Vec::new();
-    collect(chart, values, remote, warnings, &mut failures);
+    let sources = Sources { remote, allowance };
+    collect(chart, values, sources, warnings, &mut failures);
     if failures.is_empty() {
         Ok(())
     } else {
@@ -106,15 +122,22 @@ pub fn validate(
     }
 }
 
+/// Where schemas are had from that a schema refers to, and what each may take with them.
+#[derive(Clone, Copy)]
+struct Sources<'s> {
+    remote: Option<&'s dyn RemoteSchemas>,
+    allowance: &'s Allowance,
+}
+
 fn collect(
     chart: &Chart,
     values: &Value,
-    remote: Option<&dyn RemoteSchemas>,
+    sources: Sources<'_>,
     warnings: &mut Warnings,
     failures: &mut Vec<SchemaFailure>,
 ) {
     if let Some(schema) = &chart.schema
-        && let Err(Misfit { text, masked }) = validate_one(schema, values, remote, warnings)
+        && let Err(Misfit { text, masked }) = validate_one(schema, values, sources, warnings)
     {
         failures.push(SchemaFailure {
             chart: chart.name().to_owned(),
@@ -126,7 +149,7 @@ fn collect(
         match values.get(dependency.name()) {
             None | Some(Value::Null) => {}
             Some(table @ Value::Object(_)) => {
-                collect(dependency, table, remote, warnings, failures)
+                collect(dependency, table, sources, warnings, failures)
             }
             Some(other) => {
                 let text = format!(
@@ -163,11 +186,12 @@ impl From<String> for Misfit {
 fn validate_one(
     schema: &[u8],
     values: &Value,
-    remote: Option<&dyn RemoteSchemas>,
+    Sources { remote, allowance }: Sources<'_>,
     warnings: &mut Warnings,
 ) -> Result<(), Misfit> {
-    let document = document::decode(schema)?;
-    let set = compile::compile_document(SCHEMA_URL, document, remote, warnings)
+    let mut budget = allowance.budget(document::MAX_DECODED);
+    let document = document::decode(schema, &mut budget)?;
+    let set = compile::compile_document(SCHEMA_URL, document, (remote, budget), warnings)
         .map_err(|error| error.to_string())?;
     let root = compiled::Ref { set: &set, id: 0 };
     validate::validate(values, root, None, &mut Work::new()).map_err(|failure| {
@@ -182,14 +206,19 @@ fn validate_one(
 
 #[cfg(test)]
 mod tests {
+    use golib::budget::Allowance;
     use serde_json::json;
 
-    use super::validate_one;
+    use super::{Sources, validate_one};
 
     /// Whether values fit, or why not.
     fn checked(schema: &str, values: &serde_json::Value) -> Result<(), String> {
         let mut warnings = crate::Warnings::default();
-        let fit = validate_one(schema.as_bytes(), values, None, &mut warnings);
+        let sources = Sources {
+            remote: None,
+            allowance: &Allowance::default(),
+        };
+        let fit = validate_one(schema.as_bytes(), values, sources, &mut warnings);
         fit.map_err(|misfit| misfit.text)
     }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use golib::budget::Budget;
 use golib::strconv::quote;
 use golib::url::{Url, path_escape, path_unescape};
 use serde_json::{Map, Value};
@@ -119,14 +120,17 @@ pub(super) struct Documents<'r> {
     remote: Option<&'r dyn RemoteSchemas>,
     /// Bytes that may still be fetched.
     left: usize,
+    /// What is left to them once they are read.
+    budget: Budget,
 }
 
 impl<'r> Documents<'r> {
-    pub(super) fn new(remote: Option<&'r dyn RemoteSchemas>) -> Self {
+    pub(super) fn new(remote: Option<&'r dyn RemoteSchemas>, budget: Budget) -> Self {
         Self {
             own: BTreeMap::new(),
             remote,
             left: MAX_FETCHED,
+            budget,
         }
     }
 
@@ -172,7 +176,7 @@ impl<'r> Documents<'r> {
                 let bytes = remote.fetch(url)?;
                 let left = self.left.checked_sub(bytes.len());
                 self.left = left.ok_or("the schemas referred to are too large")?;
-                document::decode(&bytes)
+                document::decode(&bytes, &mut self.budget)
             }
             _ => Err(format!(
                 "no URLLoader registered for {}",
