@@ -90,9 +90,9 @@ impl<'t> Turn<'t> {
             let allowance = Allowance::new(usize::try_from(bytes).unwrap_or(usize::MAX));
             let mut budget = allowance.budget(MAX_DECODED);
             let decode = Arc::clone(&decode);
-            let done = self.host.work(move || decode(&mut budget)).await;
+            let done = self.covered(move || decode(&mut budget)).await?;
             if !allowance.is_exceeded() {
-                return done;
+                return Ok(done);
             }
             drop(done);
             bytes = larger_turn(bytes);
@@ -111,6 +111,18 @@ impl<'t> Turn<'t> {
 
     fn held(&self) -> u64 {
         self.reservation.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    /// Works on another thread, which has the turn for as long: it goes on where nobody waits for it any more.
+    async fn covered<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let reservation = self.reservation.take();
+        let work = move || (work(), reservation);
+        let (done, reservation) = self.host.work(work).await?;
+        self.reservation = reservation;
+        Ok(done)
     }
 
     /// What comes next may wait for a turn of its own.
@@ -146,7 +158,7 @@ impl Unpacking for Turn<'_> {
         if bytes > 0 {
             self.holds(self.needed(bytes, 0).max(self.held())).await;
         }
-        let done = self.host.work(work).await;
+        let done = self.covered(work).await;
         self.rests();
         // A panic may quote anything.
         done.map_err(|_| BundleError::Content {
@@ -157,6 +169,8 @@ impl Unpacking for Turn<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test]
@@ -227,6 +241,25 @@ mod tests {
         let failed = turn.decode(1, decode).await.unwrap().unwrap_err();
         assert!(failed.to_string().contains("more than 24 MiB"), "{failed}");
         assert_eq!(tries.load(std::sync::atomic::Ordering::Relaxed), 3);
+    }
+
+    /// A newer spec ends a deploy, and not the thread that reads for it.
+    #[tokio::test]
+    async fn what_is_read_for_nobody_has_its_turn_to_its_end() {
+        let (memory, host) = (Memory::new(48 << 20), Host::default());
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let ends = parking_lot::Mutex::new(ends);
+        {
+            let mut turn = Turn::new(&memory, &host, 1);
+            let reads = turn.decode(1, move |_| ends.lock().recv().ok());
+            let given_up = tokio::time::timeout(Duration::from_millis(100), reads).await;
+            assert!(given_up.is_err());
+        }
+        assert_eq!(memory.used(), SMALL_DEPLOY);
+        end.send(()).unwrap();
+        // What is waited for is given once there is room again.
+        memory.reserve(48 << 20).await;
+        assert_eq!(memory.used(), 0);
     }
 
     /// Charts of ordinary size have the turns that they had before values counted.
