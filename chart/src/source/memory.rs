@@ -205,9 +205,11 @@ impl Usage {
         let little = (self.limit + self.reserve) / 2;
         let is_nearly_alone = ends && !works && still >= LULL && self.used <= little;
         let nothing_moves = self.used == 0 || is_idle || is_nearly_alone || stands_still;
-        // Work that grows gives nothing back before it has the rest, so it goes first; new work may wait until there is room.
-        let mut growing = self.waiting.iter().filter(|(_, one)| one.grows.is_some());
-        let is_next = growing.next().map_or(is_oldest, |(first, _)| *first == id);
+        // Work that grows gives nothing back before it has the rest, so it goes first; new work may wait until there is room. The one that
+        // began first goes on to its end: what each has made by then stays, and all would hold it together.
+        let waiting_holders = self.waiting.iter();
+        let growing = waiting_holders.filter_map(|(asked, one)| Some((one.grows?, *asked)));
+        let is_next = growing.min().map_or(is_oldest, |(_, first)| first == id);
         let has_room = self.used.saturating_add(self.reserve_used) <= half_more;
         let may_exceed = is_next && (waiting.grows.is_some() || has_room || stands_still);
         let begins =
@@ -582,6 +584,25 @@ mod tests {
         futures_util::future::join_all(works).await;
         assert!(begun.elapsed() < STALL, "{:?}", begun.elapsed());
         assert_eq!(memory.used(), 0);
+    }
+
+    /// What they have made stays: if each went a step further in turn, all of it would be there together.
+    #[tokio::test(start_paused = true)]
+    async fn of_those_that_grow_in_steps_one_comes_to_its_end_before_the_next() {
+        let memory = Memory::new(100);
+        let work = |memory: Memory| async move {
+            let mut turn = memory.reserve(10).await;
+            let mut most = 0;
+            for bytes in [20, 40, 80] {
+                turn.resize(bytes).await;
+                most = most.max(memory.used());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            most
+        };
+        let all = (0..10).map(|_| work(memory.clone()));
+        let most = futures_util::future::join_all(all).await.into_iter().max();
+        assert!(most.is_some_and(|most| most <= 200), "{most:?}");
     }
 
     /// New work takes what was given back while those who have a part wait for the rest.
