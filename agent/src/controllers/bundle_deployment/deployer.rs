@@ -480,9 +480,6 @@ impl Deployer {
             // A chart that is pulled instead takes a turn of its own, and may have to wait for it.
             turn.reads_content().await;
         }
-        let values_failed = || InputError::at(Cause::Deploy(Reason::ValuesFailed));
-        let given = self.values.of(impersonated, filled, &mut turn).await;
-        let given = given.map_err(values_failed())?;
         let upstream = UpstreamObjects(&self.upstream);
         let since = self.asked_since(bundle);
         let policy = self.signatures.current().await;
@@ -522,6 +519,10 @@ impl Deployer {
         }
         let files =
             checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
+        // As upstream, after the chart: nothing is downloaded while they are held, and what they make the turn grow by leads to its end.
+        let values_failed = || InputError::at(Cause::Deploy(Reason::ValuesFailed));
+        let given = self.values.of(impersonated, filled, &mut turn).await;
+        let given = given.map_err(values_failed())?;
         let values_digest = given.digest.clone();
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
         let decode = move |budget: &mut Budget| {
