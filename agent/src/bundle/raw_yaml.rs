@@ -86,7 +86,9 @@ fn overlaid(
     for resource in resources {
         files.insert(resource.name.clone(), resource.decode(&mut budget)?);
     }
+    // Of each patched file, and of all of them.
     let mut patched_bytes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut all_patched_bytes = 0;
     let mut left_bytes = MAX_OVERLAY_BYTES;
     let mut work = |bytes: usize| {
         left_bytes = left_bytes
@@ -128,8 +130,9 @@ fn overlaid(
             let patched = patch_object(&target, base, read(&name, &patch, &mut budget)?)?;
             let patched = golib::json::encode(&patched).into_bytes();
             work(patched.len())?;
-            patched_bytes.insert(target.clone(), patched.len());
-            let kept = decoded.clone().text(patched_bytes.values().sum());
+            let before = patched_bytes.insert(target.clone(), patched.len());
+            all_patched_bytes = all_patched_bytes - before.unwrap_or(0) + patched.len();
+            let kept = decoded.clone().text(all_patched_bytes);
             kept.map_err(|error| BundleError::Overlay {
                 problem: format!("failed to patch {target}: {error}"),
             })?;
