@@ -382,8 +382,9 @@ impl Rendering {
         // What was too much for the turn may have been left out, or be told in other words.
         let is_over = may_grow && allowance.is_exceeded();
         let mut rendered = match rendered {
-            rendered if is_over && host.check().is_ok() => {
+            rendered if is_over => {
                 drop(rendered);
+                host.check()?;
                 return Err(OverReservation(reserved).into());
             }
             Ok(rendered) => rendered,
