@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::from::MAX_DECODED;
 use super::inline::Values;
 
 const VALUES_KEY: &str = "values";
@@ -29,6 +30,9 @@ pub enum HashMismatch {
     /// The content has the right hash, but is no JSON object. It is not quoted: it may be secret.
     #[error("the values in the secret are not a JSON object")]
     Malformed,
+    /// They have the right hash, and would take more than values may once they are read.
+    #[error("the values in the secret take more than {} MiB once they are read", MAX_DECODED >> 20)]
+    TooLarge,
 }
 
 /// Checks a values Secret and reads it; `None` when the controller stored no values: the options' own stay.
@@ -52,6 +56,7 @@ pub fn stored(secret: &Secret, values_hash: &str) -> Result<Option<Values>, Hash
     }
     match part(VALUES_KEY) {
         [] => Ok(None),
+        json if golib::json::weigh(json) > MAX_DECODED => Err(HashMismatch::TooLarge),
         json => match serde_json::from_slice(json).map(golib::json::floats) {
             Ok(Value::Object(values)) => Ok(Some(values)),
             Ok(Value::Null) => Ok(None),
@@ -71,6 +76,17 @@ mod tests {
             data: Some(data.into()),
             ..Secret::default()
         }
+    }
+
+    /// Two megabytes of small maps.
+    #[test]
+    fn values_that_would_take_too_much_are_not_read() {
+        let many = format!("{{\"a\":[{}{{}}]}}", "{\"a\":1},".repeat(250_000));
+        let hash = golib::hex::encode(&Sha256::digest(&many));
+        assert_eq!(
+            stored(&secret(&many, ""), &hash),
+            Err(HashMismatch::TooLarge)
+        );
     }
 
     #[test]
