@@ -44,22 +44,23 @@ impl Ledger {
             .boxed()
     }
 
-    /// Reads whether somebody let held removals through, and takes that in: it is for those that are held by now, and ends with them.
-    /// Gives their bundles.
+    /// Reads whether somebody let held removals through, and takes that in: it is for those that the ConfigMap says are held where it stands, and
+    /// ends with them. [`Self::take_let_go`] gives their bundles.
     ///
     /// # Errors
     /// The ConfigMap cannot be read or written.
-    pub async fn take_permission(&self) -> kube::Result<BTreeSet<String>> {
+    pub async fn take_permission(&self) -> kube::Result<()> {
         let map = self.metadata.get_opt(LEDGER_NAME).await?;
         if !map.is_some_and(|map| is_permitted(map.annotations())) {
-            return Ok(BTreeSet::new());
+            return Ok(());
         }
-        let bundles = self.state.lock().release_held();
-        self.flush(None).await?;
-        Ok(bundles)
+        let mut written = self.writing.lock().await;
+        self.catch_up(&mut written).await?;
+        drop(written);
+        self.flush(None).await
     }
 
-    /// Bundles that a permission let go which a write came upon; told once.
+    /// Bundles that a permission let go; told once.
     pub fn take_let_go(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state.lock().let_go)
     }
@@ -135,6 +136,49 @@ mod tests {
         assert_eq!(written[0]["data"].as_object().unwrap().len(), 2);
         assert_eq!(ledger.take_let_go(), bundles("before"));
         assert!(ledger.take_let_go().is_empty());
+    }
+
+    /// Nobody was shown that the removal of one bundle is to be held, as that could not be written, when somebody let go another one.
+    #[tokio::test]
+    async fn a_permission_is_not_for_a_hold_that_could_not_be_written_before() {
+        let entry = |bundle: &str, hold| {
+            let entry = LedgerEntry {
+                bundle: bundle.to_owned(),
+                hold,
+                ..LedgerEntry::default()
+            };
+            serde_json::to_string(&entry).unwrap()
+        };
+        let (shown, unseen) = (entry("shown", Some(Hold::Held)), entry("unseen", None));
+        let data = json!({"apps_shown": shown, "apps_unseen": unseen});
+        let given = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&given);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_given = seen.load(Ordering::Relaxed);
+            let status = json!({"kind": "Status", "status": "Failure", "code": 500});
+            let annotations = match is_given {
+                true => json!({RELEASE_HOLD_ANNOTATION: "true"}),
+                false => json!({}),
+            };
+            let metadata = json!({"resourceVersion": "7", "annotations": annotations});
+            let map = json!({"metadata": metadata, "data": data});
+            let is_refused = request.method() != Method::GET && !is_given;
+            let answer = if is_refused {
+                (500, status)
+            } else {
+                (200, map)
+            };
+            async { answer }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let bundles = |name: &str| BTreeSet::from([name.to_owned()]);
+        ledger.hold(&bundles("unseen")).await.unwrap_err();
+        given.store(true, Ordering::Relaxed);
+        ledger.take_permission().await.unwrap();
+        assert_eq!(ledger.take_let_go(), bundles("shown"));
+        let holds = ["shown", "unseen"].map(|name| ledger.of_bundle(name)[0].1.hold);
+        assert_eq!(holds, [Some(Hold::Released), Some(Hold::Held)]);
     }
 
     /// An account without the right to watch ConfigMaps would ask every ten seconds, for as long as anything is held.

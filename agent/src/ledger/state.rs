@@ -183,39 +183,26 @@ impl LedgerState {
         }
     }
 
-    /// Lets all go that is held, and takes the permission for it back. The bundles. Where the agent's own is among them, that upstream lists none
+    /// Lets go what is held by what was `found` written where the permission for it stood, and takes that back: nobody was shown what is yet to be
+    /// written as held. Whom it let go is told later. Where the agent's own bundle is among them, that upstream lists none
     /// holds nothing back from now on, until it lists one again: whoever let it go says that Fleet does not manage this agent any more.
-    pub(super) fn release_held(&mut self) -> BTreeSet<String> {
-        let held = self.filtered(|entry| entry.hold == Some(Hold::Held));
-        self.release(held)
-    }
-
-    /// The same of those alone that are held by what was `found` written: the permission stood there by then. Whom it let go is told later.
-    pub(super) fn release_held_in(&mut self, found: &BTreeMap<ReleaseKey, LedgerEntry>) {
+    pub(super) fn release_held(&mut self, found: &BTreeMap<ReleaseKey, LedgerEntry>) {
+        self.ends_permission = true;
         let is_held = |entry: &LedgerEntry| entry.hold == Some(Hold::Held);
         let mut held = self.filtered(is_held);
         held.retain(|(key, _)| found.get(key).is_some_and(is_held));
-        let bundles = self.release(held);
-        self.let_go.extend(bundles);
-    }
-
-    fn release(&mut self, held: Vec<(ReleaseKey, LedgerEntry)>) -> BTreeSet<String> {
-        self.ends_permission = true;
-        let mut bundles = BTreeSet::new();
         for (key, entry) in held {
-            bundles.insert(entry.bundle.clone());
+            if entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
+                && let Some(upstream) = &mut self.upstream
+            {
+                upstream.has_own = false;
+                upstream.own.clear();
+            }
+            self.let_go.insert(entry.bundle.clone());
             let hold = Some(Hold::Released);
             self.pending
                 .insert(key, Some(LedgerEntry { hold, ..entry }));
         }
-        let mut released = bundles.iter();
-        if released.any(|bundle| bundle.starts_with(AGENT_BUNDLE_PREFIX))
-            && let Some(upstream) = &mut self.upstream
-        {
-            upstream.has_own = false;
-            upstream.own.clear();
-        }
-        bundles
     }
 
     /// Whether a change of this entry is not known to be written.
@@ -484,10 +471,21 @@ mod tests {
         };
         state.set(&key("a"), held);
         state.set(&key("b"), entry("other"));
-        assert_eq!(state.release_held(), BTreeSet::from(["held".to_owned()]));
+        let found = state.all().into_iter().collect();
+        // It is not written yet that this one is.
+        let later = LedgerEntry {
+            hold: Some(Hold::Held),
+            ..entry("later")
+        };
+        state.set(&key("c"), later);
+        state.release_held(&found);
+        let let_go = std::mem::take(&mut state.let_go);
+        assert_eq!(let_go, BTreeSet::from(["held".to_owned()]));
         assert_eq!(state.of_bundle("held")[0].1.hold, Some(Hold::Released));
         assert_eq!(state.of_bundle("other")[0].1.hold, None);
-        assert!(state.release_held().is_empty());
+        assert_eq!(state.of_bundle("later")[0].1.hold, Some(Hold::Held));
+        state.release_held(&found);
+        assert!(state.let_go.is_empty());
     }
 
     /// Where Fleet does not manage the agent any more its own bundle is deleted upstream: every later removal would be held for that, and no
@@ -507,7 +505,8 @@ mod tests {
                 ..entry(let_go)
             };
             state.set(&key("a"), held);
-            state.release_held();
+            let found = state.all().into_iter().collect();
+            state.release_held(&found);
             // It goes, and upstream is listed without it.
             state.pending.insert(key("a"), None);
             state.check_continuity(upstream(8), 7, listed(&NONE));

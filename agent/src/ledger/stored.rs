@@ -126,7 +126,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Its entries are neither those that were written last nor what was sent since, or it cannot be read.
-    async fn catch_up(&self, written: &mut Written) -> kube::Result<()> {
+    pub(super) async fn catch_up(&self, written: &mut Written) -> kube::Result<()> {
         let map = self.maps.get(LEDGER_NAME).await?;
         let version = map.resource_version().unwrap_or_default();
         let is_permitted = is_permitted(map.annotations());
@@ -140,7 +140,7 @@ impl Ledger {
         state.wrote(carried_out);
         if is_permitted && !state.ends_permission {
             // It was given before what is about to be written, which may hold others.
-            state.release_held_in(&found);
+            state.release_held(&found);
         }
         *written = Written {
             version,

@@ -8,13 +8,13 @@ use anyhow::{Result, ensure};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use testbed::bed::Bed;
-use testbed::fault_proxy::is_watch;
+use testbed::fault_proxy::{is_watch, refusal};
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    app, delete_at_once, deploy, deploy_own, gone, in_haste, present, release_hold, start,
-    untouched, wait_held,
+    app, behind_faults, delete_at_once, deploy, deploy_own, gone, in_haste, present, release_hold,
+    start, untouched, wait_held,
 };
 
 /// The brake is for what goes at once: what it holds already is no reason to hold the next one.
@@ -94,6 +94,39 @@ async fn a_permission_is_for_the_removals_held_when_it_was_given() -> Result<()>
     gone(&agent, &apps[2..4], PATIENCE).await?;
     ensure!(present(&agent, &apps).await? == [&apps[..2], &apps[4..]].concat());
     wait_held(&agent, 0).await
+}
+
+/// Bundles are lost while the ledger cannot be written, and somebody lets go what is shown as held: nobody was shown these.
+#[tokio::test]
+async fn a_permission_is_not_for_what_could_not_be_written_as_held() -> Result<()> {
+    let (mut agent, local) = behind_faults().await?;
+    let apps = deploy(&agent, "app", 7).await?;
+    agent.process()?.kill();
+    agent.delete(&apps[0]).await?;
+    agent.process()?.restart()?;
+    wait_held(&agent, 1).await?;
+    let is_asked = Arc::new(AtomicBool::default());
+    let asked = Arc::clone(&is_asked);
+    local.refuse(move |parts| {
+        let is_write = parts.method == http::Method::PATCH
+            && parts.uri.path().ends_with("/configmaps/fleet-agent-ledger");
+        asked.fetch_or(is_write, Ordering::SeqCst);
+        is_write.then(|| refusal(500, "InternalError", "a webhook does not answer"))
+    });
+    delete_at_once(&agent, &apps[1..4]).await?;
+    wait_until("a hold to be refused", PATIENCE, async || {
+        match is_asked.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err("not yet".to_owned()),
+        }
+    })
+    .await?;
+    release_hold(&agent).await?;
+    local.leave();
+    gone(&agent, &apps[..1], PATIENCE).await?;
+    wait_held(&agent, 3).await?;
+    ensure!(present(&agent, &apps).await? == apps[1..]);
+    Ok(())
 }
 
 /// One removal keeps failing: the permission stays with it and is not there for others.

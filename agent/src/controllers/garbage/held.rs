@@ -43,25 +43,24 @@ impl Held {
         last.is_some_and(|last| last.elapsed() < self.wave)
     }
 
-    /// Marks bundles as held. A permission that was given before is not for them: it is taken in first. Gives the bundles that it is for.
+    /// Marks bundles as held. A permission that was given before is not for them: it is taken in first.
     ///
     /// # Errors
     /// The ledger cannot be read or written; they are not marked.
-    pub(super) async fn hold(&self, bundles: BTreeSet<String>) -> kube::Result<BTreeSet<String>> {
+    pub(super) async fn hold(&self, bundles: BTreeSet<String>) -> kube::Result<()> {
         self.waiting.lock().extend(bundles.iter().cloned());
         let _marking = self.marking.lock().await;
         let batch = {
             let mut waiting = self.waiting.lock();
             if waiting.is_disjoint(&bundles) {
                 // They went with the batch before.
-                return Ok(BTreeSet::new());
+                return Ok(());
             }
             std::mem::take(&mut *waiting)
         };
         let marked = async {
-            let released = self.ledger.take_permission().await?;
-            self.ledger.hold(&batch).await?;
-            Ok(released)
+            self.ledger.take_permission().await?;
+            self.ledger.hold(&batch).await
         };
         let result = marked.await;
         if result.is_err() {

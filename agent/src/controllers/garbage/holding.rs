@@ -27,14 +27,11 @@ impl Collector {
 
     /// Checks everything that is held back, with one question to each side. Which bundles are not to be held any more.
     pub(super) async fn check_held(&self, mut held: BTreeSet<String>) -> BTreeSet<String> {
-        let mut woken = match self.ledger.take_permission().await {
-            Ok(released) => released,
-            Err(failed) => {
-                let error = PublicText::nothing_secret_in(&failed);
-                logging::warn!(error, "cannot look whether held removals are let through");
-                BTreeSet::new()
-            }
-        };
+        if let Err(failed) = self.ledger.take_permission().await {
+            let error = PublicText::nothing_secret_in(&failed);
+            logging::warn!(error, "cannot look whether held removals are let through");
+        }
+        let mut woken = self.ledger.take_let_go();
         match self.lister.list(Instant::now()).await {
             Ok(list) => held.retain(|bundle| {
                 let releases = self.ledger.of_bundle(bundle);
@@ -81,10 +78,11 @@ impl Collector {
                 self.held.note_wave();
                 bundles = self.gone_together(bundle, list);
             }
-            let released = self.held.hold(bundles).await;
-            for released in released.map_err(RemovalError::Ledger)? {
+            let held = self.held.hold(bundles).await;
+            for released in self.ledger.take_let_go() {
                 self.queue.wake(&released, ReconcileKind::Full);
             }
+            held.map_err(RemovalError::Ledger)?;
         }
         let keys = releases.into_iter().map(|(key, _)| key).collect();
         if !self.report.hold(bundle, reason, keys) {
