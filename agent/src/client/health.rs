@@ -38,6 +38,8 @@ struct State {
     failures: [Option<Failure>; 2],
     /// Since when upstream is to be compared with what it was before; whatever else it answers is no answer to that.
     compares_since: Option<Instant>,
+    /// Since when upstream's BundleDeployments are to be listed, all of them, which smaller questions say nothing of.
+    lists_since: Option<Instant>,
     /// Of each cluster.
     questions: [Questions; 2],
 }
@@ -92,6 +94,7 @@ impl Health {
     pub fn set_role(&self, role: Role) {
         let mut state = self.state.lock();
         state.role = role;
+        state.lists_since = None;
         if role == Role::Standby {
             state.failures = [None; 2];
             state.questions = Default::default();
@@ -107,7 +110,7 @@ impl Health {
     }
 
     /// Whether a cluster that did not answer a question may be asked again: after a pause, which grows and counts for all questions to it, and at
-    /// once after a sign of life. A watch that comes back is one.
+    /// once after a sign of life. A watch that comes back is one; an answer with a 5xx is none.
     pub fn may_ask(&self, side: Side) -> bool {
         let last = self.last_contact(side).last();
         let questions = &self.state.lock().questions[side as usize];
@@ -144,6 +147,19 @@ impl Health {
     /// It is compared.
     pub fn compared(&self) {
         self.state.lock().compares_since = None;
+    }
+
+    /// A list of all BundleDeployments begins, or is tried again: before it ends nothing is removed, and before the first one nothing is deployed.
+    pub fn lists(&self) {
+        self.state
+            .lock()
+            .lists_since
+            .get_or_insert_with(Instant::now);
+    }
+
+    /// It has ended.
+    pub fn listed(&self) {
+        self.state.lock().lists_since = None;
     }
 
     /// A request failed that the agent can do without: an answer with a 4xx is contact and no failure, whatever it says, but for a credential
@@ -184,9 +200,14 @@ impl Health {
     /// What keeps the agent from its work, or has for too long.
     pub fn obstacle(&self) -> Option<&'static str> {
         const LOCAL: &str = "the local cluster does not answer";
-        let (role, failures, compares_since) = {
+        let (role, failures, compares_since, lists_since) = {
             let state = self.state.lock();
-            (state.role, state.failures, state.compares_since)
+            let State {
+                compares_since,
+                lists_since,
+                ..
+            } = *state;
+            (state.role, state.failures, compares_since, lists_since)
         };
         let is_long = |since: Instant| since.elapsed() >= self.unready_after;
         let [upstream, local] = failures.map(|one| one.is_some_and(|one| is_long(one.since)));
@@ -197,6 +218,9 @@ impl Health {
             Role::Register => Some("not registered yet"),
             Role::Deploy if upstream => Some("upstream does not answer"),
             Role::Deploy if local => Some(LOCAL),
+            Role::Deploy if lists_since.is_some_and(is_long) => {
+                Some("upstream's bundledeployments cannot be listed as a whole")
+            }
             Role::Deploy if compares_since.is_some_and(is_long) => {
                 Some("upstream cannot be compared with what it was before: nothing is removed")
             }
@@ -228,6 +252,28 @@ mod tests {
         health.compares();
         assert!(!health.is_ready());
         health.compared();
+        assert!(health.is_ready());
+    }
+
+    /// One page of many may fail for good, while a list of one object is answered.
+    #[tokio::test(start_paused = true)]
+    async fn bundles_that_cannot_be_listed_as_a_whole_are_reported_though_upstream_answers() {
+        let health = Health::new(Duration::from_secs(300));
+        health.set_role(Role::Deploy);
+        for _ in 0..30 {
+            health.lists();
+            assert!(health.is_ready());
+            health.contact(Side::Upstream);
+            tokio::time::advance(Duration::from_secs(10)).await;
+        }
+        assert!(!health.is_ready());
+        health.listed();
+        assert!(health.is_ready());
+        // Another session begins with a list of its own.
+        health.lists();
+        tokio::time::advance(Duration::from_secs(300)).await;
+        health.set_role(Role::Register);
+        health.set_role(Role::Deploy);
         assert!(health.is_ready());
     }
 

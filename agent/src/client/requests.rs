@@ -55,7 +55,7 @@ pub fn counts() -> impl prometheus_client::registry::Metric {
     REQUESTS.clone()
 }
 
-/// When a server last answered, wholly or in part. Cheap to clone, all clones share.
+/// When a server last answered, wholly or in part, and not that it fails (5xx). Cheap to clone, all clones share.
 #[derive(Clone, Debug)]
 pub struct LastContact(Arc<Mutex<Instant>>);
 
@@ -336,7 +336,10 @@ where
             let labels = [("code", code), ("method", method), ("host", host)];
             REQUESTS.get_or_create(&labels).inc();
             let answer = answer?;
-            last_contact.now();
+            let last_contact = (!answer.status().is_server_error()).then_some(last_contact);
+            if let Some(last_contact) = &last_contact {
+                last_contact.now();
+            }
             // What is answered in place of events is read to its end, like any other answer.
             let is_watch = is_watch && answer.status().is_success();
             Ok(answer.map(|body| Answer {
@@ -378,7 +381,8 @@ struct Answer<B> {
     /// Of the answer, or of the event that has begun.
     received: u64,
     deadline: Option<Pin<Box<Sleep>>>,
-    last_contact: LastContact,
+    /// None of an answer that is no sign of life.
+    last_contact: Option<LastContact>,
 }
 
 impl<B> HttpBody for Answer<B>
@@ -404,7 +408,9 @@ where
                 return Poll::Ready(Some(Err(VeryShortWatch.into())));
             }
             if let Some(Ok(part)) = &part {
-                this.last_contact.now();
+                if let Some(last_contact) = &this.last_contact {
+                    last_contact.now();
+                }
                 let data = part.data_ref().map_or(&[][..], |data| data);
                 this.silent_since.take_if(|_| !data.is_empty());
                 let begun = match this.limit {
@@ -448,6 +454,7 @@ mod tests {
 
     use rstest::rstest;
 
+    use super::super::scripted;
     use super::*;
 
     #[test]
@@ -507,8 +514,27 @@ mod tests {
             most: 16 << 20,
             received: 0,
             deadline: None,
-            last_contact: LastContact::default(),
+            last_contact: None,
         }
+    }
+
+    /// What another request to a cluster that fails is answered says nothing of whether it is well again.
+    #[rstest]
+    #[case::fails(500, false)]
+    #[case::refuses(404, true)]
+    #[case::answers(200, true)]
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_with_a_5xx_is_no_sign_of_life(#[case] code: u16, #[case] is_sign: bool) {
+        let clients = scripted::clients(move |_| {
+            let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": code});
+            std::future::ready((code, status))
+        });
+        let last_contact = LastContact::default();
+        let client = clients.client(scripted::config(), &last_contact).unwrap();
+        let begun = Instant::now();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let _ = client.apiserver_version().await;
+        assert_eq!(last_contact.last() > begun, is_sign);
     }
 
     /// So many parts, each alike.

@@ -70,7 +70,11 @@ impl BundleWatch<'_> {
                     continue;
                 }
             };
-            self.health.contact(Side::Upstream);
+            match event {
+                // Nothing was asked yet.
+                watcher::Event::Init => self.health.lists(),
+                _ => self.health.contact(Side::Upstream),
+            }
             for name in self.take(event).await {
                 self.queue.wake(&name, ReconcileKind::Full);
             }
@@ -92,6 +96,7 @@ impl BundleWatch<'_> {
                 self.applied(&bundle)
             }
             watcher::Event::InitDone => {
+                self.health.listed();
                 // The store has forgotten by now what it was compared with.
                 if self.store.take_older_listed() {
                     self.ledger.found_restored();

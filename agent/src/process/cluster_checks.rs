@@ -114,8 +114,8 @@ impl ClusterChecks<'_> {
             // It may have caught up before it is asked again.
             self.ledger.found_restored();
             self.restart_watch.notify_one();
-        } else if self.health.is_cut_off(Side::Upstream) {
-            // The watch has had no event since: its connection may be dead.
+        } else if self.health.is_cut_off(Side::Upstream) && !self.store.is_listing() {
+            // The watch has had no event since: its connection may be dead. A list that is under way ends, or begins anew, by itself.
             self.restart_watch.notify_one();
         } else if is_missed {
             logging::warn!("upstream has other bundledeployments than were told, watching anew");

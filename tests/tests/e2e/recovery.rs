@@ -11,13 +11,15 @@ use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::cluster::kubeconfig;
+use testbed::fault_proxy::{is_watch, refusal};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
 use crate::scene::{
-    app, deploy, figure, hasty, start, target, wait_bootstrap_gone, wait_event, wait_readiness,
+    HASTE, app, deploy, figure, hasty, start, target, wait_bootstrap_gone, wait_event,
+    wait_readiness,
 };
 
 /// How long a repaired cause may take to be noticed.
@@ -289,6 +291,27 @@ async fn a_repository_that_never_answers_is_reported() -> Result<()> {
     wait_event(&agent, "SourceFailed", "web").await?;
     wire.set(State::Whole);
     agent.wait_ready("web").await.map(drop)
+}
+
+/// Upstream cannot give one of the bundles, as a server that cannot decrypt it; smaller questions go well.
+#[tokio::test]
+async fn an_agent_that_cannot_list_all_bundles_is_not_ready() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let upstream = agent.grant_behind_faults().await?;
+    upstream.refuse(|parts| {
+        let is_list = parts.uri.path().ends_with("/bundledeployments") && !is_watch(parts);
+        let accept = parts.headers.get("accept");
+        let accept = accept.and_then(|value| value.to_str().ok());
+        let names_alone = accept.is_some_and(|accept| accept.contains("PartialObjectMetadata"));
+        (is_list && !names_alone).then(|| refusal(500, "InternalError", "unable to transform"))
+    });
+    let timing = format!("{HASTE},unready-after=15s");
+    agent.start(BTreeMap::from([("FLEET_AGENT_TIMING".to_owned(), timing)]))?;
+    wait_readiness(&agent, true).await?;
+    wait_readiness(&agent, false).await?;
+    upstream.leave();
+    wait_readiness(&agent, true).await?;
+    deploy(&agent, "app", 1).await.map(drop)
 }
 
 /// With the real back-off: causes that last are repaired, and everything is Ready in time with no change of a spec.
