@@ -43,13 +43,13 @@ pub enum Missing {
 
 impl Missing {
     /// When to come back to it.
-    pub fn requeue(self, timing: Timing) -> Requeue {
+    pub fn requeue(self) -> Requeue {
         match self {
             Self::AtRest | Self::Removal(Verdict::Alive | Verdict::Remove) => Requeue::IDLE,
             // All that is held is looked at together.
             Self::Removal(Verdict::Held(_)) => Requeue::IDLE,
             Self::InGrace(left) => Requeue::after(left),
-            Self::Removal(Verdict::Wait) => Requeue::after(timing.removal_grace),
+            Self::Removal(Verdict::Wait(pause)) => Requeue::after(pause),
             Self::Removal(Verdict::Claimed) => Requeue::after(CLAIMED_RETRY),
             Self::Removal(Verdict::Neighbours) => Requeue::after(NEIGHBOURS_RETRY),
             Self::RemovalFailed => Requeue::RETRY,

@@ -1,6 +1,7 @@
 //! Removals that are held back: that they are, what is told of it, and which are not to be any more.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -16,6 +17,12 @@ use crate::ledger::{Hold, LEDGER_NAME, LedgerEntry, ReleaseKey};
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
+
+/// How long it is nothing to tell of that the watch has not told of all bundles.
+const LONG_UNTOLD: Duration = Duration::from_secs(3 * 60);
+
+/// The longest pause between two looks at a removal that waits for that; the end of a list wakes it.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Collector {
     /// Bundles that are held back and were not seen since.
@@ -102,6 +109,27 @@ impl Collector {
         logging::warn!(bundle, "{}", text);
         self.events.emit(Reason::RemovalHeld, bundle, text);
         Ok(())
+    }
+
+    /// When a removal is looked at again that waits until the watch has told of all bundles, one of which may want the release: ever more rarely.
+    /// What lasts for minutes is told.
+    pub(super) fn wait_for_claimants(
+        &self,
+        bundle: &str,
+        missing_since: Instant,
+        releases: Vec<(ReleaseKey, LedgerEntry)>,
+    ) -> Verdict {
+        let missed = missing_since.elapsed();
+        let mut holds = releases.iter().map(|(_, entry)| entry.hold);
+        // What is held for another reason is, whatever the watch tells.
+        let is_long = missed >= LONG_UNTOLD && !holds.any(|hold| hold == Some(Hold::Held));
+        let keys = releases.into_iter().map(|(key, _)| key).collect();
+        if is_long && self.report.hold(bundle, HoldReason::Untold, keys) {
+            let text = public!("not removed yet: {}", HoldReason::Untold.text());
+            logging::warn!(bundle, "{}", text);
+            self.events.emit(Reason::RemovalHeld, bundle, text);
+        }
+        Verdict::Wait((missed / 2).clamp(self.removal_grace, LONGEST_WAIT.max(self.removal_grace)))
     }
 
     /// Tells that the releases of a bundle are not removed before another one's `${ }` are filled in.

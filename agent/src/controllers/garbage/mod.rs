@@ -83,6 +83,8 @@ pub struct Collector {
     search: Search,
     neighbourhood: Neighbourhood,
     health: Health,
+    /// How long a bundle is missed before its removal is looked at.
+    removal_grace: Duration,
     /// How long a bundle must have another release, as other facts filled in its names, before a bundle that waits for the former one gets it.
     rename_grace: Duration,
 }
@@ -143,6 +145,7 @@ impl Collector {
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
             health: health.clone(),
+            removal_grace,
             rename_grace,
         }
     }
@@ -309,6 +312,10 @@ impl Collector {
             self.forget(bundle);
             return Ok(Verdict::Alive);
         }
+        if self.store.is_listing() {
+            // The list that is under way wakes it, and a list of names alone would say nothing of who wants the release.
+            return Ok(self.wait_for_claimants(bundle, missing_since, known));
+        }
         // One that was begun is proven: that it fails again and again costs upstream no list each time.
         let is_begun = known.iter().any(|(_, entry)| entry.is_removing);
         let list = match is_begun && self.follows_upstream() {
@@ -334,7 +341,7 @@ impl Collector {
             verdict = Verdict::Alive;
         }
         if verdict == Verdict::Remove && self.may_miss_claimants(&list) {
-            verdict = Verdict::Wait;
+            return Ok(self.wait_for_claimants(bundle, missing_since, releases));
         }
         if verdict == Verdict::Remove
             && releases.iter().any(|(key, _)| self.is_claimed(bundle, key))
@@ -343,13 +350,16 @@ impl Collector {
         }
         match verdict {
             Verdict::Alive => self.store.forget_deletion(bundle),
-            Verdict::Wait | Verdict::Neighbours => {}
+            Verdict::Wait(_) | Verdict::Neighbours => {}
             Verdict::Claimed => self.report_claimed(bundle, releases),
             Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
             Verdict::Remove => {
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
+                if self.report.reason(bundle) == Some(HoldReason::Untold) {
+                    self.report.let_go(bundle);
+                }
                 let done = self.dispose_all(releases).await?;
                 if done != Verdict::Remove {
                     return Ok(done);
@@ -597,13 +607,60 @@ mod tests {
         let (collector, ledger) = collector(&store, &[("one", entry)], |_| 200).await;
         let removed = async || collector.remove("web", Instant::now()).await.unwrap();
         store.deleted("fleet-agent-edge");
-        assert_eq!(removed().await, Verdict::Wait);
+        assert!(matches!(removed().await, Verdict::Wait(_)));
         store.relist();
         store.applied(bundle("fleet-agent-edge"));
-        assert_eq!(removed().await, Verdict::Wait);
+        assert!(matches!(removed().await, Verdict::Wait(_)));
         assert!(ledger.knows("web"));
         store.relisted();
         assert_eq!(removed().await, Verdict::Remove);
+    }
+
+    /// The watch lists again and again, and lists of names alone go well; or one of these has a bundle that the watch never tells of.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_waits_for_the_watch_asks_upstream_ever_more_rarely_and_is_told_of() {
+        for is_listing in [true, false] {
+            let store = Arc::<Store>::default();
+            let entry = LedgerEntry {
+                bundle: "web".to_owned(),
+                ..LedgerEntry::default()
+            };
+            let lists = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&lists);
+            let code = move |path: &str| {
+                let is_list = path.ends_with("/bundledeployments");
+                counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+                200
+            };
+            let (collector, _) = collector(&store, &[("one", entry)], code).await;
+            collector.lister.compare().await.unwrap();
+            match is_listing {
+                true => store.relist(),
+                false => store.deleted("fleet-agent-edge"),
+            }
+            lists.store(0, Ordering::Relaxed);
+            let begun = Instant::now();
+            let (mut looks, mut told_after) = (0, None);
+            while begun.elapsed() < Duration::from_secs(600) {
+                let verdict = collector.remove("web", begun).await.unwrap();
+                let Verdict::Wait(pause) = verdict else {
+                    panic!("{verdict:?}");
+                };
+                if collector.report.reason("web") == Some(HoldReason::Untold) {
+                    told_after.get_or_insert(begun.elapsed());
+                }
+                looks += 1;
+                tokio::time::advance(pause.max(Duration::from_secs(3))).await;
+            }
+            assert!(looks < 25, "{looks}");
+            let lists = lists.load(Ordering::Relaxed);
+            assert!(lists <= if is_listing { 0 } else { looks }, "{lists}");
+            let told_after = told_after.unwrap();
+            assert!(
+                (180..=300).contains(&told_after.as_secs()),
+                "{told_after:?}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

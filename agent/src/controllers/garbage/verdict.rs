@@ -14,8 +14,8 @@ const SETTLES: Duration = Duration::from_secs(10);
 pub enum Verdict {
     /// The bundle is listed: nothing is orphaned.
     Alive,
-    /// Proven soon, if the watch lives on; or bundles are yet to be told of that may want its release.
-    Wait,
+    /// To be looked at again after this time: proven by then, if nothing else goes; or bundles are yet to be told of that may want its release.
+    Wait(Duration),
     /// A bundle whose `${ }` are not filled in yet may want its release.
     Claimed,
     /// Proven, and nothing is left but namespaces that other releases are about to leave.
@@ -43,6 +43,8 @@ pub enum HoldReason {
     Recreated,
     /// Another bundle may want it, whose `${ }` were never filled in.
     MayBeWanted,
+    /// Another bundle may want it, which the watch has not told of for minutes.
+    Untold,
 }
 
 impl HoldReason {
@@ -61,6 +63,9 @@ impl HoldReason {
             }
             Self::MayBeWanted => {
                 "a bundle whose names hold ${ } that are not filled in may want it"
+            }
+            Self::Untold => {
+                "the watch of bundledeployments has not told of all of them for minutes: one may want it"
             }
         }
     }
@@ -123,7 +128,7 @@ pub(super) fn judge(bundle: &str, facts: RemovalFacts<'_>) -> Verdict {
         return Verdict::Held(HoldReason::TooMany);
     }
     if !facts.has_live_bundles && since < SETTLES {
-        return Verdict::Wait;
+        return Verdict::Wait(SETTLES - since);
     }
     Verdict::Remove
 }
@@ -231,7 +236,8 @@ mod tests {
             seen_deleted: Some(seen),
             ..facts(&listed, 1)
         };
-        assert_eq!(judge("a", facts(Duration::from_secs(9))), Verdict::Wait);
+        let soon = Verdict::Wait(Duration::from_secs(1));
+        assert_eq!(judge("a", facts(Duration::from_secs(9))), soon);
         assert_eq!(judge("a", facts(SETTLES)), Verdict::Remove);
         // Everything else is being deleted too, as before a namespace is deleted.
         let others = BTreeSet::from(["another".to_owned()]);
@@ -239,7 +245,7 @@ mod tests {
             listed: &others,
             ..facts(Duration::ZERO)
         };
-        assert_eq!(judge("a", going), Verdict::Wait);
+        assert_eq!(judge("a", going), Verdict::Wait(SETTLES));
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Reconciler {
     /// Safe: every `.await` may be the last. What was begun is found and finished by the next reconcile.
     pub async fn reconcile(&self, name: &str, kind: ReconcileKind) -> Requeue {
         let Some(bundle) = self.context.store.get(name) else {
-            return self.gone(name).await.requeue(self.timing);
+            return self.gone(name).await.requeue();
         };
         let keeps = bundle.spec.options.keep_resources;
         self.context.collector.is_back(name, keeps).await;
