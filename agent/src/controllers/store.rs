@@ -1,6 +1,6 @@
 //! The BundleDeployments of this cluster as the watch last had them, and what we remember of each.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ use super::bundle_deployment::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::ledger::ReleaseKey;
 use crate::report::metrics::Entries;
+
+/// So many bundles that vanish one soon after the other may have been lost together.
+const MANY: usize = 3;
 
 /// Of each bundle its UID and the version that was seen of it: of one object they never go back.
 #[derive(Debug, Default)]
@@ -62,6 +65,8 @@ struct Inner {
     deleted: BTreeMap<String, Instant>,
     /// Since when bundles are missed.
     missing: BTreeMap<String, Instant>,
+    /// The last [`MANY`] that vanished, each once, the latest last.
+    vanished: VecDeque<(String, Instant)>,
     /// Bundles that are gone and whose last spec said `keepResources`.
     kept: HashSet<String>,
 }
@@ -121,10 +126,28 @@ impl Store {
     /// nothing about it.
     pub fn missing_since(&self, name: &str) -> Instant {
         let mut inner = self.inner.lock();
-        *inner
-            .missing
-            .entry(name.to_owned())
-            .or_insert_with(Instant::now)
+        if let Some(since) = inner.missing.get(name) {
+            return *since;
+        }
+        inner.vanished(name);
+        let now = Instant::now();
+        inner.missing.insert(name.to_owned(), now);
+        now
+    }
+
+    /// How long it is yet until fewer than [`MANY`] bundles have vanished within `settle`, those among them that are not `listed` any more and that
+    /// the watch has not told of; none where that is so.
+    pub fn settles_in(&self, settle: Duration, listed: &BTreeSet<String>) -> Option<Duration> {
+        let inner = self.inner.lock();
+        let names = inner.bundles.keys().chain(&inner.malformed);
+        let untold = names.filter(|name| !listed.contains(*name));
+        if untold.count() + 1 >= MANY {
+            return Some(settle);
+        }
+        let (_, first) = inner.vanished.front()?;
+        let is_many = inner.vanished.len() >= MANY;
+        let left = settle.checked_sub(first.elapsed());
+        left.filter(|left| is_many && !left.is_zero())
     }
 
     /// Takes note of the release that a bundle wants, with its `${ }` filled in. Whether that is new.
@@ -317,10 +340,19 @@ impl Store {
 impl Inner {
     fn gone(&mut self, name: &str) {
         self.filled.remove(name);
+        self.vanished(name);
         self.missing.insert(name.to_owned(), Instant::now());
         let keeps = |bundle: Arc<BundleDeployment>| bundle.spec.options.keep_resources;
         if self.bundles.remove(name).is_some_and(keeps) {
             self.kept.insert(name.to_owned());
+        }
+    }
+
+    fn vanished(&mut self, name: &str) {
+        self.vanished.retain(|(known, _)| known != name);
+        self.vanished.push_back((name.to_owned(), Instant::now()));
+        while self.vanished.len() > MANY {
+            self.vanished.pop_front();
         }
     }
 
@@ -547,5 +579,31 @@ mod tests {
         store.relist();
         store.relisted();
         assert!(store.deleted_since("a").is_none() && !store.is_listed("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bundles_that_vanish_settle_once_few_of_them_have_vanished_for_a_while() {
+        let (store, settle) = (Store::default(), Duration::from_secs(30));
+        let second = Duration::from_secs(1);
+        let settles_in = |store: &Store| store.settles_in(settle, &BTreeSet::new());
+        for name in ["a", "b", "b"] {
+            store.deleted(name);
+            assert_eq!(settles_in(&store), None, "{name}");
+        }
+        tokio::time::advance(second).await;
+        // By a list, as no agent ran when it went.
+        let since = store.missing_since("c");
+        assert_eq!(settles_in(&store), Some(settle - second));
+        tokio::time::advance(second * 9).await;
+        assert_eq!(store.missing_since("c"), since);
+        store.deleted("d");
+        assert_eq!(settles_in(&store), Some(settle - second * 10));
+        tokio::time::advance(second * 20).await;
+        assert_eq!(settles_in(&store), None);
+        // Two that the list lacks are yet to be told of.
+        store.applied(named("e"));
+        assert_eq!(settles_in(&store), None);
+        store.applied(named("f"));
+        assert_eq!(settles_in(&store), Some(settle));
     }
 }

@@ -39,7 +39,7 @@ pub use key::ReleaseKey;
 pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};
-pub use upstream::{ContinuityBreak, Heartbeat, Listed, Remembered, UpstreamState};
+pub use upstream::{ContinuityBreak, Heartbeat, Listed, Remembered, Renewal, UpstreamState};
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::entry::{Hold, LedgerEntry};
 use super::key::ReleaseKey;
 use super::postponed::AllPostponed;
-use super::upstream::{ContinuityBreak, Listed, UpstreamState};
+use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
 
 /// Changes that were asked for and are not known to be written; `None` removes an entry.
@@ -224,7 +224,7 @@ impl LedgerState {
     }
 
     /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked; bundles it does not list are lost
-    /// after a break. What was found, and whether there is anything to write.
+    /// after a break. What was found and not told yet, and whether there is anything to write.
     pub(super) fn check_continuity(
         &mut self,
         now: UpstreamState,
@@ -242,16 +242,21 @@ impl LedgerState {
         // Where none was noted, what is held by now may have gone with another one than this.
         let is_first_own = before.as_ref().is_none_or(|before| before.own.is_empty());
         let is_first_own = is_first_own && !now.own.is_empty();
+        let is_renewal = found == Some(ContinuityBreak::Recreated);
+        let is_settled = is_renewal && listed.renewal == Renewal::Settled;
         for (key, entry) in self.all() {
             let was_held = is_first_own && entry.hold == Some(Hold::Held);
-            let found = found.or(was_held.then_some(ContinuityBreak::Recreated));
+            let found = found
+                .filter(|_| !is_settled)
+                .or(was_held.then_some(ContinuityBreak::Recreated));
             let lost = lost(&entry, listed, found);
             if lost != entry.lost {
                 self.pending
                     .insert(key, Some(LedgerEntry { lost, ..entry }));
             }
         }
-        self.breaks += u64::from(found.is_some());
+        let told = found.filter(|_| !is_renewal || listed.renewal == Renewal::New);
+        self.breaks += u64::from(told.is_some());
         let mut upstream = now;
         if let Some(before) = &before {
             upstream.heartbeat = before.heartbeat.clone();
@@ -265,14 +270,17 @@ impl LedgerState {
             .filter(|_| found != Some(ContinuityBreak::Elsewhere))
         {
             upstream.inherits(before);
+            if is_renewal && !is_settled {
+                upstream.own.clone_from(&before.own);
+            }
         }
         // A version alone is not worth a write.
         let own = |upstream: &UpstreamState| (upstream.has_own, upstream.own.clone());
         let is_worth_a_write = before
             .as_ref()
-            .is_none_or(|before| found.is_some() || own(before) != own(&upstream));
+            .is_none_or(|before| told.is_some() || own(before) != own(&upstream));
         self.upstream = Some(upstream);
-        (found, is_worth_a_write || !self.pending.is_empty())
+        (told, is_worth_a_write || !self.pending.is_empty())
     }
 }
 
@@ -284,11 +292,7 @@ fn lost(
 ) -> Option<ContinuityBreak> {
     let recreated = ContinuityBreak::Recreated;
     if !listed.all.contains(&entry.bundle) {
-        return match found {
-            // That it was deleted was proven before, while the former one was there.
-            Some(found) if found == recreated && entry.is_removing => entry.lost,
-            found => found.or(entry.lost),
-        };
+        return found.or(entry.lost);
     }
     match listed.leaving.contains(&entry.bundle) {
         // It goes with what the agent's own went with, and may be made anew as that was.
@@ -390,8 +394,11 @@ mod tests {
 
     /// A list of these, none of which is being deleted.
     fn listed(all: &BTreeSet<String>) -> Listed<'_> {
-        let leaving = &NONE;
-        Listed { all, leaving }
+        Listed {
+            all,
+            leaving: &NONE,
+            renewal: Renewal::New,
+        }
     }
 
     fn sent(at: i64) -> Heartbeat {
@@ -551,11 +558,16 @@ mod tests {
         assert_eq!((lost(&state), state.breaks), (None, 1));
     }
 
-    /// Upstream as it is listed with these of the agent's own.
+    /// Upstream as it is listed with the agent's own, and with one of somebody else's that is called alike.
     fn with_own(version: u64, own: &[&str]) -> UpstreamState {
+        let names = ["fleet-agent-c1", "fleet-agent-else"];
+        let own = names.iter().zip(own);
+        let own: BTreeMap<_, _> = own
+            .map(|(name, uid)| ((*name).to_owned(), (*uid).to_owned()))
+            .collect();
         UpstreamState {
             has_own: !own.is_empty(),
-            own: own.iter().map(|uid| (*uid).to_owned()).collect(),
+            own,
             ..upstream(version)
         }
     }
@@ -563,8 +575,9 @@ mod tests {
     /// All BundleDeployments vanished, and the agent's own is the first that is made anew.
     #[test]
     fn what_is_not_back_when_the_agents_own_bundle_is_another_one_is_lost() {
+        use Renewal::{New, Settled, Told};
         let mut state = LedgerState::default();
-        for bundle in ["back", "missing", "leaving", "removing"] {
+        for bundle in ["back", "missing", "leaving", "removing", "later"] {
             let is_removing = bundle == "removing";
             let entry = LedgerEntry {
                 is_removing,
@@ -573,41 +586,43 @@ mod tests {
             state.set(&key(bundle), entry);
         }
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let mut check = |version: u64, own: &[&str], all: &[&str], leaving: &[&str]| {
+        let mut check = |version: u64, own: &[&str], renewal, all: &[&str], leaving: &[&str]| {
             let (all, leaving): (BTreeSet<_>, BTreeSet<_>) = (names(all), names(leaving));
             let list = Listed {
                 all: &all,
                 leaving: &leaving,
+                renewal,
             };
-            let (found, must_write) = state.check_continuity(with_own(version, own), 0, list);
+            let (told, must_write) = state.check_continuity(with_own(version, own), 0, list);
             let lost = state.all().into_iter();
             let lost = lost.filter_map(|(_, entry)| entry.lost.map(|_| entry.bundle));
-            (found, must_write, lost.collect::<Vec<_>>())
+            (told, must_write, lost.collect::<Vec<_>>())
         };
         let none = || Vec::<String>::new();
-        let all = ["back", "leaving", "missing"];
-        assert_eq!(check(1, &["one"], &all, &[]), (None, true, none()));
+        let all = ["back", "later", "leaving", "missing", "removing"];
+        assert_eq!(check(1, &["one"], New, &all, &[]), (None, true, none()));
         // It is gone, or still there.
-        assert_eq!(check(2, &[], &["leaving"], &["leaving"]).2, none());
-        assert_eq!(check(3, &["one"], &["back"], &[]).2, none());
-        let (found, must_write, lost) = check(4, &["two"], &["back", "leaving"], &["leaving"]);
-        assert_eq!(
-            (found, must_write),
-            (Some(ContinuityBreak::Recreated), true)
-        );
-        assert_eq!(lost, ["leaving", "missing"]);
+        assert_eq!(check(2, &[], New, &["leaving"], &["leaving"]).2, none());
+        assert_eq!(check(3, &["one"], New, &["back"], &[]).2, none());
+        let listed = ["back", "later", "leaving"];
+        let (told, must_write, lost) = check(4, &["two"], New, &listed, &["leaving"]);
+        assert_eq!((told, must_write), (Some(ContinuityBreak::Recreated), true));
+        assert_eq!(lost, ["leaving", "missing", "removing"]);
         // What was being deleted is, and nobody says that it is back.
-        assert_eq!(
-            check(5, &["two"], &["back", "leaving"], &["leaving"]).2,
-            lost
-        );
-        assert_eq!(check(6, &["two"], &["back"], &[]), (None, true, lost));
+        let listed = ["back", "later"];
+        assert_eq!(check(5, &["two"], Told, &listed, &[]), (None, true, lost));
+        // What goes later went with them, as long as the new one is not noted.
+        let (told, _, lost) = check(6, &["two"], Told, &["back"], &[]);
+        assert_eq!((told, lost.len()), (None, 4));
+        assert_eq!(check(7, &["two"], Settled, &[], &[]), (None, true, lost));
         // What is made anew is lost no more, and goes like anything else after that.
-        assert_eq!(check(7, &["two"], &all, &[]).2, none());
-        assert_eq!(check(8, &["two"], &["back"], &[]).2, none());
-        // A bundle of somebody else's whose name begins like that of the agent's own.
-        assert_eq!(check(9, &["two", "like"], &["back"], &[]).0, None);
-        assert_eq!(check(10, &["two"], &["back"], &[]).0, None);
+        assert_eq!(check(8, &["two"], New, &all, &[]).2, none());
+        assert_eq!(check(9, &["two"], New, &["back"], &[]).2, none());
+        // A bundle of somebody else's whose name begins like that of the agent's own comes, and does not hide that this one is made anew.
+        let (told, _, lost) = check(10, &["two", "else"], New, &["back"], &[]);
+        assert_eq!((told, lost), (None, none()));
+        let (told, _, lost) = check(11, &["three", "else"], New, &["back"], &[]);
+        assert_eq!((told, lost.len()), (Some(ContinuityBreak::Recreated), 4));
     }
 
     /// A ledger of an agent that noted no uid; or the agent had no bundle of its own so far.

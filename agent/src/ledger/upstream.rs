@@ -1,6 +1,6 @@
 //! What the agent remembers of upstream, to tell whether it still is the one the bundles came from. No I/O.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use objects::managed_fields::FIELD_MANAGER;
@@ -126,9 +126,9 @@ pub struct UpstreamState {
     /// Whether the agent's own BundleDeployment was ever listed.
     #[serde(default)]
     pub has_own: bool,
-    /// The uids of those that are listed, or were listed last, and are not being deleted. Empty where none was noted yet.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub own: BTreeSet<String>,
+    /// Of those that are listed, or were listed last, and are not being deleted, the uids by their names. Empty where none was noted yet.
+    #[serde(rename = "ownUids", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own: BTreeMap<String, String>,
     /// The last one that it took. A backup has an older one, whatever was written after it was restored.
     #[serde(flatten)]
     pub heartbeat: Heartbeat,
@@ -152,7 +152,12 @@ impl UpstreamState {
         if let Some(found) = self.broken {
             return Err(found);
         }
-        let are_others = self.own.is_disjoint(&now.own);
+        let is_listed = |name: &String| now.own.contains_key(name);
+        let is_another = |(name, uid): (&String, &String)| {
+            let now = now.own.get(name);
+            now.is_some_and(|now| now != uid)
+        };
+        let are_others = self.own.iter().any(is_another) || !self.own.keys().any(is_listed);
         match are_others && !self.own.is_empty() && !now.own.is_empty() {
             true => Err(ContinuityBreak::Recreated),
             false => Ok(()),
@@ -168,7 +173,7 @@ impl UpstreamState {
         }
         let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut self.own)
             .into_iter()
-            .partition(|uid| before.own.contains(uid));
+            .partition(|(name, _)| before.own.contains_key(name));
         self.own = known.into_iter().chain(new).take(MOST_OWN).collect();
     }
 
@@ -199,6 +204,20 @@ pub struct Listed<'a> {
     pub all: &'a BTreeSet<String>,
     /// Those of them that are being deleted.
     pub leaving: &'a BTreeSet<String>,
+    /// How it stands with the agent's own BundleDeployment that is among them, should it be another one than is noted.
+    pub renewal: Renewal,
+}
+
+/// How far another BundleDeployment of the agent's own is known. What takes one after the other may take more when the agent's own was made anew
+/// already: until that is over, the former one stays noted, by the next process too, and whatever is missing meanwhile is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// It is found for the first time, which is to be told.
+    New,
+    /// It was told, and others may vanish yet.
+    Told,
+    /// Few others have vanished for a while: it is to be noted, and who is missing only now was deleted.
+    Settled,
 }
 
 /// How often upstream was not known to be what it was before, and up to which of these it has answered.

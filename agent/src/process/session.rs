@@ -128,6 +128,7 @@ impl Session {
                 memory: self.fetcher.memory(),
                 release_locks: &release_locks,
                 removal_grace: timing.removal_grace,
+                removal_settle: timing.removal_settle,
                 rename_grace: timing.rename_grace,
             },
         ));

@@ -1,6 +1,8 @@
 //! Eleven ways for BundleDeployments to be gone without anybody having deleted them, and a cluster that is restored itself. In none of them does the agent send a single
 //! DELETE downstream; where upstream recovers, it works on.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -20,8 +22,8 @@ use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
 use crate::scene::{
-    app, clusters, deploy, deploy_own, gone, haste, hasty, own, present, release_hold, start,
-    target, untouched, wait_answered, wait_event, wait_held, wait_readiness, wait_report,
+    HASTE, app, clusters, deploy, deploy_own, gone, haste, hasty, own, present, release_hold,
+    start, target, untouched, wait_answered, wait_event, wait_held, wait_readiness, wait_report,
 };
 
 /// An agent with its own bundle and six apps.
@@ -374,13 +376,23 @@ async fn wait_reported(agent: &TestAgent<'_>, after: i64) -> Result<()> {
 
 /// A number that the ledger remembers of upstream.
 async fn remembered(agent: &TestAgent<'_>, what: &str) -> Result<i64> {
+    let origin = remembered_origin(agent).await?;
+    Ok(origin[what].as_i64().unwrap_or_default())
+}
+
+/// The agent's own BundleDeployments as the ledger notes them.
+async fn own_uids(agent: &TestAgent<'_>) -> Result<serde_json::Value> {
+    let mut origin = remembered_origin(agent).await?;
+    Ok(origin["ownUids"].take())
+}
+
+async fn remembered_origin(agent: &TestAgent<'_>) -> Result<serde_json::Value> {
     let ledger = agent.ledger().await?;
     let annotations = ledger.and_then(|ledger| ledger.metadata.annotations);
     let text = annotations
         .and_then(|all| all.get("fleet.cattle.io/upstream").cloned())
         .context("no ledger yet")?;
-    let origin: serde_json::Value = serde_json::from_str(&text)?;
-    Ok(origin[what].as_i64().unwrap_or_default())
+    Ok(serde_json::from_str(&text)?)
 }
 
 #[tokio::test]
@@ -449,6 +461,49 @@ async fn what_fleet_makes_anew_after_the_agents_own_bundle_is_waited_for() -> Re
     release_hold(&agent).await?;
     gone(&agent, &apps[2..], PATIENCE).await?;
     ensure!(present(&agent, &apps[1..]).await? == &apps[1..2]);
+    Ok(())
+}
+
+/// BundleDeployments are deleted one after the other by their names, the agent's own in the middle of them, and Fleet makes that one anew while the
+/// others still go.
+#[tokio::test]
+async fn what_goes_before_and_after_the_agents_own_bundle_is_not_removed() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let timing = format!("{HASTE},removal-settle=20s");
+    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
+    deploy_own(&agent).await?;
+    let before = deploy(&agent, "app", 4).await?;
+    let after = deploy(&agent, "web", 3).await?;
+    let all = [&before[..], &after[..]].concat();
+    for app in &before {
+        agent.delete(app).await?;
+    }
+    // They are missed for long enough, and the agent's own is listed still.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    agent.delete("fleet-agent-c1").await?;
+    wait_held(&agent, 5).await?;
+    let former = own_uids(&agent).await?;
+    agent.apply(&own(&agent)).await?;
+    wait_report(&agent, "held", |text| text.contains("made anew")).await?;
+    agent.delete(&after[0]).await?;
+    wait_report(&agent, "held", |text| text.contains("web-0")).await?;
+    wait_held(&agent, 5).await?;
+    // Once that is over, one that is deleted is removed, and what is held stays so.
+    wait_until(
+        "the new one to be noted",
+        PATIENCE,
+        async || match own_uids(&agent).await.map_err(|e| e.to_string())? {
+            now if now != former => Ok(()),
+            _ => Err("the former one is".to_owned()),
+        },
+    )
+    .await?;
+    untouched(&agent, &all).await?;
+    agent.delete(&after[1]).await?;
+    gone(&agent, &after[1..2], PATIENCE).await?;
+    wait_held(&agent, 5).await?;
+    ensure!(present(&agent, &all).await? == [&all[..5], &all[6..]].concat());
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use testbed::wait::wait_until;
 /// The ConfigMap that lists what is not removed.
 pub(crate) const REPORT: &str = "fleet-agent-removals";
 /// Short intervals, so that a test sees in seconds what takes minutes.
-pub(crate) const HASTE: &str = "removal-grace=300ms,unready-after=3s,registration-retry=2s,credential-poll=200ms,backoff-max=2s,rename-grace=1s";
+pub(crate) const HASTE: &str = "removal-grace=300ms,removal-settle=1s,unready-after=3s,registration-retry=2s,credential-poll=200ms,backoff-max=2s,rename-grace=1s";
 
 /// An agent in haste, on the shared bed, with a credential.
 pub(crate) async fn in_haste() -> Result<TestAgent<'static>> {

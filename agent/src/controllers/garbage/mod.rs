@@ -85,6 +85,8 @@ pub struct Collector {
     health: Health,
     /// How long a bundle is missed before its removal is looked at.
     removal_grace: Duration,
+    /// For how long few bundles must have vanished before one that did counts as deleted.
+    removal_settle: Duration,
     /// How long a bundle must have another release, as other facts filled in its names, before a bundle that waits for the former one gets it.
     rename_grace: Duration,
 }
@@ -102,6 +104,8 @@ pub struct CollectorContext<'a> {
     pub release_locks: &'a ReleaseLocks,
     /// How long a bundle is missed before its removal is looked at.
     pub removal_grace: Duration,
+    /// For how long few bundles must have vanished before one that did counts as deleted.
+    pub removal_settle: Duration,
     /// How long facts must have given a bundle another release before who waits for the former one gets it.
     pub rename_grace: Duration,
 }
@@ -122,6 +126,7 @@ impl Collector {
             memory,
             release_locks,
             removal_grace,
+            removal_settle,
             rename_grace,
         } = context;
         let neighbourhood = Neighbourhood::new(store, ledger);
@@ -130,7 +135,7 @@ impl Collector {
             ledger: Arc::clone(ledger),
             queue: Arc::clone(queue),
             events: Arc::clone(events),
-            lister: Lister::new(upstream, store, ledger, events, health),
+            lister: Lister::new(upstream, store, ledger, events, health, removal_settle),
             held: Held::new(ledger, removal_grace * WAVE_GRACES),
             uninstaller: Uninstaller {
                 system_namespace: system_namespace.to_owned(),
@@ -146,6 +151,7 @@ impl Collector {
             search: Search::new(&agent, system_namespace),
             health: health.clone(),
             removal_grace,
+            removal_settle,
             rename_grace,
         }
     }
@@ -231,6 +237,10 @@ impl Collector {
     pub fn orphans(&self) -> BTreeSet<String> {
         let mut owners = self.ledger.bundles(|_| true);
         owners.retain(|owner| !self.store.is_listed(owner));
+        for owner in &owners {
+            // All at once, whenever it is their turn: how many went together is counted by that.
+            self.store.missing_since(owner);
+        }
         owners
     }
 
@@ -425,6 +435,7 @@ impl Collector {
         RemovalFacts {
             listed: &list.listed,
             own_is_listed: list.own_is_listed,
+            settles_in: self.store.settles_in(self.removal_settle, &list.listed),
             has_live_bundles: list.has_live_bundles,
             had_own: self.ledger.had_own(),
             seen_deleted: self.store.deleted_since(bundle),
@@ -515,6 +526,7 @@ mod tests {
             memory: &Memory::new(1 << 20),
             release_locks: &ReleaseLocks::default(),
             removal_grace: Duration::ZERO,
+            removal_settle: Duration::from_secs(30),
             rename_grace: Duration::ZERO,
         };
         (Collector::new(&upstream, "system", context), ledger)

@@ -1,6 +1,6 @@
 //! The list of our BundleDeployments upstream, compared each time with the upstream that was seen before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::client::health::Health;
 use crate::client::listed::{self, Metadata};
 use crate::controllers::store::Store;
 use crate::error;
-use crate::ledger::{ContinuityBreak, Ledger, Listed, Remembered, UpstreamState};
+use crate::ledger::{ContinuityBreak, Ledger, Listed, Remembered, Renewal, UpstreamState};
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::register::Upstream;
@@ -43,6 +43,10 @@ pub(super) struct Lister {
     last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
     /// The last list that could not be noted, which proves nothing.
     unnoted: parking_lot::Mutex<Option<Arc<UpstreamList>>>,
+    /// The agent's own BundleDeployments, uids by names, where they are others than the ledger notes, and since when.
+    renewed: parking_lot::Mutex<Option<(BTreeMap<String, String>, Instant)>>,
+    /// For how long few bundles must have vanished before those are noted.
+    settle: Duration,
     /// Up to which of the ledger's doubts upstream has said which heartbeat it remembers. Held while it is asked.
     answered: Mutex<u64>,
     /// Up to which a list was compared since then.
@@ -56,6 +60,7 @@ impl Lister {
         ledger: &Arc<Ledger>,
         events: &Arc<Events>,
         health: &Health,
+        settle: Duration,
     ) -> Self {
         Self {
             upstream: upstream.clone(),
@@ -65,6 +70,8 @@ impl Lister {
             health: health.clone(),
             last: Mutex::default(),
             unnoted: parking_lot::Mutex::default(),
+            renewed: parking_lot::Mutex::default(),
+            settle,
             answered: Mutex::default(),
             compared: AtomicU64::default(),
         }
@@ -104,6 +111,10 @@ impl Lister {
             *answered = doubt;
         }
         self.fresh(Instant::now()).await?;
+        if self.renewed.lock().is_some() {
+            // It is to be listed again until that is noted.
+            return Ok(());
+        }
         self.compared.store(doubt, Ordering::Release);
         if self.is_compared() {
             self.health.compared();
@@ -173,7 +184,7 @@ impl Lister {
         let seen = self.store.versions();
         let (mut is_older, mut has_own) = (false, false);
         let mut listed = BTreeSet::new();
-        let (mut leaving, mut own) = (BTreeSet::new(), BTreeSet::new());
+        let (mut leaving, mut own) = (BTreeSet::new(), BTreeMap::new());
         let mut names = |item: Metadata<BundleDeployment>| {
             is_older |= seen.is_older(&item.metadata);
             let name = item.metadata.name.unwrap_or_default();
@@ -181,7 +192,7 @@ impl Lister {
                 leaving.insert(name.clone());
             } else if name.starts_with(AGENT_BUNDLE_PREFIX) {
                 has_own = true;
-                own.extend(item.metadata.uid);
+                own.extend(item.metadata.uid.map(|uid| (name.clone(), uid)));
             }
             name
         };
@@ -213,17 +224,26 @@ impl Lister {
             namespace: self.upstream.namespace.clone(),
             version: version.unwrap_or_default(),
             has_own,
-            own,
+            own: own.clone(),
             ..UpstreamState::default()
         };
+        let renewal = self.renewal(&own, &list.listed);
         let listed = Listed {
             all: &list.listed,
             leaving: &leaving,
+            renewal,
         };
         let found = self.ledger.check_continuity(now, seen_version, listed);
         let found = found.await;
         match found {
-            Ok(Some(found)) => self.report(found),
+            Ok(Some(found)) => {
+                if found == ContinuityBreak::Recreated {
+                    *self.renewed.lock() = Some((own, at));
+                    self.doubt();
+                }
+                self.report(found);
+            }
+            Ok(None) if renewal != Renewal::Told => *self.renewed.lock() = None,
             Ok(None) => {}
             Err(failed) => {
                 *self.unnoted.lock() = Some(list);
@@ -232,6 +252,19 @@ impl Lister {
         }
         *last = Some((at, Arc::clone(&list)));
         Ok(list)
+    }
+
+    /// How far it is known that these are the agent's own.
+    fn renewal(&self, own: &BTreeMap<String, String>, listed: &BTreeSet<String>) -> Renewal {
+        let since = match &*self.renewed.lock() {
+            Some((known, since)) if known == own => *since,
+            _ => return Renewal::New,
+        };
+        let is_over = self.store.settles_in(self.settle, listed).is_none();
+        match since.elapsed() >= self.settle && is_over {
+            true => Renewal::Settled,
+            false => Renewal::Told,
+        }
     }
 
     fn report(&self, found: ContinuityBreak) {
@@ -282,7 +315,14 @@ mod tests {
         let upstream = Upstream::scripted(&clients);
         let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
         let health = Health::new(Duration::from_secs(300));
-        let lister = Lister::new(&upstream, &Arc::default(), &ledger, &events, &health);
+        let lister = Lister::new(
+            &upstream,
+            &Arc::default(),
+            &ledger,
+            &events,
+            &health,
+            Duration::ZERO,
+        );
         let begun = Instant::now();
         let doubting = async {
             tokio::time::sleep(slow / 2).await;

@@ -90,6 +90,8 @@ pub(super) struct RemovalFacts<'a> {
     pub(super) own_is_listed: bool,
     /// Something in it is not being deleted.
     pub(super) has_live_bundles: bool,
+    /// Where many bundles vanish one soon after the other, how long nothing of that is known to have been meant.
+    pub(super) settles_in: Option<Duration>,
     /// The agent ever had one.
     pub(super) had_own: bool,
     /// How long ago a DELETED event came, on a watch that has not been refused since.
@@ -115,8 +117,12 @@ pub(super) fn judge(bundle: &str, facts: RemovalFacts<'_>) -> Verdict {
     if let Some(found) = facts.lost {
         return Verdict::Held(found.into());
     }
-    if facts.own_is_listed || facts.is_begun {
+    if facts.is_begun {
         return Verdict::Remove;
+    }
+    if facts.own_is_listed {
+        // What takes all of them, one after the other, may not have come to it yet.
+        return facts.settles_in.map_or(Verdict::Remove, Verdict::Wait);
     }
     if facts.had_own {
         return Verdict::Held(HoldReason::OwnGone);
@@ -143,6 +149,7 @@ mod tests {
         RemovalFacts {
             listed,
             own_is_listed: false,
+            settles_in: None,
             has_live_bundles: !listed.is_empty(),
             had_own: false,
             seen_deleted: None,
@@ -262,6 +269,30 @@ mod tests {
             ..begun
         };
         assert_eq!(judge("a", lost), Verdict::Held(HoldReason::Elsewhere));
+    }
+
+    /// The agent's own bundle may be the next one that goes.
+    #[test]
+    fn while_many_bundles_vanish_that_the_agents_own_is_listed_is_no_proof() {
+        let listed = BTreeSet::from(["another".to_owned()]);
+        let left = Duration::from_secs(20);
+        let vanishing = RemovalFacts {
+            own_is_listed: true,
+            had_own: true,
+            settles_in: Some(left),
+            ..facts(&listed, 3)
+        };
+        assert_eq!(judge("a", vanishing), Verdict::Wait(left));
+        let lost = RemovalFacts {
+            lost: Some(ContinuityBreak::Recreated),
+            ..vanishing
+        };
+        assert_eq!(judge("a", lost), Verdict::Held(HoldReason::Recreated));
+        let settled = RemovalFacts {
+            settles_in: None,
+            ..vanishing
+        };
+        assert_eq!(judge("a", settled), Verdict::Remove);
     }
 
     #[test]
