@@ -90,6 +90,8 @@ impl Secrets {
                 uid: existing.metadata.uid,
                 ..Preconditions::default()
             });
+            // Another process may lead by now and have stored a newer one.
+            secret.metadata.resource_version = existing.metadata.resource_version;
             secret.metadata.labels = existing.metadata.labels;
             let mut annotations = existing.metadata.annotations.unwrap_or_default();
             annotations.extend([noted]);
@@ -107,6 +109,7 @@ impl Secrets {
             _ => {}
         }
         secret.type_ = None;
+        secret.metadata.resource_version = None;
         self.api.create(&parameters, &secret).await.map(drop)
     }
 
@@ -158,6 +161,29 @@ mod tests {
 
     use super::*;
     use crate::client::scripted;
+
+    /// What is begun goes on when the lease is lost: by then the next process may have stored another one.
+    #[tokio::test]
+    async fn a_credential_that_changed_since_it_was_read_is_not_replaced() {
+        let clients = scripted::clients(|request: Request<Body>| async {
+            let method = request.method().clone();
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let status = |code: u16| (code, json!({"kind": "Status", "code": code}));
+            match method {
+                Method::GET => (200, json!({"metadata": {"resourceVersion": "7"}})),
+                Method::PUT if sent["metadata"]["resourceVersion"].is_null() => {
+                    (200, json!({"metadata": {"resourceVersion": "9"}}))
+                }
+                _ => status(409),
+            }
+        });
+        let local = scripted::identities(&clients).agent().client();
+        let secrets = Secrets::of(&local, "system");
+        let credential = Credential::from_data(&BTreeMap::new());
+        let stored = secrets.store(&credential, String::new()).await;
+        assert!(error::has_code(&stored.unwrap_err(), 409));
+    }
 
     /// The watch of the credential sees the deletion and lets go of the registration before the creation is answered, or even sent.
     #[tokio::test(start_paused = true)]
