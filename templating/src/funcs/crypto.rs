@@ -249,7 +249,7 @@ fn decrypt_aes(password: &[u8], text: &[u8]) -> Result<Vec<u8>, Error> {
     let out_of_range = |what: String| Err(super::strings::out_of_range(&what));
     let Some((iv, encrypted)) = encrypted.split_at_checked(AES_BLOCK_BYTES) else {
         // Go checks against the capacity of the decoder's buffer.
-        let capacity = text.len() / 4 * 3 + text.len() % 4 * 6 / 8;
+        let capacity = text.len() / 4 * 3;
         if capacity < AES_BLOCK_BYTES {
             return out_of_range(format!("[:{AES_BLOCK_BYTES}] with capacity {capacity}"));
         }

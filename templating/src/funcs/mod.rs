@@ -12,8 +12,6 @@ mod crypto;
 mod date;
 mod decimal;
 mod defaults;
-#[cfg(feature = "certificates")]
-mod der;
 mod dict;
 mod encoding;
 mod flow;

@@ -2,6 +2,8 @@
 
 mod errors;
 mod hostile;
+#[cfg(feature = "certificates")]
+mod keys;
 mod render;
 
 use std::sync::Arc;
