@@ -470,8 +470,8 @@ impl Cluster {
         match self.annotate(object, note).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
-            Err(error) if error.is_conflict() => {
-                // Whether somebody else was at it, or it is another one.
+            // A patch with another uid is invalid, not a conflict.
+            Err(error) if error.is_conflict() || error.is_invalid() => {
                 let found = self.get_metadata(object).await?;
                 let is_it = |live: &Value| instance.is_none_or(|instance| instance.is(live));
                 match found.as_ref().is_some_and(is_it) {
@@ -628,8 +628,9 @@ mod tests {
     #[rstest]
     #[case::there(200, Some("u"), true)]
     #[case::gone(404, None, true)]
-    #[case::gone_since(409, None, true)]
-    #[case::another_one(409, Some("v"), true)]
+    #[case::another_one(422, Some("v"), true)]
+    #[case::another_one_that_is_gone(422, None, true)]
+    #[case::invalid(422, Some("u"), false)]
     #[case::somebody_is_at_it(409, Some("u"), false)]
     #[case::refused(403, Some("u"), false)]
     #[tokio::test]
@@ -643,6 +644,7 @@ mod tests {
             let reason = match code {
                 404 => "NotFound",
                 409 => "Conflict",
+                422 => "Invalid",
                 _ => "Forbidden",
             };
             let refusal = |code, reason| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason});

@@ -16,6 +16,7 @@ mod forgeries;
 mod histories;
 mod hooks;
 mod interop;
+mod made_anew;
 mod memory;
 mod monitor;
 mod options;
