@@ -3,7 +3,9 @@
 use objects::BuildError;
 
 use crate::error::{BoxError, error_chain};
-use crate::kube::{ApiError, ApplyError, DeleteError, OwnershipError, TakeBackError, WaitError};
+use crate::kube::{
+    ApiError, ApplyError, DeleteError, Owner, OwnershipError, TakeBackError, WaitError,
+};
 use crate::storage::StorageError;
 
 /// A deployment failed.
@@ -245,6 +247,14 @@ pub enum HookError {
         /// Its name.
         name: String,
     },
+    /// What has its name runs for somebody else, and has not ended in time.
+    #[error("{object} still runs for {}", whose(.owner.as_ref()))]
+    Busy {
+        /// The object.
+        object: String,
+        /// The release, where it says so.
+        owner: Option<Owner>,
+    },
     /// What has its name cannot be looked at.
     #[error(transparent)]
     Observed(ApiError),
@@ -263,7 +273,7 @@ impl HookError {
         match self {
             Self::Foreign { .. } => true,
             Self::Wait(waited) => !waited.timed_out || is_given_up,
-            Self::Build { .. } | Self::Former(_) => is_given_up,
+            Self::Build { .. } | Self::Former(_) | Self::Busy { .. } => is_given_up,
             Self::Create { source, .. } => is_given_up && !source.is_in_doubt(),
             Self::Delete(failed) => is_given_up && !failed.is_in_doubt(),
             Self::Observed(source) | Self::Discovery(source) => {
@@ -355,6 +365,13 @@ impl UninstallError {
             // Others were yet to be deleted.
             Self::Hook(_) | Self::Discovery(_) | Self::Taken(_) | Self::Awaits(_) => false,
         }
+    }
+}
+
+fn whose(owner: Option<&Owner>) -> String {
+    match owner {
+        Some(Owner { name, namespace }) => format!("the release {namespace}/{name}"),
+        None => "somebody else".to_owned(),
     }
 }
 

@@ -350,17 +350,26 @@ impl HookRun<'_> {
             while matches!(removal, Ok((Removal::Running, _))) {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if wait_until_over(self.cluster, object, left).await.is_err() {
-                    break;
+                    return Err(self.busy(object).await);
                 }
                 removal = delete_hook(self.cluster, which, object).await;
             }
             match removal.map_err(HookError::Delete)? {
-                (Removal::NotOwned | Removal::Running, _) => foreign = Some(object),
+                (Removal::NotOwned, _) => foreign = Some(object),
                 (Removal::Deleted, instance) => self.until_gone(object, instance).await?,
                 _ => {}
             }
         }
         Ok(foreign)
+    }
+
+    /// What keeps a hook from being run for now.
+    async fn busy(&self, object: &Object) -> HookError {
+        let live = self.cluster.get_metadata(object).await.ok().flatten();
+        HookError::Busy {
+            object: object.describe_for_people(),
+            owner: live.and_then(|live| Some(RunMark::record(&live)?.0)),
+        }
     }
 
     /// Deletes what this very run wrote before and what has failed, of a hook whose name nobody else uses: Helm gives it another one with each try.

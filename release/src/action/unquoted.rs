@@ -59,7 +59,10 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
             HookError::Delete(inner) => Some(inner),
             HookError::Storage(inner) => Some(inner),
             HookError::Wait(inner) | HookError::Former(inner) => Some(inner),
-            HookError::Build { .. } | HookError::Create { .. } | HookError::Foreign { .. } => None,
+            HookError::Build { .. }
+            | HookError::Create { .. }
+            | HookError::Foreign { .. }
+            | HookError::Busy { .. } => None,
         }
     } else if let Some(failed) = error.downcast_ref() {
         match failed {

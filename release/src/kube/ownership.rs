@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::ApiError;
 use super::version::Version;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
-use crate::stored_release::RecordId;
+use crate::stored_release::{RecordId, RecordUid};
 
 const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 const MANAGED_BY_HELM: &str = "Helm";
@@ -172,6 +172,16 @@ impl RunMark {
 
     pub(crate) fn owner(&self) -> &Owner {
         &self.owner
+    }
+
+    /// The release for which `live` says that it was written, and the record that says so too.
+    pub(crate) fn record(live: &Value) -> Option<(Owner, RecordId)> {
+        let run = mark(live, "annotations", RUN_ANNOTATION).filter(|_| is_written_by_us(live))?;
+        let mut words = run.split(' ');
+        let (namespace, name) = words.next()?.split_once('/')?;
+        let revision = words.next()?.parse().ok()?;
+        let uid = RecordUid::new(words.nth(1)?);
+        Some((Owner::new(name, namespace), RecordId { revision, uid }))
     }
 
     /// The name of what the chart leaves the API server to name, by the position of its hook and its own in that. It looks like the API server's, is
@@ -461,7 +471,6 @@ pub(crate) fn stored_policy(body: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stored_release::RecordUid;
 
     fn owner() -> Owner {
         Owner::new("web", "shop")

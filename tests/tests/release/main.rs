@@ -14,6 +14,7 @@ mod dry_run;
 mod flows;
 mod forgeries;
 mod histories;
+mod hook_names;
 mod hooks;
 mod interop;
 mod made_anew;
