@@ -63,7 +63,7 @@ intervals! {
     /// How long a BundleDeployment must be gone before its release is removed.
     removal_grace = Duration::from_secs(3);
     /// For how long fewer than three BundleDeployments must have vanished before one that did counts as deleted.
-    removal_settle = Duration::from_secs(30);
+    removal_settle = Duration::from_secs(15);
     /// How long facts must have given a bundle another release before a bundle that waits for the former one gets it.
     rename_grace = Duration::from_secs(10 * 60);
     /// How often facts that cannot be watched are read again.
