@@ -486,3 +486,18 @@ async fn an_index_of_sixty_megabytes_takes_little_memory() -> Result<()> {
     ensure!(more < 20 << 10, "{more} KiB more");
     Ok(())
 }
+
+/// None are held while a chart comes: as by Fleet, they are read after it.
+#[tokio::test]
+async fn of_a_chart_and_values_that_cannot_be_had_the_chart_is_told() -> Result<()> {
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
+    let (name, target) = (unique("missing"), target(&agent));
+    let url = Bed::shared().await?.repository.url();
+    let from = json!([{ "configMapKeyRef": { "name": name, "namespace": target } }]);
+    let bundle = BundleDeployment::helm_op("both", url, &name, "1.0.0")
+        .helm("valuesFrom", from)
+        .release("both", &target);
+    agent.apply(&bundle).await?;
+    let is_of_chart = |text: &str| text.contains("no chart name found");
+    agent.wait_deploy_error("both", is_of_chart).await.map(drop)
+}
