@@ -192,7 +192,7 @@ impl Plan {
             ..Course::default()
         };
         let mut steps = Vec::new();
-        let (fewest, most) = if random.chance(20) { MANY_STEPS } else { STEPS };
+        let (fewest, most) = if random.chance(8) { MANY_STEPS } else { STEPS };
         let count = random.between(fewest, most);
         for number in 0..count + SPARE {
             let action = course.draw(&mut random, &leaning, number < 2);

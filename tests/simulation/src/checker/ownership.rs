@@ -280,7 +280,8 @@ impl Checker {
         }
         let keys = [&old, &new].map(|owner| owner.clone().map(|owner| (uid.clone(), owner)));
         let [lost, given] = keys;
-        if lost != given {
+        // One that another release took is this one's again once a person has stripped it of all marks.
+        if given.is_none() {
             lost.map(|lost| self.marked.remove(&lost));
         }
         // Also where a helm client gave it the marks: whoever goes on with its release has it by them.
