@@ -563,6 +563,7 @@ mod tests {
         let names = ["fleet-agent-c1", "fleet-agent-else"];
         let own = names.iter().zip(own);
         let own: BTreeMap<_, _> = own
+            .filter(|(_, uid)| !uid.is_empty())
             .map(|(name, uid)| ((*name).to_owned(), (*uid).to_owned()))
             .collect();
         UpstreamState {
@@ -622,6 +623,11 @@ mod tests {
         let (told, _, lost) = check(10, &["two", "else"], New, &["back"], &[]);
         assert_eq!((told, lost), (None, none()));
         let (told, _, lost) = check(11, &["three", "else"], New, &["back"], &[]);
+        assert_eq!((told, lost.len()), (Some(ContinuityBreak::Recreated), 4));
+        // Nor does it while the agent's own is not listed.
+        assert_eq!(check(12, &["three", "else"], Settled, &all, &[]).2, none());
+        assert_eq!(check(13, &["", "else"], New, &all, &[]).0, None);
+        let (told, _, lost) = check(14, &["four", "else"], New, &["back"], &[]);
         assert_eq!((told, lost.len()), (Some(ContinuityBreak::Recreated), 4));
     }
 

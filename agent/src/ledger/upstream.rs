@@ -126,7 +126,7 @@ pub struct UpstreamState {
     /// Whether the agent's own BundleDeployment was ever listed.
     #[serde(default)]
     pub has_own: bool,
-    /// Of those that are listed, or were listed last, and are not being deleted, the uids by their names. Empty where none was noted yet.
+    /// Of those that were ever listed and were not being deleted then, the last uids by their names. Empty where none was noted yet.
     #[serde(rename = "ownUids", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, String>,
     /// The last one that it took. A backup has an older one, whatever was written after it was restored.
@@ -168,12 +168,15 @@ impl UpstreamState {
     pub(super) fn inherits(&mut self, before: &Self) {
         // A backup may be older than the agent's own BundleDeployment.
         self.has_own |= before.has_own;
-        if self.own.is_empty() {
-            self.own.clone_from(&before.own);
+        // One that is not listed is to be known again by the one that it was, should it come back.
+        let mut known = before.own.clone();
+        let mut new = Vec::new();
+        for (name, uid) in std::mem::take(&mut self.own) {
+            match known.get_mut(&name) {
+                Some(known) => *known = uid,
+                None => new.push((name, uid)),
+            }
         }
-        let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut self.own)
-            .into_iter()
-            .partition(|(name, _)| before.own.contains_key(name));
         self.own = known.into_iter().chain(new).take(MOST_OWN).collect();
     }
 
