@@ -349,10 +349,12 @@ impl HookRun<'_> {
             let mut removal = delete_hook(self.cluster, which, object).await;
             while matches!(removal, Ok((Removal::Running, _))) {
                 let left = deadline.saturating_duration_since(Instant::now());
-                if wait_until_over(self.cluster, object, left).await.is_err() {
+                let is_over = wait_until_over(self.cluster, object, left).await.is_ok();
+                removal = delete_hook(self.cluster, which, object).await;
+                // Where nobody answers, nobody says that it runs.
+                if !is_over && matches!(removal, Ok((Removal::Running, _))) {
                     return Err(self.busy(object).await);
                 }
-                removal = delete_hook(self.cluster, which, object).await;
             }
             match removal.map_err(HookError::Delete)? {
                 (Removal::NotOwned, _) => foreign = Some(object),

@@ -628,6 +628,8 @@ mod tests {
     #[rstest]
     #[case::there(200, Some("u"), true)]
     #[case::gone(404, None, true)]
+    #[case::gone_since(409, None, true)]
+    #[case::another_one_since(409, Some("v"), true)]
     #[case::another_one(422, Some("v"), true)]
     #[case::another_one_that_is_gone(422, None, true)]
     #[case::invalid(422, Some("u"), false)]

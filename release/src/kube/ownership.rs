@@ -179,6 +179,10 @@ impl RunMark {
         let run = mark(live, "annotations", RUN_ANNOTATION).filter(|_| is_written_by_us(live))?;
         let mut words = run.split(' ');
         let (namespace, name) = words.next()?.split_once('/')?;
+        // Whoever writes by our manager's name may have put anything there, and it is quoted.
+        if ![namespace, name].into_iter().all(is_name) {
+            return None;
+        }
         let revision = words.next()?.parse().ok()?;
         let uid = RecordUid::new(words.nth(1)?);
         Some((Owner::new(name, namespace), RecordId { revision, uid }))
@@ -466,6 +470,14 @@ pub(crate) fn is_kept(live: &Value) -> bool {
 /// The object's resource policy as a stored manifest has it, trimmed and in lower case.
 pub(crate) fn stored_policy(body: &Value) -> Option<String> {
     mark(body, "annotations", RESOURCE_POLICY_ANNOTATION).map(|policy| policy.trim().to_lowercase())
+}
+
+/// Whether a text is one that Kubernetes takes for a name.
+fn is_name(text: &str) -> bool {
+    const LONGEST: usize = 253;
+    let may_stand =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    text.len() <= LONGEST && text.bytes().all(may_stand)
 }
 
 #[cfg(test)]
