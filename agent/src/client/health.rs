@@ -321,6 +321,8 @@ mod tests {
             assert!(health.may_ask(Side::Local));
         }
         assert!((60..=100).contains(&asked), "{asked}");
+        // By now a pause takes half a minute at least.
+        health.unanswered(Side::Upstream);
         tokio::time::advance(Duration::from_secs(5)).await;
         health.last_contact(Side::Upstream).now();
         assert!(health.may_ask(Side::Upstream));
