@@ -12,7 +12,7 @@ use std::time::Duration;
 use chart::Time;
 use objects::Object;
 use objects::readiness::Status;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::HookError;
 use super::hook_objects::HookObjects;
@@ -21,11 +21,14 @@ use super::hook_progress::{
 };
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    Applied, Cluster, Created, HookClaim, HookInstance, Owner, Removal, RunMark, apply_hook,
+    Applied, Cluster, Created, HookClaim, HookInstance, Lock, Owner, Removal, RunMark, apply_hook,
     clear_name, delete_failed, delete_hook, wait_for_hooks, wait_until_left, wait_until_over,
 };
 use crate::model::{HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::{Storage, StoredRelease};
+
+/// For how long what has ended is left to who started it, in another process: more than two of his looks at it.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How the hooks of a release are run.
 pub(super) struct HookRun<'a> {
@@ -204,10 +207,16 @@ impl HookRun<'_> {
             makes_way: hook.is_deleted(HookDeletePolicy::BeforeHookCreation),
             is_resumed: is_started,
         };
+        let deadline = Instant::now() + self.timeout;
+        // Held until its end is known: whose hook has that name next in this process deletes it then.
+        let mut locks = self.lock(&objects, deadline).await?;
         // It is recorded as started once its predecessor is gone: what is there now is this run's.
         if !is_started {
             let foreign = match claim.makes_way {
-                true => self.make_way(&run, &objects).await?,
+                true => {
+                    let made_way = self.make_way(&run, &objects, &mut locks, deadline);
+                    made_way.await?
+                }
                 false => {
                     self.make_way_for_itself(&run, index, &objects).await?;
                     let ends = ENDS.iter().filter(|(policy, _)| hook.is_deleted(*policy));
@@ -243,7 +252,26 @@ impl HookRun<'_> {
             Ok(()) => HookExecution::SUCCEEDED.to_owned(),
             Err(_) => HookExecution::FAILED.to_owned(),
         };
+        // Nothing else shows that it ended well once that is deleted.
+        if finished.is_ok()
+            && locks.iter().any(Lock::is_awaited)
+            && let Err(unstored) = self.storage.update(release).await
+        {
+            warn_of(release, &HookError::Storage(unstored));
+        }
         finished
+    }
+
+    /// Waits until nobody else in this process runs a hook that has one of the objects.
+    pub(super) async fn lock(
+        &self,
+        objects: &[Object],
+        deadline: Instant,
+    ) -> Result<Vec<Lock>, HookError> {
+        match timeout_at(deadline, self.cluster.lock_hook(objects)).await {
+            Ok(locks) => Ok(locks),
+            Err(_) => Err(self.busy(objects).await),
+        }
     }
 
     /// Notes since when one of the last hooks of a removal is to be started, unless an earlier try has.
@@ -336,42 +364,65 @@ impl HookRun<'_> {
     }
 
     /// Deletes what makes way for a hook; gives one that does not, as it is no hook or another release's object. What stays is written over, and what
-    /// runs for another release is waited for, for as long as a hook may take.
+    /// runs for another release is waited for, for as long as a hook may take, without the locks.
     async fn make_way<'o>(
         &self,
         run: &RunMark,
         objects: &'o [Object],
+        locks: &mut Vec<Lock>,
+        deadline: Instant,
     ) -> Result<Option<&'o Object>, HookError> {
-        let deadline = Instant::now() + self.timeout;
         let which = HookInstance::Before(run);
-        let mut foreign = None;
-        for object in objects {
-            let mut removal = delete_hook(self.cluster, which, object).await;
-            while matches!(removal, Ok((Removal::Running, _))) {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let is_over = wait_until_over(self.cluster, object, left).await.is_ok();
-                removal = delete_hook(self.cluster, which, object).await;
-                // Where nobody answers, nobody says that it runs.
-                if !is_over && matches!(removal, Ok((Removal::Running, _))) {
-                    return Err(self.busy(object).await);
+        let mut is_late = false;
+        'again: loop {
+            let mut foreign = None;
+            for object in objects {
+                let removal = delete_hook(self.cluster, which, object).await;
+                match removal.map_err(HookError::Delete)? {
+                    // Seen to run when the time was over: where nobody answers, nobody says so.
+                    (Removal::Running, _) if is_late => {
+                        return Err(self.busy(std::slice::from_ref(object)).await);
+                    }
+                    (Removal::Running, _) => {
+                        // Whoever runs it goes on, and may be of this process.
+                        locks.clear();
+                        is_late = !self.until_over(object, deadline).await;
+                        *locks = self.lock(objects, deadline).await?;
+                        continue 'again;
+                    }
+                    (Removal::NotOwned, _) => foreign = Some(object),
+                    (Removal::Deleted, instance) => self.until_gone(object, instance).await?,
+                    _ => {}
                 }
             }
-            match removal.map_err(HookError::Delete)? {
-                (Removal::NotOwned, _) => foreign = Some(object),
-                (Removal::Deleted, instance) => self.until_gone(object, instance).await?,
-                _ => {}
-            }
+            return Ok(foreign);
         }
-        Ok(foreign)
     }
 
-    /// What keeps a hook from being run for now.
-    async fn busy(&self, object: &Object) -> HookError {
-        let live = self.cluster.get_metadata(object).await.ok().flatten();
-        HookError::Busy {
-            object: object.describe_for_people(),
-            owner: live.and_then(|live| Some(RunMark::record(&live)?.0)),
+    /// Waits until what runs for another release has ended, and who started it has seen that. Whether it has.
+    async fn until_over(&self, object: &Object, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let is_over = wait_until_over(self.cluster, object, left).await.is_ok();
+        if is_over {
+            sleep_until(deadline.min(Instant::now() + GRACE)).await;
         }
+        is_over
+    }
+
+    /// What keeps a hook of these objects from being run for now.
+    async fn busy(&self, objects: &[Object]) -> HookError {
+        let mut owners = Vec::new();
+        for object in objects {
+            let live = self.cluster.get_metadata(object).await.ok().flatten();
+            let owner = live.and_then(|live| Some(RunMark::record(&live)?.0));
+            owners.push((object.describe_for_people(), owner));
+        }
+        let told = owners.iter().position(|(_, owner)| owner.is_some());
+        let (object, owner) = owners
+            .into_iter()
+            .nth(told.unwrap_or(0))
+            .unwrap_or_default();
+        HookError::Busy { object, owner }
     }
 
     /// Deletes what this very run wrote before and what has failed, of a hook whose name nobody else uses: Helm gives it another one with each try.

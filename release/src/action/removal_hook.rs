@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::error::HookError;
 use super::hook_objects::HookObjects;
 use super::hook_progress::{is_waited_for, not_before, over, running};
@@ -109,6 +111,8 @@ impl HookRun<'_> {
     ) -> Result<bool, HookError> {
         let run = run_mark(release, event);
         let objects = self.objects(release, index, event, &run).await?;
+        // Another release's run that has the name deletes it once it has ended.
+        let _locks = self.lock(&objects, Instant::now() + self.timeout).await?;
         let claim = HookClaim {
             run: &run,
             makes_way: false,

@@ -11,13 +11,13 @@ use kube::core::WatchEvent;
 use objects::managed_fields::FIELD_MANAGER;
 use objects::manifest::has_unknown_kinds;
 use objects::merge::Patch;
-use objects::{Discovery, Object, Resource};
+use objects::{Discovery, Object, ObjectKey, Resource};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::discovery::CachedDiscovery;
 use super::error::ApiError;
-use super::lock::{ReleaseLock, ReleaseLocks};
+use super::lock::{Lock, Locks};
 use super::ownership::{Created, Deletable, Owner, OwnershipError, adoption_note};
 use super::record_lists::{BatchedLists, RecordMetadata, RecordPage};
 use super::transport::{
@@ -55,7 +55,9 @@ pub struct Cluster {
     discovery: Arc<CachedDiscovery>,
     namespaces: Arc<Mutex<HashSet<String>>>,
     record_lists: Arc<BatchedLists>,
-    locks: Arc<ReleaseLocks>,
+    /// By namespace and name.
+    releases: Arc<Locks<(String, String)>>,
+    hooks: Arc<Locks<ObjectKey>>,
     host: Host,
 }
 
@@ -74,7 +76,8 @@ impl Cluster {
             discovery,
             namespaces: Arc::default(),
             record_lists: Arc::default(),
-            locks: Arc::default(),
+            releases: Arc::default(),
+            hooks: Arc::default(),
             host: Host::default(),
         }
     }
@@ -102,13 +105,22 @@ impl Cluster {
     }
 
     /// Waits until nobody else in this process acts on a release, whatever their identity.
-    pub(crate) async fn lock_release(&self, namespace: &str, name: &str) -> ReleaseLock {
-        self.locks.lock(namespace, name).await
+    pub(crate) async fn lock_release(&self, namespace: &str, name: &str) -> Lock {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.releases.lock(&key).await
     }
 
     /// Begins an action on a release where none is under way in this process.
-    pub(crate) fn try_lock_release(&self, namespace: &str, name: &str) -> Option<ReleaseLock> {
-        self.locks.try_lock(namespace, name)
+    pub(crate) fn try_lock_release(&self, namespace: &str, name: &str) -> Option<Lock> {
+        self.releases
+            .try_lock(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Waits until nobody else in this process runs a hook that has one of these objects, of whichever release.
+    pub(crate) async fn lock_hook(&self, objects: &[Object]) -> Vec<Lock> {
+        let named = objects.iter().filter(|object| !object.name.is_empty());
+        let keys = named.map(Object::key).collect();
+        self.hooks.lock_all(&keys).await
     }
 
     /// Whether `namespace` was seen to exist. It may be gone again; this only orders requests.

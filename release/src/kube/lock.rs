@@ -1,52 +1,73 @@
-//! The release lock: within one process, one action on a release after the other.
+//! Locks within one process: one action on a release after the other, and one run of a hook.
 //!
-//! Between processes the pending record is the lock. Within one it would refuse an action where
+//! Between processes the pending record is the lock of a release. Within one it would refuse an action where
 //! waiting is right: one bundle removes a release that another one is about to deploy.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-/// Namespace and name of a release.
-type Key = (String, String);
-
-/// The locks of the releases that are being acted on.
-#[derive(Debug, Default)]
-pub(super) struct ReleaseLocks {
-    releases: Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
-}
-
-/// Holds the lock of a release until it is dropped.
+/// The locks of what is being acted on.
 #[derive(Debug)]
-pub(crate) struct ReleaseLock {
-    _guard: OwnedMutexGuard<()>,
+pub(super) struct Locks<K> {
+    held: Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>,
 }
 
-impl ReleaseLocks {
-    /// Waits for the lock of a release.
-    pub(super) async fn lock(&self, namespace: &str, name: &str) -> ReleaseLock {
-        let lock = self.of(namespace, name);
-        ReleaseLock {
-            _guard: lock.lock_owned().await,
+impl<K> Default for Locks<K> {
+    fn default() -> Self {
+        Self {
+            held: Mutex::default(),
+        }
+    }
+}
+
+/// Held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    guard: OwnedMutexGuard<()>,
+}
+
+impl Lock {
+    /// Whether somebody waits for it.
+    pub(crate) fn is_awaited(&self) -> bool {
+        Arc::strong_count(OwnedMutexGuard::mutex(&self.guard)) > 1
+    }
+}
+
+impl<K: Clone + Eq + Hash> Locks<K> {
+    /// Waits for a lock.
+    pub(super) async fn lock(&self, key: &K) -> Lock {
+        let lock = self.of(key);
+        Lock {
+            guard: lock.lock_owned().await,
         }
     }
 
-    /// The lock of a release, where nobody holds it.
-    pub(super) fn try_lock(&self, namespace: &str, name: &str) -> Option<ReleaseLock> {
-        let locked = self.of(namespace, name).try_lock_owned();
-        locked.ok().map(|_guard| ReleaseLock { _guard })
+    /// Waits for several. They are taken in order, so that no two wait for each other.
+    pub(super) async fn lock_all(&self, keys: &BTreeSet<K>) -> Vec<Lock> {
+        let mut locks = Vec::new();
+        for key in keys {
+            locks.push(self.lock(key).await);
+        }
+        locks
     }
 
-    fn of(&self, namespace: &str, name: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut releases = self.releases.lock();
-        releases.retain(|_, lock| lock.strong_count() > 0);
-        let key = (namespace.to_owned(), name.to_owned());
-        let known = releases.get(&key).and_then(Weak::upgrade);
+    /// A lock that nobody holds.
+    pub(super) fn try_lock(&self, key: &K) -> Option<Lock> {
+        let locked = self.of(key).try_lock_owned();
+        locked.ok().map(|guard| Lock { guard })
+    }
+
+    fn of(&self, key: &K) -> Arc<tokio::sync::Mutex<()>> {
+        let mut held = self.held.lock();
+        held.retain(|_, lock| lock.strong_count() > 0);
+        let known = held.get(key).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
             let lock = Arc::default();
-            releases.insert(key, Arc::downgrade(&lock));
+            held.insert(key.clone(), Arc::downgrade(&lock));
             lock
         })
     }
@@ -59,17 +80,31 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_release_is_locked_alone() {
-        let locks = ReleaseLocks::default();
-        let first = locks.lock("n", "a").await;
-        assert!(locks.lock("n", "b").now_or_never().is_some());
-        assert!(locks.try_lock("n", "b").is_some());
-        assert!(locks.try_lock("n", "a").is_none());
-        let mut second = Box::pin(locks.lock("n", "a"));
+    async fn what_is_acted_on_is_locked_alone() {
+        let locks = Locks::default();
+        let first = locks.lock(&"a").await;
+        assert!(locks.lock(&"b").now_or_never().is_some());
+        assert!(locks.try_lock(&"b").is_some());
+        assert!(locks.try_lock(&"a").is_none());
+        assert!(!first.is_awaited());
+        let mut second = Box::pin(locks.lock(&"a"));
         assert!((&mut second).now_or_never().is_none());
+        assert!(first.is_awaited());
         drop(first);
         assert!(second.now_or_never().is_some());
-        assert!(locks.lock("n", "c").now_or_never().is_some());
-        assert_eq!(locks.releases.lock().len(), 1, "nothing piles up");
+        assert!(locks.lock(&"c").now_or_never().is_some());
+        assert_eq!(locks.held.lock().len(), 1, "nothing piles up");
+    }
+
+    /// Who gives up waiting for one of several lets go of the others.
+    #[tokio::test]
+    async fn who_gives_up_holds_nothing() {
+        let locks = Locks::default();
+        let held = locks.lock(&"b").await;
+        let both = BTreeSet::from(["a", "b"]);
+        assert!(locks.lock_all(&both).now_or_never().is_none());
+        assert!(locks.try_lock(&"a").is_some());
+        drop(held);
+        assert_eq!(locks.lock_all(&both).await.len(), 2);
     }
 }

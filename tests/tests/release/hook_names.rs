@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::try_join_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use release::{Cluster, DeployOptions, Host, UninstallSpec};
 
@@ -76,4 +77,46 @@ async fn a_hook_of_a_removal_waits_for_what_runs_for_another_release(
     assert_eq!(ended.is_ok(), event == "post-delete", "{ended:?}");
     assert_eq!(world.shared()?, running);
     Ok(())
+}
+
+/// Who waits for what runs for another release deletes it once it has ended: not before that release knows that it ended well.
+#[tokio::test]
+async fn a_job_that_others_wait_for_has_ended_well_for_its_release() -> Result<()> {
+    let first = World::new().await?;
+    let mut others = Vec::new();
+    for name in ["b", "c", "d", "e"] {
+        let mut other = first.beside(name).await?;
+        // Of one agent.
+        other.cluster = first.cluster.clone();
+        others.push(other);
+    }
+    let (ours, theirs) = (with("a", "pre-install"), with("x", "pre-install"));
+    let begun = first.deploy_with(&ours, within(240));
+    let all = async {
+        // By then it is looked at every other second, and by who has just begun to wait more often.
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        let running = first.shared()?;
+        let waiting = others.iter().map(|one| async {
+            let mut template = theirs.clone();
+            template.manifest = config_map(&one.name, "1");
+            one.deploy_with(&template, within(240)).await
+        });
+        let complete = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            assert_eq!(first.shared().ok(), Some(running));
+            loop {
+                // There may be none at this moment.
+                let image = ["set", "image", "pods", "--all", "main=busybox:1"];
+                drop(first.kubectl(&image));
+                tokio::time::sleep(Duration::from_millis(1500)).await;
+            }
+        };
+        tokio::select! {
+            done = try_join_all(waiting) => done.map(drop).context("one that waited"),
+            () = complete => unreachable!("it goes on"),
+        }
+    };
+    let (begun, all) = tokio::join!(begun, all);
+    begun.context("the first")?;
+    all
 }
