@@ -8,9 +8,10 @@ use crate::strconv::format_float;
 /// Writes a value as the Go library's encoder does. Anything but a table comes out as it would stand behind a key.
 ///
 /// ```
+/// use golib::budget::Budget;
 /// use golib::toml;
 ///
-/// let document = toml::decode(b"a = {b = 1.0}")?;
+/// let document = toml::decode_within(b"a = {b = 1.0}", &mut Budget::default())?;
 /// assert_eq!(toml::encode(&toml::Value::Table(document))?, "[a]\n  b = 1.0\n");
 /// # Ok::<(), toml::Error>(())
 /// ```
