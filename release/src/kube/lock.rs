@@ -46,13 +46,29 @@ impl<K: Clone + Eq + Hash> Locks<K> {
         }
     }
 
-    /// Waits for several. They are taken in order, so that no two wait for each other.
+    /// Waits for several. None is held while another one is waited for: whoever names an object of somebody else's beside a busy one of his own keeps
+    /// nobody from it by that, and no two wait for each other.
     pub(super) async fn lock_all(&self, keys: &BTreeSet<K>) -> Vec<Lock> {
-        let mut locks = Vec::new();
-        for key in keys {
-            locks.push(self.lock(key).await);
+        let mut awaited: Option<(&K, Lock)> = None;
+        loop {
+            let others = keys
+                .iter()
+                .filter(|key| awaited.as_ref().is_none_or(|(known, _)| known != key));
+            let (mut locks, mut busy) = (Vec::new(), None);
+            for key in others {
+                let Some(lock) = self.try_lock(key) else {
+                    busy = Some(key);
+                    break;
+                };
+                locks.push(lock);
+            }
+            let Some(key) = busy else {
+                locks.extend(awaited.map(|(_, lock)| lock));
+                return locks;
+            };
+            drop((locks, awaited.take()));
+            awaited = Some((key, self.lock(key).await));
         }
-        locks
     }
 
     /// A lock that nobody holds.
@@ -96,15 +112,29 @@ mod tests {
         assert_eq!(locks.held.lock().len(), 1, "nothing piles up");
     }
 
-    /// Who gives up waiting for one of several lets go of the others.
+    /// A tenant may name what is another one's beside what he keeps busy himself.
     #[tokio::test]
-    async fn who_gives_up_holds_nothing() {
+    async fn who_waits_for_one_of_several_holds_none() {
         let locks = Locks::default();
         let held = locks.lock(&"b").await;
-        let both = BTreeSet::from(["a", "b"]);
-        assert!(locks.lock_all(&both).now_or_never().is_none());
-        assert!(locks.try_lock(&"a").is_some());
+        let all = BTreeSet::from(["a", "b", "c"]);
+        let mut waiting = Box::pin(locks.lock_all(&all));
+        assert!((&mut waiting).now_or_never().is_none());
+        let others = ["a", "c"].map(|key| locks.try_lock(&key).unwrap());
         drop(held);
-        assert_eq!(locks.lock_all(&both).await.len(), 2);
+        assert!(
+            (&mut waiting).now_or_never().is_none(),
+            "the others are held"
+        );
+        assert!(locks.try_lock(&"b").is_some());
+        drop(others);
+        assert_eq!(waiting.now_or_never().map(|all| all.len()), Some(3));
+        assert!(
+            locks
+                .held
+                .lock()
+                .values()
+                .all(|lock| lock.strong_count() == 0)
+        );
     }
 }
