@@ -1,5 +1,6 @@
 //! Single objects and lists.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -8,7 +9,7 @@ use super::object::{Id, Stored};
 use super::request::{Answer, Request};
 use super::route::Route;
 use super::select::Selector;
-use super::watch::is_at;
+use super::watch::{gone, is_at};
 use super::{Handled, State};
 
 impl State {
@@ -20,6 +21,27 @@ impl State {
         self.objects
             .range(place..)
             .take_while(|(id, _)| is_at(place, id))
+    }
+
+    /// The objects at a place as they were at a version that is not forgotten.
+    fn at_version(&self, place: &Id, version: u64) -> BTreeMap<Id, Arc<Stored>> {
+        let there = self.at(place);
+        let mut found: BTreeMap<_, _> = there.map(|(id, it)| (id.clone(), it.clone())).collect();
+        let since = self.log.iter().rev();
+        let since = since.take_while(|change| change.version > version);
+        for change in since.filter(|change| is_at(place, &change.id)) {
+            let before = match (change.sort, &change.before) {
+                ("DELETED", _) => Some(change.stored.clone()),
+                (_, before) => before
+                    .as_ref()
+                    .map(|before| Stored::new(before.clone(), Vec::new(), version)),
+            };
+            match before {
+                Some(before) => found.insert(change.id.clone(), before),
+                None => found.remove(&change.id),
+            };
+        }
+        found
     }
 
     pub(super) fn sent(&self, request: &Request, stored: &Stored) -> Answer {
@@ -42,15 +64,26 @@ impl State {
         }
         let selector = Selector::of(request)?;
         let place = route.id.place();
-        // A page goes on after the name that the one before ended with.
-        let after = request.parameter("continue");
+        // A page goes on after the name that the one before ended with, at the version of the first: all pages are of one moment.
+        let token = request.parameter("continue");
+        let (version, after) = match token.split_once('/') {
+            Some((version, after)) => (version.parse().unwrap_or(0), after),
+            None => (self.version, ""),
+        };
+        if version != self.version && version < self.forgotten {
+            return Err(gone(version, self.forgotten));
+        }
         let limit: usize = request.parameter("limit").parse().unwrap_or(0);
         let shortest = self
             .page
             .filter(|_| limit != 0 && route.id.plural == "bundledeployments");
         let limit = shortest.unwrap_or(limit);
-        let found = self
-            .at(&place)
+        let earlier = (version != self.version).then(|| self.at_version(&place, version));
+        let found: Box<dyn Iterator<Item = (&Id, &Arc<Stored>)>> = match &earlier {
+            Some(earlier) => Box::new(earlier.iter()),
+            None => Box::new(self.at(&place)),
+        };
+        let found = found
             .filter(|(_, stored)| selector.fits(&stored.value))
             .filter(|(id, _)| {
                 after.is_empty() || *after < *format!("{}/{}", id.namespace, id.name)
@@ -62,7 +95,9 @@ impl State {
         for (count, (id, stored)) in found.enumerate() {
             if limit != 0 && count >= limit {
                 remaining += 1;
-                token = last.map_or_else(String::new, |id| format!("{}/{}", id.namespace, id.name));
+                token = last.map_or_else(String::new, |id| {
+                    format!("{version}/{}/{}", id.namespace, id.name)
+                });
                 continue;
             }
             if count != 0 {
@@ -82,7 +117,7 @@ impl State {
             ),
             false => (route.kind.kind.clone(), route.kind.api_version()),
         };
-        let mut metadata = json!({"resourceVersion": self.version.to_string()});
+        let mut metadata = json!({"resourceVersion": version.to_string()});
         if !token.is_empty() {
             metadata["continue"] = token.into();
             // Real ones leave it out where a selector leaves out any.
@@ -96,5 +131,62 @@ impl State {
         text.extend_from_slice(&items);
         text.extend_from_slice(b"]}");
         Ok(Answer::ok(text.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Actor, Server, Who};
+    use super::*;
+    use jiff::Timestamp;
+    use serde_json::Value;
+
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+    /// A page of one object.
+    fn page(server: &Server, token: &str) -> Answer {
+        let who = Who {
+            actor: Actor::Person,
+            account: String::new(),
+        };
+        let uri = format!("{MAPS}?limit=1&continue={token}");
+        server.ask(&Request::new(who, "GET", &uri, Value::Null))
+    }
+
+    /// As real ones have it: what is written between two pages is in none of them, and a watch from their version tells of it.
+    #[test]
+    fn the_pages_of_a_list_are_of_one_moment() {
+        let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
+        let act = |method: &str, path: &str, body: Value| {
+            server.act(Actor::Person, method, path, body);
+        };
+        let map = |name: &str| json!({"metadata": {"name": name}, "data": {"a": "1"}});
+        let namespace = json!({"metadata": {"name": "default"}});
+        act("POST", "/api/v1/namespaces", namespace);
+        for name in ["a", "b", "c"] {
+            act("POST", MAPS, map(name));
+        }
+        let mut got = page(&server, "").value();
+        let version = got["metadata"]["resourceVersion"].clone();
+        act("POST", MAPS, map("aa"));
+        let edited = json!({"data": {"a": "2"}});
+        act("PATCH", &format!("{MAPS}/b"), edited);
+        act("DELETE", &format!("{MAPS}/c"), Value::Null);
+        let mut names = Vec::new();
+        loop {
+            assert_eq!(got["metadata"]["resourceVersion"], version);
+            let item = &got["items"][0];
+            names.push(item["metadata"]["name"].as_str().unwrap().to_owned());
+            assert_eq!(item["data"]["a"], "1");
+            let Some(token) = got["metadata"]["continue"].as_str().map(str::to_owned) else {
+                break;
+            };
+            got = page(&server, &token).value();
+        }
+        assert_eq!(names, ["a", "b", "c"]);
+        let token = page(&server, "").value()["metadata"]["continue"].clone();
+        act("POST", MAPS, map("d"));
+        server.compact();
+        assert_eq!(page(&server, token.as_str().unwrap()).code, 410);
     }
 }

@@ -270,7 +270,7 @@ fn line(event: &Value) -> Bytes {
     (event.to_string() + "\n").into()
 }
 
-fn gone(since: u64, oldest: u64) -> Answer {
+pub(super) fn gone(since: u64, oldest: u64) -> Answer {
     let message = format!("too old resource version: {since} ({oldest})");
     Answer::failure(410, "Expired", &message, &Value::Null)
 }
