@@ -132,7 +132,7 @@ impl Reconciler {
             return Some(owner.bundle.clone());
         }
         let begins = || self.begins_circle(state, key) == Some(Duration::ZERO);
-        if claims::takes(bundle, &self.context.deployed_ids) || begins() {
+        if claims::takes(bundle, &self.context.deployed_ids, entry.as_ref()) || begins() {
             return None;
         }
         let mut others = store.claimants();
