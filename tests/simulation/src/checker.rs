@@ -265,6 +265,8 @@ impl Checker {
 
     /// Upstream deletes a bundle that it has.
     pub fn unwant(&mut self, bundle: usize) {
+        // One of that name which comes later needs what it has claimed itself.
+        self.claimed.retain(|(_, claiming)| *claiming != bundle);
         self.let_through.remove(&bundle);
         if let Some(desired) = self.desired_state.now.get(&bundle) {
             let release = release_of(desired);

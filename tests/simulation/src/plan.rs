@@ -167,7 +167,7 @@ pub struct Plan {
 const COPIES: u8 = 100;
 
 /// How many steps most plans have: what goes wrong needs few actors, and long histories cost what several short ones do.
-const STEPS: (u64, u64) = (4, 9);
+const STEPS: (u64, u64) = (4, 8);
 /// How many the others have, for what only comes about in time.
 const MANY_STEPS: (u64, u64) = (9, 26);
 /// And how many more where little happens.
@@ -192,7 +192,7 @@ impl Plan {
             ..Course::default()
         };
         let mut steps = Vec::new();
-        let (fewest, most) = if random.chance(8) { MANY_STEPS } else { STEPS };
+        let (fewest, most) = if random.chance(4) { MANY_STEPS } else { STEPS };
         let count = random.between(fewest, most);
         for number in 0..count + SPARE {
             let action = course.draw(&mut random, &leaning, number < 2);
