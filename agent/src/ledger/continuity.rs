@@ -25,26 +25,25 @@ impl Ledger {
         self.state.lock().breaks
     }
 
-    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked. After a break, every bundle that is
-    /// not `listed` is lost: its absence is no proof from now on. Bundles that are listed are not.
-    ///
-    /// # Errors
-    /// It cannot be written. Then the break is remembered in memory, and written with the next
-    /// write.
-    pub async fn check_continuity(
+    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked: what was found and not told yet, and whether there
+    /// is anything to write, by [`Self::write`]. After a break, every bundle that is not `listed` is lost: its absence is no proof from now on. Bundles
+    /// that are listed are not. That is known in memory at once, whether or not it can be written, and is not found anew by the next list.
+    pub fn check_continuity(
         &self,
         now: UpstreamState,
         seen_version: u64,
         listed: Listed<'_>,
-    ) -> kube::Result<Option<ContinuityBreak>> {
-        let (found, must_write) = self
-            .state
-            .lock()
-            .check_continuity(now, seen_version, listed);
-        if must_write {
-            self.flush(None).await?;
-        }
-        Ok(found)
+    ) -> (Option<ContinuityBreak>, bool) {
+        let mut state = self.state.lock();
+        state.check_continuity(now, seen_version, listed)
+    }
+
+    /// Writes what is pending.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn write(&self) -> kube::Result<()> {
+        self.flush(None).await
     }
 
     /// Upstream is to be asked what it remembers of the last heartbeat, whatever it said before.

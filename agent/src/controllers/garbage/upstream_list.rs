@@ -233,22 +233,22 @@ impl Lister {
             leaving: &leaving,
             renewal,
         };
-        let found = self.ledger.check_continuity(now, seen_version, listed);
-        let found = found.await;
+        let (found, must_write) = self.ledger.check_continuity(now, seen_version, listed);
+        // Before anything is waited for: what was found is not found by another list.
         match found {
-            Ok(Some(found)) => {
-                if found == ContinuityBreak::Recreated {
-                    *self.renewed.lock() = Some((own, at));
-                    self.doubt();
-                }
-                self.report(found);
+            Some(ContinuityBreak::Recreated) => {
+                *self.renewed.lock() = Some((own, at));
+                self.doubt();
             }
-            Ok(None) if renewal != Renewal::Told => *self.renewed.lock() = None,
-            Ok(None) => {}
-            Err(failed) => {
-                *self.unnoted.lock() = Some(list);
-                return Err(RemovalError::Ledger(failed));
-            }
+            None if renewal != Renewal::Told => *self.renewed.lock() = None,
+            Some(_) | None => {}
+        }
+        if let Some(found) = found {
+            self.report(found);
+        }
+        if must_write && let Err(failed) = self.ledger.write().await {
+            *self.unnoted.lock() = Some(list);
+            return Err(RemovalError::Ledger(failed));
         }
         *last = Some((at, Arc::clone(&list)));
         Ok(list)
@@ -290,13 +290,33 @@ impl Lister {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use http::{Method, Request};
     use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+    use crate::client::requests::Clients;
     use crate::client::scripted;
     use crate::report::metrics::Metrics;
+
+    /// A lister of what these clients answer, with the ledger that they have.
+    async fn lister(clients: &Clients, settle: Duration, metrics: &Metrics) -> Lister {
+        let agent = scripted::identities(clients).agent();
+        let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
+        let events = Arc::new(Events::new(&agent, "system", "host", metrics.clone()));
+        let health = Health::new(Duration::from_secs(300));
+        let upstream = Upstream::scripted(clients);
+        Lister::new(
+            &upstream,
+            &Arc::default(),
+            &ledger,
+            &events,
+            &health,
+            settle,
+        )
+    }
 
     /// A watch that breaks does not wait for the comparison that is under way, which proves nothing of what comes after.
     #[tokio::test(start_paused = true)]
@@ -310,19 +330,7 @@ mod tests {
             let metadata = json!({"resourceVersion": "5"});
             (200, json!({"metadata": metadata, "items": []}))
         });
-        let agent = scripted::identities(&clients).agent();
-        let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
-        let upstream = Upstream::scripted(&clients);
-        let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
-        let health = Health::new(Duration::from_secs(300));
-        let lister = Lister::new(
-            &upstream,
-            &Arc::default(),
-            &ledger,
-            &events,
-            &health,
-            Duration::ZERO,
-        );
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
         let begun = Instant::now();
         let doubting = async {
             tokio::time::sleep(slow / 2).await;
@@ -336,5 +344,56 @@ mod tests {
         lister.compare().await.unwrap();
         assert!(lister.is_compared());
         assert!(begun.elapsed() >= slow * 2);
+    }
+
+    /// Otherwise each list found it anew, with an Event and a new watch, or nobody was told of it.
+    #[tokio::test(start_paused = true)]
+    async fn a_break_that_cannot_be_written_is_found_and_told_once() {
+        for (version, uid) in [("5", "two"), ("4", "one")] {
+            let is_writable = Arc::new(AtomicBool::new(false));
+            let writable = Arc::clone(&is_writable);
+            let clients = scripted::clients(move |request: Request<Body>| {
+                let is_ledger = request.uri().path().contains("/configmaps/");
+                let is_write = request.method() != Method::GET;
+                let is_refused = is_ledger && is_write && !writable.load(Ordering::Relaxed);
+                let answer = match (is_ledger, is_write) {
+                    _ if is_refused => json!({"kind": "Status", "status": "Failure", "code": 500}),
+                    (true, _) => {
+                        let seen = json!({
+                            "server": "http://scripted", "namespace": "bundles", "version": 5,
+                            "hasOwn": true, "ownUids": {"fleet-agent-c1": "one"},
+                        });
+                        let annotations = json!({"fleet.cattle.io/upstream": seen.to_string()});
+                        json!({
+                            "metadata": {"resourceVersion": "1", "annotations": annotations},
+                            "data": {"apps_web": r#"{"bundle":"web"}"#},
+                        })
+                    }
+                    (false, true) => json!({"metadata": {}, "spec": {}}),
+                    (false, false) => {
+                        let own = json!({"name": "fleet-agent-c1", "uid": uid});
+                        json!({"metadata": {"resourceVersion": version}, "items": [{"metadata": own}]})
+                    }
+                };
+                async move { (if is_refused { 500 } else { 200 }, answer) }
+            });
+            let (settle, metrics) = (Duration::from_secs(60), Metrics::default());
+            let lister = lister(&clients, settle, &metrics).await;
+            for _ in 0..3 {
+                let list = lister.list(Instant::now()).await;
+                assert!(matches!(list, Err(RemovalError::Ledger(_))), "{version}");
+                tokio::time::advance(REUSED_FOR * 2).await;
+            }
+            assert_eq!(lister.ledger.breaks(), 1, "{version}");
+            let told = "fleet_agent_events_total{reason=\"UpstreamRestored\"} 1\n";
+            assert!(metrics.encode().contains(told), "{}", metrics.encode());
+            is_writable.store(true, Ordering::Relaxed);
+            lister.list(Instant::now()).await.unwrap();
+            assert!(lister.ledger.is_lost("web"), "{version}");
+            tokio::time::advance(settle).await;
+            lister.list(Instant::now()).await.unwrap();
+            assert_eq!(lister.ledger.breaks(), 1, "{version}");
+            assert!(lister.renewed.lock().is_none() && lister.is_compared());
+        }
     }
 }
