@@ -326,9 +326,13 @@ impl Collector {
             // The list that is under way wakes it, and a list of names alone would say nothing of who wants the release.
             return Ok(self.wait_for_claimants(bundle, missing_since, known));
         }
+        let is_followed = self.follows_upstream();
+        if is_followed && let Some(left) = self.settles_in(bundle, &known) {
+            return Ok(Verdict::Wait(left));
+        }
         // One that was begun is proven: that it fails again and again costs upstream no list each time.
         let is_begun = known.iter().any(|(_, entry)| entry.is_removing);
-        let list = match is_begun && self.follows_upstream() {
+        let list = match is_begun && is_followed {
             true => self.lister.compare().await.map(|()| self.told()),
             false => self.lister.list(missing_since).await,
         };
@@ -404,6 +408,16 @@ impl Collector {
             has_live_bundles: alive.clone().next().is_some(),
             own_is_listed: alive.any(|bundle| bundle.name().starts_with(AGENT_BUNDLE_PREFIX)),
         })
+    }
+
+    /// How long a removal waits, as far as the watch tells, until fewer bundles vanish. No list could say that it need not: what takes the others may
+    /// take the agent's own after it, too.
+    fn settles_in(&self, bundle: &str, releases: &[(ReleaseKey, LedgerEntry)]) -> Option<Duration> {
+        let told = self.told();
+        match self.judge(bundle, &told, releases) {
+            Verdict::Wait(left) if told.own_is_listed => Some(left),
+            _ => None,
+        }
     }
 
     /// Whether upstream has bundles that the store has not heard of yet, or not again: one of them may want a release that others give up.
@@ -735,6 +749,48 @@ mod tests {
         store.applied(bundle("web"));
         let verdict = collector.remove("web", Instant::now()).await;
         assert_eq!(verdict.unwrap(), Verdict::Alive);
+    }
+
+    /// Three bundles are gone at once, and more would go before it is known what that means.
+    #[tokio::test(start_paused = true)]
+    async fn removals_that_wait_until_fewer_vanish_list_upstream_once_when_that_is_so() {
+        let names = ["web", "api", "db"];
+        let entries = names.map(|name| {
+            let entry = LedgerEntry {
+                bundle: name.to_owned(),
+                revisions: Some(crate::ledger::Notes::default()),
+                ..LedgerEntry::default()
+            };
+            (name, entry)
+        });
+        let (store, lists) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&lists);
+        let code = move |path: &str| {
+            let is_list = path.ends_with("/bundledeployments");
+            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            200
+        };
+        let (collector, _) = collector(&store, &entries, code).await;
+        collector.lister.compare().await.unwrap();
+        lists.store(0, Ordering::Relaxed);
+        for name in names {
+            store.deleted(name);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let vanished = Instant::now();
+        let removed = async |name| collector.remove(name, vanished).await.unwrap();
+        for _ in 0..4 {
+            for name in names {
+                assert!(matches!(removed(name).await, Verdict::Wait(_)), "{name}");
+            }
+            tokio::time::advance(Duration::from_secs(6)).await;
+        }
+        assert_eq!(lists.load(Ordering::Relaxed), 0);
+        tokio::time::advance(Duration::from_secs(6)).await;
+        for name in names {
+            assert_eq!(removed(name).await, Verdict::Remove, "{name}");
+        }
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
     }
 
     /// An upstream that fails is not asked to be compared by each cluster every ten seconds.

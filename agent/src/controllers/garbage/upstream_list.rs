@@ -21,7 +21,7 @@ use crate::public::{Name, PublicText};
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 
-/// A list this young proves as much as a fresh one: ten removals at once share one list.
+/// A list this young when it is asked for proves as much as a fresh one: ten removals at once share one list.
 const REUSED_FOR: Duration = Duration::from_secs(1);
 
 /// A fresh, successful list.
@@ -168,10 +168,12 @@ impl Lister {
     }
 
     async fn fresh(&self, not_before: Instant) -> Result<Arc<UpstreamList>, RemovalError> {
+        // Before one that is under way is waited for, which may take long.
+        let asked = Instant::now();
         // One at a time, so that lists are compared in the order they were made.
         let mut last = self.last.lock().await;
         if let Some((at, list)) = &*last
-            && at.elapsed() < REUSED_FOR
+            && asked.saturating_duration_since(*at) < REUSED_FOR
             && *at >= not_before
         {
             return Ok(Arc::clone(list));
@@ -290,8 +292,9 @@ impl Lister {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+    use futures_util::future::join_all;
     use http::{Method, Request};
     use kube::client::Body;
     use serde_json::json;
@@ -344,6 +347,34 @@ mod tests {
         lister.compare().await.unwrap();
         assert!(lister.is_compared());
         assert!(begun.elapsed() >= slow * 2);
+    }
+
+    /// Twenty bundles are gone at once, and upstream takes its time: half of the removals ask while it lists for the others.
+    #[tokio::test(start_paused = true)]
+    async fn removals_that_wait_for_a_slow_list_share_the_next_one() {
+        let slow = Duration::from_secs(10);
+        let lists = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&lists);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_list = request.uri().path().ends_with("/bundledeployments");
+            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            async move {
+                if is_list {
+                    tokio::time::sleep(slow).await;
+                }
+                let metadata = json!({"resourceVersion": "5"});
+                (200, json!({"metadata": metadata, "spec": {}, "items": []}))
+            }
+        });
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+        lister.compare().await.unwrap();
+        lists.store(0, Ordering::Relaxed);
+        let removals = (0..20).map(async |number| {
+            tokio::time::sleep(slow / 2 * (number % 2)).await;
+            lister.list(Instant::now()).await.unwrap();
+        });
+        join_all(removals).await;
+        assert_eq!(lists.load(Ordering::Relaxed), 2);
     }
 
     /// Otherwise each list found it anew, with an Event and a new watch, or nobody was told of it.
