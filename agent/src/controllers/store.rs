@@ -135,6 +135,13 @@ impl Store {
         now
     }
 
+    /// The last bundles that vanished, each once: those of them that came back, too.
+    pub fn vanished(&self) -> Vec<String> {
+        let inner = self.inner.lock();
+        let names = inner.vanished.iter().map(|(name, _)| name.clone());
+        names.collect()
+    }
+
     /// How long it is yet until fewer than [`MANY`] bundles have vanished within `settle`, those among them that are not `listed` any more and that
     /// the watch has not told of; none where that is so.
     pub fn settles_in(&self, settle: Duration, listed: &BTreeSet<String>) -> Option<Duration> {

@@ -21,6 +21,9 @@ use crate::report::events::Reason;
 /// How long it is nothing to tell of that the watch has not told of all bundles.
 const LONG_UNTOLD: Duration = Duration::from_secs(3 * 60);
 
+/// How long it is nothing to tell of that other bundles vanish.
+const LONG_VANISHING: Duration = Duration::from_secs(60);
+
 /// The longest pause between two looks at a removal that waits for that; the end of a list wakes it.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -130,6 +133,28 @@ impl Collector {
             self.events.emit(Reason::RemovalHeld, bundle, text);
         }
         Verdict::Wait((missed / 2).clamp(self.removal_grace, LONGEST_WAIT.max(self.removal_grace)))
+    }
+
+    /// Tells of a removal that waits until fewer bundles vanish, where that takes long: they may do so for ever, as some do that come back each time.
+    pub(super) fn report_vanishing(
+        &self,
+        bundle: &str,
+        missing_since: Instant,
+        releases: Vec<(ReleaseKey, LedgerEntry)>,
+    ) {
+        if missing_since.elapsed() < LONG_VANISHING {
+            return;
+        }
+        let keys = releases.into_iter().map(|(key, _)| key).collect();
+        if self.report.hold(bundle, HoldReason::Vanishing, keys) {
+            let text = public!(
+                "not removed yet: {}, {} the last of them",
+                HoldReason::Vanishing.text(),
+                Name(&self.store.vanished().join(", "))
+            );
+            logging::warn!(bundle, "{}", text);
+            self.events.emit(Reason::RemovalHeld, bundle, text);
+        }
     }
 
     /// Tells that the releases of a bundle are not removed before another one's `${ }` are filled in.

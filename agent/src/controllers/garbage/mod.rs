@@ -328,6 +328,7 @@ impl Collector {
         }
         let is_followed = self.follows_upstream();
         if is_followed && let Some(left) = self.settles_in(bundle, &known) {
+            self.report_vanishing(bundle, missing_since, known);
             return Ok(Verdict::Wait(left));
         }
         // One that was begun is proven: that it fails again and again costs upstream no list each time.
@@ -364,6 +365,9 @@ impl Collector {
         }
         match verdict {
             Verdict::Alive => self.store.forget_deletion(bundle),
+            Verdict::Wait(_) if list.own_is_listed => {
+                self.report_vanishing(bundle, missing_since, releases);
+            }
             Verdict::Wait(_) | Verdict::Neighbours => {}
             Verdict::Claimed => self.report_claimed(bundle, releases),
             Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
@@ -371,7 +375,7 @@ impl Collector {
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
-                if self.report.reason(bundle) == Some(HoldReason::Untold) {
+                if self.report.reason(bundle).is_some_and(HoldReason::passes) {
                     self.report.let_go(bundle);
                 }
                 let done = self.dispose_all(releases).await?;
@@ -791,6 +795,45 @@ mod tests {
             assert_eq!(removed(name).await, Verdict::Remove, "{name}");
         }
         assert_eq!(lists.load(Ordering::Relaxed), 1);
+    }
+
+    /// Three bundles are deleted and made anew again and again, and what somebody deletes meanwhile is not told from what they vanish with.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_waits_for_bundles_that_vanish_for_ever_is_told_of() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let store = Arc::<Store>::default();
+        let (collector, ledger) = collector(&store, &[("one", entry)], |_| 200).await;
+        store.deleted("web");
+        let (missing_since, mut told_after) = (Instant::now(), None);
+        while missing_since.elapsed() < Duration::from_secs(600) {
+            for name in ["a", "b", "c"] {
+                store.applied(bundle(name));
+                tokio::time::advance(Duration::from_secs(3)).await;
+                store.deleted(name);
+            }
+            // As far as it goes by lists, too.
+            match told_after {
+                Some(_) => collector.health.trouble(Side::Upstream),
+                None => collector.health.contact(Side::Upstream),
+            }
+            let verdict = collector.remove("web", missing_since).await.unwrap();
+            assert!(matches!(verdict, Verdict::Wait(_)), "{verdict:?}");
+            if collector.report.reason("web") == Some(HoldReason::Vanishing) {
+                told_after.get_or_insert(missing_since.elapsed());
+            }
+        }
+        let told_after = told_after.unwrap();
+        assert!((60..70).contains(&told_after.as_secs()), "{told_after:?}");
+        assert_eq!(store.vanished(), ["a", "b", "c"]);
+        // Once they rest it goes.
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let verdict = collector.remove("web", missing_since).await;
+        assert_eq!(verdict.unwrap(), Verdict::Remove);
+        assert!(!ledger.knows("web") && collector.report.reason("web").is_none());
     }
 
     /// An upstream that fails is not asked to be compared by each cluster every ten seconds.

@@ -45,9 +45,16 @@ pub enum HoldReason {
     MayBeWanted,
     /// Another bundle may want it, which the watch has not told of for minutes.
     Untold,
+    /// Other bundles vanish, so many and without an end that the agent's own may be the next.
+    Vanishing,
 }
 
 impl HoldReason {
+    /// Whether the removal waits, and nobody needs to let it go.
+    pub(super) fn passes(self) -> bool {
+        matches!(self, Self::Untold | Self::Vanishing)
+    }
+
     /// For the operator's report.
     pub fn text(self) -> &'static str {
         match self {
@@ -66,6 +73,9 @@ impl HoldReason {
             }
             Self::Untold => {
                 "the watch of bundledeployments has not told of all of them for minutes: one may want it"
+            }
+            Self::Vanishing => {
+                "other bundledeployments vanish without an end, three or more within seconds"
             }
         }
     }
