@@ -26,7 +26,7 @@ pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
 pub use error::{BundleError, UpstreamKind};
 pub use kustomize::Kustomization;
 pub use manifest::{EMPTY_MANIFEST_ID, MAX_UNPACKED_BYTES, Manifest, Resource};
-pub use names::{SetId, derived_release_name, release_name};
+pub use names::{SetId, agent_bundle_name, derived_release_name, release_name};
 pub use objects::ObjectsError;
 pub use post_render::{FleetPostRenderError, FleetPostRenderer, ResourceScope, Scopes};
 pub use source::{Bundle, Fetching, Source, Unpacking, Upstream, load};

@@ -61,6 +61,11 @@ fn limit(text: &str, count: usize) -> String {
     )
 }
 
+/// The name of the bundle that carries the agent of a cluster, and of its BundleDeployment (`newAgentBundle`).
+pub fn agent_bundle_name(cluster: &str) -> String {
+    safe_concat(&[AGENT_BUNDLE_PREFIX, cluster])
+}
+
 /// Joins names below 64 characters (`SafeConcatName`).
 fn safe_concat(parts: &[&str]) -> String {
     let whole = parts.join("-");
@@ -168,6 +173,25 @@ mod tests {
         assert_eq!(long.id().len(), 63);
         let dash = SetId::new(&format!("{}-{}", "x".repeat(48), "y".repeat(20)), "");
         assert_eq!(dash.id().len(), 63);
+    }
+
+    /// As Fleet 0.16 calls it.
+    #[rstest]
+    #[case("local", "fleet-agent-local")]
+    #[case(
+        "a-cluster-whose-name-is-so-long-that-it-does-not-fit-at-all",
+        "fleet-agent-a-cluster-whose-name-is-so-long-that-it-does-f00682"
+    )]
+    #[case(
+        "a-cluster-whose-name-has-a-dash-where-it-is-c-t-at-the-very-end",
+        "fleet-agent-a-cluster-whose-name-has-a-dash-where-it-is-c-eba19"
+    )]
+    #[case(
+        "exactly-fifty-two-characters-long-is-this-name-here1",
+        "fleet-agent-exactly-fifty-two-characters-long-is-this-nam-6cf0c"
+    )]
+    fn the_bundle_of_an_agent_is_called_by_its_cluster(#[case] cluster: &str, #[case] want: &str) {
+        assert_eq!(agent_bundle_name(cluster), want);
     }
 
     #[test]

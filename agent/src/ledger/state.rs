@@ -6,7 +6,6 @@ use super::entry::{Hold, LedgerEntry};
 use super::key::ReleaseKey;
 use super::postponed::AllPostponed;
 use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
-use crate::api::AGENT_BUNDLE_PREFIX;
 
 /// Changes that were asked for and are not known to be written; `None` removes an entry.
 pub(super) type Pending = BTreeMap<ReleaseKey, Option<LedgerEntry>>;
@@ -68,13 +67,6 @@ impl LedgerState {
         let mut found: Vec<_> = found.map(|(k, e)| (k.clone(), e.clone())).collect();
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         found
-    }
-
-    /// Whether the agent ever had a BundleDeployment of its own.
-    pub(super) fn had_own(&self) -> bool {
-        let is_own = |entry: &LedgerEntry| entry.bundle.starts_with(AGENT_BUNDLE_PREFIX);
-        self.upstream.as_ref().is_some_and(|seen| seen.has_own)
-            || self.iter().any(|(_, entry)| is_own(entry))
     }
 
     /// The releases of others in a namespace over which a bundle wrote, with the account that it wrote with, by key.
@@ -191,13 +183,13 @@ impl LedgerState {
         let is_held = |entry: &LedgerEntry| entry.hold == Some(Hold::Held);
         let mut held = self.filtered(is_held);
         held.retain(|(key, _)| found.get(key).is_some_and(is_held));
+        let is_own = |entry: &LedgerEntry| self.is_noted_as_own(&entry.bundle);
+        let is_own_let_go = held.iter().any(|(_, entry)| is_own(entry));
+        if is_own_let_go && let Some(upstream) = &mut self.upstream {
+            upstream.has_own = false;
+            upstream.own.clear();
+        }
         for (key, entry) in held {
-            if entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
-                && let Some(upstream) = &mut self.upstream
-            {
-                upstream.has_own = false;
-                upstream.own.clear();
-            }
             self.let_go.insert(entry.bundle.clone());
             let hold = Some(Hold::Released);
             self.pending
@@ -231,7 +223,11 @@ impl LedgerState {
         seen_version: u64,
         listed: Listed<'_>,
     ) -> (Option<ContinuityBreak>, bool) {
-        let before = self.upstream.clone();
+        let mut before = self.upstream.clone();
+        if let (Some(before), Some(own)) = (&mut before, listed.own_name) {
+            // Others that are called alike were noted until it was known.
+            before.own.retain(|name, _| name == own);
+        }
         let found = before.as_ref().and_then(|before| {
             let before = UpstreamState {
                 version: seen_version,
@@ -397,6 +393,7 @@ mod tests {
         Listed {
             all,
             leaving: &NONE,
+            own_name: None,
             renewal: Renewal::New,
         }
     }
@@ -520,6 +517,56 @@ mod tests {
             state.had_own()
         };
         assert!(had_own("apps") && !had_own("fleet-agent-c-1"));
+        // Of two that are called alike only one was noted.
+        let mut state = LedgerState {
+            upstream: Some(with_own(7, &["one"])),
+            ..LedgerState::default()
+        };
+        for (name, bundle) in [("a", "fleet-agent-else"), ("b", "fleet-agent-c1")] {
+            let hold = Some(Hold::Held);
+            state.set(
+                &key(name),
+                LedgerEntry {
+                    hold,
+                    ..entry(bundle)
+                },
+            );
+            let found = state.all().into_iter().collect();
+            state.release_held(&found);
+            let seen = state.upstream.as_ref().unwrap();
+            assert_eq!(seen.has_own, name == "a");
+        }
+    }
+
+    /// Somebody's GitRepo is called `fleet-agent-else`, and was noted before the agent's own was there.
+    #[test]
+    fn what_is_called_like_the_agents_own_bundle_is_forgotten_once_that_is_known() {
+        let mut state = LedgerState {
+            upstream: Some(with_own(1, &["", "else"])),
+            ..LedgerState::default()
+        };
+        let held = LedgerEntry {
+            hold: Some(Hold::Held),
+            ..entry("held")
+        };
+        state.set(&key("a"), held);
+        state.set(&key("b"), entry("missing"));
+        let mut check = |version: u64, own: &[&str]| {
+            let list = Listed {
+                own_name: Some("fleet-agent-c1"),
+                ..listed(&NONE)
+            };
+            let (told, _) = state.check_continuity(with_own(version, own), 0, list);
+            let noted = state.upstream.as_ref().unwrap().own.clone();
+            let lost = ["held", "missing"].map(|bundle| state.of_bundle(bundle)[0].1.lost);
+            (told, noted == with_own(0, &["one"]).own, lost)
+        };
+        let recreated = Some(ContinuityBreak::Recreated);
+        // As where none was noted before.
+        assert_eq!(check(2, &["one"]), (None, true, [recreated, None]));
+        assert_eq!(check(3, &[]), (None, true, [recreated, None]));
+        assert_eq!(check(4, &["one"]), (None, true, [recreated, None]));
+        assert_eq!(check(5, &["two"]), (recreated, true, [recreated; 2]));
     }
 
     #[test]
@@ -592,6 +639,7 @@ mod tests {
             let list = Listed {
                 all: &all,
                 leaving: &leaving,
+                own_name: None,
                 renewal,
             };
             let (told, must_write) = state.check_continuity(with_own(version, own), 0, list);

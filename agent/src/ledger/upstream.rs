@@ -207,6 +207,8 @@ pub struct Listed<'a> {
     pub all: &'a BTreeSet<String>,
     /// Those of them that are being deleted.
     pub leaving: &'a BTreeSet<String>,
+    /// What the agent's own BundleDeployment is called, where that is known.
+    pub own_name: Option<&'a str>,
     /// How it stands with the agent's own BundleDeployment that is among them, should it be another one than is noted.
     pub renewal: Renewal,
 }

@@ -40,10 +40,9 @@ use super::bundle_deployment::claims::ReleaseLocks;
 use super::neighbours::Neighbourhood;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
-use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::client::health::{Health, Side};
 use crate::client::identity::Identities;
-use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey};
+use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey, is_own};
 use crate::public::PublicText;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
@@ -403,14 +402,15 @@ impl Collector {
 
     /// What the watch of upstream has told.
     fn told(&self) -> Arc<UpstreamList> {
-        let bundles = self.store.all();
+        let (bundles, listed) = (self.store.all(), self.store.names());
+        let own_name = self.lister.known_own(&listed);
         let mut alive = bundles
             .iter()
             .filter(|bundle| bundle.metadata.deletion_timestamp.is_none());
         Arc::new(UpstreamList {
-            listed: self.store.names(),
             has_live_bundles: alive.clone().next().is_some(),
-            own_is_listed: alive.any(|bundle| bundle.name().starts_with(AGENT_BUNDLE_PREFIX)),
+            own_is_listed: alive.any(|bundle| is_own(bundle.name(), own_name)),
+            listed,
         })
     }
 

@@ -10,12 +10,13 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::error::RemovalError;
-use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment};
+use crate::api::BundleDeployment;
+use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
 use crate::client::listed::{self, Metadata};
 use crate::controllers::store::Store;
 use crate::error;
-use crate::ledger::{ContinuityBreak, Ledger, Listed, Remembered, Renewal, UpstreamState};
+use crate::ledger::{ContinuityBreak, Ledger, Listed, Remembered, Renewal, UpstreamState, is_own};
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::register::Upstream;
@@ -40,6 +41,8 @@ pub(super) struct Lister {
     ledger: Arc<Ledger>,
     events: Arc<Events>,
     health: Health,
+    /// What Fleet calls the agent's own BundleDeployment.
+    own_name: String,
     last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
     /// The last list that could not be noted, which proves nothing.
     unnoted: parking_lot::Mutex<Option<Arc<UpstreamList>>>,
@@ -68,6 +71,7 @@ impl Lister {
             ledger: Arc::clone(ledger),
             events: Arc::clone(events),
             health: health.clone(),
+            own_name: agent_bundle_name(&upstream.cluster_name),
             last: Mutex::default(),
             unnoted: parking_lot::Mutex::default(),
             renewed: parking_lot::Mutex::default(),
@@ -184,7 +188,7 @@ impl Lister {
         let at = Instant::now();
         let seen_version = self.ledger.seen_version();
         let seen = self.store.versions();
-        let (mut is_older, mut has_own) = (false, false);
+        let mut is_older = false;
         let mut listed = BTreeSet::new();
         let (mut leaving, mut own) = (BTreeSet::new(), BTreeMap::new());
         let mut names = |item: Metadata<BundleDeployment>| {
@@ -192,9 +196,8 @@ impl Lister {
             let name = item.metadata.name.unwrap_or_default();
             if item.metadata.deletion_timestamp.is_some() {
                 leaving.insert(name.clone());
-            } else if name.starts_with(AGENT_BUNDLE_PREFIX) {
-                has_own = true;
-                own.extend(item.metadata.uid.map(|uid| (name.clone(), uid)));
+            } else if is_own(&name, None) {
+                own.insert(name.clone(), item.metadata.uid);
             }
             name
         };
@@ -215,6 +218,11 @@ impl Lister {
         if is_older {
             self.ledger.found_restored();
         }
+        let own_name = self.known_own(&listed);
+        own.retain(|name, _| is_own(name, own_name));
+        let has_own = !own.is_empty();
+        let own = own.into_iter().filter_map(|(name, uid)| Some((name, uid?)));
+        let own: BTreeMap<_, _> = own.collect();
         let version = answer.and_then(|text| text.parse().ok());
         let list = Arc::new(UpstreamList {
             own_is_listed: has_own,
@@ -233,6 +241,7 @@ impl Lister {
         let listed = Listed {
             all: &list.listed,
             leaving: &leaving,
+            own_name,
             renewal,
         };
         let (found, must_write) = self.ledger.check_continuity(now, seen_version, listed);
@@ -254,6 +263,12 @@ impl Lister {
         }
         *last = Some((at, Arc::clone(&list)));
         Ok(list)
+    }
+
+    /// What the agent's own BundleDeployment is called, where that is `listed` or was ever there.
+    pub(super) fn known_own(&self, listed: &BTreeSet<String>) -> Option<&str> {
+        let is_known = listed.contains(&self.own_name) || self.ledger.knows_own(&self.own_name);
+        is_known.then_some(&*self.own_name)
     }
 
     /// How far it is known that these are the agent's own.
@@ -297,6 +312,7 @@ mod tests {
     use futures_util::future::join_all;
     use http::{Method, Request};
     use kube::client::Body;
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -426,5 +442,61 @@ mod tests {
             assert_eq!(lister.ledger.breaks(), 1, "{version}");
             assert!(lister.renewed.lock().is_none() && lister.is_compared());
         }
+    }
+
+    /// Somebody else's bundle that is called alike proves nothing once it is known which one is the agent's own.
+    #[rstest]
+    #[case::never_seen("", &["fleet-agent-edge"], true)]
+    #[case::called_alike("", &["fleet-agents"], false)]
+    #[case::both_are_there("", &["fleet-agent-cluster", "fleet-agent-edge"], true)]
+    #[case::it_is_being_deleted("", &["-fleet-agent-cluster", "fleet-agent-edge"], false)]
+    #[case::it_was_seen(r#""ownUids": {"fleet-agent-cluster": "u"},"#, &["fleet-agent-edge"], false)]
+    #[case::others_were_seen(r#""ownUids": {"fleet-agent-edge": "u"},"#, &["fleet-agent-edge"], true)]
+    #[tokio::test(start_paused = true)]
+    async fn only_the_agents_own_bundle_says_that_upstream_is_what_it_was(
+        #[case] noted: &str,
+        #[case] items: &'static [&'static str],
+        #[case] expected: bool,
+    ) {
+        let seen = r#""server": "http://scripted", "namespace": "bundles", "version": 5"#;
+        let seen = format!("{{{noted} {seen}}}");
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let item = |name: &&str| match name.strip_prefix('-') {
+                Some(name) => {
+                    json!({"name": name, "uid": "u", "deletionTimestamp": "2030-01-01T00:00:00Z"})
+                }
+                None => json!({"name": name, "uid": "u"}),
+            };
+            let items: Vec<_> = items
+                .iter()
+                .map(|name| json!({"metadata": item(name)}))
+                .collect();
+            let annotations = json!({"fleet.cattle.io/upstream": seen});
+            let metadata = json!({"resourceVersion": "5", "annotations": annotations});
+            let is_list = request.uri().path().ends_with("/bundledeployments");
+            let answer = match is_list {
+                true => json!({"metadata": metadata, "items": items}),
+                false => json!({"metadata": metadata, "spec": {}}),
+            };
+            async { (200, answer) }
+        });
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+        let list = lister.list(Instant::now()).await.unwrap();
+        assert_eq!(list.own_is_listed, expected);
+    }
+
+    /// It was deployed before upstream was noted.
+    #[tokio::test]
+    async fn the_agents_own_bundle_is_known_where_it_was_deployed() {
+        let clients = scripted::clients(|_| async {
+            let data = json!({"system_agent": r#"{"bundle":"fleet-agent-cluster"}"#});
+            (
+                200,
+                json!({"metadata": {"resourceVersion": "5"}, "data": data}),
+            )
+        });
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+        let known = lister.known_own(&BTreeSet::new());
+        assert_eq!(known, Some("fleet-agent-cluster"));
     }
 }
