@@ -9,10 +9,18 @@ use tokio::time::Instant;
 
 use crate::ledger::Ledger;
 
+/// What is to be marked.
+#[derive(Default)]
+struct Waiting {
+    next: BTreeSet<String>,
+    /// What is being marked, or could not be.
+    batch: BTreeSet<String>,
+}
+
 /// Marks what is held back.
 pub(super) struct Held {
     ledger: Arc<Ledger>,
-    waiting: Mutex<BTreeSet<String>>,
+    waiting: Mutex<Waiting>,
     /// Held while marking: bundles that come meanwhile are marked together after it.
     marking: tokio::sync::Mutex<()>,
     /// When bundles were last held for being too many at once.
@@ -48,45 +56,47 @@ impl Held {
     /// # Errors
     /// The ledger cannot be read or written; they are not marked.
     pub(super) async fn hold(&self, bundles: BTreeSet<String>) -> kube::Result<()> {
-        self.waiting.lock().extend(bundles.iter().cloned());
+        self.waiting.lock().next.extend(bundles.iter().cloned());
         let _marking = self.marking.lock().await;
-        let batch = {
+        {
             let mut waiting = self.waiting.lock();
-            if waiting.is_disjoint(&bundles) {
+            let next = std::mem::take(&mut waiting.next);
+            waiting.batch.extend(next);
+            if waiting.batch.is_disjoint(&bundles) {
                 // They went with the batch before.
                 return Ok(());
             }
-            std::mem::take(&mut *waiting)
-        };
-        let marked = async {
-            self.ledger.take_permission().await?;
-            self.ledger.hold(&batch).await
-        };
-        let result = marked.await;
-        if result.is_err() {
-            self.waiting.lock().extend(batch);
         }
-        result
+        self.ledger.take_permission().await?;
+        // Some may be back by now.
+        let batch = self.waiting.lock().batch.clone();
+        self.ledger.hold(&batch).await?;
+        self.waiting.lock().batch.clear();
+        Ok(())
     }
 
     /// Bundles are to be held once the ledger can be written.
     pub(super) fn is_to_hold(&self, bundles: BTreeSet<String>) {
-        self.waiting.lock().extend(bundles);
+        self.waiting.lock().next.extend(bundles);
     }
 
     /// How many bundles are about to be marked.
     pub(super) fn len(&self) -> usize {
-        self.waiting.lock().len()
+        let waiting = self.waiting.lock();
+        waiting.next.union(&waiting.batch).count()
     }
 
-    /// Whether a bundle is to be held, and the ledger could not be written yet.
+    /// Whether a bundle is to be held, and that is not known to be written yet.
     pub(super) fn is_waiting(&self, bundle: &str) -> bool {
-        self.waiting.lock().contains(bundle)
+        let waiting = self.waiting.lock();
+        waiting.next.contains(bundle) || waiting.batch.contains(bundle)
     }
 
     /// The bundle is there, or nothing of it is.
     pub(super) fn forget(&self, bundle: &str) {
-        self.waiting.lock().remove(bundle);
+        let mut waiting = self.waiting.lock();
+        waiting.next.remove(bundle);
+        waiting.batch.remove(bundle);
     }
 }
 
@@ -133,7 +143,40 @@ impl<S: PartialEq> CheckSchedule<S> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::client::scripted;
+    use crate::ledger::Hold;
+
+    /// Each request takes its time. Of three that went together one alone would be few enough to be removed meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_being_written_as_held_counts_as_held_unless_it_is_back() {
+        let slow = Duration::from_secs(10);
+        let clients = scripted::clients(move |_| async move {
+            tokio::time::sleep(slow).await;
+            let data = json!({"apps_a": r#"{"bundle":"a"}"#, "apps_b": r#"{"bundle":"b"}"#});
+            (
+                200,
+                json!({"metadata": {"resourceVersion": "1"}, "data": data}),
+            )
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
+        let held = Held::new(&ledger, Duration::ZERO);
+        let coming_back = async {
+            tokio::time::sleep(slow / 2).await;
+            let waiting = ["a", "b"].map(|bundle| held.is_waiting(bundle));
+            held.forget("a");
+            waiting
+        };
+        let bundles = ["a", "b"].map(str::to_owned);
+        let (marked, waiting) = tokio::join!(held.hold(bundles.into()), coming_back);
+        marked.unwrap();
+        assert_eq!((waiting, held.len()), ([true; 2], 0));
+        let holds = ["a", "b"].map(|bundle| ledger.of_bundle(bundle)[0].1.hold);
+        assert_eq!(holds, [None, Some(Hold::Held)]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn held_removals_are_checked_after_changes_and_else_with_back_off() {
