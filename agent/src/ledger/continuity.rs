@@ -13,6 +13,13 @@ impl Ledger {
         state.upstream.as_ref().map_or(0, |seen| seen.version)
     }
 
+    /// Whether upstream is known not to be what it was, and no list has told which bundles are lost by that. To be asked before a list is.
+    pub fn is_broken(&self) -> bool {
+        let state = self.state.lock();
+        let seen = state.upstream.as_ref();
+        seen.is_some_and(|seen| seen.broken.is_some())
+    }
+
     /// The last heartbeat that upstream is known to have taken. To be asked before upstream is.
     pub fn seen_heartbeat(&self) -> Heartbeat {
         let state = self.state.lock();

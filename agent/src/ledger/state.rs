@@ -256,6 +256,7 @@ impl LedgerState {
         let mut upstream = now;
         if let Some(before) = &before {
             upstream.heartbeat = before.heartbeat.clone();
+            upstream.broken = before.broken.filter(|_| !listed.was_broken);
         }
         if let (Some(before), None) = (&before, found) {
             upstream.version = upstream.version.max(before.version);
@@ -394,6 +395,7 @@ mod tests {
             all,
             leaving: &NONE,
             own_name: None,
+            was_broken: true,
             renewal: Renewal::New,
         }
     }
@@ -428,6 +430,30 @@ mod tests {
         // It is told once.
         let (found, _) = state.check_continuity(upstream(9), 8, none);
         assert_eq!((found, state.breaks), (None, 1));
+    }
+
+    /// A list is under way when the watch, which listed after it, finds that upstream was restored: it may have what that lost.
+    #[test]
+    fn a_list_from_before_a_break_was_found_does_not_say_what_is_lost_by_it() {
+        let mut state = LedgerState {
+            upstream: Some(upstream(7)),
+            ..LedgerState::default()
+        };
+        state.set(&key("a"), entry("newer"));
+        let seen = state.upstream.as_mut().unwrap();
+        seen.broken = Some(ContinuityBreak::Restored);
+        let all = BTreeSet::from(["newer".to_owned()]);
+        let early = Listed {
+            was_broken: false,
+            ..listed(&all)
+        };
+        let found = state.check_continuity(upstream(8), 7, early).0;
+        assert_eq!(found, Some(ContinuityBreak::Restored));
+        assert_eq!(state.of_bundle("newer")[0].1.lost, None);
+        let later = listed(&NONE);
+        assert_eq!(state.check_continuity(upstream(9), 8, later).0, found);
+        assert_eq!(state.of_bundle("newer")[0].1.lost, found);
+        assert_eq!(state.check_continuity(upstream(10), 9, later).0, None);
     }
 
     /// What goes with the agent's own BundleDeployment is no deletion, though a restored upstream lacks that one already.
@@ -640,6 +666,7 @@ mod tests {
                 all: &all,
                 leaving: &leaving,
                 own_name: None,
+                was_broken: true,
                 renewal,
             };
             let (told, must_write) = state.check_continuity(with_own(version, own), 0, list);

@@ -209,6 +209,8 @@ pub struct Listed<'a> {
     pub leaving: &'a BTreeSet<String>,
     /// What the agent's own BundleDeployment is called, where that is known.
     pub own_name: Option<&'a str>,
+    /// Whether it was known that upstream is not what it was when it was asked for. What is found while it comes it may be older than.
+    pub was_broken: bool,
     /// How it stands with the agent's own BundleDeployment that is among them, should it be another one than is noted.
     pub renewal: Renewal,
 }

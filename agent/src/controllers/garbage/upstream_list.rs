@@ -186,7 +186,7 @@ impl Lister {
             .upstream
             .bundle_deployments::<Metadata<BundleDeployment>>();
         let at = Instant::now();
-        let seen_version = self.ledger.seen_version();
+        let (seen_version, was_broken) = (self.ledger.seen_version(), self.ledger.is_broken());
         let seen = self.store.versions();
         let mut is_older = false;
         let mut listed = BTreeSet::new();
@@ -242,6 +242,7 @@ impl Lister {
             all: &list.listed,
             leaving: &leaving,
             own_name,
+            was_broken: was_broken || is_older,
             renewal,
         };
         let (found, must_write) = self.ledger.check_continuity(now, seen_version, listed);
