@@ -240,18 +240,28 @@ impl LedgerState {
         let is_first_own = is_first_own && !now.own.is_empty();
         let is_renewal = found == Some(ContinuityBreak::Recreated);
         let is_settled = is_renewal && listed.renewal == Renewal::Settled;
+        let told = found.filter(|_| !is_renewal || listed.renewal == Renewal::New);
         for (key, entry) in self.all() {
             let was_held = is_first_own && entry.hold == Some(Hold::Held);
             let found = found
                 .filter(|_| !is_settled)
                 .or(was_held.then_some(ContinuityBreak::Recreated));
             let lost = lost(&entry, listed, found);
-            if lost != entry.lost {
-                self.pending
-                    .insert(key, Some(LedgerEntry { lost, ..entry }));
+            // Whoever let it go did not know of this: it may have come back since, and be lost with others.
+            let is_let_go = entry.hold == Some(Hold::Released);
+            let hold = match is_let_go && told.is_some() && lost.is_some() {
+                true => Some(Hold::Held),
+                false => entry.hold,
+            };
+            if (lost, hold) != (entry.lost, entry.hold) {
+                let entry = LedgerEntry {
+                    lost,
+                    hold,
+                    ..entry
+                };
+                self.pending.insert(key, Some(entry));
             }
         }
-        let told = found.filter(|_| !is_renewal || listed.renewal == Renewal::New);
         self.breaks += u64::from(told.is_some());
         let mut upstream = now;
         if let Some(before) = &before {
@@ -516,6 +526,30 @@ mod tests {
         assert_eq!(state.of_bundle("later")[0].1.hold, Some(Hold::Held));
         state.release_held(&found);
         assert!(state.let_go.is_empty());
+    }
+
+    /// A removal that somebody let go fails. Its bundle comes back, and is lost with all others when upstream is restored, while no agent runs.
+    #[test]
+    fn a_permission_is_not_for_what_is_lost_later() {
+        let mut state = LedgerState {
+            upstream: Some(upstream(7)),
+            ..LedgerState::default()
+        };
+        let let_go = LedgerEntry {
+            hold: Some(Hold::Released),
+            ..entry("let-go")
+        };
+        state.set(&key("a"), let_go);
+        state.check_continuity(upstream(8), 7, listed(&NONE));
+        let hold = |state: &LedgerState, bundle| state.of_bundle(bundle)[0].1.hold;
+        assert_eq!(hold(&state, "let-go"), Some(Hold::Released));
+        state.check_continuity(upstream(6), 8, listed(&NONE));
+        assert_eq!(hold(&state, "let-go"), Some(Hold::Held));
+        // One that is given for that is for that.
+        let found = state.all().into_iter().collect();
+        state.release_held(&found);
+        state.check_continuity(upstream(9), 6, listed(&NONE));
+        assert_eq!(hold(&state, "let-go"), Some(Hold::Released));
     }
 
     /// Where Fleet does not manage the agent any more its own bundle is deleted upstream: every later removal would be held for that, and no
