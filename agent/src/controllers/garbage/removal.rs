@@ -1,0 +1,492 @@
+//! Whether the releases of a bundle that is gone may be removed, by all that is known of it, and what comes of that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Collector;
+use super::error::RemovalError;
+use super::upstream_list::UpstreamList;
+use super::verdict::{HoldReason, RemovalFacts, Verdict, judge};
+use crate::client::health::Side;
+use crate::ledger::{Hold, LedgerEntry, ReleaseKey, is_own};
+use crate::report::events::Reason;
+
+impl Collector {
+    /// Removes the releases of a bundle that is gone, if that is proven. `missing_since` is when it was first missed:
+    /// an older list proves nothing.
+    ///
+    /// # Errors
+    /// Upstream could not be asked, or a release could not be removed.
+    ///
+    /// # Cancellation
+    /// Safe: a removal that was cut off is continued by the next one.
+    pub async fn remove(
+        &self,
+        bundle: &str,
+        missing_since: Instant,
+    ) -> Result<Verdict, RemovalError> {
+        let known = self.ledger.of_bundle(bundle);
+        if known.is_empty() {
+            self.forget(bundle);
+            return Ok(Verdict::Alive);
+        }
+        if self.store.is_listing() {
+            // The list that is under way wakes it, and a list of names alone would say nothing of who wants the release.
+            return Ok(self.wait_for_claimants(bundle, missing_since, known));
+        }
+        let is_followed = self.follows_upstream();
+        if is_followed && let Some(left) = self.settles_in(bundle, &known) {
+            self.report_vanishing(bundle, missing_since, known);
+            return Ok(Verdict::Wait(left));
+        }
+        // One that was begun is proven: that it fails again and again costs upstream no list each time.
+        let is_begun = known.iter().any(|(_, entry)| entry.is_removing);
+        let list = match is_begun && is_followed {
+            true => self.lister.compare().await.map(|()| self.told()),
+            false => self.lister.list(missing_since).await,
+        };
+        if let Some(list) = self.lister.take_unnoted() {
+            // It proves nothing, but that so many are missing at once: some may be back before another one can be noted.
+            let releases = self.ledger.of_bundle(bundle);
+            if self.judge(bundle, &list, &releases) == Verdict::Held(HoldReason::TooMany) {
+                self.held.is_to_hold(self.gone_together(bundle, &list));
+            }
+        }
+        let list = list?;
+        // Read after the list, which may have declared it lost.
+        let releases = self.ledger.of_bundle(bundle);
+        let mut verdict = self.judge(bundle, &list, &releases);
+        let is_released = |(_, entry): &(_, LedgerEntry)| entry.hold == Some(Hold::Released);
+        if matches!(verdict, Verdict::Held(_)) && releases.iter().any(is_released) {
+            verdict = Verdict::Remove;
+        }
+        if self.store.is_listed(bundle) {
+            verdict = Verdict::Alive;
+        }
+        if verdict == Verdict::Remove && self.may_miss_claimants(&list) {
+            return Ok(self.wait_for_claimants(bundle, missing_since, releases));
+        }
+        if verdict == Verdict::Remove
+            && releases.iter().any(|(key, _)| self.is_claimed(bundle, key))
+        {
+            verdict = Verdict::Claimed;
+        }
+        match verdict {
+            Verdict::Alive => self.store.forget_deletion(bundle),
+            Verdict::Wait(_) if list.own_is_listed => {
+                self.report_vanishing(bundle, missing_since, releases);
+            }
+            Verdict::Wait(_) | Verdict::Neighbours => {}
+            Verdict::Claimed => self.report_claimed(bundle, releases),
+            Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
+            Verdict::Remove => {
+                // The proof does not survive a restart; that it was given does.
+                let begun = self.ledger.begin_removal(bundle).await;
+                begun.map_err(RemovalError::Ledger)?;
+                if self.report.reason(bundle).is_some_and(HoldReason::passes) {
+                    self.report.let_go(bundle);
+                }
+                let done = self.dispose_all(releases).await?;
+                if done != Verdict::Remove {
+                    return Ok(done);
+                }
+                if self.ledger.knows(bundle) {
+                    // Another bundle took a release of it meanwhile: what this one made there goes next.
+                    return Ok(Verdict::Neighbours);
+                }
+                self.forget(bundle);
+                self.events
+                    .emit(Reason::Removed, bundle, "the bundledeployment was deleted");
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// Whether the store has what upstream has, as far as a watch that is open tells.
+    fn follows_upstream(&self) -> bool {
+        let is_in_doubt =
+            self.health.is_troubled(Side::Upstream) || self.health.is_silent(Side::Upstream);
+        !is_in_doubt && !self.store.is_listing() && !self.store.names().is_empty()
+    }
+
+    /// What the watch of upstream has told.
+    fn told(&self) -> Arc<UpstreamList> {
+        let (bundles, listed) = (self.store.all(), self.store.names());
+        let own_name = self.lister.known_own(&listed);
+        let mut alive = bundles
+            .iter()
+            .filter(|bundle| bundle.metadata.deletion_timestamp.is_none());
+        Arc::new(UpstreamList {
+            has_live_bundles: alive.clone().next().is_some(),
+            own_is_listed: alive.any(|bundle| is_own(bundle.name(), own_name)),
+            listed,
+        })
+    }
+
+    /// How long a removal waits, as far as the watch tells, until fewer bundles vanish. No list could say that it need not: what takes the others may
+    /// take the agent's own after it, too.
+    fn settles_in(&self, bundle: &str, releases: &[(ReleaseKey, LedgerEntry)]) -> Option<Duration> {
+        let told = self.told();
+        match self.judge(bundle, &told, releases) {
+            Verdict::Wait(left) if told.own_is_listed => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Whether upstream has bundles that the store has not heard of yet, or not again: one of them may want a release that others give up.
+    fn may_miss_claimants(&self, list: &UpstreamList) -> bool {
+        self.store.is_listing() || !list.listed.is_subset(&self.store.names())
+    }
+
+    pub(super) fn judge(
+        &self,
+        bundle: &str,
+        list: &UpstreamList,
+        releases: &[(ReleaseKey, LedgerEntry)],
+    ) -> Verdict {
+        judge(bundle, self.facts(bundle, list, releases))
+    }
+
+    fn facts<'l>(
+        &self,
+        bundle: &str,
+        list: &'l UpstreamList,
+        releases: &[(ReleaseKey, LedgerEntry)],
+    ) -> RemovalFacts<'l> {
+        // What is held counts for itself and for what goes along with it, not against what goes later.
+        let is_held = releases.iter().any(|(_, entry)| entry.hold.is_some());
+        let counts_held = is_held || self.held.is_in_wave();
+        let is_counted = |entry: &LedgerEntry| counts_held || entry.hold.is_none();
+        let is_orphan =
+            |entry: &LedgerEntry| is_counted(entry) && !list.listed.contains(&entry.bundle);
+        RemovalFacts {
+            listed: &list.listed,
+            own_is_listed: list.own_is_listed,
+            settles_in: self.store.settles_in(self.removal_settle, &list.listed),
+            has_live_bundles: list.has_live_bundles,
+            had_own: self.ledger.had_own(),
+            seen_deleted: self.store.deleted_since(bundle),
+            is_begun: releases.iter().any(|(_, entry)| entry.is_removing),
+            lost: releases.iter().find_map(|(_, entry)| entry.lost),
+            was_held: is_held || self.held.is_waiting(bundle),
+            orphans: self.ledger.count(is_orphan),
+            releases: self.ledger.count(is_counted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::super::fixtures::{bundle, collector};
+    use super::*;
+    use crate::controllers::store::Store;
+    use crate::ledger::Ledger;
+
+    /// Removes bundle "web", as [`collector`] has it.
+    async fn remove(
+        store: &Arc<Store>,
+        entries: &[(&str, LedgerEntry)],
+        code: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
+    ) -> (Verdict, Arc<Ledger>) {
+        let (collector, ledger) = collector(store, entries, code).await;
+        let verdict = collector.remove("web", Instant::now()).await.unwrap();
+        (verdict, ledger)
+    }
+
+    /// The bundle has two releases, and comes back while the records of the first one are read.
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_that_comes_back_keeps_the_releases_not_removed_yet() {
+        let store = Arc::<Store>::default();
+        let seen = Arc::clone(&store);
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let entries = ["one", "two"].map(|name| (name, entry.clone()));
+        let removed = remove(&store, &entries, move |path| {
+            if path.ends_with("/secrets") {
+                seen.applied(bundle("web"));
+            }
+            200
+        });
+        let (verdict, ledger) = removed.await;
+        assert_eq!(verdict, Verdict::Alive);
+        let left = ledger.of_bundle("web").into_iter();
+        let left: Vec<_> = left.map(|(key, _)| key.name).collect();
+        assert_eq!(left, ["two"]);
+    }
+
+    /// Another bundle takes one of its releases while the first one is removed: what it made there is not forgotten.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_is_not_over_while_something_is_known_of_the_bundle() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (store, known) = (Arc::<Store>::default(), Arc::new(OnceLock::new()));
+        let (seen, late) = (Arc::clone(&known), entry.clone());
+        let code = move |path: &str| {
+            let known: Option<&Arc<Ledger>> = seen.get();
+            if let Some(ledger) = known.filter(|_| path.ends_with("/secrets")) {
+                let (ledger, late) = (Arc::clone(ledger), late.clone());
+                tokio::spawn(async move { ledger.note_claims("apps", &late).await });
+            }
+            200
+        };
+        let (collector, ledger) = collector(&store, &[("one", entry)], code).await;
+        assert!(known.set(Arc::clone(&ledger)).is_ok());
+        let verdict = collector.remove("web", Instant::now()).await.unwrap();
+        assert_eq!(verdict, Verdict::Neighbours);
+        assert!(ledger.knows("web"));
+    }
+
+    /// Who waits for its release may be what upstream lists and the watch has yet to tell.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_waits_for_bundles_that_were_not_told_of_yet() {
+        let store = Arc::<Store>::default();
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (collector, ledger) = collector(&store, &[("one", entry)], |_| 200).await;
+        let removed = async || collector.remove("web", Instant::now()).await.unwrap();
+        store.deleted("fleet-agent-edge");
+        assert!(matches!(removed().await, Verdict::Wait(_)));
+        store.relist();
+        store.applied(bundle("fleet-agent-edge"));
+        assert!(matches!(removed().await, Verdict::Wait(_)));
+        assert!(ledger.knows("web"));
+        store.relisted();
+        assert_eq!(removed().await, Verdict::Remove);
+    }
+
+    /// The watch lists again and again, and lists of names alone go well; or one of these has a bundle that the watch never tells of.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_waits_for_the_watch_asks_upstream_ever_more_rarely_and_is_told_of() {
+        for is_listing in [true, false] {
+            let store = Arc::<Store>::default();
+            let entry = LedgerEntry {
+                bundle: "web".to_owned(),
+                ..LedgerEntry::default()
+            };
+            let lists = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&lists);
+            let code = move |path: &str| {
+                let is_list = path.ends_with("/bundledeployments");
+                counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+                200
+            };
+            let (collector, _) = collector(&store, &[("one", entry)], code).await;
+            collector.lister.compare().await.unwrap();
+            match is_listing {
+                true => store.relist(),
+                false => store.deleted("fleet-agent-edge"),
+            }
+            lists.store(0, Ordering::Relaxed);
+            let begun = Instant::now();
+            let (mut looks, mut told_after) = (0, None);
+            while begun.elapsed() < Duration::from_secs(600) {
+                let verdict = collector.remove("web", begun).await.unwrap();
+                let Verdict::Wait(pause) = verdict else {
+                    panic!("{verdict:?}");
+                };
+                if collector.report.reason("web") == Some(HoldReason::Untold) {
+                    told_after.get_or_insert(begun.elapsed());
+                }
+                looks += 1;
+                tokio::time::advance(pause.max(Duration::from_secs(3))).await;
+            }
+            assert!(looks < 25, "{looks}");
+            let lists = lists.load(Ordering::Relaxed);
+            assert!(lists <= if is_listing { 0 } else { looks }, "{lists}");
+            let told_after = told_after.unwrap();
+            assert!(
+                (180..=300).contains(&told_after.as_secs()),
+                "{told_after:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_that_cannot_be_removed_keeps_no_other_one() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let entries = ["one", "two"].map(|name| (name, entry.clone()));
+        let (store, asked) = (Arc::<Store>::default(), Arc::new(AtomicBool::new(false)));
+        // The records of the first one alone.
+        let code = move |path: &str| match path.ends_with("/secrets") {
+            true if !asked.swap(true, Ordering::Relaxed) => 403,
+            _ => 200,
+        };
+        let (collector, ledger) = collector(&store, &entries, code).await;
+        let removed = collector.remove("web", Instant::now()).await;
+        assert!(removed.is_err(), "{removed:?}");
+        let left = ledger.of_bundle("web").into_iter();
+        let left: Vec<_> = left.map(|(key, _)| key.name).collect();
+        assert_eq!(left, ["one"]);
+    }
+
+    /// Of a hundred clusters with such a removal each would list all its bundles every minute.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_was_begun_and_fails_lists_upstream_no_more() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            is_removing: true,
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (store, lists) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
+        store.applied(bundle("other"));
+        let counted = Arc::clone(&lists);
+        let code = move |path: &str| {
+            let is_list = path.ends_with("/bundledeployments");
+            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            match path.ends_with("/secrets") {
+                true => 403,
+                false => 200,
+            }
+        };
+        let (collector, _) = collector(&store, &[("one", entry)], code).await;
+        collector.lister.compare().await.unwrap();
+        lists.store(0, Ordering::Relaxed);
+        for _ in 0..5 {
+            let removed = collector.remove("web", Instant::now()).await;
+            assert!(removed.is_err(), "{removed:?}");
+            tokio::time::advance(Duration::from_secs(10)).await;
+        }
+        assert_eq!(lists.load(Ordering::Relaxed), 0);
+        // Where the watch may be broken, upstream is asked.
+        collector.health.trouble(Side::Upstream);
+        assert!(collector.remove("web", Instant::now()).await.is_err());
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
+        // It is back.
+        collector.health.contact(Side::Upstream);
+        store.applied(bundle("web"));
+        let verdict = collector.remove("web", Instant::now()).await;
+        assert_eq!(verdict.unwrap(), Verdict::Alive);
+    }
+
+    /// Three bundles are gone at once, and more would go before it is known what that means.
+    #[tokio::test(start_paused = true)]
+    async fn removals_that_wait_until_fewer_vanish_list_upstream_once_when_that_is_so() {
+        let names = ["web", "api", "db"];
+        let entries = names.map(|name| {
+            let entry = LedgerEntry {
+                bundle: name.to_owned(),
+                revisions: Some(crate::ledger::Notes::default()),
+                ..LedgerEntry::default()
+            };
+            (name, entry)
+        });
+        let (store, lists) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&lists);
+        let code = move |path: &str| {
+            let is_list = path.ends_with("/bundledeployments");
+            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            200
+        };
+        let (collector, _) = collector(&store, &entries, code).await;
+        collector.lister.compare().await.unwrap();
+        lists.store(0, Ordering::Relaxed);
+        for name in names {
+            store.deleted(name);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let vanished = Instant::now();
+        let removed = async |name| collector.remove(name, vanished).await.unwrap();
+        for _ in 0..4 {
+            for name in names {
+                assert!(matches!(removed(name).await, Verdict::Wait(_)), "{name}");
+            }
+            tokio::time::advance(Duration::from_secs(6)).await;
+        }
+        assert_eq!(lists.load(Ordering::Relaxed), 0);
+        tokio::time::advance(Duration::from_secs(6)).await;
+        for name in names {
+            assert_eq!(removed(name).await, Verdict::Remove, "{name}");
+        }
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
+    }
+
+    /// Three bundles are deleted and made anew again and again, and what somebody deletes meanwhile is not told from what they vanish with.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_waits_for_bundles_that_vanish_for_ever_is_told_of() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let store = Arc::<Store>::default();
+        let (collector, ledger) = collector(&store, &[("one", entry)], |_| 200).await;
+        store.deleted("web");
+        let (missing_since, mut told_after) = (Instant::now(), None);
+        while missing_since.elapsed() < Duration::from_secs(600) {
+            for name in ["a", "b", "c"] {
+                store.applied(bundle(name));
+                tokio::time::advance(Duration::from_secs(3)).await;
+                store.deleted(name);
+            }
+            // As far as it goes by lists, too.
+            match told_after {
+                Some(_) => collector.health.trouble(Side::Upstream),
+                None => collector.health.contact(Side::Upstream),
+            }
+            let verdict = collector.remove("web", missing_since).await.unwrap();
+            assert!(matches!(verdict, Verdict::Wait(_)), "{verdict:?}");
+            if collector.report.reason("web") == Some(HoldReason::Vanishing) {
+                told_after.get_or_insert(missing_since.elapsed());
+            }
+        }
+        let told_after = told_after.unwrap();
+        assert!((60..70).contains(&told_after.as_secs()), "{told_after:?}");
+        assert_eq!(store.vanished(), ["a", "b", "c"]);
+        // Once they rest it goes.
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let verdict = collector.remove("web", missing_since).await;
+        assert_eq!(verdict.unwrap(), Verdict::Remove);
+        assert!(!ledger.knows("web") && collector.report.reason("web").is_none());
+    }
+
+    /// Another bundle left its attempts at a helm release to this one, and its account is gone by now.
+    #[tokio::test(start_paused = true)]
+    async fn what_another_bundle_left_does_not_keep_a_removal_from_its_end() {
+        let attempt = LedgerEntry {
+            bundle: "gone".to_owned(),
+            account: "gone".to_owned(),
+            is_attempt: true,
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let left = attempt.noting(2, "two".to_owned()).taken_by("web");
+        assert!(left.is_left());
+        let tried = left.clone().noting(3, "three".to_owned());
+        let store = Arc::<Store>::default();
+        for (entry, refused) in [
+            // It wrote nothing itself.
+            (left, "/secrets"),
+            (tried, "/secrets/sh.helm.release.v1.one.v2"),
+        ] {
+            let entries = [("one", entry)];
+            let removed = remove(&store, &entries, move |path| {
+                match path.ends_with(refused) {
+                    true => 403,
+                    false => 200,
+                }
+            });
+            let (verdict, ledger) = removed.await;
+            assert_eq!(verdict, Verdict::Remove, "{refused}");
+            assert!(ledger.of_bundle("web").is_empty(), "{refused}");
+        }
+    }
+}
