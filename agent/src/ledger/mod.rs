@@ -10,6 +10,7 @@ mod continuity;
 mod entry;
 mod in_doubt;
 mod key;
+mod losses;
 mod notes;
 mod own_bundle;
 mod permission;

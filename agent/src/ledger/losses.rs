@@ -1,0 +1,357 @@
+//! Which bundles are lost by a break of upstream, as a list says that is compared with what was seen before. No I/O.
+
+use super::entry::{Hold, LedgerEntry};
+use super::state::LedgerState;
+use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
+
+impl LedgerState {
+    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked; bundles it does not list are lost
+    /// after a break. What was found and not told yet, and whether there is anything to write.
+    pub(super) fn check_continuity(
+        &mut self,
+        now: UpstreamState,
+        seen_version: u64,
+        listed: Listed<'_>,
+    ) -> (Option<ContinuityBreak>, bool) {
+        let mut before = self.upstream.clone();
+        if let (Some(before), Some(own)) = (&mut before, listed.own_name) {
+            // Others that are called alike were noted until it was known.
+            before.own.retain(|name, _| name == own);
+        }
+        let found = before.as_ref().and_then(|before| {
+            let before = UpstreamState {
+                version: seen_version,
+                ..before.clone()
+            };
+            before.continues(&now).err()
+        });
+        // Where none was noted, what is held by now may have gone with another one than this.
+        let is_first_own = before.as_ref().is_none_or(|before| before.own.is_empty());
+        let is_first_own = is_first_own && !now.own.is_empty();
+        let is_renewal = found == Some(ContinuityBreak::Recreated);
+        let is_settled = is_renewal && listed.renewal == Renewal::Settled;
+        let told = found.filter(|_| !is_renewal || listed.renewal == Renewal::New);
+        for (key, entry) in self.all() {
+            let was_held = is_first_own && entry.hold == Some(Hold::Held);
+            let found = found
+                .filter(|_| !is_settled)
+                .or(was_held.then_some(ContinuityBreak::Recreated));
+            let lost = lost(&entry, listed, found);
+            // Whoever let it go did not know of this: it may have come back since, and be lost with others.
+            let is_let_go = entry.hold == Some(Hold::Released);
+            let hold = match is_let_go && told.is_some() && lost.is_some() {
+                true => Some(Hold::Held),
+                false => entry.hold,
+            };
+            if (lost, hold) != (entry.lost, entry.hold) {
+                let entry = LedgerEntry {
+                    lost,
+                    hold,
+                    ..entry
+                };
+                self.pending.insert(key, Some(entry));
+            }
+        }
+        self.breaks += u64::from(told.is_some());
+        let mut upstream = now;
+        if let Some(before) = &before {
+            upstream.heartbeat = before.heartbeat.clone();
+            upstream.broken = before.broken.filter(|_| !listed.was_broken);
+        }
+        if let (Some(before), None) = (&before, found) {
+            upstream.version = upstream.version.max(before.version);
+        }
+        // Only another upstream never had a bundle of the agent's own.
+        if let Some(before) = before
+            .as_ref()
+            .filter(|_| found != Some(ContinuityBreak::Elsewhere))
+        {
+            upstream.inherits(before);
+            if is_renewal && !is_settled {
+                upstream.own.clone_from(&before.own);
+            }
+        }
+        // A version alone is not worth a write.
+        let own = |upstream: &UpstreamState| (upstream.has_own, upstream.own.clone());
+        let is_worth_a_write = before
+            .as_ref()
+            .is_none_or(|before| told.is_some() || own(before) != own(&upstream));
+        self.upstream = Some(upstream);
+        (told, is_worth_a_write || !self.pending.is_empty())
+    }
+}
+
+/// Why a bundle's absence is no proof from now on, by a list in which a break was `found` or not.
+fn lost(
+    entry: &LedgerEntry,
+    listed: Listed<'_>,
+    found: Option<ContinuityBreak>,
+) -> Option<ContinuityBreak> {
+    let recreated = ContinuityBreak::Recreated;
+    if !listed.all.contains(&entry.bundle) {
+        return found.or(entry.lost);
+    }
+    match listed.leaving.contains(&entry.bundle) {
+        // It goes with what the agent's own went with, and may be made anew as that was.
+        true => [found, entry.lost]
+            .contains(&Some(recreated))
+            .then_some(recreated),
+        false => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::fixtures::{NONE, entry, key, listed, upstream, with_own};
+    use super::super::upstream::{Heartbeat, Remembered};
+    use super::*;
+
+    fn sent(at: i64) -> Heartbeat {
+        Heartbeat {
+            at: Some(at),
+            ..Heartbeat::default()
+        }
+    }
+
+    /// Upstream forgot a report, and no list came before it took the next one.
+    #[test]
+    fn unlisted_bundles_stay_lost_where_a_continuity_break_came_before_the_list() {
+        let mut state = LedgerState {
+            upstream: Some(UpstreamState {
+                heartbeat: sent(100),
+                ..upstream(7)
+            }),
+            ..LedgerState::default()
+        };
+        state.set(&key("a"), entry("newer"));
+        let seen = state.upstream.as_mut().unwrap();
+        seen.remembers(Remembered::gone(), &sent(100));
+        seen.heartbeat = sent(160);
+        let none = listed(&NONE);
+        let (found, must_write) = state.check_continuity(upstream(8), 7, none);
+        assert_eq!((found, must_write), (Some(ContinuityBreak::Restored), true));
+        assert_eq!(state.of_bundle("newer")[0].1.lost, found);
+        let seen = state.upstream.clone().unwrap();
+        assert_eq!((seen.broken, seen.heartbeat), (None, sent(160)));
+        // It is told once.
+        let (found, _) = state.check_continuity(upstream(9), 8, none);
+        assert_eq!((found, state.breaks), (None, 1));
+    }
+
+    /// A list is under way when the watch, which listed after it, finds that upstream was restored: it may have what that lost.
+    #[test]
+    fn a_list_from_before_a_break_was_found_does_not_say_what_is_lost_by_it() {
+        let mut state = LedgerState {
+            upstream: Some(upstream(7)),
+            ..LedgerState::default()
+        };
+        state.set(&key("a"), entry("newer"));
+        let seen = state.upstream.as_mut().unwrap();
+        seen.broken = Some(ContinuityBreak::Restored);
+        let all = BTreeSet::from(["newer".to_owned()]);
+        let early = Listed {
+            was_broken: false,
+            ..listed(&all)
+        };
+        let found = state.check_continuity(upstream(8), 7, early).0;
+        assert_eq!(found, Some(ContinuityBreak::Restored));
+        assert_eq!(state.of_bundle("newer")[0].1.lost, None);
+        let later = listed(&NONE);
+        assert_eq!(state.check_continuity(upstream(9), 8, later).0, found);
+        assert_eq!(state.of_bundle("newer")[0].1.lost, found);
+        assert_eq!(state.check_continuity(upstream(10), 9, later).0, None);
+    }
+
+    /// What goes with the agent's own BundleDeployment is no deletion, though a restored upstream lacks that one already.
+    #[test]
+    fn that_the_agent_had_a_bundle_of_its_own_outlives_a_restore() {
+        let had_own = |now: UpstreamState| {
+            let mut state = LedgerState {
+                upstream: Some(UpstreamState {
+                    has_own: true,
+                    ..upstream(7)
+                }),
+                ..LedgerState::default()
+            };
+            state.check_continuity(now, 7, listed(&NONE));
+            state.had_own()
+        };
+        assert!(had_own(upstream(8)));
+        assert!(had_own(upstream(6)), "restored");
+        let elsewhere = UpstreamState {
+            server: "b".into(),
+            ..upstream(8)
+        };
+        assert!(!had_own(elsewhere));
+    }
+
+    /// A removal that somebody let go fails. Its bundle comes back, and is lost with all others when upstream is restored, while no agent runs.
+    #[test]
+    fn a_permission_is_not_for_what_is_lost_later() {
+        let mut state = LedgerState {
+            upstream: Some(upstream(7)),
+            ..LedgerState::default()
+        };
+        let let_go = LedgerEntry {
+            hold: Some(Hold::Released),
+            ..entry("let-go")
+        };
+        state.set(&key("a"), let_go);
+        state.check_continuity(upstream(8), 7, listed(&NONE));
+        let hold = |state: &LedgerState, bundle| state.of_bundle(bundle)[0].1.hold;
+        assert_eq!(hold(&state, "let-go"), Some(Hold::Released));
+        state.check_continuity(upstream(6), 8, listed(&NONE));
+        assert_eq!(hold(&state, "let-go"), Some(Hold::Held));
+        // One that is given for that is for that.
+        let found = state.all().into_iter().collect();
+        state.release_held(&found);
+        state.check_continuity(upstream(9), 6, listed(&NONE));
+        assert_eq!(hold(&state, "let-go"), Some(Hold::Released));
+    }
+
+    /// Somebody's GitRepo is called `fleet-agent-else`, and was noted before the agent's own was there.
+    #[test]
+    fn what_is_called_like_the_agents_own_bundle_is_forgotten_once_that_is_known() {
+        let mut state = LedgerState {
+            upstream: Some(with_own(1, &["", "else"])),
+            ..LedgerState::default()
+        };
+        let held = LedgerEntry {
+            hold: Some(Hold::Held),
+            ..entry("held")
+        };
+        state.set(&key("a"), held);
+        state.set(&key("b"), entry("missing"));
+        let mut check = |version: u64, own: &[&str]| {
+            let list = Listed {
+                own_name: Some("fleet-agent-c1"),
+                ..listed(&NONE)
+            };
+            let (told, _) = state.check_continuity(with_own(version, own), 0, list);
+            let noted = state.upstream.as_ref().unwrap().own.clone();
+            let lost = ["held", "missing"].map(|bundle| state.of_bundle(bundle)[0].1.lost);
+            (told, noted == with_own(0, &["one"]).own, lost)
+        };
+        let recreated = Some(ContinuityBreak::Recreated);
+        // As where none was noted before.
+        assert_eq!(check(2, &["one"]), (None, true, [recreated, None]));
+        assert_eq!(check(3, &[]), (None, true, [recreated, None]));
+        assert_eq!(check(4, &["one"]), (None, true, [recreated, None]));
+        assert_eq!(check(5, &["two"]), (recreated, true, [recreated; 2]));
+    }
+
+    #[test]
+    fn after_a_restore_only_unlisted_bundles_are_lost_until_they_are_listed() {
+        let mut state = LedgerState::default();
+        state.set(&key("a"), entry("listed"));
+        state.set(&key("b"), entry("unlisted"));
+        let names = BTreeSet::from(["listed".to_owned()]);
+        assert_eq!(
+            state.check_continuity(upstream(7), 0, listed(&names)).0,
+            None
+        );
+        let (found, must_write) = state.check_continuity(upstream(6), 7, listed(&names));
+        assert_eq!((found, must_write), (Some(ContinuityBreak::Restored), true));
+        let lost = |state: &LedgerState| state.of_bundle("unlisted")[0].1.lost;
+        assert_eq!(lost(&state), found);
+        assert_eq!(state.of_bundle("listed")[0].1.lost, None);
+        let both = BTreeSet::from(["listed".to_owned(), "unlisted".to_owned()]);
+        assert_eq!(
+            state.check_continuity(upstream(8), 6, listed(&both)).0,
+            None
+        );
+        assert_eq!((lost(&state), state.breaks), (None, 1));
+    }
+
+    /// All BundleDeployments vanished, and the agent's own is the first that is made anew.
+    #[test]
+    fn what_is_not_back_when_the_agents_own_bundle_is_another_one_is_lost() {
+        use Renewal::{New, Settled, Told};
+        let mut state = LedgerState::default();
+        for bundle in ["back", "missing", "leaving", "removing", "later"] {
+            let is_removing = bundle == "removing";
+            let entry = LedgerEntry {
+                is_removing,
+                ..entry(bundle)
+            };
+            state.set(&key(bundle), entry);
+        }
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mut check = |version: u64, own: &[&str], renewal, all: &[&str], leaving: &[&str]| {
+            let (all, leaving): (BTreeSet<_>, BTreeSet<_>) = (names(all), names(leaving));
+            let list = Listed {
+                all: &all,
+                leaving: &leaving,
+                own_name: None,
+                was_broken: true,
+                renewal,
+            };
+            let (told, must_write) = state.check_continuity(with_own(version, own), 0, list);
+            let lost = state.all().into_iter();
+            let lost = lost.filter_map(|(_, entry)| entry.lost.map(|_| entry.bundle));
+            (told, must_write, lost.collect::<Vec<_>>())
+        };
+        let none = || Vec::<String>::new();
+        let all = ["back", "later", "leaving", "missing", "removing"];
+        assert_eq!(check(1, &["one"], New, &all, &[]), (None, true, none()));
+        // It is gone, or still there.
+        assert_eq!(check(2, &[], New, &["leaving"], &["leaving"]).2, none());
+        assert_eq!(check(3, &["one"], New, &["back"], &[]).2, none());
+        let listed = ["back", "later", "leaving"];
+        let (told, must_write, lost) = check(4, &["two"], New, &listed, &["leaving"]);
+        assert_eq!((told, must_write), (Some(ContinuityBreak::Recreated), true));
+        assert_eq!(lost, ["leaving", "missing", "removing"]);
+        // What was being deleted is, and nobody says that it is back.
+        let listed = ["back", "later"];
+        assert_eq!(check(5, &["two"], Told, &listed, &[]), (None, true, lost));
+        // What goes later went with them, as long as the new one is not noted.
+        let (told, _, lost) = check(6, &["two"], Told, &["back"], &[]);
+        assert_eq!((told, lost.len()), (None, 4));
+        assert_eq!(check(7, &["two"], Settled, &[], &[]), (None, true, lost));
+        // What is made anew is lost no more, and goes like anything else after that.
+        assert_eq!(check(8, &["two"], New, &all, &[]).2, none());
+        assert_eq!(check(9, &["two"], New, &["back"], &[]).2, none());
+        // A bundle of somebody else's whose name begins like that of the agent's own comes, and does not hide that this one is made anew.
+        let (told, _, lost) = check(10, &["two", "else"], New, &["back"], &[]);
+        assert_eq!((told, lost), (None, none()));
+        let (told, _, lost) = check(11, &["three", "else"], New, &["back"], &[]);
+        assert_eq!((told, lost.len()), (Some(ContinuityBreak::Recreated), 4));
+        // Nor does it while the agent's own is not listed.
+        assert_eq!(check(12, &["three", "else"], Settled, &all, &[]).2, none());
+        assert_eq!(check(13, &["", "else"], New, &all, &[]).0, None);
+        let (told, _, lost) = check(14, &["four", "else"], New, &["back"], &[]);
+        assert_eq!((told, lost.len()), (Some(ContinuityBreak::Recreated), 4));
+    }
+
+    /// A ledger of an agent that noted no uid; or the agent had no bundle of its own so far.
+    #[test]
+    fn what_was_held_before_the_agents_own_bundle_was_known_is_not_let_go_by_it() {
+        for has_own in [true, false] {
+            let mut state = LedgerState {
+                upstream: Some(UpstreamState {
+                    has_own,
+                    ..upstream(7)
+                }),
+                ..LedgerState::default()
+            };
+            state.set(&key("a"), entry("deleted"));
+            let held = LedgerEntry {
+                hold: Some(Hold::Held),
+                ..entry("held")
+            };
+            state.set(&key("b"), held);
+            let (found, must_write) =
+                state.check_continuity(with_own(8, &["one"]), 7, listed(&NONE));
+            assert_eq!((found, must_write), (None, true));
+            assert_eq!(state.of_bundle("deleted")[0].1.lost, None);
+            let lost = state.of_bundle("held")[0].1.lost;
+            assert_eq!(lost, Some(ContinuityBreak::Recreated));
+            // And a ledger that was written before is read.
+            let text = r#"{"server": "a", "namespace": "n", "hasOwn": true}"#;
+            let read: UpstreamState = serde_json::from_str(text).unwrap();
+            assert!(read.has_own && read.own.is_empty());
+        }
+    }
+}
