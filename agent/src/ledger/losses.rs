@@ -1,6 +1,7 @@
 //! Which bundles are lost by a break of upstream, as a list says that is compared with what was seen before. No I/O.
 
 use super::entry::{Hold, LedgerEntry};
+use super::own_bundle::is_own;
 use super::state::LedgerState;
 use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
 
@@ -14,9 +15,13 @@ impl LedgerState {
         listed: Listed<'_>,
     ) -> (Option<ContinuityBreak>, bool) {
         let mut before = self.upstream.clone();
-        if let (Some(before), Some(own)) = (&mut before, listed.own_name) {
+        if let Some(before) = &mut before {
+            let was_noted = !before.own.is_empty();
             // Others that are called alike were noted until it was known.
-            before.own.retain(|name, _| name == own);
+            before.own.retain(|name, _| is_own(name, listed.own_name));
+            // Earlier versions took any name for it that begins like its own.
+            let is_none = was_noted && before.own.is_empty() && listed.own_name.is_none();
+            before.has_own &= !is_none;
         }
         let found = before.as_ref().and_then(|before| {
             let before = UpstreamState {
@@ -102,7 +107,7 @@ fn lost(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::super::fixtures::{NONE, entry, key, listed, upstream, with_own};
     use super::super::upstream::{Heartbeat, Remembered};
@@ -209,6 +214,32 @@ mod tests {
         state.release_held(&found);
         state.check_continuity(upstream(9), 6, listed(&NONE));
         assert_eq!(hold(&state, "let-go"), Some(Hold::Released));
+    }
+
+    /// An earlier version noted it as the agent's own, whose absence would hold all removals for good.
+    #[test]
+    fn what_only_begins_like_the_agents_own_bundle_is_none_that_the_agent_had() {
+        let had_own = |noted: &str, own_name| {
+            let own = BTreeMap::from([(noted.to_owned(), "uid".to_owned())]);
+            let mut state = LedgerState {
+                upstream: Some(UpstreamState {
+                    has_own: true,
+                    own,
+                    ..upstream(7)
+                }),
+                ..LedgerState::default()
+            };
+            let list = Listed {
+                own_name,
+                ..listed(&NONE)
+            };
+            state.check_continuity(upstream(8), 7, list);
+            state.had_own()
+        };
+        assert!(!had_own("fleet-agents", None));
+        assert!(had_own("fleet-agent-c1", None));
+        // It is known, and is gone.
+        assert!(had_own("fleet-agents", Some("fleet-agent-c1")));
     }
 
     /// Somebody's GitRepo is called `fleet-agent-else`, and was noted before the agent's own was there.
