@@ -37,6 +37,11 @@ pub fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
+/// Whether the API server says that there is no such thing. What stands before it answers 404 too, where it does not know the address.
+pub fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "NotFound")
+}
+
 /// The HTTP status the API server answered with, if that is what an error comes from.
 pub fn api_code(error: &(dyn Error + 'static)) -> Option<u16> {
     let mut next = Some(error);
@@ -96,6 +101,16 @@ mod tests {
             chain(&error),
             "cannot read the lease: leases \"x\" not found"
         );
-        assert!(has_code(&error.0, 404));
+        assert!(has_code(&error.0, 404) && is_not_found(&error.0));
+    }
+
+    /// As kube tells what is no `Status`, and one without a reason.
+    #[test]
+    fn a_page_that_is_not_found_is_no_object_that_is_not() {
+        for reason in ["Failed to parse error data", ""] {
+            let page = Status::failure("404 page not found", reason).with_code(404);
+            let page = kube::Error::Api(page.boxed());
+            assert!(has_code(&page, 404) && !is_not_found(&page));
+        }
     }
 }

@@ -345,7 +345,7 @@ fn not_found(name: &str) -> kube::Error {
 impl IdentityError {
     /// Whether the cluster was asked and said no.
     pub fn is_missing(&self) -> bool {
-        matches!(self, Self::Account { source, .. } if error::has_code(source, 404))
+        matches!(self, Self::Account { source, .. } if error::is_not_found(source))
     }
 }
 
@@ -380,7 +380,7 @@ mod tests {
     async fn remembered_accounts_are_bounded() {
         let clients = crate::client::scripted::clients(|request| {
             let is_there = request.uri().path().ends_with('0');
-            let missing = serde_json::json!({"kind": "Status", "status": "Failure", "code": 404});
+            let missing = serde_json::json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
             let account = serde_json::json!({"metadata": {"name": "a"}});
             let answer = if is_there {
                 (200, account)

@@ -101,7 +101,7 @@ impl Ledger {
             match answer {
                 Ok(version) => break (version, sent),
                 // Deleted: written whole.
-                Err(failed) if error::has_code(&failed, 404) && !written.version.is_empty() => {
+                Err(failed) if error::is_not_found(&failed) && !written.version.is_empty() => {
                     written.version.clear();
                 }
                 Err(failed) if error::has_code(&failed, 409) && tries < TRIES => {

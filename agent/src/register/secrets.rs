@@ -105,7 +105,7 @@ impl Secrets {
             result => return result.map(drop),
         }
         match self.api.delete(AGENT_NAME, &deletion).await {
-            Err(failed) if !error::has_code(&failed, 404) => return Err(failed),
+            Err(failed) if !error::is_not_found(&failed) => return Err(failed),
             _ => {}
         }
         secret.type_ = None;
@@ -139,7 +139,7 @@ impl Secrets {
             ..DeleteParams::default()
         };
         if let Err(failed) = self.api.delete(BOOTSTRAP_NAME, &parameters).await
-            && !error::has_code(&failed, 404)
+            && !error::is_not_found(&failed)
         {
             logging::warn!(
                 error = PublicText::nothing_secret_in(&failed),

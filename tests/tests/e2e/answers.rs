@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use http::Method;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use rstest::rstest;
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::fault_proxy::{FaultProxy, expired, is_watch, refusal};
@@ -99,9 +100,13 @@ async fn a_deploy_retries_write_conflicts() -> Result<()> {
     wait_key(&agent, "web", "third").await
 }
 
-/// Upstream refuses the status once, of a bundle whose objects were not ready when it was deployed.
+/// Upstream refuses the status once, of a bundle whose objects were not ready when it was deployed. What stands before it may know the address no
+/// more, which is not to say that the bundle is gone.
+#[rstest]
+#[case::by_the_server(refusal(500, "InternalError", "etcdserver: request timed out"))]
+#[case::by_an_ingress(json!({ "code": 404, "message": "404 page not found" }))]
 #[tokio::test]
-async fn a_status_that_was_refused_is_written_later() -> Result<()> {
+async fn a_status_that_was_refused_is_written_later(#[case] refused: Value) -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     let fault_proxy = agent.grant_behind_faults().await?;
     agent.start(haste())?;
@@ -110,7 +115,7 @@ async fn a_status_that_was_refused_is_written_later() -> Result<()> {
         let is_first = parts.method == Method::PATCH
             && parts.uri.path().ends_with("bundledeployments/web/status")
             && !std::mem::replace(&mut is_refused, true);
-        is_first.then(|| refusal(500, "InternalError", "etcdserver: request timed out"))
+        is_first.then(|| refused.clone())
     });
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },

@@ -147,7 +147,7 @@ pub async fn delete(
         namespace => Api::namespaced_with(impersonated.client(), namespace, &resource),
     };
     match api.delete(&entry.name, parameters).await {
-        Err(failed) if !error::has_code(&failed, 404) => Err(release::error_unquoted(&failed)),
+        Err(failed) if !error::is_not_found(&failed) => Err(release::error_unquoted(&failed)),
         _ => Ok(()),
     }
 }

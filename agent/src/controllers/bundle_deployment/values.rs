@@ -298,12 +298,13 @@ impl ValuesReader {
         bundle: &BundleDeployment,
     ) -> Result<Option<Map<String, Value>>, InputError> {
         let secrets = Api::<Secret>::namespaced(self.upstream.clone(), bundle.namespace());
-        let secret = secrets.get(bundle.name()).await.map_err(|failed| {
-            match error::has_code(&failed, 404) {
-                true => InputError::NotYet(PublicText::nothing_secret_in(&failed)),
-                false => InputError::new(failed),
-            }
-        })?;
+        let secret =
+            secrets.get(bundle.name()).await.map_err(|failed| {
+                match error::is_not_found(&failed) {
+                    true => InputError::NotYet(PublicText::nothing_secret_in(&failed)),
+                    false => InputError::new(failed),
+                }
+            })?;
         values::stored(&secret, &bundle.spec.values_hash)
             .map_err(|failed| InputError::NotYet(PublicText::nothing_secret_in(&failed)))
     }

@@ -161,7 +161,7 @@ impl Lister {
             .await;
         match answer {
             Ok(cluster) => Ok(Some(Remembered::of(&cluster))),
-            Err(failed) if error::has_code(&failed, 404) => Ok(Some(Remembered::gone())),
+            Err(failed) if error::is_not_found(&failed) => Ok(Some(Remembered::gone())),
             Err(failed) if error::has_code(&failed, 403) => {
                 let error = PublicText::nothing_secret_in(&failed);
                 logging::debug!(error, "cannot read upstream's last heartbeat");
@@ -499,5 +499,30 @@ mod tests {
         let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
         let known = lister.known_own(&BTreeSet::new());
         assert_eq!(known, Some("fleet-agent-cluster"));
+    }
+
+    /// What stands before upstream knows no address while it loads; the Cluster is gone where the API server says so.
+    #[tokio::test]
+    async fn a_page_that_is_not_found_says_nothing_of_the_cluster() {
+        for (body, is_gone) in [
+            (json!("404 page not found"), false),
+            (json!({"code": 404, "message": "404 page not found"}), false),
+            (
+                json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}),
+                true,
+            ),
+        ] {
+            let clients = scripted::clients(move |request: Request<Body>| {
+                let list = json!({"metadata": {"resourceVersion": "5"}, "items": []});
+                let answer = match request.method() {
+                    &Method::PATCH => (404, body.clone()),
+                    _ => (200, list),
+                };
+                async { answer }
+            });
+            let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+            let told = lister.last_heartbeat().await;
+            assert_eq!(told.is_ok_and(|told| told.is_some()), is_gone);
+        }
     }
 }

@@ -337,7 +337,7 @@ async fn write<K: Copied>(
 
 /// Whether the object was written, made or deleted since it was looked at.
 fn is_outdated(failed: &kube::Error) -> bool {
-    error::has_code(failed, 409) || error::has_code(failed, 404)
+    error::has_code(failed, 409) || error::is_not_found(failed)
 }
 
 /// Changes the claims on a copy that a bundle needs. `change` gives none where there is nothing to do. Gives whether there was something.
@@ -545,7 +545,7 @@ async fn remove_one<K: Copied>(
             continue;
         };
         match unneeded.delete(&copies.whole, name).await {
-            Err(failed) if error::has_code(&failed, 404) => return Ok(()),
+            Err(failed) if error::is_not_found(&failed) => return Ok(()),
             Err(failed) if error::has_code(&failed, 409) && tries < TRIES => tries += 1,
             result => return result,
         }

@@ -561,7 +561,7 @@ impl Reconciler {
                     drift.wake_after(owner, ReconcileKind::Drift, Duration::ZERO);
                 }
             }
-            Err(failed) if error::has_code(&failed, 404) => {}
+            Err(failed) if error::is_not_found(&failed) => {}
             Err(failed) => {
                 if !matches!(failed, kube::Error::Api(_)) {
                     self.context.health.trouble(Side::Upstream);
