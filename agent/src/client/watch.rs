@@ -9,6 +9,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use release::kube::is_too_large;
+use rustls::CertificateError;
 use serde::de::DeserializeOwned;
 
 use super::backoff::Backoff;
@@ -88,9 +89,9 @@ pub fn is_broken(failed: &watcher::Error) -> bool {
     }
 }
 
-/// Whether a watch failed because upstream refuses the credential or is not who the CA says.
-/// Neither heals by waiting; being forbidden or unreachable may.
-pub fn is_credential_dead(failed: &watcher::Error) -> bool {
+/// Whether a watch failed because upstream refuses the credential or is not who the CA says: another credential may be needed. Being forbidden or
+/// unreachable heals by waiting.
+pub fn is_credential_refused(failed: &watcher::Error) -> bool {
     fails_by(failed, is_refusal_of_credential, |code| code == 401)
 }
 
@@ -110,13 +111,14 @@ pub fn is_unwatchable(failed: &watcher::Error) -> bool {
 
 /// Whether a request failed for the same reasons.
 pub fn is_refusal_of_credential(failed: &kube::Error) -> bool {
-    has_code(failed, 401) || is_tls(failed)
+    has_code(failed, 401) || is_distrusted(failed)
 }
 
-/// Whether the API server refuses to list or watch at all: no right to, no such type.
+/// Whether the API server refuses to list or watch at all: to whoever asks, no right to, no such type.
 pub fn is_refused(failed: &watcher::Error) -> bool {
-    let is_refusal = |error: &_| [403, 404].iter().any(|code| has_code(error, *code));
-    fails_by(failed, is_refusal, |code| code == 403 || code == 404)
+    const REFUSALS: [u16; 3] = [401, 403, 404];
+    let is_refusal = |error: &_| REFUSALS.iter().any(|code| has_code(error, *code));
+    fails_by(failed, is_refusal, |code| REFUSALS.contains(&code))
 }
 
 /// Whether the API server answered, with a 4xx: it is there, whatever it says to a watch.
@@ -139,12 +141,12 @@ fn fails_by(
     }
 }
 
-/// Whether the chain of causes ends in a certificate that is not trusted.
-fn is_tls(error: &kube::Error) -> bool {
+/// Whether the chain of causes ends in a certificate that is not trusted, for another reason than the time: no other credential helps against that.
+fn is_distrusted(error: &kube::Error) -> bool {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(cause) = next {
-        if let Some(rustls::Error::InvalidCertificate(_)) = cause.downcast_ref::<rustls::Error>() {
-            return true;
+        if let Some(rustls::Error::InvalidCertificate(reason)) = cause.downcast_ref() {
+            return !is_of_time(reason);
         }
         // An io::Error hides what it wraps from source().
         next = match cause
@@ -156,6 +158,16 @@ fn is_tls(error: &kube::Error) -> bool {
         };
     }
     false
+}
+
+fn is_of_time(reason: &CertificateError) -> bool {
+    matches!(
+        reason,
+        CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. }
+    )
 }
 
 #[cfg(test)]
@@ -181,16 +193,33 @@ mod tests {
     }
 
     #[test]
-    fn only_refused_credentials_are_dead() {
-        assert!(is_credential_dead(&start_failed(401)));
-        assert!(!is_credential_dead(&start_failed(403)));
-        assert!(!is_credential_dead(&start_failed(500)));
-        let tls = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        let io = std::io::Error::other(tls);
-        let service = kube::Error::Service(Box::new(io));
-        assert!(is_credential_dead(&watcher::Error::InitialListFailed(
-            service
-        )));
+    fn only_refused_credentials_need_another_one() {
+        assert!(is_credential_refused(&start_failed(401)));
+        assert!(!is_credential_refused(&start_failed(403)));
+        assert!(!is_credential_refused(&start_failed(500)));
+        let is_refused = |reason| {
+            let io = std::io::Error::other(rustls::Error::InvalidCertificate(reason));
+            let service = kube::Error::Service(Box::new(io));
+            is_credential_refused(&watcher::Error::InitialListFailed(service))
+        };
+        assert!(is_refused(CertificateError::UnknownIssuer));
+        // Upstream's is to be renewed, or a clock is wrong.
+        let time = rustls::pki_types::UnixTime::now();
+        let context = (time, time);
+        for reason in [
+            CertificateError::Expired,
+            CertificateError::NotValidYet,
+            CertificateError::ExpiredContext {
+                time: context.0,
+                not_after: context.1,
+            },
+            CertificateError::NotValidYetContext {
+                time: context.0,
+                not_before: context.1,
+            },
+        ] {
+            assert!(!is_refused(reason));
+        }
     }
 
     #[test]

@@ -26,15 +26,17 @@ pub(super) struct BundleWatch<'a> {
     pub(super) health: &'a Health,
     /// Notified when the watch is to begin anew.
     pub(super) restart: &'a Notify,
+    /// Notifies that upstream refuses the credential.
+    pub(super) refused: &'a Notify,
 }
 
 impl BundleWatch<'_> {
-    /// Watches until upstream refuses the credential.
+    /// Watches; never ends.
     pub(super) async fn run(&self) {
         loop {
             tokio::select! {
                 biased;
-                () = self.watch() => return,
+                () = self.watch() => {}
                 () = self.restart.notified() => {}
             }
         }
@@ -57,10 +59,11 @@ impl BundleWatch<'_> {
                         error = PublicText::nothing_secret_in(&failed),
                         "watching bundledeployments"
                     );
-                    if watch::is_credential_dead(&failed) {
-                        return;
+                    let is_credential_refused = watch::is_credential_refused(&failed);
+                    if is_credential_refused {
+                        self.refused.notify_one();
                     }
-                    if watch::is_broken(&failed) {
+                    if is_credential_refused || watch::is_broken(&failed) {
                         self.collector.doubt_upstream();
                     }
                     if watch::is_refused(&failed) {

@@ -34,16 +34,18 @@ pub(super) struct ClusterChecks<'a> {
     pub(super) health: &'a Health,
     /// Starts the watch of BundleDeployments anew.
     pub(super) restart_watch: &'a Notify,
+    /// Notifies that upstream refuses the credential, which an open watch does not notice.
+    pub(super) refused: &'a Notify,
 }
 
 impl ClusterChecks<'_> {
     /// Asks clusters that are in trouble whether they are well again, clusters that have been silent for a sign of life, and
-    /// upstream whether it is older than it was: a watch that resumes would get no events then, and is started anew. Ends when
-    /// upstream refuses the credential, which an open watch does not notice.
+    /// upstream whether it is older than it was: a watch that resumes would get no events then, and is started anew. Never ends.
     pub(super) async fn run(&self) {
         let mut due = next_check();
         let mut missed = Missed::default();
         let mut breaks = self.ledger.breaks();
+        let mut was_refused = false;
         loop {
             tokio::time::sleep(RECHECK).await;
             // A removal may find the break first; it cannot start the watch anew.
@@ -59,7 +61,13 @@ impl ClusterChecks<'_> {
                 continue;
             }
             match self.check_upstream(&mut missed).await {
-                Ok(()) => due = next_check(),
+                Ok(()) => {
+                    due = next_check();
+                    // What was told meanwhile was not believed.
+                    if std::mem::take(&mut was_refused) {
+                        self.restart_watch.notify_one();
+                    }
+                }
                 Err(failed) => {
                     self.health.unanswered(Side::Upstream);
                     match health::is_answer(&failed) {
@@ -67,7 +75,8 @@ impl ClusterChecks<'_> {
                         false => self.health.trouble(Side::Upstream),
                     }
                     if watch::is_refusal_of_credential(&failed) {
-                        return;
+                        was_refused = true;
+                        self.refused.notify_one();
                     }
                 }
             }
@@ -221,6 +230,7 @@ mod tests {
             store: &Store::default(),
             health: &health,
             restart_watch: &restart_watch,
+            refused: &Notify::new(),
         };
         health.trouble(Side::Upstream);
         let running = async {
@@ -233,7 +243,7 @@ mod tests {
             (before, asked.load(Ordering::Relaxed))
         };
         let (before, after) = tokio::select! {
-            () = checks.run() => panic!("the credential is refused"),
+            () = checks.run() => panic!("the checks end"),
             asked = running => asked,
         };
         assert!((30..=100).contains(&before), "{before}");

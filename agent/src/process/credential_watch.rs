@@ -6,9 +6,12 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use tokio::sync::Notify;
 
+use crate::api::BundleDeployment;
 use crate::client::backoff::Backoff;
 use crate::client::health::{Health, Side};
 use crate::client::listed::Metadata;
@@ -16,7 +19,7 @@ use crate::client::watch::{self, Broken};
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 use crate::public;
 use crate::public::PublicText;
-use crate::register::{Credential, Registrar};
+use crate::register::{Registrar, Upstream};
 use crate::report::events::{Events, Reason};
 
 /// The pause after the last of a growing series, which has no last.
@@ -30,20 +33,24 @@ pub(super) struct CredentialWatch<'a> {
     /// System namespace.
     pub(super) namespace: &'a str,
     pub(super) registrar: &'a Registrar,
-    /// The credential in use.
-    pub(super) current: &'a Credential,
+    /// As the credential in use leads to it.
+    pub(super) upstream: &'a Upstream,
+    /// Notified when upstream refuses that.
+    pub(super) refused: &'a Notify,
     pub(super) health: &'a Health,
     pub(super) events: &'a Events,
 }
 
 impl CredentialWatch<'_> {
     /// Ends when another credential is stored and works; until then the one in use is kept. A
-    /// bootstrap Secret that appears with new content, or a credential that is deleted, leads to another registration
+    /// bootstrap Secret that appears with new content, or a credential that is deleted or refused, leads to another registration
     /// while work goes on.
     pub(super) async fn run(&self) {
         let mut bootstrap = self.watch(BOOTSTRAP_NAME);
         let mut credential = self.watch(AGENT_NAME);
-        let mut renewal: Option<BoxFuture<'_, ()>> = None;
+        // Says whether another credential was found.
+        let mut renewal: Option<BoxFuture<'_, bool>> = None;
+        let mut refusals = Backoff::default();
         // Whether that is for want of a credential.
         let mut is_gone = false;
         // Whether a bootstrap Secret came while another one was made use of.
@@ -59,15 +66,19 @@ impl CredentialWatch<'_> {
                     }
                     check = None;
                 }
-                () = until_done(&mut renewal) => {
+                is_replaced = until_done(&mut renewal) => {
+                    if is_replaced {
+                        return;
+                    }
                     is_gone = false;
-                    renewal = std::mem::take(&mut is_asked_again).then(|| self.registrar.renew_if_new().boxed());
+                    refusals.begins();
+                    renewal = std::mem::take(&mut is_asked_again).then(|| self.renew_if_new());
                 }
                 Some(event) = bootstrap.next() => {
                     if let Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) = event {
                         match renewal {
                             Some(_) => is_asked_again = true,
-                            None => renewal = Some(self.registrar.renew_if_new().boxed()),
+                            None => renewal = Some(self.renew_if_new()),
                         }
                     }
                 }
@@ -87,7 +98,7 @@ impl CredentialWatch<'_> {
                         // A local cluster that fails now and then tells so each time.
                         if !std::mem::replace(&mut is_gone, true) {
                             logging::info!("the credential is gone, registering again");
-                            renewal = Some(self.registrar.renew().boxed());
+                            renewal = Some(self.registrar.renew().map(|()| false).boxed());
                         }
                     }
                     Err(failed) => {
@@ -98,8 +109,38 @@ impl CredentialWatch<'_> {
                         }
                     }
                 },
+                () = self.refused.notified(), if renewal.is_none() => {
+                    let pause = refusals.next().unwrap_or(RETRY);
+                    renewal = Some(self.connect_again(pause).boxed());
+                }
             }
         }
+    }
+
+    /// As the watch tells of the credential that it leads to, it says nothing itself.
+    fn renew_if_new(&self) -> BoxFuture<'_, bool> {
+        self.registrar.renew_if_new().map(|()| false).boxed()
+    }
+
+    /// Upstream refuses the credential, once or for good: registers again where it does not connect after a pause either and there is a bootstrap
+    /// Secret. Whether there is another one then, or this one needs a connection of another kind: authorities and TLS mode may have changed.
+    ///
+    /// # Cancellation
+    /// Safe, as [`Registrar::register`].
+    async fn connect_again(&self, pause: Duration) -> bool {
+        const TEXT: &str = "upstream refuses the credential, connecting again";
+        logging::warn!(pause, "{}", TEXT);
+        self.events.emit_for_agent(Reason::CredentialRefused, TEXT);
+        tokio::time::sleep(pause).await;
+        let (found, _) = self.registrar.register().await;
+        if found.credential != self.upstream.credential {
+            return true;
+        }
+        let bundles = self
+            .upstream
+            .bundle_deployments::<Metadata<BundleDeployment>>();
+        let asked = bundles.list(&ListParams::default().limit(1)).await;
+        asked.is_err_and(|failed| watch::is_refusal_of_credential(&failed))
     }
 
     fn watch(&self, name: &str) -> SecretEvents {
@@ -116,7 +157,11 @@ impl CredentialWatch<'_> {
     async fn is_replaced(&self) -> bool {
         let mut backoff = Backoff::default();
         loop {
-            let failed = match self.registrar.has_replacement_of(self.current).await {
+            let failed = match self
+                .registrar
+                .has_replacement_of(&self.upstream.credential)
+                .await
+            {
                 Ok(is_replaced) => return is_replaced,
                 Err(failed) => PublicText::nothing_secret_in(&failed),
             };
@@ -147,7 +192,6 @@ async fn until_done<T>(work: &mut Option<BoxFuture<'_, T>>) -> T {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -188,7 +232,8 @@ mod tests {
             local: registrar.local.clone(),
             namespace: "system",
             registrar: &registrar,
-            current: &Credential::from_data(&BTreeMap::new()),
+            upstream: &Upstream::scripted(&registrar.clients),
+            refused: &Notify::new(),
             health: &Health::new(Duration::from_secs(300)),
             events: &registrar.events,
         };
@@ -197,5 +242,104 @@ mod tests {
         assert!(ended.is_err());
         // The configuration and both Secrets.
         assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    /// What a local cluster with a credential and without a bootstrap Secret answers, and an upstream that refuses the first requests: as many as
+    /// `refused`. What is asked of upstream is counted.
+    async fn refusing(
+        refused: usize,
+        asked: Arc<AtomicUsize>,
+        request: Request<Body>,
+    ) -> (u16, Value) {
+        const FAILED: &str = "Failure";
+        let (path, query) = (request.uri().path(), request.uri().query());
+        let query = query.unwrap_or_default();
+        let kubeconfig = json!({
+            "clusters": [{"name": "a", "cluster": {"server": "http://scripted"}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a", "namespace": "bundles"}}],
+            "users": [{"name": "a", "user": {"token": "t"}}],
+            "current-context": "a",
+        });
+        let data = json!({"kubeconfig": k8s_openapi::ByteString(kubeconfig.to_string().into())});
+        let secret = json!({"metadata": {"name": AGENT_NAME}, "data": data});
+        if path.ends_with("/bundledeployments") {
+            return match asked.fetch_add(1, Ordering::Relaxed) < refused {
+                true => (
+                    401,
+                    json!({"status": FAILED, "code": 401, "reason": "Unauthorized"}),
+                ),
+                false => (200, json!({"metadata": {}, "items": []})),
+            };
+        }
+        if query.contains("watch=true") {
+            std::future::pending::<()>().await;
+        }
+        if query.contains("fieldSelector") {
+            let is_there = !query.contains(BOOTSTRAP_NAME);
+            let items: Vec<_> = is_there.then_some(secret).into_iter().collect();
+            return (
+                200,
+                json!({"metadata": {"resourceVersion": "1"}, "items": items}),
+            );
+        }
+        match path.ends_with("/secrets/fleet-agent") {
+            true => (200, secret),
+            false => (
+                404,
+                json!({"status": FAILED, "code": 404, "reason": "NotFound"}),
+            ),
+        }
+    }
+
+    /// How long a session goes on whose upstream refuses the credential once, where registering again is refused so often; a client of its own may be
+    /// refused for ever. What upstream is asked meanwhile.
+    async fn goes_on(refused: usize, is_client_refused: bool) -> (Option<Duration>, usize) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let scripted = |refused| {
+            let counted = Arc::clone(&asked);
+            scripted::clients(move |request| refusing(refused, Arc::clone(&counted), request))
+        };
+        let registrar = Registrar::scripted(scripted(refused));
+        let clients = if is_client_refused {
+            scripted(usize::MAX)
+        } else {
+            registrar.clients.clone()
+        };
+        let (found, _) = Registrar::scripted(scripted(0)).register().await;
+        asked.store(0, Ordering::Relaxed);
+        let upstream = Upstream {
+            credential: found.credential,
+            ..Upstream::scripted(&clients)
+        };
+        let notify = Notify::new();
+        notify.notify_one();
+        let watch = CredentialWatch {
+            local: registrar.local.clone(),
+            namespace: "system",
+            registrar: &registrar,
+            upstream: &upstream,
+            refused: &notify,
+            health: &Health::new(Duration::from_secs(300)),
+            events: &registrar.events,
+        };
+        let begun = tokio::time::Instant::now();
+        let ended = tokio::time::timeout(Duration::from_secs(3600), watch.run()).await;
+        (
+            ended.is_ok().then(|| begun.elapsed()),
+            asked.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Local work needs no upstream: only another connection ends it.
+    #[tokio::test(start_paused = true)]
+    async fn a_credential_that_is_refused_ends_no_session_without_another_one() {
+        // It connects again, and is asked once more by the client of the session.
+        assert_eq!(goes_on(0, false).await, (None, 2));
+        assert_eq!(goes_on(3, false).await, (None, 5));
+        let (ended, asked) = goes_on(usize::MAX, false).await;
+        assert!(ended.is_none() && (50..=75).contains(&asked), "{asked}");
+        // Its authorities were replaced, perhaps.
+        let (ended, _) = goes_on(0, true).await;
+        assert!(ended.is_some_and(|after| after < Duration::from_secs(5)));
     }
 }

@@ -289,10 +289,6 @@ impl Process {
             let begun = Instant::now();
             let (reason, text) = match Box::pin(session.run(stop.clone())).await {
                 Ended::Stopped => return Ok(()),
-                Ended::CredentialDead => (
-                    Reason::CredentialRefused,
-                    "upstream refuses the credential, connecting again",
-                ),
                 Ended::CredentialReplaced => (
                     Reason::Registered,
                     "another credential is there and works, connecting with it",
@@ -305,9 +301,6 @@ impl Process {
                     )
                 }
             };
-            if reason == Reason::CredentialRefused {
-                health.trouble(Side::Upstream);
-            }
             logging::info!("{}", text);
             self.events.emit_for_agent(reason, text);
             let pause = restarts.pause(begun.elapsed());

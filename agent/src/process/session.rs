@@ -69,9 +69,7 @@ pub struct Session {
 pub enum Ended {
     /// Termination was requested.
     Stopped,
-    /// The credential is refused: register again.
-    CredentialDead,
-    /// Another credential is stored, and it works: connect with it.
+    /// Another credential is there, and it works: connect with it.
     CredentialReplaced,
     /// The ledger is not as it was written here: what is remembered of it counts no more.
     LedgerReplaced,
@@ -207,7 +205,7 @@ impl Session {
             ledger: Arc::clone(&ledger),
             agent: self.identities.agent(),
         };
-        let restart = Notify::new();
+        let (restart, refused) = (Notify::new(), Notify::new());
         let bundles = BundleWatch {
             upstream,
             store: &store,
@@ -216,12 +214,14 @@ impl Session {
             ledger: &ledger,
             health,
             restart: &restart,
+            refused: &refused,
         };
         let credentials = CredentialWatch {
             local: identities.agent().client(),
             namespace: &settings.namespace,
             registrar: &self.registrar,
-            current: &upstream.credential,
+            upstream,
+            refused: &refused,
             health,
             events,
         };
@@ -232,6 +232,7 @@ impl Session {
             store: &store,
             health,
             restart_watch: &restart,
+            refused: &refused,
         };
         let drain = CancellationToken::new();
         let replaced = async {
@@ -252,8 +253,8 @@ impl Session {
         // Each is polled when there is something for it, not whenever there is for any of them.
         let mut parts: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
         parts.push(working.boxed());
-        parts.push(bundles.run().map(|()| Ended::CredentialDead).boxed());
-        parts.push(checks.run().map(|()| Ended::CredentialDead).boxed());
+        parts.push(bundles.run().map(|()| Ended::Stopped).boxed());
+        parts.push(checks.run().map(|()| Ended::Stopped).boxed());
         parts.push(replaced.map(|()| Ended::CredentialReplaced).boxed());
         parts.push(facts.run().map(|()| Ended::Stopped).boxed());
         parts.push(source_hosts.run().map(|()| Ended::Stopped).boxed());
