@@ -49,8 +49,8 @@ pub struct Contested<'a> {
     pub previous: Option<&'a Value>,
     /// The object as it is, with `managedFields`.
     pub live: &'a Value,
-    /// Whether an autoscaler names it as its target.
-    pub is_autoscaled: bool,
+    /// Whether an autoscaler names it as its target; none where that cannot be told.
+    pub is_autoscaled: Option<bool>,
 }
 
 impl Contested<'_> {
@@ -98,7 +98,12 @@ impl Contested<'_> {
                 let is_changed = self
                     .previous
                     .is_some_and(|old| replicas(old) != replicas(body));
-                !is_changed && (self.is_autoscaled || holders.iter().any(Holder::is_autoscaler))
+                let may_be_autoscaler = |holder: &Holder| match self.is_autoscaled {
+                    Some(_) => holder.is_autoscaler(),
+                    None => holder.may_be_autoscaler(),
+                };
+                !is_changed
+                    && (self.is_autoscaled == Some(true) || holders.iter().any(may_be_autoscaler))
             }
             _ => false,
         }
@@ -108,7 +113,12 @@ impl Contested<'_> {
 impl Holder {
     /// The horizontal pod autoscaler writes through `scale` as part of the controller manager.
     fn is_autoscaler(&self) -> bool {
-        self.subresource == "scale" && self.manager == "kube-controller-manager"
+        self.may_be_autoscaler() && self.manager == "kube-controller-manager"
+    }
+
+    /// Distributions have the controller manager in a program of another name, and there are other autoscalers: all write through `scale`.
+    fn may_be_autoscaler(&self) -> bool {
+        self.subresource == "scale"
     }
 }
 
@@ -315,30 +325,6 @@ mod tests {
     #[case::injected_ca(webhook(), None, "cainjector", "", CA, Outcome::Left)]
     #[case::aggregated_rules(role(json!({"aggregationRule": {}, "rules": []})), None, "clusterrole-aggregation-controller", "", ".rules", Outcome::Left)]
     #[case::plain_rules(role(json!({"rules": []})), None, "kubectl-edit", "", ".rules", Outcome::Taken)]
-    #[case::autoscaled(
-        deployment(1),
-        Some(1),
-        "kube-controller-manager",
-        "scale",
-        ".spec.replicas",
-        Outcome::Left
-    )]
-    #[case::autoscaled_chart_changed(
-        deployment(2),
-        Some(1),
-        "kube-controller-manager",
-        "scale",
-        ".spec.replicas",
-        Outcome::Taken
-    )]
-    #[case::scaled_by_hand(
-        deployment(1),
-        Some(1),
-        "kubectl",
-        "scale",
-        ".spec.replicas",
-        Outcome::Taken
-    )]
     fn contested_fields_are_taken_or_left(
         #[case] desired: Object,
         #[case] before: Option<u8>,
@@ -362,12 +348,43 @@ mod tests {
             desired: &desired,
             previous: previous.as_ref(),
             live: &live,
-            is_autoscaled: false,
+            is_autoscaled: Some(false),
         };
         let settled = contested.settle([path, path]);
         assert_eq!(settled.len(), 1);
         assert_eq!(settled[0].outcome, outcome);
         assert_eq!(settled[0].managers, [manager]);
+    }
+
+    const CONTROLLER: (&str, &str) = ("kube-controller-manager", "scale");
+    const K3S: (&str, &str) = ("k3s", "scale");
+    const KUBECTL_SCALE: (&str, &str) = ("kubectl", "scale");
+    const KUBECTL_EDIT: (&str, &str) = ("kubectl-edit", "");
+
+    #[rstest]
+    #[case::named(Some(true), 1, KUBECTL_EDIT, Outcome::Left)]
+    #[case::chart_changed(Some(true), 2, K3S, Outcome::Taken)]
+    #[case::written_by_the_controller(Some(false), 1, CONTROLLER, Outcome::Left)]
+    #[case::chart_changed_what_the_controller_wrote(Some(false), 2, CONTROLLER, Outcome::Taken)]
+    #[case::scaled_by_hand(Some(false), 1, KUBECTL_SCALE, Outcome::Taken)]
+    #[case::nobody_knows(None, 1, K3S, Outcome::Left)]
+    #[case::nobody_knows_who_scaled(None, 1, KUBECTL_SCALE, Outcome::Left)]
+    #[case::no_autoscaler_edits(None, 1, KUBECTL_EDIT, Outcome::Taken)]
+    #[case::nobody_knows_and_chart_changed(None, 2, K3S, Outcome::Taken)]
+    fn replicas_that_an_autoscaler_may_have_set_are_left(
+        #[case] is_autoscaled: Option<bool>,
+        #[case] replicas: u8,
+        #[case] (manager, subresource): (&str, &str),
+        #[case] outcome: Outcome,
+    ) {
+        let contested = Contested {
+            desired: &deployment(replicas),
+            previous: Some(&deployment(1).body),
+            live: &held(manager, subresource, json!({"f:spec": {"f:replicas": {}}})),
+            is_autoscaled,
+        };
+        let settled = contested.settle([".spec.replicas"]);
+        assert_eq!(settled[0].outcome, outcome);
     }
 
     #[test]

@@ -474,7 +474,7 @@ impl<'a> ObjectWriter<'a> {
         object: &Object,
         error: &ApiError,
         live: &Value,
-        is_autoscaled: bool,
+        is_autoscaled: Option<bool>,
     ) -> (Vec<FieldConflict>, Value) {
         let previous = self.previous.get(&object.key()).map(|old| &old.body);
         let contested = Contested {
@@ -491,16 +491,20 @@ impl<'a> ObjectWriter<'a> {
         (conflicts, body)
     }
 
-    /// Whether an autoscaler sets the replicas that others hold; asked before the object is looked at, which is written right after that.
-    pub(super) async fn is_autoscaled(&self, object: &Object, error: &ApiError) -> bool {
-        concerns_replicas(error.contested_fields().into_iter())
-            && self.has_autoscaler(object).await.unwrap_or_default()
+    /// Whether an autoscaler sets the replicas that others hold, none where that cannot be told; asked before the object is looked at, which is written
+    /// right after that.
+    pub(super) async fn is_autoscaled(&self, object: &Object, error: &ApiError) -> Option<bool> {
+        match concerns_replicas(error.contested_fields().into_iter()) {
+            // The account may lack the right to list them.
+            true => self.has_autoscaler(object).await.unwrap_or_default(),
+            false => Some(false),
+        }
     }
 
-    async fn has_autoscaler(&self, object: &Object) -> Result<bool, ApiError> {
+    async fn has_autoscaler(&self, object: &Object) -> Result<Option<bool>, ApiError> {
         let discovery = self.sender.cluster.discovery().await?;
         let Some(kind) = discovery.resource("autoscaling", "v2", "HorizontalPodAutoscaler") else {
-            return Ok(false);
+            return Ok(None);
         };
         let list = self
             .sender
@@ -508,7 +512,9 @@ impl<'a> ObjectWriter<'a> {
             .list(&kind, object.namespace.as_deref())
             .await?;
         let mut autoscalers = items(&list, "items").iter();
-        Ok(autoscalers.any(|autoscaler| scales(autoscaler, object)))
+        Ok(Some(
+            autoscalers.any(|autoscaler| scales(autoscaler, object)),
+        ))
     }
 }
 

@@ -1,10 +1,15 @@
 //! Fields that others hold when a release is upgraded.
 
+use agent::controllers::bundle_deployment::observe;
 use anyhow::Result;
 use objects::conflict::Outcome;
+use release::kube::{DryRun, Owner, dry_run};
+use release::storage::Storage;
+use release::{Cluster, DeployOptions};
 use serde_json::{Value, json};
+use testbed::cluster::ADMIN;
 
-use crate::world::{World, deployment};
+use crate::world::{Template, World, deployment};
 
 fn one(world: &World, arguments: &[&str]) -> Result<Value> {
     Ok(serde_json::from_str(
@@ -92,6 +97,78 @@ async fn replicas_of_an_autoscaler_are_left_unless_the_chart_changes_them() -> R
         "nginx:2"
     );
     Ok(())
+}
+
+/// What the account may do says nothing about autoscalers: replicas that were set through `scale` may be theirs. The distribution's controllers are called otherwise than Kubernetes'
+/// own.
+#[tokio::test]
+async fn replicas_are_left_where_the_account_may_not_look_for_autoscalers() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&deployment("d", 1, "nginx:1")).await?;
+    world.create(&tenant_role(&world.namespace)).await?;
+    let account = format!("system:serviceaccount:{}:tenant", world.namespace);
+    let mut kubeconfig = world.plane.kubeconfig_value(ADMIN, "default");
+    kubeconfig["users"][0]["user"]["as"] = account.into();
+    let cluster = Cluster::new(testbed::cluster::client(kubeconfig).await?);
+    let storage = Storage::secrets(&cluster, &world.namespace);
+    let deploy = async |replicas: u32, image: &str| {
+        let template = Template::new(&deployment("d", replicas, image));
+        let spec = world.spec(&template, DeployOptions::default());
+        release::deploy(&cluster, &storage, &spec).await
+    };
+    let live_replicas = || {
+        let live = one(&world, &["get", "deployment", "d"])?;
+        Ok::<_, anyhow::Error>(live["spec"]["replicas"].clone())
+    };
+
+    world.kubectl(&["autoscale", "deployment", "d", "--min=1", "--max=60"])?;
+    let fifty = r#"{"spec": {"replicas": 50}}"#;
+    let scale = [
+        "patch",
+        "deployment/d",
+        "--subresource=scale",
+        "--type=merge",
+    ];
+    world.kubectl(&[&scale[..], &["--field-manager=k3s", "-p", fifty]].concat())?;
+    let done = deploy(1, "nginx:2").await?;
+    assert_eq!(live_image(&world)?, "nginx:2");
+    assert_eq!(live_replicas()?, 50);
+    assert_eq!(done.conflicts[0].outcome, Outcome::Left);
+    assert_eq!(done.conflicts[0].managers, ["k3s"]);
+    // Nor is it drift.
+    let live = one(&world, &["get", "deployment", "d"])?;
+    let wanted = observe::objects(&cluster, &done.release).await?;
+    let owner = Owner::new("web", &world.namespace);
+    match dry_run(&cluster, &owner, &wanted[0], &live).await? {
+        DryRun::Applied { predicted, .. } => assert_eq!(predicted["spec"]["replicas"], 50),
+        DryRun::Gone => panic!("it is gone"),
+    }
+
+    deploy(2, "nginx:2").await?;
+    assert_eq!(live_replicas()?, 2);
+    // Autoscalers do not write the workload itself.
+    let five = r#"{"spec": {"replicas": 5}}"#;
+    world.kubectl(&[
+        "patch",
+        "deployment/d",
+        "--field-manager=somebody",
+        "-p",
+        five,
+    ])?;
+    deploy(2, "nginx:3").await?;
+    assert_eq!(live_replicas()?, 2);
+    Ok(())
+}
+
+/// An account that may do everything with releases and workloads, and nothing with autoscalers.
+fn tenant_role(namespace: &str) -> String {
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {{name: tenant}}\n\
+         rules: [{{apiGroups: [\"\", apps], resources: [\"*\"], verbs: [\"*\"]}}]\n---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {{name: tenant}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: tenant}}\n\
+         subjects: [{{kind: ServiceAccount, name: tenant, namespace: {namespace}}}]\n"
+    )
 }
 
 #[tokio::test]
