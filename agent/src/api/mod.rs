@@ -9,6 +9,7 @@ mod cluster;
 mod cluster_registration;
 mod content;
 mod options;
+mod selector;
 mod status;
 
 pub use bundle_deployment::{
@@ -22,6 +23,7 @@ pub use options::{
     HelmOptions, IgnoreOptions, KeySelector, KustomizeOptions, Operation, OverwrittenResource,
     ValuesFrom, YamlOptions,
 };
+pub use selector::{InvalidSelector, Selector};
 pub use status::{
     BundleDeploymentDisplay, BundleDeploymentResource, BundleDeploymentStatus, Condition,
     ModifiedStatus, NonReadyStatus, ResourceCounts, Summary,

@@ -37,24 +37,3 @@ pub fn user_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String
         .map(|(label, value)| (label.clone(), value.clone()))
         .collect()
 }
-
-/// Why `value` cannot be a label's value, in the API server's words; `None` if it can.
-pub fn invalid_label_value(value: &str) -> Option<String> {
-    const MAX_BYTES: usize = 63;
-    const PATTERN: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
-    let mut problems = Vec::new();
-    if value.len() > MAX_BYTES {
-        problems.push(format!("must be no more than {MAX_BYTES} bytes"));
-    }
-    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let is_edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
-    let bytes = value.as_bytes();
-    if !(is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().copied().all(is_inner)) {
-        problems.push(format!(
-            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' \
-             or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
-             'my_value',  or '12345', regex used for validation is '{PATTERN}')"
-        ));
-    }
-    (!problems.is_empty()).then(|| problems.join("; "))
-}

@@ -25,7 +25,7 @@ pub use crate::stored_revision::{Origin, StoredRevision};
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
 pub use kubernetes::{KubernetesDriver, RecordKind};
-pub use labels::{SYSTEM_LABELS, invalid_label_value, is_system_label, system_labels, user_labels};
+pub use labels::{SYSTEM_LABELS, is_system_label, system_labels, user_labels};
 
 use crate::error::BoxError;
 use crate::kube::ApiError;
@@ -241,7 +241,7 @@ impl Storage {
     /// # Errors
     /// The API server refused, or `release` cannot be a label value.
     pub async fn history(&self, release: &str) -> Result<Vec<StoredRevision>, StorageError> {
-        if let Some(problem) = invalid_label_value(release) {
+        if let Some(problem) = objects::labels::invalid_value(release) {
             return Err(StorageError::Label {
                 value: release.to_owned(),
                 problem,

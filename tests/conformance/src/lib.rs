@@ -7,6 +7,7 @@ mod engine;
 mod fleet_values;
 mod functions;
 mod gofmt;
+mod label_selectors;
 mod manifests;
 mod ready;
 mod release;
@@ -31,6 +32,7 @@ pub const SUITES: &[(&str, Suite)] = &[
     ("fleet_values.json", fleet_values::run),
     ("functions.json", functions::run),
     ("gofmt.json", gofmt::run),
+    ("label_selectors.json", label_selectors::run),
     ("semver.json", semver::run),
     ("sprig.json", sprig::run),
     ("values.json", values::run),

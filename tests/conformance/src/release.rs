@@ -12,8 +12,8 @@ use chart::Chart;
 use jiff::Timestamp;
 use release::model::{Release, Status};
 use release::storage::{
-    self, Deletable, Stamp, StorageError, StoredRevision, decode, deployed, invalid_label_value,
-    is_system_label, last, prunable, record_labels, to_json, user_labels,
+    self, Deletable, Stamp, StorageError, StoredRevision, decode, deployed, is_system_label, last,
+    prunable, record_labels, to_json, user_labels,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -333,7 +333,7 @@ fn query(case: &Case) -> Outcome {
         .cloned()
         .unwrap_or_default();
     for value in wanted.values() {
-        if let Some(problem) = invalid_label_value(value) {
+        if let Some(problem) = objects::labels::invalid_value(value) {
             let error = StorageError::Label {
                 value: value.clone(),
                 problem,

@@ -91,5 +91,5 @@ macro_rules! suites {
 }
 
 suites! {
-    engine fleet_values functions gofmt manifests ready release semver smp sprig values yaml
+    engine fleet_values functions gofmt label_selectors manifests ready release semver smp sprig values yaml
 }

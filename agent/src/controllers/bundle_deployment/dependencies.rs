@@ -5,10 +5,10 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
-use kube::core::{Expression, Selector, SelectorExt as _};
-
 use super::status;
-use crate::api::{BundleDeployment, BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NAMESPACE};
+use crate::api::{
+    BundleDeployment, BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NAMESPACE, Selector,
+};
 
 /// What stands in the way of a bundle that depends on others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,17 +107,15 @@ fn selector(bundle: &BundleDeployment, desired: &BundleRef) -> Result<Option<Sel
     if desired.name.is_empty() && desired.selector.is_none() {
         return Ok(None);
     }
-    let mut selector = match &desired.selector {
-        Some(selector) => Selector::try_from(selector.clone()).map_err(|e| e.to_string())?,
-        None => Selector::default(),
-    };
+    let mut selector = desired.selector.clone().unwrap_or_default();
     if !desired.name.is_empty() {
+        // In the place of what the selector says of these two, as upstream.
         let namespace = bundle.label(LABEL_BUNDLE_NAMESPACE).unwrap_or_default();
-        selector.extend([
-            Expression::Equal(LABEL_BUNDLE_NAME.into(), desired.name.clone()),
-            Expression::Equal(LABEL_BUNDLE_NAMESPACE.into(), namespace.into()),
-        ]);
+        let labels = selector.match_labels.get_or_insert_default();
+        labels.insert(LABEL_BUNDLE_NAME.to_owned(), desired.name.clone());
+        labels.insert(LABEL_BUNDLE_NAMESPACE.to_owned(), namespace.to_owned());
     }
+    let selector = Selector::new(&selector).map_err(|error| error.to_string())?;
     Ok(Some(selector))
 }
 
@@ -188,5 +186,24 @@ mod tests {
              fleet.cattle.io/bundle-name=none,fleet.cattle.io/bundle-namespace=fleet-default \
              in namespace fleet-default"
         );
+    }
+
+    #[test]
+    fn a_selector_that_kubernetes_refuses_is_a_failure() {
+        let requirement = json!({"key": "team", "operator": "NotIn", "values": []});
+        let bundle = dependent(json!([{"selector": {"matchExpressions": [requirement]}}]));
+        assert_eq!(
+            check(&bundle, [other("one", true)].iter())
+                .unwrap_err()
+                .message(),
+            "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"
+        );
+    }
+
+    #[test]
+    fn a_name_stands_in_the_place_of_the_selectors() {
+        let selector = json!({"matchLabels": {LABEL_BUNDLE_NAME: "two"}});
+        let bundle = dependent(json!([{"name": "one", "selector": selector}]));
+        assert_eq!(check(&bundle, [other("one", true)].iter()), Ok(()));
     }
 }

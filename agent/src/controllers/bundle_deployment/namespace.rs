@@ -13,11 +13,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};
 
 use super::ownership::{self, OwnershipConflict};
-use crate::api::{BundleDeployment, BundleDeploymentOptions};
+use crate::api::{BundleDeployment, BundleDeploymentOptions, Selector};
 use crate::bundle::SetId;
 use crate::client::identity::{AgentClient, DeploymentClient};
 use crate::client::listed::Metadata;
@@ -78,7 +77,7 @@ impl NamespaceError {
 /// Checks `allowedTargetNamespaceSelector` as the agent: it bounds the bundle, so the bundle's own rights do not count.
 ///
 /// # Errors
-/// The text of the Deployed condition: the namespace cannot be read, or does not match.
+/// The text of the Deployed condition: the namespace cannot be read, or does not match, or the selector is none.
 pub async fn check_allowed(
     agent: &AgentClient,
     options: &BundleDeploymentOptions,
@@ -104,7 +103,7 @@ fn check_selector(
     })?;
     let missing = || format!("target namespace {name} does not exist on downstream cluster");
     let labels = labels.ok_or_else(missing)?;
-    let parsed = Selector::try_from(selector.clone())
+    let parsed = Selector::new(selector)
         .map_err(|error| format!("invalid AllowedTargetNamespaceSelector: {error}"))?;
     if parsed.matches(&labels) {
         return Ok(());
@@ -586,5 +585,30 @@ mod tests {
              namespace labels map[a:1 team:b]"
         );
         assert!(check(Some(labels(&[("team", "a")]))).is_ok());
+    }
+
+    /// A comma is no part of a label's value: this was to keep tenants out of two namespaces.
+    #[test]
+    fn a_selector_that_kubernetes_refuses_allows_no_namespace() {
+        let check = |requirement: Value| {
+            let selector = json!({"matchExpressions": [requirement]});
+            let selector: LabelSelector = serde_json::from_value(selector).unwrap();
+            check_selector(&selector, "kube-system", Ok(Some(labels(&[("a", "1")])))).unwrap_err()
+        };
+        let name = "kubernetes.io/metadata.name";
+        assert_eq!(
+            check(
+                json!({"key": name, "operator": "NotIn", "values": ["kube-system,cattle-fleet-system"]})
+            ),
+            "invalid AllowedTargetNamespaceSelector: values[0][kubernetes.io/metadata.name]: Invalid value: \
+             \"kube-system,cattle-fleet-system\": a valid label must be an empty string or consist of alphanumeric characters, '-', \
+             '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
+             for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+        );
+        assert_eq!(
+            check(json!({"key": name, "operator": "DoesNotExist", "values": ["kube-system"]})),
+            "invalid AllowedTargetNamespaceSelector: values: Invalid value: [\"kube-system\"]: values set must be empty for exists and \
+             does not exist"
+        );
     }
 }
