@@ -31,7 +31,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The most verbose level that is logged.
@@ -88,17 +87,7 @@ macro_rules! printed {
     };
 }
 
-printed!(
-    &'static str,
-    bool,
-    u16,
-    u32,
-    u64,
-    i32,
-    i64,
-    usize,
-    SocketAddr
-);
+printed!(&'static str, bool, u16, u32, u64, i32, i64, usize);
 
 impl Public for Duration {
     fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,9 @@
 //! The variables of the process, read by type.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
+
+use super::listen_address::ListenAddress;
 
 /// `true` lets schemas of charts refer to others by address.
 pub const REMOTE_SCHEMAS_VARIABLE: &str = "FLEET_AGENT_REMOTE_SCHEMAS";
@@ -59,27 +60,21 @@ impl Environment {
         }
     }
 
-    /// A Go listen address: `:8080`, `127.0.0.1:8080`; `0` turns the server off.
+    /// A Go listen address; `0` turns the server off.
     pub(super) fn address(
         &self,
         name: &'static str,
         default: &str,
-    ) -> Result<Option<SocketAddr>, SettingsError> {
+    ) -> Result<Option<ListenAddress>, SettingsError> {
         let value = self.get(name).unwrap_or(default);
         if value == "0" {
             return Ok(None);
         }
-        let any_host = || {
-            let port = value.strip_prefix(':')?.parse().ok()?;
-            Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port))
-        };
-        match value.parse().ok().or_else(any_host) {
-            Some(address) => Ok(Some(address)),
-            None => Err(SettingsError::Address {
-                name,
-                value: value.to_owned(),
-            }),
-        }
+        let address = value.parse().map_err(|_| SettingsError::Address {
+            name,
+            value: value.to_owned(),
+        });
+        address.map(Some)
     }
 
     /// A Go duration that is not negative.

@@ -9,11 +9,11 @@ mod chart_cache;
 mod cluster_values;
 mod election;
 mod environment;
+mod listen_address;
 mod logging;
 mod site;
 mod timing;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ pub use args::AgentArgs;
 pub use cluster_values::{ClusterValuesMode, UnknownMode};
 pub use election::{Election, Identity};
 pub use environment::{Environment, REMOTE_SCHEMAS_VARIABLE, SettingsError};
+pub use listen_address::{ListenAddress, NoAddress};
 pub use logging::{Encoder, LogOptions};
 pub use site::SiteRef;
 pub use timing::Timing;
@@ -75,9 +76,9 @@ pub struct Settings {
     /// Bundles checked for drift at once.
     pub drift_workers: usize,
     /// Absent: no metrics.
-    pub metrics_address: Option<SocketAddr>,
+    pub metrics_address: Option<ListenAddress>,
     /// Absent: no probes.
-    pub probe_address: Option<SocketAddr>,
+    pub probe_address: Option<ListenAddress>,
     pub timing: Timing,
     /// Where the operator of this cluster keeps facts and may hold deploys.
     pub site: SiteRef,
@@ -297,13 +298,11 @@ mod tests {
     fn addresses_are_gos() {
         let env = [
             ("FLEET_AGENT_METRICS_BIND_ADDRESS", "0"),
-            ("FLEET_AGENT_PROBE_BIND_ADDRESS", "127.0.0.1:9"),
+            ("FLEET_AGENT_PROBE_BIND_ADDRESS", "localhost:9"),
         ];
         let settings = settings(env.into()).unwrap();
         assert_eq!(settings.metrics_address, None);
-        assert_eq!(
-            settings.probe_address,
-            Some(SocketAddr::from(([127, 0, 0, 1], 9)))
-        );
+        let probes = settings.probe_address.unwrap();
+        assert_eq!(probes.to_string(), "localhost:9");
     }
 }

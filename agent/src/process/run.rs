@@ -27,7 +27,7 @@ use crate::process::leader::Candidate;
 use crate::process::memory;
 use crate::process::server::{self, Endpoint};
 use crate::process::session::{Ended, Session};
-use crate::public::Name;
+use crate::public::{Name, PublicText};
 use crate::register::{Registrar, Renewals, Upstream};
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
@@ -337,20 +337,21 @@ impl Process {
         let mut servers = JoinSet::new();
         let endpoints = [
             (
-                self.settings.metrics_address,
+                self.settings.metrics_address.clone(),
                 Endpoint::Metrics(Box::new(self.metrics.clone())),
             ),
             (
-                self.settings.probe_address,
+                self.settings.probe_address.clone(),
                 Endpoint::Probes(self.health.clone()),
             ),
         ];
         for (address, endpoint) in endpoints {
             let Some(address) = address else { continue };
-            match server::bind(address).await {
+            match server::bind(&address).await {
                 Ok(listener) => servers.spawn(server::serve(listener, endpoint, stop.clone())),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    logging::warn!(address, "the port is taken, waiting for it");
+                    let shown = PublicText::of_operator(&address.to_string());
+                    logging::warn!(address = shown, "the port is taken, waiting for it");
                     servers.spawn(server::serve_later(address, endpoint, stop.clone()))
                 }
                 Err(error) => {

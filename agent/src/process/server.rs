@@ -21,6 +21,8 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::health::Health;
+use crate::config::ListenAddress;
+use crate::public::PublicText;
 use crate::report::metrics::Metrics;
 
 /// A client that sends no complete request head within this time is cut off.
@@ -71,8 +73,9 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// Opens a port. Listening starts at once, answering with [`serve`].
 ///
 /// # Errors
-/// The address is taken or not ours.
-pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+/// The address is taken or not ours, or its name is not known.
+pub async fn bind(address: &ListenAddress) -> std::io::Result<TcpListener> {
+    let address = address.resolve().await?;
     match TcpListener::bind(address).await {
         // No IPv6 here: Go's ":8080" then means IPv4.
         Err(_) if address.is_ipv6() && address.ip().is_unspecified() => {
@@ -83,14 +86,15 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Opens a port that another process has, as soon as it lets go of it, and answers.
-pub async fn serve_later(address: SocketAddr, endpoint: Endpoint, stop: CancellationToken) {
+pub async fn serve_later(address: ListenAddress, endpoint: Endpoint, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(RETRY) => {}
         }
-        if let Ok(listener) = bind(address).await {
-            logging::info!(address, "the port is free now");
+        if let Ok(listener) = bind(&address).await {
+            let shown = PublicText::of_operator(&address.to_string());
+            logging::info!(address = shown, "the port is free now");
             return serve(listener, endpoint, stop).await;
         }
     }
@@ -156,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_that_stay_open_make_way_for_a_probe() {
-        let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let listener = bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let probes = Endpoint::Probes(Health::new(Duration::from_secs(300)));
         tokio::spawn(serve(listener, probes, CancellationToken::new()));
