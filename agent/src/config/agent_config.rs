@@ -3,12 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use golib::json::{At, FieldError};
 use serde_json::Value;
 
 use super::environment::go_duration;
 
 /// Key of the ConfigMap that holds the configuration.
 const CONFIG_KEY: &str = "config";
+
+/// What is read of it.
+const FIELDS: [&str; 4] = [
+    "labels",
+    "clientID",
+    "agentTLSMode",
+    "garbageCollectionInterval",
+];
 
 /// Which authorities vouch for the upstream API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,51 +53,65 @@ impl Default for AgentConfig {
 
 /// The ConfigMap holds something that is not a configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum AgentConfigError {
-    #[error("failed to parse the agent's configuration: {0}")]
-    Syntax(String),
-}
+#[error("failed to parse the agent's configuration: {0}")]
+pub struct AgentConfigError(String);
 
 impl AgentConfig {
-    /// Reads the ConfigMap's data: JSON or YAML under `config`, defaults where it says nothing.
+    /// Reads the ConfigMap's data: JSON or YAML under `config`, defaults where it says nothing. Numbers and booleans are text where text is
+    /// wanted.
     ///
     /// # Errors
-    /// The text is not YAML. A field of the wrong type counts as absent, with a log line.
+    /// The text is not YAML, or a field is of another type. An interval that is no duration counts as absent, with a log line.
     pub fn from_data(data: &BTreeMap<String, String>) -> Result<Self, AgentConfigError> {
         let text = data.get(CONFIG_KEY).map(String::as_str).unwrap_or_default();
         let value = golib::yaml::decode(text.as_bytes())
-            .map_err(|error| AgentConfigError::Syntax(error.to_string()))?;
+            .map_err(|error| AgentConfigError(error.to_string()))?;
         let mut config = Self::default();
-        if let Some(Value::Object(labels)) = value.get("labels") {
-            let pairs = labels
-                .iter()
-                .filter_map(|(key, v)| Some((key.clone(), v.as_str()?.into())));
-            config.labels = pairs.collect();
+        let read = At::new("Config", "config.Config", "").coercing().object(
+            &value,
+            &FIELDS,
+            |field, at, value| config.set(field, at, value),
+        );
+        match read {
+            Ok(()) => Ok(config),
+            Err(error) => Err(AgentConfigError(error.to_string())),
         }
-        if let Some(id) = value.get("clientID").and_then(Value::as_str) {
-            config.client_id = id.to_owned();
-        }
-        if value.get("agentTLSMode").and_then(Value::as_str) == Some("system-store") {
-            config.tls_mode = TlsMode::SystemStore;
-        }
-        match value.get("garbageCollectionInterval") {
-            None | Some(Value::Null) => {}
-            Some(given) => match given.as_str().and_then(go_duration) {
+    }
+
+    fn set(&mut self, field: &str, at: &At<'_>, value: &Value) -> Result<(), FieldError> {
+        match field {
+            "labels" => {
+                for (key, value) in at.entries(value)?.into_iter().flatten() {
+                    let label = self.labels.entry(key.clone()).or_default();
+                    at.string(value, label)?;
+                }
+            }
+            "clientID" => at.string(value, &mut self.client_id)?,
+            "agentTLSMode" => {
+                let mut mode = String::new();
+                at.string(value, &mut mode)?;
+                if mode == "system-store" {
+                    self.tls_mode = TlsMode::SystemStore;
+                }
+            }
+            _ if value.is_null() => {}
+            _ => match value.as_str().and_then(go_duration) {
                 Some(interval) if !interval.is_zero() => {
-                    config.garbage_collection_interval = interval;
+                    self.garbage_collection_interval = interval;
                 }
                 _ => {
-                    ::logging::info!("garbageCollectionInterval is no duration, using the default")
+                    ::logging::info!("garbageCollectionInterval is no duration, using the default");
                 }
             },
         }
-        Ok(config)
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
 
     fn config(text: &str) -> AgentConfig {
         AgentConfig::from_data(&[(CONFIG_KEY.to_owned(), text.to_owned())].into()).unwrap()
@@ -106,6 +129,49 @@ mod tests {
             ("c1", TlsMode::SystemStore)
         );
         assert_eq!(read.garbage_collection_interval, Duration::from_secs(1200));
+    }
+
+    /// As Fleet's `config.ReadConfig` answered.
+    #[rstest]
+    #[case(
+        r#"{"labels": {"tier": 1, "gpu": true, "big": 16777216.5, "none": null}, "clientID": 12345}"#,
+        "12345",
+        &[("tier", "1"), ("gpu", "true"), ("big", "1.6777216e+07"), ("none", "")]
+    )]
+    #[case(
+        "labels: {a: y, b: 010, c: 1.10, d: 1e21, e: 12345678901234567890, f: 2020-01-01, g: ~, i: -1, j: 1_000}",
+        "",
+        &[("a", "true"), ("b", "8"), ("c", "1.1"), ("d", "1e+21"), ("e", "12345678901234567890"), ("f", "2020-01-01"), ("g", ""), ("i", "-1"), ("j", "1000")]
+    )]
+    #[case("labels: {a: 0.1, b: 123456.789, c: 1e-7, d: 3.0}", "", &[("a", "0.1"), ("b", "123456.79"), ("c", "1e-07"), ("d", "3")])]
+    #[case("labels: {1: a, true: b}\nclientID: 1.0", "1", &[("1", "a"), ("true", "b")])]
+    #[case("CLIENTID: 5\nLabels: {a: 1}", "5", &[("a", "1")])]
+    #[case("clientID: null", "", &[])]
+    fn what_is_no_text_becomes_text(
+        #[case] text: &str,
+        #[case] client_id: &str,
+        #[case] labels: &[(&str, &str)],
+    ) {
+        let read = config(text);
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        assert_eq!(read.labels, labels.iter().map(owned).collect());
+        assert_eq!(read.client_id, client_id);
+    }
+
+    /// As Fleet's `config.ReadConfig` answered.
+    #[rstest]
+    #[case("labels: {a: [1]}", "array into Go struct field Config.labels of type string")]
+    #[case("labels: {a: {}}", "object into Go struct field Config.labels of type string")]
+    #[case("labels: [a]", "array into Go struct field Config.labels of type map[string]string")]
+    #[case("labels: 1", "number into Go struct field Config.labels of type map[string]string")]
+    #[case("clientID: [a]", "array into Go struct field Config.clientID of type string")]
+    #[case("agentTLSMode: [1]", "array into Go struct field Config.agentTLSMode of type string")]
+    fn what_can_be_no_text_is_an_error(#[case] text: &str, #[case] problem: &str) {
+        let data = [(CONFIG_KEY.to_owned(), text.to_owned())].into();
+        let error = AgentConfig::from_data(&data).unwrap_err().to_string();
+        let expected =
+            format!("failed to parse the agent's configuration: json: cannot unmarshal {problem}");
+        assert_eq!(error, expected);
     }
 
     #[test]
