@@ -426,8 +426,8 @@ fn a_forced_generation_deploys_again() -> Result<()> {
 fn an_overwritten_object_is_deployed_again() -> Result<()> {
     run(async {
         let case = Case::new("overwrites").await?;
-        let overwrites =
-            json!([{ "kind": "ConfigMap", "namespace": case.namespace, "name": "config" }]);
+        // As Fleet writes it: the file names no namespace.
+        let overwrites = json!([{ "kind": "ConfigMap", "name": "config" }]);
         let before = case
             .deploy(&case.bundle(SERVICES).option("overwrites", overwrites))
             .await?;

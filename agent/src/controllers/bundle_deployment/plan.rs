@@ -123,18 +123,29 @@ pub struct DeployFacts {
     pub status_is_outdated: bool,
 }
 
+/// What Fleet's command line writes for `{{ }}` in a file's fields.
+const TEMPLATED: &str = "TEMPLATED";
+
 /// Whether an object listed under `overwrites` was last found missing: it was deleted along with
-/// the bundle it was taken from, and is deployed anew. Unlike upstream the namespace counts.
+/// the bundle it was taken from, and is deployed anew. Fleet lists the namespace that the bundle's file names. Unlike upstream it counts, where the
+/// file names one that is final: not in a template, nor where all objects are put into the target namespace.
 pub fn is_overwritten(spec: &BundleDeploymentSpec, modified: &[ModifiedStatus]) -> bool {
-    let listed = |kind: &str, namespace: &str, name: &str| {
-        spec.options
-            .overwrites
-            .iter()
-            .any(|taken| taken.kind == kind && taken.name == name && taken.namespace == namespace)
+    let options = &spec.options;
+    let is_final = |namespace: &str| {
+        options.target_namespace.is_empty()
+            && !namespace.is_empty()
+            && !namespace.contains(TEMPLATED)
     };
-    modified.iter().any(|entry| {
-        entry.missing && !entry.exist && listed(&entry.kind, &entry.namespace, &entry.name)
-    })
+    let is_listed = |entry: &ModifiedStatus| {
+        options.overwrites.iter().any(|taken| {
+            taken.kind == entry.kind
+                && taken.name == entry.name
+                && (!is_final(&taken.namespace) || taken.namespace == entry.namespace)
+        })
+    };
+    modified
+        .iter()
+        .any(|entry| entry.missing && !entry.exist && is_listed(entry))
 }
 
 /// Whether this bundle asked to be installed once, and was.
@@ -443,19 +454,34 @@ mod tests {
         assert_eq!(deploy_reason(&bundle, facts), reason);
     }
 
-    #[test]
-    fn an_overwritten_object_that_is_missing_is_deployed_anew() {
-        let mut bundle = bundle(json!({"metadata": {}, "spec": {"options": {"overwrites": [
-            {"kind": "ConfigMap", "namespace": "ns", "name": "a"},
-        ]}}, "status": {"modifiedStatus": [
+    /// Fleet writes the namespace that the bundle's file names, mostly none.
+    #[rstest]
+    #[case::named("ns", "", true)]
+    #[case::elsewhere("elsewhere", "", false)]
+    #[case::not_named("", "", true)]
+    #[case::in_a_template("TEMPLATED", "", true)]
+    #[case::put_elsewhere("elsewhere", "ns", true)]
+    fn an_overwritten_object_that_is_missing_is_deployed_anew(
+        #[case] namespace: &str,
+        #[case] target_namespace: &str,
+        #[case] expected: bool,
+    ) {
+        let bundle = bundle(json!({"metadata": {}, "spec": {"options": {
+            "namespace": target_namespace,
+            "overwrites": [{"kind": "ConfigMap", "namespace": namespace, "name": "a"}],
+        }}, "status": {"modifiedStatus": [
             {"kind": "ConfigMap", "namespace": "ns", "name": "a", "missing": true},
         ]}}));
-        assert!(is_overwritten(&bundle.spec, &bundle.status.modified_status));
-        bundle.status.modified_status[0].namespace = "elsewhere".into();
-        assert!(!is_overwritten(
-            &bundle.spec,
-            &bundle.status.modified_status
-        ));
+        let check = |change: fn(&mut ModifiedStatus), expected| {
+            let mut modified = bundle.status.modified_status.clone();
+            change(&mut modified[0]);
+            assert_eq!(is_overwritten(&bundle.spec, &modified), expected);
+        };
+        check(|_| {}, expected);
+        check(|entry| entry.exist = true, false);
+        check(|entry| entry.missing = false, false);
+        check(|entry| entry.name = "b".into(), false);
+        check(|entry| entry.kind = "Secret".into(), false);
     }
 
     #[test]
