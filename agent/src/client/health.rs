@@ -40,6 +40,8 @@ struct State {
     compares_since: Option<Instant>,
     /// Since when upstream's BundleDeployments are to be listed, all of them, which smaller questions say nothing of.
     lists_since: Option<Instant>,
+    /// Since when the lease could not be read or written; whose it is, is no failure.
+    lease_fails_since: Option<Instant>,
     /// Of each cluster.
     questions: [Questions; 2],
 }
@@ -149,6 +151,17 @@ impl Health {
         self.state.lock().compares_since = None;
     }
 
+    /// Whether the lease could be asked for, whoever has it.
+    pub fn campaigned(&self, has_failed: bool) {
+        let since = &mut self.state.lock().lease_fails_since;
+        match has_failed {
+            true => {
+                since.get_or_insert_with(Instant::now);
+            }
+            false => *since = None,
+        }
+    }
+
     /// A list of all BundleDeployments begins, or is tried again: before it ends nothing is removed, and before the first one nothing is deployed.
     pub fn lists(&self) {
         self.state
@@ -200,20 +213,31 @@ impl Health {
     /// What keeps the agent from its work, or has for too long.
     pub fn obstacle(&self) -> Option<&'static str> {
         const LOCAL: &str = "the local cluster does not answer";
-        let (role, failures, compares_since, lists_since) = {
+        let (role, failures, compares_since, lists_since, lease_fails_since) = {
             let state = self.state.lock();
             let State {
                 compares_since,
                 lists_since,
+                lease_fails_since,
                 ..
             } = *state;
-            (state.role, state.failures, compares_since, lists_since)
+            (
+                state.role,
+                state.failures,
+                compares_since,
+                lists_since,
+                lease_fails_since,
+            )
         };
         let is_long = |since: Instant| since.elapsed() >= self.unready_after;
         let [upstream, local] = failures.map(|one| one.is_some_and(|one| is_long(one.since)));
         match role {
             // It asks for the lease every few seconds.
             Role::Standby if is_long(self.last_contact(Side::Local).last()) => Some(LOCAL),
+            // Perhaps nobody has it: there may be no space for writes, or no right to.
+            Role::Standby if lease_fails_since.is_some_and(is_long) => {
+                Some("the lease cannot be read or written")
+            }
             Role::Standby => None,
             Role::Register => Some("not registered yet"),
             Role::Deploy if upstream => Some("upstream does not answer"),

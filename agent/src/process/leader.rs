@@ -17,6 +17,7 @@ use kube::{Api, Client};
 use release::Host;
 use tokio::time::Instant;
 
+use crate::client::health::Health;
 use crate::config::{AGENT_NAME, Election, Identity};
 use crate::public::{Name, PublicText};
 
@@ -46,6 +47,7 @@ pub struct Candidate {
     /// Whether a Lease with this name is that of an earlier process in the same pod.
     resumes: bool,
     election: Election,
+    health: Health,
     observed: Option<Observed>,
     /// What this process has written, as the server has it, and what it wrote last, whether that was answered or not.
     written: [Option<LeaseSpec>; 2],
@@ -76,6 +78,7 @@ impl Candidate {
         namespace: &str,
         identity: &Identity,
         election: Election,
+        health: Health,
     ) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
@@ -83,6 +86,7 @@ impl Candidate {
             name: identity.name.clone(),
             resumes: identity.is_pods,
             election,
+            health,
             observed: None,
             written: [None, None],
             asked: Instant::now(),
@@ -98,7 +102,9 @@ impl Candidate {
         loop {
             let deadline = self.election.renew_deadline;
             self.asked = Instant::now();
-            match tokio::time::timeout(deadline, self.try_claim()).await {
+            let claimed = tokio::time::timeout(deadline, self.try_claim()).await;
+            self.health.campaigned(!matches!(claimed, Ok(Ok(_))));
+            match claimed {
                 Ok(Ok(true)) => return,
                 Ok(Ok(false)) => {
                     let holder = self.holder().to_owned();
@@ -381,6 +387,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::client::health::Side;
     use crate::client::requests::{Clients, LastContact};
     use crate::client::scripted;
 
@@ -423,7 +430,9 @@ mod tests {
             name: "me".to_owned(),
             is_pods: true,
         };
-        let mut candidate = Candidate::new(client, Host::default(), "system", &me, ELECTION);
+        let health = Health::new(UNREADY_AFTER);
+        let mut candidate =
+            Candidate::new(client, Host::default(), "system", &me, ELECTION, health);
         candidate.campaign().await;
         let began = Instant::now();
         candidate.lead().await;
@@ -535,8 +544,14 @@ mod tests {
         (there, clients)
     }
 
+    const UNREADY_AFTER: Duration = Duration::from_secs(300);
+
     fn candidate(clients: &Clients, name: &str, is_pods: bool) -> Candidate {
-        let client = clients.client(scripted::config(), &LastContact::default());
+        campaigning(clients, name, is_pods, Health::new(UNREADY_AFTER))
+    }
+
+    fn campaigning(clients: &Clients, name: &str, is_pods: bool, health: Health) -> Candidate {
+        let client = clients.client(scripted::config(), health.last_contact(Side::Local));
         let identity = Identity {
             name: name.to_owned(),
             is_pods,
@@ -547,7 +562,45 @@ mod tests {
             "system",
             &identity,
             ELECTION,
+            health,
         )
+    }
+
+    /// etcd without space, or no right to write: reads go on.
+    #[tokio::test(start_paused = true)]
+    async fn who_can_only_read_the_lease_is_not_ready_for_long() {
+        let (there, clients) = server(u32::MAX);
+        candidate(&clients, "other", false).campaign().await;
+        let stored = Arc::clone(&there);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let lease = stored.lock().1.clone();
+            let full = json!({"kind": "Status", "status": "Failure", "code": 500});
+            let answer = match request.method() == http::Method::GET {
+                true => (200, lease),
+                false => (500, full),
+            };
+            std::future::ready(answer)
+        });
+        let health = Health::new(UNREADY_AFTER);
+        let mut candidate = campaigning(&clients, "me", false, health.clone());
+        let renewed = async {
+            // The other one leads, as each change of its Lease says.
+            for n in 0..60 {
+                there.lock().1["spec"]["leaseTransitions"] = n.into();
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                assert_eq!(health.obstacle(), None);
+            }
+            // It is gone, and its Lease runs out.
+            tokio::time::sleep(ELECTION.lease_duration + UNREADY_AFTER / 2).await;
+            assert_eq!(health.obstacle(), None);
+            tokio::time::sleep(UNREADY_AFTER).await;
+            health.obstacle()
+        };
+        let obstacle = tokio::select! {
+            () = candidate.campaign() => panic!("nobody lets it lead"),
+            obstacle = renewed => obstacle,
+        };
+        assert_eq!(obstacle, Some("the lease cannot be read or written"));
     }
 
     /// The server has carried out a renewal whose answer nobody waited for.

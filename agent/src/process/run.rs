@@ -1,7 +1,7 @@
 //! Wiring of the process: runtime, signals, lease, registration, session.
 //!
 //! A start-up failure ends the process; everything later is survived in it. Losing the lease drops
-//! all work at once and campaigns again; a dead credential leads back to registration.
+//! all work at once and campaigns again; another credential leads back to registration.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -182,6 +182,7 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
         &settings.namespace,
         &settings.identity,
         election,
+        process.health.clone(),
     );
     loop {
         tokio::select! {
