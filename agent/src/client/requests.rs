@@ -205,21 +205,31 @@ pub fn shown(address: &http::Uri) -> String {
     format!("{scheme}://{}{}", host(address), address.path())
 }
 
-/// How often a request is sent again, and after what pause: the figures of kube's `RetryPolicy::server_retry`.
-const MAX_RETRIES: u32 = 15;
-const FIRST_RETRY: Duration = Duration::from_millis(5);
+/// After what pause a request is sent again; the next one is twice as long.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LONGEST_RETRY: Duration = Duration::from_secs(1000);
 /// Up to so many times as much is added to a pause.
 const RETRY_JITTER: f64 = 2.0;
 
-/// Which requests are sent again. One that changes something, only where the server says when, as client-go does: an answer with 503 or 504
-/// may hide that it was carried out, and what is then found would count as having been there before.
+/// Until when a request may be sent again.
+#[derive(Clone, Copy)]
+struct LastRetry(Instant);
+
+impl LastRetry {
+    /// What is sent again has half of the time for its answer.
+    fn of(limit: Duration) -> Self {
+        Self(Instant::now() + limit / 2)
+    }
+}
+
+/// Which requests are sent again: where there are too many, and where the server says when, as client-go does. Whoever asks has pauses of his own,
+/// which grow where nobody answers: those in here must not multiply what he asks. An answer to a change with 504 may hide that it was carried out,
+/// and what is then found would count as having been there before. Where the next pause is too long the answer is handed back.
 ///
 /// In place of kube's `RetryPolicy`, which draws once for all requests of a client: those that fail together would all come back together.
 #[derive(Clone)]
 struct Retries {
     backoff: ExponentialBackoff<Drawn>,
-    left: u32,
 }
 
 /// Random numbers, drawn anew for each pause.
@@ -239,7 +249,6 @@ impl Default for Retries {
             backoff: pauses
                 .expect("the first pause is shorter than the longest")
                 .make_backoff(),
-            left: MAX_RETRIES,
         }
     }
 }
@@ -257,25 +266,26 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
         let retry_after = answer.headers().get(header::RETRY_AFTER);
         let is_sent_again = match answer.status() {
             StatusCode::TOO_MANY_REQUESTS => true,
-            StatusCode::SERVICE_UNAVAILABLE => is_read || retry_after.is_some(),
-            StatusCode::GATEWAY_TIMEOUT => is_read,
+            StatusCode::SERVICE_UNAVAILABLE => retry_after.is_some(),
+            StatusCode::GATEWAY_TIMEOUT => is_read && retry_after.is_some(),
             _ => false,
         };
         if !is_sent_again {
             return None;
         }
-        self.left = self.left.checked_sub(1)?;
         let pause = self.backoff.next_backoff();
         let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
         let retry_after = retry_after.map(Duration::from_secs);
         let is_longer = |retry_after: &Duration| {
             let after = Instant::now().checked_add(*retry_after);
-            after.is_some_and(|after| pause.deadline() <= after)
+            after.is_none_or(|after| pause.deadline() <= after)
         };
-        Some(match retry_after.filter(is_longer) {
+        let pause = match retry_after.filter(is_longer) {
             Some(retry_after) => tokio::time::sleep(retry_after),
             None => pause,
-        })
+        };
+        let last = request.extensions().get::<LastRetry>()?;
+        (pause.deadline() <= last.0).then_some(pause)
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
@@ -309,13 +319,14 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let method = request.method().to_string();
         let path = request.uri().path().to_owned();
         let (host, last_contact) = (self.host.clone(), self.last_contact.clone());
         let (limit, is_watch) = (patience(request.method()), is_watch(request.uri()));
         let asked = request.extensions().get::<AnswerLimit>();
         let most = asked.map_or_else(|| most(request.uri()), |asked| asked.0);
+        request.extensions_mut().insert(LastRetry::of(limit));
         let answer = tokio::time::timeout(limit, self.inner.call(request));
         async move {
             let answer = answer
@@ -654,8 +665,11 @@ mod tests {
 
     /// What may have been carried out is not sent again: a creation would be met as something that was there before.
     #[rstest]
-    #[case::a_read(Method::GET, 503, None, true)]
-    #[case::a_read_that_took_too_long(Method::GET, 504, None, true)]
+    #[case::a_read(Method::GET, 503, None, false)]
+    #[case::a_read_while_the_server_shuts_down(Method::GET, 503, Some("1"), true)]
+    #[case::a_read_that_took_too_long(Method::GET, 504, None, false)]
+    #[case::a_read_that_may_be_asked_again(Method::GET, 504, Some("1"), true)]
+    #[case::a_read_after_too_long(Method::GET, 503, Some("16"), false)]
     #[case::a_change(Method::PATCH, 503, None, false)]
     #[case::a_change_that_took_too_long(Method::POST, 504, Some("1"), false)]
     #[case::a_change_while_the_server_shuts_down(Method::PATCH, 503, Some("1"), true)]
@@ -688,12 +702,51 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed) > 1, is_repeated);
     }
 
+    /// Whoever asks learns that he is refused, and asks ever more rarely; a server that says so is there.
+    #[rstest]
+    #[case::without_saying_when(None)]
+    #[case::again_and_again(Some("1"))]
+    #[case::for_longer_than_anybody_waits(Some("18446744073709551615"))]
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_lasts_is_handed_back(#[case] again_after: Option<&'static str>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        let serve = tower::service_fn(move |_: Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let mut answer = Response::builder().status(429);
+            if let Some(seconds) = again_after {
+                answer = answer.header(header::RETRY_AFTER, seconds);
+            }
+            let body = http_body_util::Full::new(Bytes::from_static(b"{\"code\": 429}"));
+            let answer = answer.body(body).unwrap();
+            async { Ok::<_, BoxError>(answer) }
+        });
+        let config = kube::Config::new(http::Uri::from_static("http://unused"));
+        let last_contact = LastContact::default();
+        let client = layered(serve, config, &last_contact).unwrap();
+        for (method, limit) in [
+            (Method::GET, PATIENCE),
+            (Method::PATCH, PATIENCE_WITH_CHANGES),
+        ] {
+            let (begun, before) = (Instant::now(), count.load(Ordering::Relaxed));
+            let request = Request::builder().method(method).uri("/x");
+            let request = request.body(Vec::new()).unwrap();
+            let failed = client.request_text(request).await.unwrap_err();
+            assert!(crate::error::has_code(&failed, 429), "{failed}");
+            assert!(begun.elapsed() <= limit / 2);
+            let asked = count.load(Ordering::Relaxed) - before;
+            assert!((1..=8).contains(&asked), "{asked}");
+            assert_eq!(last_contact.last(), Instant::now());
+        }
+    }
+
     /// What fails together does not come back together.
     #[tokio::test(start_paused = true)]
     async fn each_request_waits_a_time_of_its_own() {
         let pauses = |retries: &Retries| {
             let mut retries = retries.clone();
             let mut request = Request::new(Body::empty());
+            request.extensions_mut().insert(LastRetry::of(PATIENCE));
             let refused = Response::builder().status(429).body(()).unwrap();
             let mut answer: Result<Response<()>, BoxError> = Ok(refused);
             let mut pauses = Vec::new();
@@ -704,10 +757,9 @@ mod tests {
         };
         let retries = Retries::default();
         let (one, other) = (pauses(&retries), pauses(&retries));
-        assert_eq!((one.len(), other.len()), (15, 15));
         assert_ne!(one, other);
         assert!(one[0] >= FIRST_RETRY && one[0] <= FIRST_RETRY * 3);
-        assert!(one[14] > Duration::from_secs(80));
+        assert!(one.iter().all(|pause| *pause <= PATIENCE / 2));
     }
 
     /// `.cargo/config.toml` leaves AWS-LC's own entropy source out: it takes a tenth of a second of every start.

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 pub use read::{FactsReader, ReadError};
 
 use super::queue::{Queue, ReconcileKind};
+use crate::client::backoff::Backoff;
 use crate::public;
 use crate::public::{Public, PublicText};
 use crate::report::metrics::Entries;
@@ -27,7 +28,7 @@ use crate::values::Gathered;
 
 /// Sources often change together: a deploy of the agent's chart, a registration.
 const DEBOUNCE: Duration = Duration::from_millis(300);
-/// Pause after sources that could not be read.
+/// The pause after the last of a growing series, which has no last.
 const READ_RETRY: Duration = Duration::from_secs(10);
 
 /// How often facts that change meanwhile are read for one answer.
@@ -232,15 +233,19 @@ impl Facts {
 
     /// Reads again whenever a source changed, and wakes the bundles that read what is different.
     async fn refresh_changed(&self) {
+        let mut backoff = Backoff::default();
         loop {
             self.dirty.notified().await;
             tokio::time::sleep(DEBOUNCE).await;
             match self.current().await {
-                Ok(gathered) => self.wake_readers(&gathered),
+                Ok(gathered) => {
+                    backoff.reset();
+                    self.wake_readers(&gathered);
+                }
                 Err(failed) => {
                     let error = PublicText::nothing_secret_in(&failed);
                     logging::warn!(error, "cannot read the facts of this cluster");
-                    tokio::time::sleep(READ_RETRY).await;
+                    tokio::time::sleep(backoff.next().unwrap_or(READ_RETRY)).await;
                     self.changed();
                 }
             }
