@@ -244,6 +244,96 @@ async fn a_changed_copy_is_rolled_out_though_the_deploy_was_refused_once() -> Re
     wait_revision(&agent, "web", 2).await.map(drop)
 }
 
+/// Admission makes something of a copy that is not what its source says, another thing each time: two bundles that share it are deployed for changes of the
+/// source alone.
+#[tokio::test]
+async fn a_copy_that_admission_changes_is_rolled_out_once() -> Result<()> {
+    let mut agent = with_own_bundle().await?;
+    deploy(&agent, "first", 1).await?;
+    mutate_secrets(&agent, &["pull", "probe"]).await?;
+    agent
+        .upstream_secret("pull", json!({ "key": "one" }))
+        .await?;
+    for name in ["left", "right"] {
+        agent.apply(&needing(&agent, name, "pull", 1)).await?;
+        agent.wait_ready(name).await?;
+    }
+    for (round, revision) in [(1, 1), (2, 2)] {
+        if round == 2 {
+            agent
+                .upstream_secret("pull", json!({ "key": "two" }))
+                .await?;
+            agent.apply(&needing(&agent, "left", "pull", 2)).await?;
+        }
+        for name in ["left", "right"] {
+            wait_revision(&agent, name, revision).await?;
+        }
+        agent.process()?.restart()?;
+        for name in ["left", "right", "left"] {
+            annotate(&agent, name, &format!("{round}-{name}")).await?;
+            deploy(&agent, &format!("after-{round}-{name}"), 1).await?;
+        }
+        for name in ["left", "right"] {
+            wait_revision(&agent, name, revision).await?;
+        }
+    }
+    ensure!(found(&agent, "pull").await?.data["data"]["key"] != "dHdv");
+    Ok(())
+}
+
+/// Has admission write into Secrets of these names which version is written over.
+async fn mutate_secrets(agent: &TestAgent<'_>, names: &[&str]) -> Result<()> {
+    let name = format!("{}-mutated", agent.id);
+    // Eight digits are base64.
+    let version = "('00000000' + oldObject.metadata.resourceVersion).substring(size(oldObject.metadata.resourceVersion))";
+    let value = format!("oldObject == null ? '00000000' : {version}");
+    let patch = format!(r#"[JSONPatch{{op: "add", path: "/data/key", value: {value}}}]"#);
+    let api_version = "admissionregistration.k8s.io/v1";
+    apply(
+        &agent.downstream,
+        json!({
+            "apiVersion": api_version, "kind": "MutatingAdmissionPolicy", "metadata": { "name": name },
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": target(agent) } },
+                    "resourceRules": [{
+                        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
+                        "operations": ["CREATE", "UPDATE"],
+                    }],
+                },
+                "matchConditions": [{
+                    "name": "names", "expression": format!("object.metadata.name in {names:?}"),
+                }],
+                "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+                "mutations": [{ "patchType": "JSONPatch", "jsonPatch": { "expression": patch } }],
+            },
+        }),
+    )
+    .await?;
+    let binding = json!({
+        "apiVersion": api_version, "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": { "name": name }, "spec": { "policyName": name },
+    });
+    apply(&agent.downstream, binding).await?;
+    let value = json!({ "data": { "key": "b25l" } });
+    let probe = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "probe", "namespace": target(agent) },
+        "data": value["data"],
+    });
+    apply(&agent.downstream, probe).await?;
+    let secrets = agent.objects("v1", "Secret", &target(agent));
+    wait_until("the policy to be in force", PATIENCE, async || {
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&value));
+        let written = secrets.patch("probe", &parameters, &patch).await;
+        let written = written.map_err(|e| e.to_string())?;
+        match written.data["data"] == value["data"] {
+            true => Err("it is as it was written".to_owned()),
+            false => Ok(()),
+        }
+    })
+    .await
+}
+
 /// The release that a bundle leaves behind under its former name goes; the copy is the bundle's, and goes with that.
 #[tokio::test]
 async fn a_copy_stays_when_its_bundle_takes_another_release_name() -> Result<()> {

@@ -7,6 +7,7 @@
 mod claims;
 mod kinds;
 mod proven;
+mod source_version;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,7 @@ use kube::{Api, Client};
 use self::claims::Claims;
 use self::kinds::{Copied, Kind, same};
 use self::proven::ProvenCopy;
+use self::source_version::SourceVersion;
 use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
@@ -285,6 +287,7 @@ async fn write<K: Copied>(
     replaced: &mut Option<K>,
 ) -> Result<WrittenCopy, Refusal> {
     let parameters = PostParams::default();
+    let version = SourceVersion::of(source.meta());
     let mut tries = 1;
     loop {
         let outcome = match copies.get_opt(name).await? {
@@ -297,8 +300,12 @@ async fn write<K: Copied>(
                 let proven = proven.ok_or(Refusal::NotACopy)?;
                 let mut claims = proven.claims().clone();
                 claims.add(bundle);
+                let is_same = existing.has_content_of(source);
+                // Of one that is as its source there is nothing to note.
+                let noted = SourceVersion::noted_on(existing.meta()).filter(|_| !is_same);
+                let is_changed = !is_same && (noted.is_none() || noted != version);
                 let mut written = WrittenCopy::default();
-                if !existing.has_content_of(source) {
+                if is_changed {
                     claims.change(
                         source
                             .meta()
@@ -309,8 +316,9 @@ async fn write<K: Copied>(
                     written.woken = claims.bundles();
                 }
                 written.changed_since = claims.changed_since(bundle);
-                let metadata = copied_metadata(name, &claims, source.meta());
-                if written.woken.is_empty() && same_metadata(existing.meta(), &metadata) {
+                let version = version.as_ref().filter(|_| noted.is_some());
+                let metadata = copied_metadata(name, &claims, source.meta(), version);
+                if is_same && same_metadata(existing.meta(), &metadata) {
                     return Ok(written);
                 }
                 let immutable = existing.immutable();
@@ -318,21 +326,51 @@ async fn write<K: Copied>(
                 let replacement = source.clone().copied(metadata, immutable);
                 let outcome = proven.overwrite(copies, name, replacement).await;
                 *replaced = Some(existing);
-                outcome.map(|_| written)
+                outcome.map(|made| (made, written))
             }
             None => {
-                let metadata = copied_metadata(name, &Claims::first(bundle), source.meta());
+                let claims = Claims::first(bundle);
+                let metadata = copied_metadata(name, &claims, source.meta(), None);
                 let created = copies
                     .create(&parameters, &source.clone().copied(metadata, None))
                     .await;
-                created.map(|_| WrittenCopy::default())
+                created.map(|made| (made, WrittenCopy::default()))
             }
+        };
+        let outcome = match outcome {
+            Ok((made, written)) => {
+                let noted = note_made(copies, name, made, source, version.as_ref(), replaced);
+                noted.await.map(|()| written)
+            }
+            Err(failed) => Err(failed),
         };
         match outcome {
             Err(failed) if is_outdated(&failed) && tries < TRIES => tries += 1,
             outcome => return Ok(outcome?),
         }
     }
+}
+
+/// Where admission `made` something else of a copy than its source says: notes of which version, so that it counts as a change of the source no more.
+async fn note_made<K: Copied>(
+    copies: &Api<K>,
+    name: &str,
+    mut made: K,
+    source: &K,
+    version: Option<&SourceVersion>,
+    replaced: &mut Option<K>,
+) -> kube::Result<()> {
+    let Some(version) = version.filter(|_| !made.has_content_of(source)) else {
+        return Ok(());
+    };
+    let proven = ProvenCopy::of_source(made.meta(), source.meta());
+    let is_noted = SourceVersion::noted_on(made.meta()).as_ref() == Some(version);
+    let Some(proven) = proven.filter(|_| !is_noted) else {
+        return Ok(());
+    };
+    *replaced = Some(made.clone());
+    version.note(made.meta_mut());
+    proven.overwrite(copies, name, made).await.map(drop)
 }
 
 /// Whether the object was written, made or deleted since it was looked at.
@@ -361,7 +399,7 @@ async fn change_claims<K: Copied>(
         claims.write(copy.meta_mut().labels.get_or_insert_default());
         match proven.overwrite(copies, name, copy).await {
             Err(failed) if is_outdated(&failed) && tries < TRIES => tries += 1,
-            result => return result.map(|()| true),
+            result => return result.map(|_| true),
         }
     }
 }
@@ -407,19 +445,29 @@ async fn create_namespace(client: Client, name: &str) -> Result<(), CopyError> {
     }
 }
 
-fn copied_metadata(name: &str, claims: &Claims, source: &ObjectMeta) -> ObjectMeta {
+fn copied_metadata(
+    name: &str,
+    claims: &Claims,
+    source: &ObjectMeta,
+    version: Option<&SourceVersion>,
+) -> ObjectMeta {
     let mut labels = source.labels.clone().unwrap_or_default();
     claims.write(&mut labels);
     let mut annotations = source.annotations.clone();
     if let Some(annotations) = &mut annotations {
         annotations.retain(|key, _| !key.starts_with(HELM_MARKS));
+        SourceVersion::remove_from(annotations);
     }
-    ObjectMeta {
+    let mut metadata = ObjectMeta {
         name: Some(name.to_owned()),
         labels: Some(labels),
         annotations,
         ..Default::default()
+    };
+    if let Some(version) = version {
+        version.note(&mut metadata);
     }
+    metadata
 }
 
 fn same_metadata(existing: &ObjectMeta, desired: &ObjectMeta) -> bool {
@@ -574,10 +622,13 @@ mod tests {
         let source: ObjectMeta = serde_json::from_value(json!({
             "name": "s", "namespace": "up", "uid": "u", "resourceVersion": "7",
             "labels": {"a": "1", FIRST: "upstreams", "bundledeployment.fleet.cattle.io/c": ""},
-            "annotations": {"x": "y", "meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": "up"},
+            "annotations": {
+                "x": "y", "meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": "up",
+                "fleetagent.cattle.io/copied-version": "its.1",
+            },
         }))
         .unwrap();
-        let copied = copied_metadata("s", &Claims::first("b"), &source);
+        let copied = copied_metadata("s", &Claims::first("b"), &source, None);
         assert_eq!(
             serde_json::to_value(copied).unwrap(),
             json!({"name": "s", "annotations": {"x": "y"}, "labels": {"a": "1", FIRST: "b"}})

@@ -65,7 +65,7 @@ impl ProvenCopy {
         left.is_none().then_some(UnneededCopy(self.instance))
     }
 
-    /// Writes over it.
+    /// Writes over it. Gives what admission made of that.
     ///
     /// # Errors
     /// It is another one by now, or the API server refused.
@@ -74,13 +74,12 @@ impl ProvenCopy {
         copies: &Api<K>,
         name: &str,
         mut by: K,
-    ) -> kube::Result<()> {
+    ) -> kube::Result<K> {
         let Instance { uid, version } = self.instance.clone();
         let metadata = by.meta_mut();
         (metadata.uid, metadata.resource_version) = (uid, version);
         metadata.managed_fields = None;
-        let replaced = copies.replace(name, &PostParams::default(), &by).await;
-        replaced.map(drop)
+        copies.replace(name, &PostParams::default(), &by).await
     }
 }
 
