@@ -1,5 +1,7 @@
 //! Edits made by hand: seen, named and, where wanted, put right.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -7,8 +9,10 @@ use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::fault_proxy::refusal;
 use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
+use testbed::wire::{State, Wire};
 
 use crate::scene::{behind_faults, target};
 
@@ -237,6 +241,93 @@ async fn an_object_that_cannot_be_judged_is_told_and_holds_up_no_other() -> Resu
         |bundle: &Value| condition(bundle, "Monitored").is_some_and(|c| c["status"] == "True");
     agent.wait_for("web", "to be known", is_known).await?;
     agent.wait_ready("web").await.map(drop)
+}
+
+/// A webhook that hangs: a newer spec does not wait for what nobody can tell of the former one's objects.
+#[tokio::test]
+async fn a_newer_spec_ends_a_look_that_a_webhook_holds_up() -> Result<()> {
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
+    let target = target(&agent);
+    let bundle = |objects: &[Value]| {
+        let files = objects.iter().enumerate();
+        let files = files.map(|(at, object)| (format!("{at}.yaml"), object.to_string().into()));
+        BundleDeployment::content("web", files.collect()).release("web", &target)
+    };
+    let map = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": target },
+            "data": { "greeting": "hello" },
+        })
+    };
+    let names = ["a", "b", "c", "d"];
+    agent.apply(&bundle(&names.map(map))).await?;
+    agent.wait_ready("web").await?;
+    let edited = json!({ "data": { "greeting": "edited" } });
+    let maps = agent.objects("v1", "ConfigMap", &target);
+    for name in names {
+        maps.patch(name, &PatchParams::default(), &Patch::Merge(&edited))
+            .await?;
+    }
+    let are_modified = |bundle: &Value| {
+        let modified = bundle["status"]["modifiedStatus"].as_array();
+        modified.is_some_and(|modified| modified.len() == names.len())
+    };
+    agent
+        .wait_for("web", "to be Modified", are_modified)
+        .await?;
+
+    // The API server waits ten seconds for a handshake.
+    let wire = Wire::to("127.0.0.1:1").await?;
+    wire.set(State::Silent);
+    let hook = unique("hook");
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": hook },
+        "webhooks": [{
+            "name": "hangs.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": "Fail", "timeoutSeconds": 30, "clientConfig": { "url": wire.https_url() },
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": target } },
+            "rules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+                "operations": ["CREATE", "UPDATE"],
+            }],
+        }],
+    });
+    apply(&agent.downstream, webhook).await?;
+    wait_until("the webhook to hang", PATIENCE, async || {
+        let probe = apply(&agent.downstream, map("probe"));
+        match tokio::time::timeout(Duration::from_secs(3), probe).await {
+            Err(_) => Ok(()),
+            Ok(written) => Err(format!("{written:?}")),
+        }
+    })
+    .await?;
+    let look = json!({ "metadata": { "annotations": { "example.com/round": "1" } } });
+    agent
+        .bundle_deployments()?
+        .patch("web", &PatchParams::default(), &Patch::Merge(&look))
+        .await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "web" },
+    });
+    agent.apply(&bundle(&[account])).await?;
+    let release = json!(format!("{target}/web:2"));
+    let is_deployed = |bundle: &Value| bundle["status"]["release"] == release;
+    let deployed = agent.wait_for("web", "to be deployed", is_deployed);
+    tokio::time::timeout(Duration::from_secs(15), deployed)
+        .await
+        .context("the look goes on")??;
+    agent
+        .objects(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingWebhookConfiguration",
+            "",
+        )
+        .delete(&hook, &DeleteParams::default())
+        .await
+        .map(drop)
+        .map_err(Into::into)
 }
 
 #[tokio::test]

@@ -218,6 +218,37 @@ impl Deployer {
         self.supersessions.take(bundle);
     }
 
+    /// What tells that another spec came, and what to end with then; not where several ended so in a row.
+    fn supersession<'a>(&'a self, bundle: &'a str) -> (CancellationToken, impl Fn() -> Halt + 'a) {
+        let count = self.supersessions.take(bundle);
+        let superseded = match count < MAX_SUPERSEDED {
+            true => self.queue.superseded(bundle).unwrap_or_default(),
+            false => CancellationToken::new(),
+        };
+        let give_up = move || {
+            self.supersessions.note(bundle, count + 1);
+            Halt::new(Cause::Superseded, "the bundle has changed meanwhile")
+        };
+        (superseded, give_up)
+    }
+
+    /// Does what need not come to its end once another spec came.
+    ///
+    /// # Errors
+    /// It came.
+    ///
+    /// # Cancellation
+    /// As safe as `work`.
+    pub async fn unless_superseded<T>(
+        &self,
+        bundle: &str,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Halt> {
+        let (superseded, give_up) = self.supersession(bundle);
+        let done = superseded.run_until_cancelled(work).await;
+        done.ok_or_else(give_up)
+    }
+
     /// Bundles whose sources were asked.
     pub fn entries(&self) -> Entries {
         vec![
@@ -294,15 +325,7 @@ impl Deployer {
             on_begun,
         } = base;
         let bundle = &filled.bundle;
-        let supersessions = self.supersessions.take(bundle.name());
-        let superseded = match supersessions < MAX_SUPERSEDED {
-            true => self.queue.superseded(bundle.name()).unwrap_or_default(),
-            false => CancellationToken::new(),
-        };
-        let give_up = || {
-            self.supersessions.note(bundle.name(), supersessions + 1);
-            Halt::new(Cause::Superseded, "the bundle has changed meanwhile")
-        };
+        let (superseded, give_up) = self.supersession(bundle.name());
         let inputs = superseded
             .run_until_cancelled(self.inputs(filled, impersonated, is_first, report))
             .await;

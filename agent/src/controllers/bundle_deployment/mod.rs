@@ -11,6 +11,7 @@ pub mod dependencies;
 pub mod deployed_ids;
 pub mod deployer;
 pub mod downstream_resources;
+mod dry_run_patience;
 pub mod halt;
 pub mod namespace;
 pub mod observation_cache;

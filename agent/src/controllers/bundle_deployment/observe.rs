@@ -18,6 +18,7 @@ use release::kube::{ApiError, Cluster, DryRun, Owner};
 use release::model::Release;
 use serde_json::Value;
 
+use super::dry_run_patience::DryRunPatience;
 use super::observation_cache::InSync;
 use super::ownership;
 use super::status::Observation;
@@ -28,9 +29,6 @@ use crate::api::{
 use crate::controllers::drift_watch::Seen;
 use crate::public::PublicText;
 use crate::summary::{self, ErrorMapping, IgnoredConditions};
-
-/// After so many dry runs that nobody answers no others are asked for in one look.
-const MAX_UNANSWERED: u32 = 2;
 
 /// Monitoring failed: the Monitored condition.
 #[derive(Debug, thiserror::Error)]
@@ -386,7 +384,7 @@ impl Live {
         former: &[ModifiedStatus],
     ) -> Differences {
         let mut differences = Differences::default();
-        let mut unanswered = 0;
+        let mut patience = DryRunPatience::default();
         for object in desired {
             let key = object.key();
             let Some(live) = self.objects.get(&key) else {
@@ -395,11 +393,12 @@ impl Live {
             if self.covered.contains(&key) || drift::covers(live, &object.body) {
                 continue;
             }
-            if unanswered == MAX_UNANSWERED {
+            if patience.is_over() {
                 differences.keep(key, former);
                 continue;
             }
-            let prediction = match release::kube::dry_run(cluster, owner, object, live).await {
+            let dry_run = release::kube::dry_run(cluster, owner, object, live);
+            let prediction = match patience.wait(dry_run).await {
                 Ok(DryRun::Applied { predicted, newer }) => {
                     self.renew(object, newer);
                     Prediction::Server(predicted)
@@ -413,10 +412,6 @@ impl Live {
                     Prediction::Estimate
                 }
                 Err(failed) => {
-                    // Whoever does not answer, or is asked too much, is not asked once for each object. One object alone may have a webhook that hangs.
-                    if failed.code().is_none_or(|code| code == 429) {
-                        unanswered += 1;
-                    }
                     differences
                         .problem
                         .get_or_insert_with(|| ObserveError::Predict {

@@ -152,7 +152,16 @@ impl Reconciler {
             // What it is compared with is read now, which takes no longer than any look.
             reservation.resume();
         }
-        let observed = self.observe(state, &impersonated, &release, applied).await;
+        let is_deployed = state.report.counts_as_deployed();
+        let look = self.observe(state, &impersonated, &release, applied);
+        let observed = match is_deployed {
+            // What was written just now has no other verdict.
+            true => look.await,
+            false => {
+                let deployer = &self.context.deployer;
+                deployer.unless_superseded(bundle.name(), look).await?
+            }
+        };
         let observed = match observed {
             Ok(observed) => observed,
             Err(message) => {

@@ -1,0 +1,126 @@
+//! How long one look at a bundle's objects waits for dry runs that come to nothing.
+//!
+//! A webhook that hangs holds up each dry run for up to half a minute, and with it a worker, while others, of objects that no webhook is asked about, are
+//! answered at once: those are asked for to the end. An API server that does not answer at all is not asked once for each object.
+
+use std::future::Future;
+use std::time::Duration;
+
+use release::kube::ApiError;
+use tokio::time::{Instant, timeout};
+
+/// How long they are waited for in all, as long as each takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long each is waited for from then on.
+const HASTE: Duration = Duration::from_millis(500);
+/// After so many of those no others are asked for.
+const MAX_HASTY: u32 = 40;
+/// And after so many that nobody answers.
+const MAX_UNANSWERED: u32 = 2;
+
+/// What is left of it.
+#[derive(Debug, Default)]
+pub(super) struct DryRunPatience {
+    waited: Duration,
+    hasty: u32,
+    unanswered: u32,
+}
+
+impl DryRunPatience {
+    /// Whether no others are to be asked for.
+    pub(super) fn is_over(&self) -> bool {
+        self.hasty >= MAX_HASTY || self.unanswered >= MAX_UNANSWERED
+    }
+
+    /// Waits for the answer to a dry run, for as long as there is patience.
+    ///
+    /// # Errors
+    /// It is refused, or does not come in time.
+    ///
+    /// # Cancellation
+    /// As safe as the dry run.
+    pub(super) async fn wait<T>(
+        &mut self,
+        dry_run: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let begun = Instant::now();
+        let is_hasty = self.waited >= PATIENCE;
+        let answer = match is_hasty {
+            true => timeout(HASTE, dry_run)
+                .await
+                .unwrap_or(Err(ApiError::Timeout(HASTE))),
+            false => dry_run.await,
+        };
+        if let Err(failed) = &answer
+            && !failed.is_lasting()
+        {
+            self.waited += begun.elapsed();
+            match failed {
+                _ if is_hasty && begun.elapsed() >= HASTE => self.hasty += 1,
+                // Whoever does not answer, or is asked too much. One object alone may have a webhook that hangs.
+                failed if failed.code().is_none_or(|code| code == 429) => self.unanswered += 1,
+                _ => {}
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// What an API server says once a webhook has not answered for ten seconds.
+    async fn hanging() -> Result<(), ApiError> {
+        sleep(Duration::from_secs(10)).await;
+        let said = "failed calling webhook \"x\": context deadline exceeded";
+        let status = Status::failure(said, "InternalError").with_code(500);
+        Err(ApiError::Refused(status.boxed()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_hangs_holds_up_a_look_for_less_than_a_minute() {
+        let begun = Instant::now();
+        let mut patience = DryRunPatience::default();
+        let mut asked = 0;
+        while !patience.is_over() {
+            asked += 1;
+            patience.wait(hanging()).await.unwrap_err();
+            // What no webhook is asked about is told all the same.
+            let soon = async {
+                sleep(Duration::from_millis(100)).await;
+                Ok(())
+            };
+            patience.wait(soon).await.unwrap();
+        }
+        assert_eq!(asked, 42);
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_cost_no_patience_however_long_they_take() {
+        let mut patience = DryRunPatience::default();
+        for _ in 0..100 {
+            let slow = async {
+                sleep(Duration::from_secs(5)).await;
+                Ok(())
+            };
+            patience.wait(slow).await.unwrap();
+        }
+        assert!(!patience.is_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_does_not_answer_is_asked_twice() {
+        let mut patience = DryRunPatience::default();
+        for _ in 0..MAX_UNANSWERED {
+            assert!(!patience.is_over());
+            let silent = std::future::ready(Err::<(), _>(ApiError::Timeout(HASTE)));
+            patience.wait(silent).await.unwrap_err();
+        }
+        assert!(patience.is_over());
+    }
+}
