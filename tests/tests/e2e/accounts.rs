@@ -1,9 +1,11 @@
 //! Whose rights a bundle needs, and whose name is on what is written for it.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
@@ -43,6 +45,28 @@ async fn narrow_account(agent: &TestAgent<'_>, target: &str, secrets: &[&str]) -
         apply(&agent.downstream, object).await?;
     }
     Ok(())
+}
+
+/// Takes the rights of the account in a namespace away.
+async fn revoke(agent: &TestAgent<'_>, namespace: &str) -> Result<()> {
+    let bindings = agent.objects("rbac.authorization.k8s.io/v1", "RoleBinding", namespace);
+    bindings.delete("narrow", &DeleteParams::default()).await?;
+    let user = format!("system:serviceaccount:{}:narrow", agent.system_namespace);
+    let review = json!({ "spec": {
+        "user": user,
+        "resourceAttributes": { "namespace": namespace, "resource": "secrets", "verb": "get" },
+    }});
+    let review: SubjectAccessReview = serde_json::from_value(review)?;
+    let reviews = Api::<SubjectAccessReview>::all(agent.downstream.clone());
+    wait_until("the right to be gone", PATIENCE, async || {
+        let answer = reviews.create(&PostParams::default(), &review).await;
+        let status = answer.map_err(|e| e.to_string())?.status;
+        match status.is_some_and(|status| status.allowed) {
+            true => Err("still allowed".to_owned()),
+            false => Ok(()),
+        }
+    })
+    .await
 }
 
 fn settings(target: &str, value: &str) -> BundleDeployment {
@@ -153,24 +177,7 @@ async fn a_bundle_moves_out_of_a_namespace_in_which_its_account_has_no_rights_an
     }
     agent.apply(&settings(&former, "one")).await?;
     agent.wait_ready("narrow").await?;
-    let bindings = agent.objects("rbac.authorization.k8s.io/v1", "RoleBinding", &former);
-    bindings.delete("narrow", &DeleteParams::default()).await?;
-    let user = format!("system:serviceaccount:{}:narrow", agent.system_namespace);
-    let review = json!({ "spec": {
-        "user": user,
-        "resourceAttributes": { "namespace": former, "resource": "secrets", "verb": "get" },
-    }});
-    let review: SubjectAccessReview = serde_json::from_value(review)?;
-    let reviews = Api::<SubjectAccessReview>::all(agent.downstream.clone());
-    wait_until("the right to be gone", PATIENCE, async || {
-        let answer = reviews.create(&PostParams::default(), &review).await;
-        let status = answer.map_err(|e| e.to_string())?.status;
-        match status.is_some_and(|status| status.allowed) {
-            true => Err("still allowed".to_owned()),
-            false => Ok(()),
-        }
-    })
-    .await?;
+    revoke(&agent, &former).await?;
     agent.apply(&settings(&next, "one")).await?;
     let release = json!(format!("{next}/narrow:1"));
     agent
@@ -241,5 +248,70 @@ async fn a_missing_account_is_reported_in_the_go_agents_words() -> Result<()> {
             "looking up service account {namespace}/narrow: ServiceAccount \"narrow\" not found"
         )
     );
+    Ok(())
+}
+
+/// A deleted account takes no rights away, and gives none: with those that its name has left what is deployed is looked at, and nothing is written.
+#[tokio::test]
+async fn what_was_deployed_by_an_account_that_is_gone_is_told_and_not_corrected() -> Result<()> {
+    let agent = in_haste().await?;
+    let target = target(&agent);
+    narrow_account(&agent, &target, &["*"]).await?;
+    let bundle = |value| settings(&target, value).correct_drift();
+    agent.apply(&bundle("one")).await?;
+    agent.wait_ready("narrow").await?;
+    let accounts = agent.objects("v1", "ServiceAccount", &agent.system_namespace);
+    accounts.delete("narrow", &DeleteParams::default()).await?;
+    // That it is there is remembered for two seconds.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let maps = agent.objects("v1", "ConfigMap", &target);
+    let edit = async |value: &str| -> Result<()> {
+        let change = Patch::Merge(json!({ "data": { "value": value } }));
+        let parameters = PatchParams::default();
+        maps.patch("settings", &parameters, &change).await?;
+        Ok(())
+    };
+    edit("edited").await?;
+    let words = format!(
+        "looking up service account {}/narrow: ServiceAccount \"narrow\" not found",
+        agent.system_namespace
+    );
+    let says = |bundle: &Value, kind: &str, status: &str, message: &str| {
+        condition(bundle, kind).is_some_and(|one| {
+            one["status"] == status && one["message"].as_str().unwrap_or_default() == message
+        })
+    };
+    let is_told = |bundle: &Value| {
+        bundle["status"]["modifiedStatus"].is_array()
+            && says(bundle, "Monitored", "False", &words)
+            && says(bundle, "Deployed", "True", "")
+    };
+    agent
+        .wait_for("narrow", "to be modified without an account", is_told)
+        .await?;
+    // Another version cannot be deployed, and the one that is needs no account.
+    let there_and_back = async || {
+        agent.apply(&bundle("two")).await?;
+        let told = agent.wait_deploy_error("narrow", |message| !message.is_empty());
+        let told = told.await?;
+        ensure!(told == words, "{told}");
+        agent.apply(&bundle("one")).await?;
+        agent
+            .wait_for("narrow", "to be as deployed", |bundle| is_told(bundle))
+            .await
+    };
+    there_and_back().await?;
+    let map = agent.object("v1", "ConfigMap", &target, "settings").await?;
+    let map = map.context("the ConfigMap")?;
+    ensure!(map.data["data"]["value"] == "edited", "{map:?}");
+    // Nor is anything shown that it may not read.
+    revoke(&agent, &target).await?;
+    edit("one").await?;
+    there_and_back().await?;
+    narrow_account(&agent, &target, &["*"]).await?;
+    let ready = agent.wait_ready("narrow").await?;
+    ensure!(says(&ready, "Monitored", "True", ""), "{ready}");
+    let release = json!(format!("{target}/narrow:1"));
+    ensure!(ready["status"]["release"] == release, "{ready}");
     Ok(())
 }

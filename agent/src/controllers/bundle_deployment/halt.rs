@@ -353,7 +353,7 @@ impl Halt {
                 Reason::RemovalFailed,
                 "cannot remove a former release",
             ),
-            Cause::MonitorAccount => (none, Reason::AccountMissing, "no account"),
+            Cause::MonitorAccount => (monitored, Reason::AccountMissing, "no account"),
             Cause::MonitorRelease => (none, Reason::MonitorFailed, "no release"),
             Cause::Monitor => (
                 monitored,

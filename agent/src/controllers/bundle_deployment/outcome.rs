@@ -551,7 +551,7 @@ mod tests {
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
     #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
-    #[case(Cause::MonitorAccount, &[], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]
+    #[case(Cause::MonitorAccount, &["Monitored=False m"], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]
     #[case(Cause::MonitorRelease, &[], Some((Reason::MonitorFailed, "no release: m")), Requeue::RETRY)]
     #[case(Cause::Monitor, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot monitor deployed bundle: m")), Requeue::RETRY)]
     #[case(Cause::Correct, &["Ready=False m"], Some((Reason::CorrectionFailed, "failed reconciling drift: m")), Requeue::RETRY)]

@@ -42,7 +42,7 @@ fn watches_values(bundle: &BundleDeployment) -> bool {
 
 impl Reconciler {
     /// What decides about a deploy, besides the bundle itself. `stored` is the release that is wanted, as far as it is there.
-    fn deploy_facts(
+    pub(super) fn deploy_facts(
         &self,
         state: &ReconcileState,
         filled: &Filled,

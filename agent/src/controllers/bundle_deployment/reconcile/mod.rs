@@ -1,13 +1,14 @@
 //! One reconcile of one BundleDeployment: its steps in the order of `bundledeployment_controller.go`.
 //!
 //! This file is the flow, from the BundleDeployment to its status. The steps are in `prerequisites.rs`, `deploy_step.rs`, which asks `postponed.rs`
-//! what has to wait, and `monitor.rs`; `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that means.
+//! what has to wait, and `monitor.rs`; `stored.rs` reads the release they are about, and `without_account.rs` is for a bundle whose account is gone. A step returns a result or a [`Halt`], and [`Report`] decides what that means.
 
 mod deploy_step;
 mod monitor;
 mod postponed;
 mod prerequisites;
 mod stored;
+mod without_account;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -138,6 +139,11 @@ impl ReconcileState {
     /// The release that the status names.
     fn named(&self) -> Option<ReleaseId> {
         ReleaseId::parse(&self.report.status().release)
+    }
+
+    /// Whether what was deployed before the site held changes is what there is to report.
+    fn reports_former(&self) -> bool {
+        self.hold.is_some() && !self.report.status().release.is_empty()
     }
 
     /// Whether an object that the bundle overwrites was missing when somebody looked last: by the status as it is to be sent, as upstream may refuse it.
@@ -316,7 +322,10 @@ impl Reconciler {
         self.check_names(state)?;
         self.check_target_namespace(state).await?;
         self.check_release_is_free(state)?;
-        let impersonated = self.impersonate(state).await?;
+        let impersonated = match self.impersonate(state).await {
+            Ok(impersonated) => impersonated,
+            Err(missing) => return self.without_account(state, &filled, missing).await,
+        };
         let current = match state.hold.clone() {
             Some(hold) => self.hold(state, &impersonated, &filled, &hold).await?,
             None => {

@@ -91,6 +91,15 @@ fn is_deployed(release: &StoredRelease) -> bool {
     Record::of(Some(&release.status())) == Record::Deployed
 }
 
+/// What a look is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rights {
+    /// The account is there.
+    Held,
+    /// It is gone: what the API server still grants it is enough to look, and nothing is written.
+    Left,
+}
+
 impl Reconciler {
     /// Compares live objects with the release and corrects them where that is wanted. `impersonated` is the bundle's account, where it was
     /// looked up already.
@@ -101,28 +110,47 @@ impl Reconciler {
         current: Current,
     ) -> Result<(), Halt> {
         let is_enabled = plan::should_monitor(&state.bundle, state.report.status());
-        // While the site holds changes, what was deployed before them is what there is to report.
-        let is_held = state.hold.is_some() && !state.report.status().release.is_empty();
-        if !is_enabled && !is_held {
+        if !is_enabled && !state.reports_former() {
             self.note_taken(state.bundle.name(), None);
             return Ok(());
         }
-        let bundle = Arc::clone(&state.bundle);
-        let impersonated = match impersonated {
-            Some(impersonated) => impersonated,
-            None => {
-                let (identities, options) = (&self.context.identities, &bundle.spec.options);
-                let account = identities.deployment(&options.service_account, Purpose::Monitor);
-                account
-                    .await
-                    .map_err(Halt::at(Cause::MonitorAccount, &state.facts))?
+        if let Some(impersonated) = impersonated {
+            return self.look(state, &impersonated, current, Rights::Held).await;
+        }
+        let (identities, options) = (&self.context.identities, &state.bundle.spec.options);
+        let account = identities.deployment(&options.service_account, Purpose::Monitor);
+        let missing = match account.await {
+            Ok(impersonated) => {
+                return self.look(state, &impersonated, current, Rights::Held).await;
             }
+            Err(missing) => missing,
         };
+        let is_gone = missing.is_missing();
+        let halt = Halt::at(Cause::MonitorAccount, &state.facts)(missing);
+        if is_gone && let Some(former) = self.deployed_with(state) {
+            let looked = self.look(state, &former, current, Rights::Left).await;
+            if let Err(failed) = looked {
+                let (bundle, error) = (state.bundle.name(), &failed.message);
+                logging::debug!(bundle, error = *error, "cannot look without the account");
+            }
+        }
+        Err(halt)
+    }
+
+    /// The same, where it is to be done, as the bundle's account.
+    async fn look(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+        current: Current,
+        rights: Rights,
+    ) -> Result<(), Halt> {
+        let bundle = Arc::clone(&state.bundle);
         let (release, applied) = match current {
             Current::Deployed(release, applied) => (release, applied),
             Current::Stored(release) => (release, Vec::new()),
             Current::Missing => return Ok(()),
-            Current::Former => match self.stored(state, &impersonated).await {
+            Current::Former => match self.stored(state, impersonated).await {
                 Ok(Some(release)) => (release, Vec::new()),
                 Ok(None) => return Ok(()),
                 // What is deployed in its place needs no rights there.
@@ -130,10 +158,12 @@ impl Reconciler {
                 Err(failed) => return Err(Halt::at(Cause::MonitorRelease, &state.facts)(failed)),
             },
             Current::Unread => {
-                let stored = self.stored(state, &impersonated).await;
+                let stored = self.stored(state, impersonated).await;
                 let stored = stored.map_err(Halt::at(Cause::MonitorRelease, &state.facts))?;
                 // One whose deploy is not over is finished first, unless that is being tried already.
-                let waits = is_held || state.report.requeue().has_failed();
+                let waits = state.reports_former()
+                    || rights == Rights::Left
+                    || state.report.requeue().has_failed();
                 let stored =
                     stored.filter(|one| waits || is_deployed(one) || self.is_outdated(state));
                 match stored {
@@ -153,7 +183,7 @@ impl Reconciler {
             reservation.resume();
         }
         let is_deployed = state.report.counts_as_deployed();
-        let look = self.observe(state, &impersonated, &release, applied);
+        let look = self.observe(state, impersonated, &release, applied);
         let observed = match is_deployed {
             // What was written just now has no other verdict.
             true => look.await,
@@ -171,15 +201,17 @@ impl Reconciler {
             }
         };
         let problem = observed.problem.clone();
-        if plan::may_correct(Record::of(Some(&release.status())), state.hold.is_some()) {
-            self.adopt_agent(state, &impersonated, &observed.extras)
+        if rights == Rights::Held
+            && plan::may_correct(Record::of(Some(&release.status())), state.hold.is_some())
+        {
+            self.adopt_agent(state, impersonated, &observed.extras)
                 .await;
             let overwritten = plan::is_overwritten(&bundle.spec, &observed.modified);
             self.note_overwritten(bundle.name(), overwritten);
             if bundle.metadata.deletion_timestamp.is_none() && overwritten {
                 state.report.overwritten_missing();
             }
-            self.correct(state, &impersonated, &release, observed)
+            self.correct(state, impersonated, &release, observed)
                 .await?;
         }
         let Some(problem) = problem else {
