@@ -183,7 +183,7 @@ impl Reconciler {
             reservation.resume();
         }
         let is_deployed = state.report.counts_as_deployed();
-        let look = self.observe(state, impersonated, &release, applied);
+        let look = Box::pin(self.observe(state, impersonated, &release, applied));
         let observed = match is_deployed {
             // What was written just now has no other verdict.
             true => look.await,
