@@ -179,6 +179,8 @@ pub(super) enum StatusChange {
     None,
     /// This condition is False.
     Condition(&'static str),
+    /// Deployed is False where another deployment is wanted than the one that is applied: it could not begin. Else this condition is, if there is one.
+    NotBegun(Option<&'static str>),
     /// Ready and Installed are False, in upstream's words.
     NotInstalled,
     /// The same under a successful Deployed condition, and there is no release.
@@ -294,8 +296,16 @@ impl Halt {
                     requeue: Requeue::after(timing.dependency_retry),
                 };
             }
-            Cause::ReadRelease => (monitored, Reason::MonitorFailed, "cannot read the release"),
-            Cause::ReadHeldRelease => (none, Reason::MonitorFailed, "cannot read the release"),
+            Cause::ReadRelease => (
+                StatusChange::NotBegun(Some(MONITORED)),
+                Reason::MonitorFailed,
+                "cannot read the release",
+            ),
+            Cause::ReadHeldRelease => (
+                StatusChange::NotBegun(None),
+                Reason::MonitorFailed,
+                "cannot read the release",
+            ),
             // Granting the right causes no event.
             Cause::NamespaceForbidden => {
                 return Effect {

@@ -190,6 +190,13 @@ impl Report {
         match status {
             StatusChange::None => {}
             StatusChange::Condition(type_) => self.set(type_, Err(message)),
+            StatusChange::NotBegun(otherwise) => {
+                let is_due = self.status.applied_deployment_id != self.deployment_id;
+                let not_begun = is_due.then_some(DEPLOYED);
+                if let Some(type_) = not_begun.or(otherwise) {
+                    self.set(type_, Err(message));
+                }
+            }
             StatusChange::NotInstalled => self.status.not_installed(message, self.now),
             StatusChange::DeployedButNotInstalled => {
                 self.status.not_installed(message, self.now);
@@ -539,8 +546,8 @@ mod tests {
     #[case(Cause::DeployAccount, &["Deployed=False m"], Some((Reason::AccountMissing, "no account to deploy with: m")), Requeue::RETRY)]
     #[case(Cause::DependencyUnknown, &["Deployed=False m"], Some((Reason::DependencyNotReady, "dependencies: m")), Requeue::RETRY)]
     #[case(Cause::DependencyNotReady, &["Deployed=False m"], Some((Reason::DependencyNotReady, "m")), DEPENDENCY_RETRY)]
-    #[case(Cause::ReadRelease, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::RETRY)]
-    #[case(Cause::ReadHeldRelease, &[], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::RETRY)]
+    #[case(Cause::ReadRelease, &["Deployed=False m"], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::RETRY)]
+    #[case(Cause::ReadHeldRelease, &["Deployed=False m"], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::RETRY)]
     #[case(Cause::NamespaceForbidden, &["Ready=False not ready: m", "Installed=False not installed: m"], None, NAMESPACE_RETRY)]
     #[case(Cause::NamespaceLabels, &["Deployed=False m"], Some((Reason::NamespaceRefused, "cannot label the namespace: m")), Requeue::RETRY)]
     #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
@@ -577,6 +584,19 @@ mod tests {
         let event = event.map(|(reason, text)| (reason, text.into()));
         assert_eq!(events, Vec::from_iter(event));
         assert_eq!(next, requeue.without_monitor());
+    }
+
+    #[rstest]
+    #[case(Cause::ReadRelease, &["Monitored=False m"])]
+    #[case(Cause::ReadHeldRelease, &[])]
+    fn what_keeps_a_deploy_from_beginning_is_no_failed_deploy_where_none_is_due(
+        #[case] cause: Cause,
+        #[case] expected: &[&str],
+    ) {
+        let mut report = report();
+        report.status.applied_deployment_id = "new".to_owned();
+        report.halt(&Halt::new(cause, "m"), false);
+        assert_eq!(conditions(&report), expected);
     }
 
     #[rstest]
