@@ -357,7 +357,11 @@ impl Halt {
                     requeue: Requeue::full_after(Duration::ZERO),
                 };
             }
-            Cause::Ledger => (none, Reason::ApplyFailed, "cannot write the ledger"),
+            Cause::Ledger => (
+                StatusChange::NotBegun(None),
+                Reason::ApplyFailed,
+                "cannot write the ledger",
+            ),
             Cause::FormerRelease => (
                 none,
                 Reason::RemovalFailed,

@@ -556,7 +556,7 @@ mod tests {
     #[case(Cause::Deploy(Reason::ApplyFailed).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Deploy(Reason::HookFailed).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
-    #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
+    #[case(Cause::Ledger, &["Deployed=False m"], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
     #[case(Cause::MonitorAccount, &["Monitored=False m"], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]
     #[case(Cause::MonitorRelease, &[], Some((Reason::MonitorFailed, "no release: m")), Requeue::RETRY)]
@@ -588,6 +588,7 @@ mod tests {
 
     #[rstest]
     #[case(Cause::ReadRelease, &["Monitored=False m"])]
+    #[case(Cause::Ledger, &[])]
     #[case(Cause::ReadHeldRelease, &[])]
     fn what_keeps_a_deploy_from_beginning_is_no_failed_deploy_where_none_is_due(
         #[case] cause: Cause,
