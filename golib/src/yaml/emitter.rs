@@ -91,13 +91,20 @@ impl Emitter {
 
     /// A key and what separates it from its value.
     pub(super) fn key(&mut self, text: &str, quote: bool) {
+        self.tagged_key("", text, quote);
+    }
+
+    /// The same with a tag before the key.
+    pub(super) fn tagged_key(&mut self, tag: &str, text: &str, quote: bool) {
         self.write_indent();
         let analysis = Analysis::of(text, self.dialect);
         if !analysis.multiline && text.len() <= MAX_SIMPLE_KEY {
+            self.tag(tag);
             self.scalar(text, quote, &analysis, true);
             self.indicator(":", false, false, false);
         } else {
             self.indicator("?", true, false, true);
+            self.tag(tag);
             self.scalar(text, quote, &analysis, false);
             self.write_indent();
             self.indicator(":", true, false, true);
@@ -139,9 +146,7 @@ impl Emitter {
     /// A scalar in the style it is to have, as far as its text can be written so, behind its tag.
     pub(super) fn styled(&mut self, scalar: &Styled<'_>) {
         let style = scalar.held(self.dialect);
-        if !scalar.tag.is_empty() {
-            self.indicator(scalar.tag, true, false, false);
-        }
+        self.tag(scalar.tag);
         self.increase_indent(true, false);
         let fold = !scalar.simple_key;
         match style {
@@ -170,9 +175,11 @@ impl Emitter {
         self.write_indent();
     }
 
-    /// The tag of a collection.
+    /// What stands before a scalar or a collection; empty for nothing.
     pub(super) fn tag(&mut self, tag: &str) {
-        self.indicator(tag, true, false, false);
+        if !tag.is_empty() {
+            self.indicator(tag, true, false, false);
+        }
     }
 
     fn style(&self, text: &str, quote: bool, analysis: &Analysis, simple_key: bool) -> Style {

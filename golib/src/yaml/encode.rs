@@ -1,5 +1,7 @@
 //! Values to YAML: what is written, in which order and style (yaml.v2's `encode.go`), over the writer in `emitter.rs`.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::emitter::{Collection, Emitter};
@@ -7,6 +9,7 @@ use super::error::{Error, with_line};
 use super::resolve::is_plain_string;
 use super::tree::{Dialect, Node, Scalar, Tree};
 use super::{order, read, reader};
+use crate::base64;
 use crate::budget::Budget;
 use crate::json;
 use crate::strconv::format_float;
@@ -284,8 +287,8 @@ pub(super) fn write<T: Tree>(value: &T, dialect: Dialect) -> String {
             },
             Frame::Mapping(entries) => match entries.next() {
                 Some((key, value)) => {
-                    let (text, quote) = text_of(key, dialect);
-                    emitter.key(&text, quote);
+                    let (tag, text, quote) = text_of(key, dialect);
+                    emitter.tagged_key(tag, &text, quote);
                     open(&mut emitter, &mut frames, value, true, dialect);
                 }
                 None => {
@@ -308,7 +311,8 @@ fn open<'a, T: Tree>(
 ) {
     match value.node() {
         Node::Scalar(scalar) => {
-            let (text, quote) = text_of(scalar, dialect);
+            let (tag, text, quote) = text_of(scalar, dialect);
+            emitter.tag(tag);
             emitter.value(&text, quote);
         }
         Node::Sequence([]) => emitter.empty("[", "]"),
@@ -331,10 +335,10 @@ fn open<'a, T: Tree>(
     }
 }
 
-/// The text of a scalar, and whether it must be quoted to stay text.
-fn text_of(scalar: Scalar<'_>, dialect: Dialect) -> (std::borrow::Cow<'_, str>, bool) {
+/// The tag and the text of a scalar, and whether it must be quoted to stay text.
+fn text_of(scalar: Scalar<'_>, dialect: Dialect) -> (&'static str, Cow<'_, str>, bool) {
     let text = match scalar {
-        Scalar::Null => return ("null".into(), false),
+        Scalar::Null => return ("", "null".into(), false),
         Scalar::Bool(value) => value.to_string(),
         Scalar::Int(value) => value.to_string(),
         Scalar::Uint(value) => value.to_string(),
@@ -344,16 +348,35 @@ fn text_of(scalar: Scalar<'_>, dialect: Dialect) -> (std::borrow::Cow<'_, str>, 
             "NaN" => ".nan".into(),
             text => text.into(),
         },
-        Scalar::Plain(text) => return (text.into(), false),
+        Scalar::Plain(text) => return ("", text.into(), false),
+        Scalar::Binary(bytes) => return ("!!binary", base64_lines(bytes).into(), false),
         Scalar::Str(text) => {
             let plain = match dialect {
                 Dialect::V3 => is_plain_in_v3(text),
                 _ => is_plain_string(text),
             };
-            return (text.into(), !plain);
+            return ("", text.into(), !plain);
         }
     };
-    (text.into(), false)
+    ("", text.into(), false)
+}
+
+/// yaml.v3's `encodeBase64`: one line, or several that all end in a line break.
+fn base64_lines(bytes: &[u8]) -> String {
+    const LINE: usize = 70;
+    let text = base64::encode(bytes);
+    if text.len() < LINE {
+        return text;
+    }
+    let mut lines = String::with_capacity(text.len() + text.len() / LINE + 1);
+    for (at, c) in text.chars().enumerate() {
+        if at > 0 && at % LINE == 0 {
+            lines.push('\n');
+        }
+        lines.push(c);
+    }
+    lines.push('\n');
+    lines
 }
 
 /// Whether yaml.v3 writes a string without quotes.

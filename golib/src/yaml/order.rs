@@ -1,5 +1,6 @@
 //! The natural order of keys in written YAML (`sorter.go` of yaml.v2 and yaml.v3).
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::tree::{Dialect, Scalar};
@@ -39,13 +40,21 @@ pub(super) fn sort<T: Copy>(entries: &mut Vec<(Scalar<'_>, T)>, dialect: Dialect
 }
 
 fn compare(a: &Scalar<'_>, b: &Scalar<'_>, dialect: Dialect) -> Ordering {
-    if let (Scalar::Str(a), Scalar::Str(b)) = (a, b) {
-        return compare_text(a, b, dialect);
+    if let (Some(a), Some(b)) = (as_text(a), as_text(b)) {
+        return compare_text(&a, &b, dialect);
     }
     let kinds = go_kind(a).cmp(&go_kind(b));
     match (as_float(a), as_float(b)) {
         (Some(x), Some(y)) => x.total_cmp(&y).then(kinds),
         _ => kinds,
+    }
+}
+
+fn as_text<'a>(key: &Scalar<'a>) -> Option<Cow<'a, str>> {
+    match *key {
+        Scalar::Str(text) => Some(text.into()),
+        Scalar::Binary(bytes) => Some(String::from_utf8_lossy(bytes)),
+        _ => None,
     }
 }
 
@@ -57,7 +66,7 @@ fn go_kind(key: &Scalar<'_>) -> u8 {
         Scalar::Uint(_) => 11,
         Scalar::Float(_) => 14,
         Scalar::Null => 20,
-        Scalar::Str(_) | Scalar::Plain(_) => 24,
+        Scalar::Str(_) | Scalar::Plain(_) | Scalar::Binary(_) => 24,
     }
 }
 
@@ -68,7 +77,7 @@ fn as_float(key: &Scalar<'_>) -> Option<f64> {
         Scalar::Int(value) => Some(*value as f64),
         Scalar::Uint(value) => Some(*value as f64),
         Scalar::Float(value) => Some(*value),
-        Scalar::Null | Scalar::Str(_) | Scalar::Plain(_) => None,
+        Scalar::Null | Scalar::Str(_) | Scalar::Plain(_) | Scalar::Binary(_) => None,
     }
 }
 

@@ -18,14 +18,14 @@ pub enum Pretty {
     Uint(u64),
     /// A float, printed as Go's `%g` does.
     Float(f64),
-    /// A string, quoted where it needs to be.
-    Str(String),
+    /// A string, quoted where it needs to be. One that is no UTF-8 is written as `!!binary`.
+    Str(Vec<u8>),
     /// A scalar that is never quoted: a time.
     Plain(String),
     /// A list.
     Seq(Vec<Pretty>),
     /// A mapping; its keys are sorted when it is written.
-    Map(Vec<(String, Pretty)>),
+    Map(Vec<(Vec<u8>, Pretty)>),
     /// A Go struct: a mapping whose fields stay in the order of their declaration.
     Struct(Vec<(String, Pretty)>),
 }
@@ -38,7 +38,7 @@ impl Tree for Pretty {
             Self::Int(value) => Scalar::Int(*value),
             Self::Uint(value) => Scalar::Uint(*value),
             Self::Float(value) => Scalar::Float(*value),
-            Self::Str(value) => Scalar::Str(value),
+            Self::Str(value) => text(value),
             Self::Plain(value) => Scalar::Plain(value),
             Self::Seq(items) => return Node::Sequence(items),
             Self::Map(entries) => return Node::Mapping(named(entries)),
@@ -47,11 +47,15 @@ impl Tree for Pretty {
     }
 }
 
-fn named(entries: &[(String, Pretty)]) -> Vec<(Scalar<'_>, &Pretty)> {
+fn named<K: AsRef<[u8]>>(entries: &[(K, Pretty)]) -> Vec<(Scalar<'_>, &Pretty)> {
     let entries = entries.iter();
     entries
-        .map(|(key, value)| (Scalar::Str(key), value))
+        .map(|(key, value)| (text(key.as_ref()), value))
         .collect()
+}
+
+fn text(bytes: &[u8]) -> Scalar<'_> {
+    str::from_utf8(bytes).map_or(Scalar::Binary(bytes), Scalar::Str)
 }
 
 /// What a yaml.v3 `Encoder` with `SetIndent(2)` writes, with the newline at the end. Integers print plainly and floats as Go's

@@ -26,6 +26,8 @@ pub(super) enum Scalar<'a> {
     Str(&'a str),
     /// Never quoted.
     Plain(&'a str),
+    /// Bytes that are no UTF-8, of which yaml.v3 makes `!!binary`.
+    Binary(&'a [u8]),
 }
 
 /// A value about to be written: a scalar, or its parts.

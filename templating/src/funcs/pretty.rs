@@ -29,7 +29,7 @@ pub(super) fn pretty(state: &mut State<'_>, value: &Value, depth: usize) -> Resu
         Value::Complex(..) => return Err(Error::message("cannot marshal type: complex128")),
         Value::Str(text) => {
             state.spend_bytes(text.len() as u64)?;
-            Pretty::Str(text.to_string())
+            Pretty::Str(text.to_vec())
         }
         Value::Bytes(_) | Value::List(_) => {
             let items = value.items().unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn pretty(state: &mut State<'_>, value: &Value, depth: usize) -> Resu
         Value::Map(map) => {
             let entries = map.entries().into_iter();
             let entries =
-                entries.map(|(key, item)| Ok((key.to_string(), pretty(state, &item, depth + 1)?)));
+                entries.map(|(key, item)| Ok((key.to_vec(), pretty(state, &item, depth + 1)?)));
             Pretty::Map(entries.collect::<Result<_, Error>>()?)
         }
         Value::Object(object) => match moment::object::<Moment>(value) {
@@ -60,7 +60,7 @@ fn pretty_object(
     if object.type_name() == "time.Duration"
         && let Some(text) = object.text()
     {
-        return Ok(Pretty::Str(text.to_string()));
+        return Ok(Pretty::Str(text.to_vec()));
     }
     if let Some(plain) = object.json()? {
         return pretty(state, &plain, depth + 1);
