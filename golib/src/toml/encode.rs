@@ -17,7 +17,7 @@ use crate::strconv::format_float;
 /// ```
 ///
 /// # Errors
-/// Nil in an array, an array of tables that has no key, and nesting beyond 500 levels.
+/// Nil in an array, an array of tables that has no key, a complex number, and nesting beyond 500 levels.
 pub fn encode(value: &Value) -> Result<String, Error> {
     let mut encoder = Encoder::default();
     encoder.entry(&mut Vec::new(), value)?;
@@ -35,6 +35,10 @@ impl Encoder {
     fn entry(&mut self, path: &mut Vec<String>, value: &Value) -> Result<(), Error> {
         self.nested(|encoder| match value {
             Value::Nil => Ok(()),
+            // Behind a key `in_order` has refused it.
+            Value::Complex => Err(Error::UnsupportedType(
+                "unsupported type for key '': complex128",
+            )),
             Value::Table(_) | Value::Struct(_) => {
                 if path.len() == 1 {
                     encoder.newline();
@@ -86,7 +90,7 @@ impl Encoder {
         self.nested(|encoder| {
             let out = &mut encoder.out;
             match value {
-                Value::Nil => return Err(Error::Encode("cannot encode array with nil element")),
+                Value::Nil | Value::Complex => return check_element(value),
                 Value::Bool(value) => out.push_str(&value.to_string()),
                 Value::Integer(value) => out.push_str(&value.to_string()),
                 Value::Unsigned(value) => out.push_str(&value.to_string()),
@@ -105,7 +109,7 @@ impl Encoder {
                     out.push_str(&String::from_utf8_lossy(&time.format(layout)));
                 }
                 Value::Array(items) | Value::Tables(items) => {
-                    is_table_array(items)?; // refuses nil
+                    is_table_array(items)?;
                     out.push('[');
                     for (index, item) in items.iter().enumerate() {
                         if index > 0 {
@@ -175,6 +179,7 @@ fn in_order<'a>(entries: &[Entry<'a>]) -> Result<Vec<Entry<'a>>, Error> {
     for &(key, value) in entries {
         match value {
             Value::Nil => {}
+            Value::Complex => check_element(value)?,
             Value::Table(_) | Value::Struct(_) => tables.push((key, value)),
             Value::Array(items) | Value::Tables(items) if is_table_array(items)? => {
                 tables.push((key, value))
@@ -201,22 +206,27 @@ fn ends_in_nil(entries: &[Entry<'_>]) -> Result<bool, Error> {
     Ok(last_is_nil)
 }
 
+/// Whether there are tables only. Fails at what no array may hold.
 fn is_table_array(items: &[Value]) -> Result<bool, Error> {
-    if items.iter().any(|item| matches!(item, Value::Nil)) {
-        return Err(Error::Encode("cannot encode array with nil element"));
-    }
-    // Go looks at the elements of nested arrays too, which finds nil in them.
     for item in items {
-        if let Value::Array(inner) | Value::Tables(inner) = item
-            && inner.iter().any(|item| matches!(item, Value::Nil))
-        {
-            return Err(Error::Encode("cannot encode array with nil element"));
+        check_element(item)?;
+        // Go looks at the elements of nested arrays too.
+        if let Value::Array(inner) | Value::Tables(inner) = item {
+            inner.iter().try_for_each(check_element)?;
         }
     }
     Ok(!items.is_empty()
         && items
             .iter()
             .all(|item| matches!(item, Value::Table(_) | Value::Struct(_))))
+}
+
+fn check_element(item: &Value) -> Result<(), Error> {
+    match item {
+        Value::Nil => Err(Error::Encode("cannot encode array with nil element")),
+        Value::Complex => Err(Error::UnsupportedType("unsupported type: complex128")),
+        _ => Ok(()),
+    }
 }
 
 fn float(value: f64) -> String {

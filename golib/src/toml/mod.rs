@@ -28,6 +28,8 @@ pub enum Value {
     Unsigned(u64),
     /// A float; written with a point or an exponent.
     Float(f64),
+    /// A complex number, which TOML cannot hold. Never decoded.
+    Complex,
     /// Text.
     String(String),
     /// A time. One without offset is in UTC in a zone named `datetime-local`, `date-local` or `time-local`, as in Go.
@@ -59,6 +61,9 @@ pub enum Error {
     /// A value that TOML cannot hold.
     #[error("toml: {0}")]
     Encode(&'static str),
+    /// A value of a type that TOML does not have.
+    #[error("{0}")]
+    UnsupportedType(&'static str),
     /// What is made of the text would take more memory than it may.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),

@@ -136,12 +136,12 @@ fn to_json(
     let Some(mark) = ('\u{E000}'..='\u{F8FF}').find(|&mark| !text.contains(mark)) else {
         return Ok(text);
     };
-    let text = marked(value, mark).to_json_text(&encode, &mut 0)?;
+    let text = marked(value, &|_| mark).to_json_text(&encode, &mut 0)?;
     Ok(text.replace(mark, r"\ufffd"))
 }
 
 /// The value with a mark for each byte that is no UTF-8; only of values that nest as deep as JSON may.
-fn marked(value: &Value, mark: char) -> Value {
+fn marked(value: &Value, mark: &dyn Fn(u8) -> char) -> Value {
     let mark_text = |text: &Str| -> Str {
         if text.as_str().is_some() {
             return text.clone();
@@ -149,7 +149,7 @@ fn marked(value: &Value, mark: char) -> Value {
         let mut out = String::with_capacity(text.len());
         for chunk in text.utf8_chunks() {
             out.push_str(chunk.valid());
-            out.extend(chunk.invalid().iter().map(|_| mark));
+            out.extend(chunk.invalid().iter().map(|&byte| mark(byte)));
         }
         out.into()
     };
@@ -263,15 +263,15 @@ pub(super) fn add_helm(f: &mut Functions) {
     f.add(
         "toToml",
         |state: &mut State<'_>, value: Value| match to_toml(state, &value) {
-            Ok(text) => spend(state, text),
-            Err(TomlFailure::Encode(error)) => Ok(error.to_string()),
+            Err(TomlFailure::Encode(error)) => Ok(error.to_string().into_bytes()),
+            Ok(text) => Ok(text),
             Err(TomlFailure::Panic(error)) => Err(error),
         },
     );
     f.add(
         "mustToToml",
         |state: &mut State<'_>, value: Value| match to_toml(state, &value) {
-            Ok(text) => spend(state, text),
+            Ok(text) => Ok(text),
             Err(TomlFailure::Encode(error)) => Err(Error::message(error.to_string())),
             Err(TomlFailure::Panic(error)) => Err(error),
         },
@@ -411,12 +411,33 @@ enum TomlFailure {
     Panic(Error),
 }
 
-fn to_toml(state: &mut State<'_>, value: &Value) -> Result<String, TomlFailure> {
+/// Go writes bytes that are no UTF-8 as they are. The library writes text: they pass through it as its last private characters.
+fn to_toml(state: &mut State<'_>, value: &Value) -> Result<Vec<u8>, TomlFailure> {
+    const MARKS: std::ops::RangeInclusive<char> = '\u{10FF80}'..='\u{10FFFF}';
     if value.is_untyped_nil() {
         return Err(TomlFailure::Panic(super::reflect::type_of_nothing()));
     }
-    toml::encode(&toml_data(state, value, 0).map_err(TomlFailure::Panic)?)
-        .map_err(TomlFailure::Encode)
+    let text = toml_text(state, value)?;
+    if !text.contains(char::REPLACEMENT_CHARACTER) || text.contains(|c| MARKS.contains(&c)) {
+        return Ok(text.into_bytes());
+    }
+    let first = u32::from(*MARKS.start()) - 0x80;
+    let mark = |byte: u8| char::from_u32(first + u32::from(byte)).unwrap_or_default();
+    let text = toml_text(state, &marked(value, &mark))?;
+    let mut out = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        match u8::try_from(u32::from(c).wrapping_sub(first)) {
+            Ok(byte) => out.push(byte),
+            Err(_) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    Ok(out)
+}
+
+fn toml_text(state: &mut State<'_>, value: &Value) -> Result<String, TomlFailure> {
+    let data = toml_data(state, value, 0).map_err(TomlFailure::Panic)?;
+    let text = toml::encode(&data).map_err(TomlFailure::Encode)?;
+    spend(state, text).map_err(TomlFailure::Panic)
 }
 
 /// How deep a value may nest on its way to TOML; the library's own limit is lower.
@@ -478,14 +499,14 @@ fn toml_data(state: &mut State<'_>, value: &Value, depth: usize) -> Result<toml:
                 toml::Value::Struct(fields.collect::<Result<_, Error>>()?)
             }
         },
-        Value::Complex(..) => return Err(Error::message("toml: unsupported type: complex128")),
+        Value::Complex(..) => toml::Value::Complex,
     })
 }
 
 /// Decoded TOML as the Go library decodes into an `any`: integers are `int64`.
 fn from_toml(value: toml::Value) -> Value {
     match value {
-        toml::Value::Nil => Value::Nil,
+        toml::Value::Nil | toml::Value::Complex => Value::Nil,
         toml::Value::Bool(b) => Value::Bool(b),
         toml::Value::Integer(n) => Value::Int64(n),
         toml::Value::Unsigned(n) => Value::Uint64(n),
