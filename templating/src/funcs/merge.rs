@@ -15,15 +15,28 @@ use crate::value::{Kind, List, ListType, Map, MapType, Str, Type, Value};
 pub(super) fn add(f: &mut Functions) {
     f.add(
         "mustMerge",
-        |state: &mut State<'_>, into: Map, from: Rest<Map>| merge_all(state, into, from, false),
+        |state: &mut State<'_>, into: Map, from: Rest<Map>| {
+            must(merge_all(state, into, from, false))
+        },
     );
     f.add(
         "mustMergeOverwrite",
-        |state: &mut State<'_>, into: Map, from: Rest<Map>| merge_all(state, into, from, true),
+        |state: &mut State<'_>, into: Map, from: Rest<Map>| {
+            must(merge_all(state, into, from, true))
+        },
     );
-    // Between maps mergo has no error that these two would turn into an empty string.
-    f.alias("mustMerge", "merge");
-    f.alias("mustMergeOverwrite", "mergeOverwrite");
+    f.add(
+        "merge",
+        |state: &mut State<'_>, into: Map, from: Rest<Map>| {
+            or_empty(merge_all(state, into, from, false))
+        },
+    );
+    f.add(
+        "mergeOverwrite",
+        |state: &mut State<'_>, into: Map, from: Rest<Map>| {
+            or_empty(merge_all(state, into, from, true))
+        },
+    );
     f.add("mustDeepCopy", |state: &mut State<'_>, value: Value| {
         deep_copy(state, value)
     });
@@ -32,12 +45,41 @@ pub(super) fn add(f: &mut Functions) {
     });
 }
 
+/// Why maps are not merged.
+enum Failure {
+    /// mergo's `ErrDifferentArgumentsTypes`: the one error that it returns.
+    DifferentTypes,
+    /// What Go panics with, or a limit.
+    Ended(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Ended(error)
+    }
+}
+
+fn must(merged: Result<Value, Failure>) -> Result<Value, Error> {
+    merged.map_err(|failure| match failure {
+        Failure::DifferentTypes => Error::message("src and dst must be of same type"),
+        Failure::Ended(error) => error,
+    })
+}
+
+/// `merge` swallows errors.
+fn or_empty(merged: Result<Value, Failure>) -> Result<Value, Error> {
+    match merged {
+        Err(Failure::DifferentTypes) => Ok(Str::default().into()),
+        merged => must(merged),
+    }
+}
+
 fn merge_all(
     state: &mut State<'_>,
     into: Map,
     from: Rest<Map>,
     overwrite: bool,
-) -> Result<Value, Error> {
+) -> Result<Value, Failure> {
     let mut into = into;
     for from in from {
         if into.is_nil() && !from.is_nil() {
@@ -54,7 +96,7 @@ enum Step {
     Settle(Map, Str, Value, Type),
 }
 
-fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result<(), Error> {
+fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result<(), Failure> {
     let mut seen = HashSet::new();
     let mut steps = vec![Step::Merge(into, from)];
     while let Some(step) = steps.pop() {
@@ -81,7 +123,11 @@ fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result
                         }
                         continue;
                     }
-                    let below = match (into.get(&key), &value) {
+                    let current = into.get(&key);
+                    if let Some(current) = &current {
+                        check(current, &value, overwrite)?;
+                    }
+                    let below = match (current, &value) {
                         (Some(Value::Map(into)), Value::Map(from)) if !into.is_nil() => {
                             Some(Step::Merge(into, from.clone()))
                         }
@@ -109,6 +155,36 @@ fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result
         }
     }
     Ok(())
+}
+
+/// Where mergo goes into two values of which one is a struct or a pointer to one, and fails at the other.
+fn check(into: &Value, from: &Value, overwrite: bool) -> Result<(), Failure> {
+    let no_such_call = |method: &str, kind: Kind| {
+        let kind = kind.name();
+        let text = format!("reflect: call of reflect.Value.{method} on {kind} Value");
+        Err(Failure::Ended(Error::message(text)))
+    };
+    let kind = from.kind();
+    match into {
+        _ if !matches!(kind, Kind::Struct | Kind::Ptr | Kind::Map) => Ok(()),
+        Value::Map(map) if map.is_nil() && kind == Kind::Struct => no_such_call("IsNil", kind),
+        Value::Object(object) if object.kind() == Kind::Ptr => {
+            let is_pointee = object.type_name().strip_prefix('*') == Some(from.type_name());
+            match overwrite || kind == Kind::Ptr || from.is_nil() || is_pointee {
+                true => Ok(()),
+                false => Err(Failure::DifferentTypes),
+            }
+        }
+        Value::Object(object) if object.kind() == Kind::Struct && kind != Kind::Struct => {
+            let unexported = object.unexported();
+            let is_exported = |(name, _): &(&str, Value)| !unexported.contains(name);
+            match object.fields().iter().any(is_exported) {
+                true => no_such_call("Field", kind),
+                false => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
 }
 
 /// mergo's `isEmptyValue`, which looks at no complex number.
