@@ -147,7 +147,8 @@ fn element_at(text: &[u8]) -> Option<(Element, usize)> {
             (
                 Element::Fraction {
                     separator,
-                    digits,
+                    // Go keeps twelve bits of it.
+                    digits: digits & 0xfff,
                     trim: digit == b'9',
                 },
                 1 + digits,
@@ -254,7 +255,8 @@ impl Time {
             } => {
                 let all = format!("{:09}", self.nanoseconds);
                 let mut fraction = all.into_bytes();
-                fraction.resize(digits, b'0');
+                // There are nine digits to write, whatever is asked for.
+                fraction.truncate(digits);
                 if trim {
                     let used = fraction
                         .iter()
