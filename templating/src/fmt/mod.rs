@@ -361,6 +361,7 @@ impl Printer {
     fn pointer(&mut self, value: &Value, verb: char) {
         let address = match value {
             Value::Map(map) => map.address(),
+            Value::List(list) if list.is_nil() => 0,
             Value::List(list) => list.as_ptr().addr(),
             Value::Object(object) if object.kind() == Kind::Ptr => object
                 .address()
