@@ -15,7 +15,6 @@ pub mod capabilities;
 mod chart;
 pub mod dependency;
 mod depth;
-mod go_format;
 pub mod ignore;
 mod list;
 pub mod loader;

@@ -260,6 +260,23 @@ fn class_char(text: &[u8]) -> Result<(char, &[u8]), BadPattern> {
     }
 }
 
+/// What is wrong with a file, as Go words it.
+///
+/// ```
+/// let error = std::fs::read("/missing").unwrap_err();
+/// assert_eq!(golib::path::io_cause(&error), "no such file or directory");
+/// ```
+pub fn io_cause(error: &std::io::Error) -> String {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        ErrorKind::IsADirectory => "is a directory".to_owned(),
+        ErrorKind::NotADirectory => "not a directory".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -270,11 +270,8 @@ pub(crate) fn node_of(value: &Value) -> Node {
     match value {
         Value::Null => Node::null(),
         Value::Bool(value) => Node::tagged(value.to_string(), tag::BOOL),
-        Value::Number(number) => {
-            let text = match number.as_f64() {
-                Some(float) if number.is_f64() => golib::strconv::format_float(float, b'g', -1, 64),
-                _ => number.to_string(),
-            };
+        Value::Number(_) => {
+            let text = golib::json::go_text(value);
             let tag = node::resolved_tag(&text);
             Node::tagged(text, tag)
         }

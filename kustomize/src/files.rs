@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
+use golib::path::io_cause;
 use golib::yaml::node::Node;
 
 use crate::error::{Error, Result};
@@ -210,18 +211,6 @@ impl FileSystem for MemoryFiles<'_> {
 #[derive(Debug, Default)]
 pub struct DiskFiles;
 
-/// An error of the system as Go words it.
-fn go_error(error: &std::io::Error) -> String {
-    use std::io::ErrorKind;
-    match error.kind() {
-        ErrorKind::NotFound => "no such file or directory".into(),
-        ErrorKind::PermissionDenied => "permission denied".into(),
-        ErrorKind::NotADirectory => "not a directory".into(),
-        ErrorKind::IsADirectory => "is a directory".into(),
-        _ => error.to_string(),
-    }
-}
-
 /// `filepath.EvalSymlinks`.
 fn resolve(path: &Path) -> Result<PathBuf> {
     const MAX_LINKS: usize = 255;
@@ -238,7 +227,7 @@ fn resolve(path: &Path) -> Result<PathBuf> {
             Error::new(format!(
                 "{call} {}: {}",
                 candidate.display(),
-                go_error(error)
+                io_cause(error)
             ))
         };
         let metadata = std::fs::symlink_metadata(&candidate);
@@ -304,7 +293,7 @@ impl FileSystem for DiskFiles {
     }
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>> {
-        let fail = |error: &std::io::Error| Error::new(format!("open {path}: {}", go_error(error)));
+        let fail = |error: &std::io::Error| Error::new(format!("open {path}: {}", io_cause(error)));
         let metadata = std::fs::metadata(path).map_err(|error| fail(&error))?;
         // A pipe or a device would be waited for.
         if !metadata.is_file() {

@@ -1,8 +1,8 @@
 //! JSON patches (RFC 6902) as `evanphx/json-patch` 4.13 applies them, words included: replacing what is not there adds it, and
 //! indices may count from the end.
 
-use golib::strconv::atoi;
-use serde_json::{Map, Value};
+use golib::json::pointer;
+use serde_json::{Map, Number, Value};
 
 use crate::error::{Error, Result};
 use crate::loader::Build;
@@ -138,20 +138,18 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
     match kind {
         "add" => {
             let path = path_or_missing()?;
-            let (container, key) = find(document, &path)
+            let (container, key) = pointer::parent(document, &path)
                 .ok_or_else(|| missing("doc is missing path", &quoted(&path)))?;
             let value = value();
             count(&value, &path, build)?;
-            add(container, &key, value)
-                .map_err(|error| error.context(format!("error in add for path: '{path}'")))
+            pointer::add(container, &key, value).map_err(within("add for path", &path))
         }
         "remove" => {
             let path = path_or_missing()?;
-            let (container, key) = find(document, &path)
+            let (container, key) = pointer::parent(document, &path)
                 .ok_or_else(|| missing("doc is missing path", &quoted(&path)))?;
-            remove(container, &key)
-                .map(|_| ())
-                .map_err(|error| error.context(format!("error in remove for path: '{path}'")))
+            let removed = pointer::remove(container, &key);
+            removed.map(drop).map_err(within("remove for path", &path))
         }
         "replace" => {
             let path = path("replace operation failed to decode path")?;
@@ -164,224 +162,76 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
                     _ => fail("replace operation value must be object or array: %!w(<nil>)".into()),
                 };
             }
-            let (container, key) =
-                find(document, &path).ok_or_else(|| missing("doc is missing path", &path))?;
-            count(operation.get("value").unwrap_or(&Value::Null), &path, build)?;
-            if get(container, &key).is_err() {
-                return Err(missing("doc is missing key", &path));
-            }
-            match container {
-                Value::Object(entries) => {
-                    entries.insert(key, value());
-                }
-                Value::Array(items) => {
-                    let index = index_of(&key, items.len())?;
-                    if let Some(item) = items.get_mut(index) {
-                        *item = value();
-                    }
-                }
-                _ => {}
-            }
-            Ok(())
+            let (container, key) = pointer::parent(document, &path)
+                .ok_or_else(|| missing("doc is missing path", &path))?;
+            let value = value();
+            count(&value, &path, build)?;
+            pointer::replace(container, &key, value)
+                .map_err(|_| missing("doc is missing key", &path))
         }
         "move" => {
             let from = from()?;
-            let (container, key) =
-                find(document, &from).ok_or_else(|| missing("doc is missing from path", &from))?;
-            let moved = get(container, &key)
-                .map(|value| value.cloned().unwrap_or(Value::Null))
-                .and_then(|value| remove(container, &key).map(|_| value))
-                .map_err(|error| error.context(format!("error in move for path: '{key}'")))?;
+            let (container, key) = pointer::parent(document, &from)
+                .ok_or_else(|| missing("doc is missing from path", &from))?;
+            let moved = pointer::remove(container, &key).map_err(within("move for path", &key))?;
             let path = path("move operation failed to decode path")?;
-            let (container, key) = find(document, &path)
+            let (container, key) = pointer::parent(document, &path)
                 .ok_or_else(|| missing("doc is missing destination path", &path))?;
             count(&moved, &path, build)?;
-            add(container, &key, moved)
-                .map_err(|error| error.context(format!("error in move for path: '{path}'")))
+            pointer::add(container, &key, moved).map_err(within("move for path", &path))
         }
         "test" => {
             let path = path("test operation failed to decode path")?;
             let expected = value();
-            let failed = || Error::new(format!("testing value {path} failed: test failed"));
-            if path.is_empty() {
-                return match is_equal(document, &expected) {
-                    true => Ok(()),
-                    false => Err(failed()),
-                };
-            }
-            let (container, key) =
-                find(document, &path).ok_or_else(|| missing("is missing path", &path))?;
-            let found = get(container, &key)
-                .map_err(|error| error.context(format!("error in test for path: '{path}'")))?;
-            match is_equal(found.unwrap_or(&Value::Null), &expected) {
+            let found = match path.as_str() {
+                "" => &*document,
+                path => {
+                    let (container, key) = pointer::parent(document, path)
+                        .ok_or_else(|| missing("is missing path", path))?;
+                    let found = pointer::get(container, &key);
+                    found
+                        .map_err(within("test for path", path))?
+                        .unwrap_or(&Value::Null)
+                }
+            };
+            match is_equal(found, &expected) {
                 true => Ok(()),
-                false => Err(failed()),
+                false => fail(format!("testing value {path} failed: test failed")),
             }
         }
         "copy" => {
             let from = from()?;
-            let (container, key) =
-                find(document, &from).ok_or_else(|| missing("doc is missing from path", &from))?;
-            let copied = get(container, &key)
-                .map_err(|error| error.context(format!("error in copy for from: '{from}'")))?;
+            let (container, key) = pointer::parent(document, &from)
+                .ok_or_else(|| missing("doc is missing from path", &from))?;
+            let copied = pointer::get(container, &key).map_err(within("copy for from", &from))?;
             if let Some(copied) = copied {
                 count(copied, "", build)?;
             }
             let copied = copied.cloned().unwrap_or(Value::Null);
             let path = path_or_missing()?;
             count(&copied, &path, build)?;
-            let (container, key) = find(document, &path)
+            let (container, key) = pointer::parent(document, &path)
                 .ok_or_else(|| missing("doc is missing destination path", &path))?;
-            add(container, &key, copied)
-                .map_err(|error| error.context("error while adding value during copy"))
+            pointer::add(container, &key, copied)
+                .map_err(|error| Error::new(error).context("error while adding value during copy"))
         }
         _ => fail(format!("Unexpected kind: {kind}")),
     }
+}
+
+/// What is wrong with a place that an operation names.
+fn within(operation: &str, place: &str) -> impl FnOnce(String) -> Error {
+    move |error| Error::new(error).context(format!("error in {operation}: '{place}'"))
 }
 
 fn quoted(path: &str) -> String {
     format!("\"{path}\"")
 }
 
-/// The collection that a path's last part names something in, and that part.
-fn find<'a>(document: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
-    let mut parts: Vec<&str> = path.split('/').collect();
-    if parts.len() < 2 {
-        return None;
-    }
-    let key = unescape(parts.pop()?);
-    let mut found = document;
-    for part in &parts[1..] {
-        let part = unescape(part);
-        found = match found {
-            Value::Object(entries) => entries.get_mut(&part)?,
-            Value::Array(items) => {
-                let index = index_of(&part, items.len()).ok()?;
-                items.get_mut(index)?
-            }
-            _ => return None,
-        };
-        if !found.is_object() && !found.is_array() {
-            return None;
-        }
-    }
-    Some((found, key))
-}
-
-fn unescape(part: &str) -> String {
-    let mut out = String::with_capacity(part.len());
-    let mut rest = part;
-    while let Some(at) = rest.find('~') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if let Some(tail) = rest.strip_prefix("~1") {
-            out.push('/');
-            rest = tail;
-        } else if let Some(tail) = rest.strip_prefix("~0") {
-            out.push('~');
-            rest = tail;
-        } else {
-            out.push('~');
-            rest = &rest[1..];
-        }
-    }
-    out.push_str(rest);
-    out
-}
-
-fn invalid_index(index: i64) -> Error {
-    Error::new(format!(
-        "Unable to access invalid index: {index}: invalid index referenced"
-    ))
-}
-
-/// A place among `length`, counted from the end where negative. It may be `length` and more.
-fn index_of(key: &str, length: usize) -> Result<usize> {
-    let index = atoi(key).map_err(|error| Error::new(error.to_string()))?;
-    let length = i64::try_from(length).unwrap_or(i64::MAX);
-    let place = if index < 0 { index + length } else { index };
-    usize::try_from(place).map_err(|_| invalid_index(index))
-}
-
-fn get<'a>(container: &'a Value, key: &str) -> Result<Option<&'a Value>> {
-    match container {
-        Value::Object(entries) => Ok(entries.get(key)),
-        Value::Array(items) => {
-            let index = index_of(key, items.len())?;
-            match items.get(index) {
-                Some(item) => Ok(Some(item)),
-                None => Err(invalid_index(i64::try_from(index).unwrap_or(i64::MAX))),
-            }
-        }
-        _ => Ok(None),
-    }
-}
-
-fn add(container: &mut Value, key: &str, value: Value) -> Result<()> {
-    match container {
-        Value::Object(entries) => {
-            entries.insert(key.to_owned(), value);
-            Ok(())
-        }
-        Value::Array(items) if key == "-" => {
-            items.push(value);
-            Ok(())
-        }
-        Value::Array(items) => {
-            let index = atoi(key).map_err(|error| {
-                Error::new(format!(
-                    "value was not a proper array index: '{key}': {error}"
-                ))
-            })?;
-            // Counted from the end it may be behind it.
-            let place = index_of(key, items.len() + usize::from(index < 0))?;
-            if place > items.len() {
-                return Err(invalid_index(index));
-            }
-            items.insert(place, value);
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn remove(container: &mut Value, key: &str) -> Result<Value> {
-    match container {
-        Value::Object(entries) => entries.remove(key).ok_or_else(|| {
-            Error::new(format!(
-                "Unable to remove nonexistent key: {key}: {MISSING}"
-            ))
-        }),
-        Value::Array(items) => {
-            let index = index_of(key, items.len())?;
-            if index >= items.len() {
-                return Err(invalid_index(i64::try_from(index).unwrap_or(i64::MAX)));
-            }
-            Ok(items.remove(index))
-        }
-        _ => Ok(Value::Null),
-    }
-}
-
 /// As texts of JSON are equal, whatever the order of their fields: there `1.0` is `1`.
 fn is_equal(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(_), Value::Number(_)) => {
-            golib::json::encode(one) == golib::json::encode(other)
-        }
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len()
-                && one
-                    .iter()
-                    .zip(other)
-                    .all(|(one, other)| is_equal(one, other))
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            let has = |(name, value): (&String, &Value)| {
-                other.get(name).is_some_and(|found| is_equal(value, found))
-            };
-            one.len() == other.len() && one.iter().all(has)
-        }
-        _ => one == other,
-    }
+    golib::json::equal(one, other, |one, other| {
+        let text = |number: &Number| golib::json::encode(&Value::Number(number.clone()));
+        text(one) == text(other)
+    })
 }

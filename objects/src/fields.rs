@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use golib::json::go_type;
+use golib::json::{go_text, go_type};
 use serde_json::{Map, Value};
 
 /// A field on the way has another type than the rule expects.
@@ -77,11 +77,7 @@ pub fn nested<'a>(object: &'a Value, fields: &[&str]) -> Result<Option<&'a Value
 /// # Errors
 /// The value, or one on the way to it, has another type.
 pub fn nested_str<'a>(object: &'a Value, fields: &[&str]) -> Result<Option<&'a str>, WrongType> {
-    match nested(object, fields)? {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(WrongType::new(fields, other, "string")),
-    }
+    typed(object, fields, "string", Value::as_str)
 }
 
 /// The integer at `fields`; a float is not one.
@@ -89,13 +85,7 @@ pub fn nested_str<'a>(object: &'a Value, fields: &[&str]) -> Result<Option<&'a s
 /// # Errors
 /// The value, or one on the way to it, has another type.
 pub fn nested_i64(object: &Value, fields: &[&str]) -> Result<Option<i64>, WrongType> {
-    match nested(object, fields)? {
-        None => Ok(None),
-        Some(value) => match value.as_i64() {
-            Some(number) => Ok(Some(number)),
-            None => Err(WrongType::new(fields, value, "int64")),
-        },
-    }
+    typed(object, fields, "int64", Value::as_i64)
 }
 
 /// The map at `fields`.
@@ -106,11 +96,7 @@ pub fn nested_map<'a>(
     object: &'a Value,
     fields: &[&str],
 ) -> Result<Option<&'a Map<String, Value>>, WrongType> {
-    match nested(object, fields)? {
-        None => Ok(None),
-        Some(Value::Object(map)) => Ok(Some(map)),
-        Some(other) => Err(WrongType::new(fields, other, "map[string]interface{}")),
-    }
+    typed(object, fields, "map[string]interface{}", Value::as_object)
 }
 
 /// The list at `fields`.
@@ -121,10 +107,21 @@ pub fn nested_list<'a>(
     object: &'a Value,
     fields: &[&str],
 ) -> Result<Option<&'a Vec<Value>>, WrongType> {
-    match nested(object, fields)? {
-        None => Ok(None),
-        Some(Value::Array(list)) => Ok(Some(list)),
-        Some(other) => Err(WrongType::new(fields, other, "[]interface{}")),
+    typed(object, fields, "[]interface{}", Value::as_array)
+}
+
+fn typed<'a, T>(
+    object: &'a Value,
+    fields: &[&str],
+    go_type: &'static str,
+    read: impl FnOnce(&'a Value) -> Option<T>,
+) -> Result<Option<T>, WrongType> {
+    let Some(value) = nested(object, fields)? else {
+        return Ok(None);
+    };
+    match read(value) {
+        Some(read) => Ok(Some(read)),
+        None => Err(WrongType::new(fields, value, go_type)),
     }
 }
 
@@ -157,30 +154,6 @@ pub fn i64_or(object: &Value, fields: &[&str], default: i64) -> i64 {
     match nested(object, fields) {
         Ok(Some(value)) => value.as_i64().unwrap_or(default),
         _ => default,
-    }
-}
-
-/// Go's `%v` of a decoded JSON value.
-pub fn go_text(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::Bool(flag) => flag.to_string(),
-        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            Some(float) => golib::strconv::format_float(float, b'g', -1, 64),
-            None => number.to_string(),
-        },
-        Value::String(text) => text.clone(),
-        Value::Array(list) => {
-            let parts: Vec<_> = list.iter().map(go_text).collect();
-            format!("[{}]", parts.join(" "))
-        }
-        Value::Object(map) => {
-            let parts: Vec<_> = map
-                .iter()
-                .map(|(k, v)| format!("{k}:{}", go_text(v)))
-                .collect();
-            format!("map[{}]", parts.join(" "))
-        }
     }
 }
 

@@ -214,7 +214,7 @@ fn to_text(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.trim().to_owned(),
-        Some(value) => fields::go_text(value).trim().to_owned(),
+        Some(value) => golib::json::go_text(value).trim().to_owned(),
     }
 }
 

@@ -7,9 +7,10 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use golib::path::io_cause;
 use jiff::Timestamp;
 
-use super::error::{LoadError, io_cause};
+use super::error::LoadError;
 use super::files;
 use crate::archive::{Budget, MAX_FILES, without_byte_order_mark};
 use crate::chart::{Chart, File};

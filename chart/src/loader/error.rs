@@ -133,15 +133,3 @@ pub enum FileError {
     #[error(transparent)]
     Values(LoadValuesError),
 }
-
-/// The cause of an I/O error as Go words it.
-pub fn io_cause(error: &std::io::Error) -> String {
-    use std::io::ErrorKind;
-    match error.kind() {
-        ErrorKind::NotFound => "no such file or directory".to_owned(),
-        ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        ErrorKind::IsADirectory => "is a directory".to_owned(),
-        ErrorKind::NotADirectory => "not a directory".to_owned(),
-        _ => error.to_string(),
-    }
-}

@@ -11,8 +11,9 @@ mod sniff;
 use std::io::Read;
 use std::path::Path;
 
-pub use error::{FileError, LoadError, MAX_CHART_DEPTH, io_cause};
+pub use error::{FileError, LoadError, MAX_CHART_DEPTH};
 pub use files::{load_files, load_files_within, read_chart_yaml};
+pub use golib::path::io_cause;
 
 use crate::archive::{self, ArchiveError, Budget};
 use crate::chart::{Chart, File};

@@ -6,7 +6,9 @@
 use std::fs::File;
 use std::io::{Chain, Cursor, Read};
 
-use super::error::{LoadError, io_cause};
+use golib::path::io_cause;
+
+use super::error::LoadError;
 
 const SNIFFED: usize = 512;
 

@@ -169,13 +169,8 @@ pub(super) fn check(value: &Value, rules: Rules) -> Option<String> {
 /// The text of a scalar where a string is wanted; what [`check`] let pass.
 pub(super) fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
-        Value::Bool(flag) => flag.to_string(),
-        Value::Number(number) if number.is_f64() => {
-            golib::strconv::format_float(number.as_f64().unwrap_or_default(), b'g', -1, 64)
-        }
-        Value::Number(number) => number.to_string(),
-        _ => String::new(),
+        Value::Null | Value::Array(_) | Value::Object(_) => String::new(),
+        scalar => json::go_text(scalar),
     }
 }
 

@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::coalesce_error::CoalesceError;
 use super::tree::{Effort, Node, Table, Weight};
 use crate::chart::Chart;
-use crate::go_format;
 use crate::warning::{Warning, Warnings};
 
 /// The key below which values reach every subchart.
@@ -305,13 +304,13 @@ impl Merging<'_> {
                 (Some(Node::Leaf(_)), Node::Table(default)) => {
                     self.warnings.push_with(|| Warning::CannotOverwriteTable {
                         key: path,
-                        value: go_format::value(&default.to_value()),
+                        value: golib::json::go_text(&default.to_value()),
                     });
                 }
                 (Some(Node::Table(_)), Node::Leaf(value)) if !value.is_null() => {
                     self.warnings.push_with(|| Warning::IgnoredNonTable {
                         key: path,
-                        value: go_format::value(value),
+                        value: golib::json::go_text(value),
                     });
                 }
                 _ => {}

@@ -3,14 +3,13 @@
 use serde_json::Value;
 
 use crate::depth::TooDeep;
-use crate::go_format;
 
 /// Values that cannot be merged. The text is Helm's.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoalesceError {
     /// Something that is no table stands where a subchart's values belong.
-    #[error("type mismatch on {chart}: {}", go_format::not_a_bool(.value))]
+    #[error("type mismatch on {chart}: {}", golib::json::go_text_as(.value, 't'))]
     SubchartNotTable {
         /// The subchart's name or alias.
         chart: String,

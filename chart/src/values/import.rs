@@ -11,7 +11,6 @@ use super::coalesce_error::CoalesceError;
 use super::tree::{Effort, Node, Table};
 use crate::chart::Chart;
 use crate::depth::{MAX_DEPTH, TooDeep};
-use crate::go_format;
 use crate::warning::{Warning, Warnings};
 
 /// What an import costs besides what it merges, in keys that are looked at.
@@ -53,7 +52,7 @@ fn import(
         for entry in &dependency.import_values {
             let (child, parent, named) = match entry {
                 Value::Object(paths) => {
-                    let path = |key| go_format::value(paths.get(key).unwrap_or(&Value::Null));
+                    let path = |key| golib::json::go_text(paths.get(key).unwrap_or(&Value::Null));
                     (path("child"), path("parent"), Some(dependency.name.clone()))
                 }
                 Value::String(name) => (format!("exports.{name}"), ".".to_owned(), None),

@@ -7,7 +7,6 @@ use golib::{json, strconv};
 use serde_json::{Map, Value};
 
 use super::json_stream;
-use crate::go_format::go_type;
 
 /// Highest list index that may be set.
 pub const MAX_INDEX: i64 = 65_536;
@@ -514,8 +513,11 @@ fn number_end(bytes: &[u8], start: usize) -> usize {
 
 fn wrong_shape(found: &Value, expected: &Value) -> StrvalsError {
     StrvalsError::Shape {
-        found: go_type(found),
-        expected: go_type(expected),
+        found: match found {
+            Value::Null => "nil",
+            found => json::go_type(found),
+        },
+        expected: json::go_type(expected),
     }
 }
 

@@ -7,13 +7,18 @@
 mod bounded;
 mod decode;
 mod encode;
+mod equal;
 mod fields;
+pub mod pointer;
+mod text;
 mod weight;
 
 pub use bounded::at_most;
 pub use decode::{decode, decode_partly, decode_within};
 pub use encode::{encode, encode_indent, encode_raw, indent, to_vec};
+pub use equal::equal;
 pub use fields::{At, FieldError, Mismatch, known_field, parse_time, time};
+pub use text::{go_text, go_text_as};
 pub use weight::weigh;
 
 use serde_json::{Number, Value};

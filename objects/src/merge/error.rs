@@ -1,9 +1,7 @@
 //! Why states cannot be merged, in apimachinery's words (`mergepatch/errors.go`).
 
-use golib::json::go_type;
+use golib::json::{go_text, go_text_as, go_type};
 use serde_json::{Map, Value};
-
-use crate::fields::go_text;
 
 /// Why a merge patch cannot be made or applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -107,7 +105,7 @@ impl MergeError {
 
     pub(super) fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> Self {
         Self::UnknownDirective {
-            directive: go_string(directive),
+            directive: go_text_as(directive, 's'),
             map: go_map(map),
         }
     }
@@ -123,26 +121,6 @@ fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
         value => go_type(value),
-    }
-}
-
-/// Go's `%s` of a value: the verb is handed on to what a list or map holds.
-fn go_string(value: &Value) -> String {
-    match value {
-        Value::Null => "%!s(<nil>)".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(list) => {
-            let parts: Vec<_> = list.iter().map(go_string).collect();
-            format!("[{}]", parts.join(" "))
-        }
-        Value::Object(map) => {
-            let entries = map.iter();
-            let parts: Vec<_> = entries
-                .map(|(k, v)| format!("{k}:{}", go_string(v)))
-                .collect();
-            format!("map[{}]", parts.join(" "))
-        }
-        other => format!("%!s({}={})", go_type(other), go_text(other)),
     }
 }
 

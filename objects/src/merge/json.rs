@@ -36,19 +36,7 @@ pub fn create(original: &Value, modified: &Value) -> Option<Value> {
 
 /// Go compares decoded values, in which every number is a float.
 pub(crate) fn is_equal(left: &Value, right: &Value) -> bool {
-    match (left, right) {
-        (Value::Number(left), Value::Number(right)) => left.as_f64() == right.as_f64(),
-        (Value::Array(left), Value::Array(right)) => {
-            left.len() == right.len() && left.iter().zip(right).all(|(l, r)| is_equal(l, r))
-        }
-        (Value::Object(left), Value::Object(right)) => {
-            left.len() == right.len()
-                && left
-                    .iter()
-                    .all(|(key, l)| right.get(key).is_some_and(|r| is_equal(l, r)))
-        }
-        _ => left == right,
-    }
+    golib::json::equal(left, right, |left, right| left.as_f64() == right.as_f64())
 }
 
 /// The part of [`create`]'s patch that removes: null for every field that only `original` has.

@@ -1,9 +1,9 @@
 //! Order and identity of list elements in strategic merges.
 
+use golib::json::{go_text, go_type};
 use serde_json::{Map, Value};
 
 use super::MergeError;
-use crate::fields::go_text;
 
 pub(super) type List = Vec<Value>;
 
@@ -24,7 +24,7 @@ pub(super) fn elements(lists: &[&[Value]]) -> Result<Elements, MergeError> {
     if first.is_array() {
         return Err(MergeError::ListOfLists);
     }
-    if !all.all(|value| type_of(value) == type_of(first)) {
+    if !all.all(|value| go_type(value) == go_type(first)) {
         let lists: Vec<Value> = lists
             .iter()
             .map(|list| Value::Array(list.to_vec()))
@@ -36,11 +36,6 @@ pub(super) fn elements(lists: &[&[Value]]) -> Result<Elements, MergeError> {
     } else {
         Elements::Scalars
     })
-}
-
-/// Go's dynamic type of a decoded value, for comparison only.
-pub(super) fn type_of(value: &Value) -> &'static str {
-    golib::json::go_type(value)
 }
 
 pub(super) fn as_map(value: &Value) -> Result<&Map<String, Value>, MergeError> {

@@ -4,6 +4,7 @@
 //! Unlike there, what a patch copies is bounded: forty copies of a document into itself would fill any memory.
 
 use golib::budget::{Budget, MAX_DEPTH};
+use golib::json::pointer;
 use serde_json::{Map, Value};
 
 /// Why a patch does not apply; prints Go's text.
@@ -58,17 +59,17 @@ pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationE
 /// Takes what a pointer names out of a document, in place; whether it named anything. `moves` says how many elements of lists may
 /// still close up behind what is taken out of them: beyond it nothing is taken out of a list.
 pub(crate) fn take_out(document: &mut Value, pointer: &str, moves: &mut usize) -> bool {
-    let Some((container, key)) = container(document, pointer) else {
+    let Some((container, key)) = pointer::parent(document, pointer) else {
         return false;
     };
     if let Value::Array(list) = &*container {
-        let behind = index(&key, list.len()).map_or(0, |at| list.len() - at);
+        let behind = pointer::place(&key, list.len()).map_or(0, |at| list.len() - at);
         match moves.checked_sub(behind) {
             Some(left) => *moves = left,
             None => return false,
         }
     }
-    remove(container, &key).is_ok()
+    pointer::remove(container, &key).is_ok()
 }
 
 fn apply(
@@ -101,48 +102,38 @@ fn apply(
     match kind {
         "add" => {
             let path = path()?;
-            let Some((container, key)) = container(document, path) else {
-                return error(format!(
-                    "add operation does not apply: doc is missing path: \"{path}\": {MISSING}"
-                ));
-            };
-            add(container, &key, value()?)
+            let (container, key) = pointer::parent(document, path)
+                .ok_or_else(|| missing(kind, "doc is missing path", &format!("\"{path}\"")))?;
+            pointer::add(container, &key, value()?)
                 .or_else(|cause| error(format!("error in add for path: '{path}': {cause}")))
         }
         "remove" => {
             let path = path()?;
-            let Some((container, key)) = container(document, path) else {
-                return error(format!(
-                    "remove operation does not apply: doc is missing path: \"{path}\": {MISSING}"
-                ));
-            };
-            remove(container, &key)
+            let (container, key) = pointer::parent(document, path)
+                .ok_or_else(|| missing(kind, "doc is missing path", &format!("\"{path}\"")))?;
+            pointer::remove(container, &key)
+                .map(drop)
                 .or_else(|cause| error(format!("error in remove for path: '{path}': {cause}")))
         }
         "replace" => replace(document, path()?, value()?),
         "move" => {
             let from = from()?;
-            let Some((source, key)) = container(document, from) else {
-                return error(format!(
-                    "move operation does not apply: doc is missing from path: {from}: {MISSING}"
-                ));
-            };
+            let (source, key) = pointer::parent(document, from)
+                .ok_or_else(|| missing(kind, "doc is missing from path", from))?;
             let in_move =
                 |cause| OperationError(format!("error in move for path: '{key}': {cause}"));
-            let moved = copy(get(source, &key).map_err(in_move)?, text("path"), copies)?;
-            remove(source, &key).map_err(in_move)?;
+            let moved = pointer::get(source, &key).map_err(in_move)?;
+            let moved = copy(moved, text("path"), copies)?;
+            pointer::remove(source, &key).map_err(in_move)?;
             put(document, path()?, moved, "move", |path, cause| {
                 format!("error in move for path: '{path}': {cause}")
             })
         }
         "copy" => {
             let from = from()?;
-            let Some((source, key)) = container(document, from) else {
-                return error(format!(
-                    "copy operation does not apply: doc is missing from path: {from}: {MISSING}"
-                ));
-            };
-            let copied = get(source, &key)
+            let (source, key) = pointer::parent(document, from)
+                .ok_or_else(|| missing(kind, "doc is missing from path", from))?;
+            let copied = pointer::get(source, &key)
                 .or_else(|cause| error(format!("error in copy for from: '{from}': {cause}")))?;
             let copied = copy(copied, text("path"), copies)?;
             put(document, path()?, copied, "copy", |_, cause| {
@@ -154,8 +145,19 @@ fn apply(
     }
 }
 
+fn missing(kind: &str, what: &str, path: &str) -> OperationError {
+    OperationError(format!(
+        "{kind} operation does not apply: {what}: {path}: {MISSING}"
+    ))
+}
+
 /// A value for another place.
-fn copy(value: &Value, path: Option<&str>, copies: &mut Budget) -> Result<Value, OperationError> {
+fn copy(
+    value: Option<&Value>,
+    path: Option<&str>,
+    copies: &mut Budget,
+) -> Result<Value, OperationError> {
+    let value = value.unwrap_or(&Value::Null);
     fits(value, path)?;
     copies
         .add(value)
@@ -188,14 +190,9 @@ fn put(
     kind: &str,
     failed: impl Fn(&str, String) -> String,
 ) -> Result<(), OperationError> {
-    match container(document, path) {
-        Some((container, key)) => {
-            add(container, &key, value).or_else(|cause| error(failed(path, cause)))
-        }
-        None => error(format!(
-            "{kind} operation does not apply: doc is missing destination path: {path}: {MISSING}"
-        )),
-    }
+    let (container, key) = pointer::parent(document, path)
+        .ok_or_else(|| missing(kind, "doc is missing destination path", path))?;
+    pointer::add(container, &key, value).or_else(|cause| error(failed(path, cause)))
 }
 
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), OperationError> {
@@ -206,28 +203,10 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), Operati
         *document = value;
         return Ok(());
     }
-    let Some((container, key)) = container(document, path) else {
-        return error(format!(
-            "replace operation does not apply: doc is missing path: {path}: {MISSING}"
-        ));
-    };
-    if get(container, &key).is_err() {
-        return error(format!(
-            "replace operation does not apply: doc is missing key: {path}: {MISSING}"
-        ));
-    }
-    match container {
-        Value::Object(map) => {
-            map.insert(key, value);
-        }
-        Value::Array(list) => {
-            if let Some(slot) = index(&key, list.len()).ok().and_then(|i| list.get_mut(i)) {
-                *slot = value;
-            }
-        }
-        _ => {}
-    }
-    Ok(())
+    let (container, key) = pointer::parent(document, path)
+        .ok_or_else(|| missing("replace", "doc is missing path", path))?;
+    pointer::replace(container, &key, value)
+        .map_err(|_| missing("replace", "doc is missing key", path))
 }
 
 fn test(document: &mut Value, path: &str, desired: Option<&Value>) -> Result<(), OperationError> {
@@ -235,105 +214,17 @@ fn test(document: &mut Value, path: &str, desired: Option<&Value>) -> Result<(),
     let found = match path {
         "" => &*document,
         path => {
-            let Some((container, key)) = container(document, path) else {
-                return error(format!(
-                    "test operation does not apply: is missing path: {path}: {MISSING}"
-                ));
-            };
-            get(container, &key)
+            let (container, key) = pointer::parent(document, path)
+                .ok_or_else(|| missing("test", "is missing path", path))?;
+            pointer::get(container, &key)
                 .or_else(|cause| error(format!("error in test for path: '{path}': {cause}")))?
+                .unwrap_or(&Value::Null)
         }
     };
     if found == desired.unwrap_or(&Value::Null) {
         Ok(())
     } else {
         failed()
-    }
-}
-
-/// The map or list that holds the last step of `path`, and that step.
-fn container<'a>(document: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
-    let (_, steps) = path.split_once('/')?;
-    let (parents, key) = steps
-        .rsplit_once('/')
-        .map_or((None, steps), |(p, k)| (Some(p), k));
-    let mut at = document;
-    for step in parents.into_iter().flat_map(|parents| parents.split('/')) {
-        let step = decoded(step);
-        at = match at {
-            Value::Object(map) => map.get_mut(&step)?,
-            Value::Array(list) => {
-                let index = index(&step, list.len()).ok()?;
-                list.get_mut(index)?
-            }
-            _ => return None,
-        };
-    }
-    (at.is_object() || at.is_array()).then(|| (at, decoded(key)))
-}
-
-fn decoded(step: &str) -> String {
-    step.replace("~1", "/").replace("~0", "~")
-}
-
-/// An existing position of a list of length `len`, negative ones counted from the end.
-fn index(key: &str, len: usize) -> Result<usize, String> {
-    let index = golib::strconv::atoi(key).map_err(|error| error.to_string())?;
-    let invalid = || format!("Unable to access invalid index: {index}: invalid index referenced");
-    let position = if index < 0 {
-        index.saturating_add_unsigned(len as u64)
-    } else {
-        index
-    };
-    usize::try_from(position)
-        .ok()
-        .filter(|at| *at < len)
-        .ok_or_else(invalid)
-}
-
-fn get<'a>(container: &'a Value, key: &str) -> Result<&'a Value, String> {
-    let found = match container {
-        Value::Array(list) => list.get(index(key, list.len())?),
-        container => container.get(key),
-    };
-    Ok(found.unwrap_or(&Value::Null))
-}
-
-fn add(container: &mut Value, key: &str, value: Value) -> Result<(), String> {
-    match container {
-        Value::Object(map) => {
-            map.insert(key.to_owned(), value);
-        }
-        Value::Array(list) if key == "-" => list.push(value),
-        Value::Array(list) => {
-            // One past the end is a place to add at.
-            let at = match golib::strconv::atoi(key) {
-                Ok(_) => index(key, list.len() + 1)?,
-                Err(error) => {
-                    return Err(format!(
-                        "value was not a proper array index: '{key}': {error}"
-                    ));
-                }
-            };
-            list.insert(at, value);
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-fn remove(container: &mut Value, key: &str) -> Result<(), String> {
-    match container {
-        Value::Object(map) => map
-            .remove(key)
-            .map(drop)
-            .ok_or_else(|| format!("Unable to remove nonexistent key: {key}: {MISSING}")),
-        Value::Array(list) => {
-            let at = index(key, list.len())?;
-            list.remove(at);
-            Ok(())
-        }
-        _ => Ok(()),
     }
 }
 

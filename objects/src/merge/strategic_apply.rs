@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use golib::json::{go_text, go_type};
 use serde_json::{Map, Value};
 
 use super::MergeError;
 use super::lists::{
-    self, Elements, List, arrange, as_map, deduplicated, find, merge_key, partition, type_of,
+    self, Elements, List, arrange, as_map, deduplicated, find, merge_key, partition,
 };
 use super::schema::{Shape, Strategy};
-use crate::fields::go_text;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -46,7 +46,7 @@ pub(super) fn apply(
             continue;
         }
         let present = match original.remove(&key) {
-            Some(present) if type_of(&present) == type_of(&desired) => present,
+            Some(present) if go_type(&present) == go_type(&desired) => present,
             other => {
                 // Nothing there, or something of another type, which is replaced.
                 if is_delete_list {

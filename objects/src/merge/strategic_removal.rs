@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 
+use golib::json::go_text;
 use serde_json::{Map, Value, json};
 
 use super::MergeError;
@@ -10,7 +11,6 @@ use super::lists::{
     self, Elements, List, as_map, deduplicated, merge_key, sort_by_order, sorted_by_text,
 };
 use super::schema::{Shape, Strategy};
-use crate::fields::go_text;
 
 /// The patch between two maps of shape `shape`; with `retain_keys` it says which keys remain, once
 /// there is anything to remove.

@@ -4,7 +4,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::credentials::ShownSecrets;
-use crate::go_format;
 
 /// A longer body is no error's.
 const MAX_BODY_BYTES: usize = 64 << 10;
@@ -27,7 +26,7 @@ pub(super) fn detail(body: &[u8], shown: &ShownSecrets) -> String {
     match &body["errors"][0]["detail"] {
         Value::Null => String::new(),
         detail => {
-            format!(": {}", quoted(&go_format::value(detail), shown))
+            format!(": {}", quoted(&golib::json::go_text(detail), shown))
         }
     }
 }

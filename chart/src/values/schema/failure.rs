@@ -47,12 +47,12 @@ pub(super) enum Kind {
     AllOf,
     AnyOf,
     OneOf(Option<[usize; 2]>),
-    MinProperties([i64; 2]),
-    MaxProperties([i64; 2]),
-    MinItems([i64; 2]),
-    MaxItems([i64; 2]),
-    MinLength([i64; 2]),
-    MaxLength([i64; 2]),
+    /// Too few or too many properties, items or characters.
+    Size {
+        keyword: &'static str,
+        got: i64,
+        want: i64,
+    },
     AdditionalItems(usize),
     Required(Vec<String>),
     Dependency {
@@ -211,33 +211,8 @@ impl fmt::Display for Kind {
             Self::OneOf(Some([first, second])) => {
                 write!(f, "'oneOf' failed, subschemas {first}, {second} matched")
             }
-            Self::MinProperties([got, want]) => {
-                write!(
-                    f,
-                    "minProperties: got {}, want {}",
-                    count(*got),
-                    count(*want)
-                )
-            }
-            Self::MaxProperties([got, want]) => {
-                write!(
-                    f,
-                    "maxProperties: got {}, want {}",
-                    count(*got),
-                    count(*want)
-                )
-            }
-            Self::MinItems([got, want]) => {
-                write!(f, "minItems: got {}, want {}", count(*got), count(*want))
-            }
-            Self::MaxItems([got, want]) => {
-                write!(f, "maxItems: got {}, want {}", count(*got), count(*want))
-            }
-            Self::MinLength([got, want]) => {
-                write!(f, "minLength: got {}, want {}", count(*got), count(*want))
-            }
-            Self::MaxLength([got, want]) => {
-                write!(f, "maxLength: got {}, want {}", count(*got), count(*want))
+            Self::Size { keyword, got, want } => {
+                write!(f, "{keyword}: got {}, want {}", count(*got), count(*want))
             }
             Self::AdditionalItems(number) => {
                 write!(
@@ -333,6 +308,6 @@ fn display(value: &Value) -> String {
         Value::Array(_) | Value::Object(_) => "value".to_owned(),
         // Numbers of schemas are shown as they are written.
         Value::Number(number) => number.to_string(),
-        other => crate::go_format::value(other),
+        other => golib::json::go_text(other),
     }
 }

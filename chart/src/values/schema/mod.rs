@@ -20,10 +20,10 @@ mod work;
 use std::fmt;
 
 use golib::budget::Allowance;
+use golib::json::go_type;
 use serde_json::Value;
 
 use crate::chart::Chart;
-use crate::go_format::go_type;
 use crate::warning::Warnings;
 pub use remote::RemoteSchemas;
 use work::Work;

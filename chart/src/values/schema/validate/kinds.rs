@@ -40,14 +40,22 @@ impl<'s> Check<'_, '_, 's> {
         }
     }
 
+    fn least(&mut self, keyword: &'static str, got: i64, want: Option<i64>) {
+        if let Some(want) = want.filter(|want| got < *want) {
+            self.fail(Kind::Size { keyword, got, want });
+        }
+    }
+
+    fn most(&mut self, keyword: &'static str, got: i64, want: Option<i64>) {
+        if let Some(want) = want.filter(|want| got > *want) {
+            self.fail(Kind::Size { keyword, got, want });
+        }
+    }
+
     fn object(&mut self, s: &ObjectRules, draft: Draft, object: &Map<String, Value>) {
         let length = length(object.len());
-        if let Some(want) = s.min_properties.filter(|want| length < *want) {
-            self.fail(Kind::MinProperties([length, want]));
-        }
-        if let Some(want) = s.max_properties.filter(|want| length > *want) {
-            self.fail(Kind::MaxProperties([length, want]));
-        }
+        self.least("minProperties", length, s.min_properties);
+        self.most("maxProperties", length, s.max_properties);
         let missing = missing(object, &s.required);
         if !missing.is_empty() {
             self.fail(Kind::Required(missing));
@@ -148,12 +156,8 @@ impl<'s> Check<'_, '_, 's> {
 
     fn array(&mut self, s: &ArrayRules, draft: Draft, items: &[Value]) {
         let length = length(items.len());
-        if let Some(want) = s.min_items.filter(|want| length < *want) {
-            self.fail(Kind::MinItems([length, want]));
-        }
-        if let Some(want) = s.max_items.filter(|want| length > *want) {
-            self.fail(Kind::MaxItems([length, want]));
-        }
+        self.least("minItems", length, s.min_items);
+        self.most("maxItems", length, s.max_items);
         if s.unique_items
             && self.work.step(items.iter().map(nodes).sum())
             && let Some(at) = duplicates(items)
@@ -222,12 +226,8 @@ impl<'s> Check<'_, '_, 's> {
         }
         if s.min_length.is_some() || s.max_length.is_some() {
             let length = length(text.chars().count());
-            if let Some(want) = s.min_length.filter(|want| length < *want) {
-                self.fail(Kind::MinLength([length, want]));
-            }
-            if let Some(want) = s.max_length.filter(|want| length > *want) {
-                self.fail(Kind::MaxLength([length, want]));
-            }
+            self.least("minLength", length, s.min_length);
+            self.most("maxLength", length, s.max_length);
         }
         if let Some((pattern, written)) = &s.pattern
             && pattern.is_match(text.as_bytes(), self.work) == Ok(false)

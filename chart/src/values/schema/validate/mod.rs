@@ -273,13 +273,13 @@ impl<'s> Check<'_, '_, 's> {
 
     fn combinations(&mut self, s: &Combined) {
         if let Some(id) = s.not
-            && self.same_value(id, "", true).is_ok()
+            && self.same_value(id, true).is_ok()
         {
             self.fail(Kind::Not);
         }
         let mut failures = Vec::new();
         for id in &s.all_of {
-            if let Err(failure) = self.same_value(*id, "", false) {
+            if let Err(failure) = self.same_value(*id, false) {
                 failures.push(failure);
                 if self.quick {
                     break;
@@ -292,7 +292,7 @@ impl<'s> Check<'_, '_, 's> {
         self.any_of(s);
         self.one_of(s);
         if let Some(id) = s.condition {
-            let branch = match self.same_value(id, "", true) {
+            let branch = match self.same_value(id, true) {
                 Ok(()) => s.then,
                 Err(_) => s.otherwise,
             };
@@ -306,7 +306,7 @@ impl<'s> Check<'_, '_, 's> {
         let mut failures = Vec::new();
         let mut matched = s.any_of.is_empty();
         for id in &s.any_of {
-            match self.same_value(*id, "", false) {
+            match self.same_value(*id, false) {
                 Err(failure) => failures.push(failure),
                 Ok(()) => {
                     matched = true;
@@ -327,7 +327,7 @@ impl<'s> Check<'_, '_, 's> {
         let mut failures = Vec::new();
         let mut matched = None;
         for (index, id) in s.one_of.iter().enumerate() {
-            match (self.same_value(*id, "", matched.is_some()), matched) {
+            match (self.same_value(*id, matched.is_some()), matched) {
                 (Err(failure), None) => failures.push(failure),
                 (Err(_), Some(_)) => {}
                 (Ok(()), None) => {
@@ -413,7 +413,7 @@ impl<'s> Check<'_, '_, 's> {
     }
 
     fn apply(&mut self, id: Id, quick: bool) {
-        let applied = self.same_value(id, "", quick);
+        let applied = self.same_value(id, quick);
         self.note(applied);
     }
 
@@ -422,8 +422,8 @@ impl<'s> Check<'_, '_, 's> {
         self.note(applied);
     }
 
-    fn same_value(&mut self, id: Id, keyword: &'static str, quick: bool) -> Result<(), Failure> {
-        self.same_value_against(self.schema.sibling(id), keyword, quick)
+    fn same_value(&mut self, id: Id, quick: bool) -> Result<(), Failure> {
+        self.same_value_against(self.schema.sibling(id), "", quick)
     }
 
     fn same_value_against(
@@ -549,29 +549,14 @@ impl<'s> Check<'_, '_, 's> {
 
 fn type_of(value: &Value) -> &'static str {
     match value {
-        Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
+        value => golib::json::type_name(value),
     }
 }
 
 /// Numbers are equal when their values are.
 fn equal(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) => Decimal::from(a) == Decimal::from(b),
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
-        }
-        (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len()
-                && a.iter()
-                    .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
-        }
-        (a, b) => a == b,
-    }
+    golib::json::equal(a, b, |a, b| Decimal::from(a) == Decimal::from(b))
 }
 
 /// How many values there are in a value, itself included.
