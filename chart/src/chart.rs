@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use golib::base64;
 use golib::json::{self, At, FieldError as DecodeError};
+use golib::json_fields;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -171,29 +172,15 @@ impl Chart {
     pub fn from_json(value: &Value, path: &str) -> Result<Self, DecodeError> {
         let mut chart = Self::default();
         let at = At::new("Chart", "chart.Chart", path);
-        const KNOWN: &[&str] = &[
-            "metadata",
-            "lock",
-            "templates",
-            "values",
-            "schema",
-            "schemamodtime",
-            "files",
-            "modtime",
-        ];
-        at.object(value, KNOWN, |name, at, value| {
-            match name {
-                "metadata" => chart.metadata = Metadata::from_json_at(value, at)?,
-                "lock" => chart.lock = Lock::from_json_at(value, at)?,
-                "templates" => chart.templates = files_from_json(value, at)?,
-                "values" => chart.values = Arc::new(at.table(value)?),
-                "schema" => chart.schema = at.base64(value)?.map(Bytes::from),
-                "schemamodtime" => json::time(value, &mut chart.schema_modtime)?,
-                "files" => chart.files = files_from_json(value, at)?,
-                "modtime" => json::time(value, &mut chart.modtime)?,
-                _ => {}
-            }
-            Ok(())
+        json_fields!(at, value, |at, value| {
+            "metadata" => Metadata::from_json_at(value, at).map(|read| chart.metadata = read),
+            "lock" => Lock::from_json_at(value, at).map(|read| chart.lock = read),
+            "templates" => files_from_json(value, at).map(|read| chart.templates = read),
+            "values" => at.table(value).map(|read| chart.values = Arc::new(read)),
+            "schema" => at.base64(value).map(|read| chart.schema = read.map(Bytes::from)),
+            "schemamodtime" => json::time(value, &mut chart.schema_modtime),
+            "files" => files_from_json(value, at).map(|read| chart.files = read),
+            "modtime" => json::time(value, &mut chart.modtime),
         })?;
         Ok(chart)
     }
@@ -207,23 +194,17 @@ fn files_from_json(value: &Value, at: &At<'_>) -> Result<List<File>, DecodeError
     for item in items {
         let mut file = File::new("", Bytes::new());
         file.null = true;
-        at.within("File", "common.File").object(
-            item,
-            &["name", "data", "modtime"],
-            |name, at, value| {
-                match name {
-                    "name" => at.string(value, &mut file.name)?,
-                    "data" => {
-                        let data = at.base64(value)?;
-                        file.null = data.is_none();
-                        file.data = data.unwrap_or_default().into();
-                    }
-                    "modtime" => json::time(value, &mut file.modtime)?,
-                    _ => {}
-                }
+        let at = at.within("File", "common.File");
+        json_fields!(at, item, |at, value| {
+            "name" => at.string(value, &mut file.name),
+            "data" => {
+                let data = at.base64(value)?;
+                file.null = data.is_none();
+                file.data = data.unwrap_or_default().into();
                 Ok(())
             },
-        )?;
+            "modtime" => json::time(value, &mut file.modtime),
+        })?;
         files.push(file);
     }
     Ok(files.into())

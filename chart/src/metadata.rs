@@ -8,6 +8,7 @@ mod validate;
 use std::collections::BTreeMap;
 
 use golib::json::{self, At, FieldError as DecodeError};
+use golib::json_fields;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -148,31 +149,12 @@ pub struct Draft {
 impl Draft {
     /// Reads a document tree over what is there.
     pub(crate) fn read(&mut self, value: &Value, at: &At<'_>) -> Result<(), DecodeError> {
-        const KNOWN: &[&str] = &[
-            "name",
-            "home",
-            "sources",
-            "version",
-            "description",
-            "keywords",
-            "maintainers",
-            "icon",
-            "apiVersion",
-            "condition",
-            "tags",
-            "appVersion",
-            "deprecated",
-            "annotations",
-            "kubeVersion",
-            "dependencies",
-            "type",
-        ];
         let Self {
             metadata: md,
             maintainers,
             dependencies,
         } = self;
-        at.object(value, KNOWN, |name, at, value| match name {
+        json_fields!(at, value, |at, value| {
             "name" => at.string(value, &mut md.name),
             "home" => at.string(value, &mut md.home),
             "sources" => read_texts(value, at, &mut md.sources),
@@ -194,7 +176,7 @@ impl Draft {
                 read_pointers(items, maintainers, |item, out| {
                     read_maintainer(item, &at, out)
                 })
-            }
+            },
             "dependencies" => {
                 let items = at.at_most(MOST, value, "[]*v2.Dependency")?;
                 let at = at.within("Dependency", "v2.Dependency");
@@ -206,8 +188,7 @@ impl Draft {
                 read_pointers(items, dependencies, |item, out| {
                     read_dependency(item, &at, out)
                 })
-            }
-            _ => Ok(()),
+            },
         })
     }
 
@@ -266,29 +247,15 @@ fn read_annotations(
 }
 
 fn read_maintainer(value: &Value, at: &At<'_>, out: &mut Maintainer) -> Result<(), DecodeError> {
-    at.object(
-        value,
-        &["name", "email", "url"],
-        |name, at, value| match name {
-            "name" => at.string(value, &mut out.name),
-            "email" => at.string(value, &mut out.email),
-            _ => at.string(value, &mut out.url),
-        },
-    )
+    json_fields!(at, value, |at, value| {
+        "name" => at.string(value, &mut out.name),
+        "email" => at.string(value, &mut out.email),
+        "url" => at.string(value, &mut out.url),
+    })
 }
 
 fn read_dependency(value: &Value, at: &At<'_>, out: &mut Dependency) -> Result<(), DecodeError> {
-    const KNOWN: &[&str] = &[
-        "name",
-        "version",
-        "repository",
-        "condition",
-        "tags",
-        "enabled",
-        "import-values",
-        "alias",
-    ];
-    at.object(value, KNOWN, |name, at, value| match name {
+    json_fields!(at, value, |at, value| {
         "name" => at.string(value, &mut out.name),
         "version" => at.string(value, &mut out.version),
         "repository" => at.string(value, &mut out.repository),
@@ -296,13 +263,12 @@ fn read_dependency(value: &Value, at: &At<'_>, out: &mut Dependency) -> Result<(
         "tags" => read_texts(value, at, &mut out.tags),
         "enabled" => at.boolean(value, &mut out.enabled),
         "alias" => at.string(value, &mut out.alias),
-        _ => {
-            let items = at
-                .at_most(MOST, value, "[]interface {}")?
-                .unwrap_or_default();
-            out.import_values = items.iter().cloned().map(golib::json::floats).collect();
+        "import-values" => {
+            let items = at.at_most(MOST, value, "[]interface {}")?;
+            let items = items.unwrap_or_default().iter().cloned();
+            out.import_values = items.map(golib::json::floats).collect();
             Ok(())
-        }
+        },
     })
 }
 
@@ -322,25 +288,21 @@ impl Lock {
         }
         let mut lock = Self::default();
         let at = at.within("Lock", "v2.Lock");
-        at.object(
-            value,
-            &["generated", "digest", "dependencies"],
-            |name, at, value| match name {
-                "generated" => json::time(value, &mut lock.generated),
-                "digest" => at.string(value, &mut lock.digest),
-                _ => {
-                    if let Some(items) = at.at_most(MOST, value, "[]*v2.Dependency")? {
-                        let mut found = Vec::new();
-                        let at = at.within("Dependency", "v2.Dependency");
-                        read_pointers(Some(items), &mut found, |item, out| {
-                            read_dependency(item, &at, out)
-                        })?;
-                        lock.dependencies = found.into_iter().flatten().collect();
-                    }
-                    Ok(())
+        json_fields!(at, value, |at, value| {
+            "generated" => json::time(value, &mut lock.generated),
+            "digest" => at.string(value, &mut lock.digest),
+            "dependencies" => {
+                if let Some(items) = at.at_most(MOST, value, "[]*v2.Dependency")? {
+                    let mut found = Vec::new();
+                    let at = at.within("Dependency", "v2.Dependency");
+                    read_pointers(Some(items), &mut found, |item, out| {
+                        read_dependency(item, &at, out)
+                    })?;
+                    lock.dependencies = found.into_iter().flatten().collect();
                 }
+                Ok(())
             },
-        )?;
+        })?;
         Ok(Some(lock))
     }
 }

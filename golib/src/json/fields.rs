@@ -411,6 +411,30 @@ pub fn time<T: FromStr>(value: &Value, out: &mut T) -> Result<(), FieldError> {
     Ok(())
 }
 
+/// Reads an object into a struct, field by field: [`At::object`] with each name said once.
+///
+/// ```
+/// use golib::json::At;
+///
+/// let (mut name, mut weight) = (String::new(), 0);
+/// let value = serde_json::json!({"Name": "a", "weight": 2, "other": null});
+/// golib::json_fields!(At::new("Hook", "v1.Hook", ""), &value, |at, value| {
+///     "name" => at.string(value, &mut name),
+///     "weight" => at.integer(value, &mut weight),
+/// })?;
+/// assert_eq!((name.as_str(), weight), ("a", 2));
+/// # Ok::<(), golib::json::FieldError>(())
+/// ```
+#[macro_export]
+macro_rules! json_fields {
+    ($of:expr, $object:expr, |$at:ident, $value:ident| { $($name:literal => $read:expr,)* }) => {
+        $of.object($object, &[$($name),*], |name, $at, $value| match name {
+            $($name => $read,)*
+            _ => Ok(()),
+        })
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chart::{Chart, Time};
 use golib::json::{self, At, FieldError};
+use golib::json_fields;
 use serde_json::{Map, Value};
 
 use crate::model::{Hook, HookExecution, Info, Release};
@@ -14,44 +15,18 @@ const RAW: &str = "map[string]interface {}";
 
 /// Reads a whole record.
 pub(super) fn release(value: &Value) -> Result<Release, FieldError> {
-    const KNOWN: &[&str] = &[
-        "name",
-        "info",
-        "chart",
-        "config",
-        "manifest",
-        "hooks",
-        "version",
-        "namespace",
-        "apply_method",
-    ];
     let mut out = Release::default();
     let at = At::new("Release", "v1.Release", "");
-    at.object(value, KNOWN, |name, at, value| match name {
+    json_fields!(at, value, |at, value| {
         "name" => at.string(value, &mut out.name),
-        "info" => {
-            out.info = optional(value, |value| info(value, at))?;
-            Ok(())
-        }
-        "chart" => {
-            out.chart = optional(value, |value| chart(value, at))?;
-            Ok(())
-        }
-        "config" => {
-            out.config = table(value, at)?;
-            Ok(())
-        }
+        "info" => optional(value, |value| info(value, at)).map(|read| out.info = read),
+        "chart" => optional(value, |value| chart(value, at)).map(|read| out.chart = read),
+        "config" => table(value, at).map(|read| out.config = read),
         "manifest" => at.string(value, &mut out.manifest),
-        "hooks" => {
-            out.hooks = hooks(value, at)?;
-            Ok(())
-        }
+        "hooks" => hooks(value, at).map(|read| out.hooks = read),
         "version" => at.integer(value, &mut out.revision),
         "namespace" => at.string(value, &mut out.namespace),
-        _ => {
-            out.apply_method = word(value, at)?.as_str().into();
-            Ok(())
-        }
+        "apply_method" => word(value, at).map(|read| out.apply_method = read.as_str().into()),
     })?;
     Ok(out)
 }
@@ -72,33 +47,17 @@ fn chart(value: &Value, at: &At<'_>) -> Result<Arc<Chart>, FieldError> {
 }
 
 fn info(value: &Value, at: &At<'_>) -> Result<Info, FieldError> {
-    const KNOWN: &[&str] = &[
-        "first_deployed",
-        "last_deployed",
-        "deleted",
-        "description",
-        "status",
-        "rollback_revision",
-        "notes",
-        "resources",
-    ];
     let mut out = Info::default();
     let at = at.within("Release", RAW);
-    at.object(value, KNOWN, |name, at, value| match name {
+    json_fields!(at, value, |at, value| {
         "first_deployed" => time(value, &mut out.first_deployed),
         "last_deployed" => time(value, &mut out.last_deployed),
         "deleted" => time(value, &mut out.deleted),
         "description" => at.string(value, &mut out.description),
         "rollback_revision" => at.integer(value, &mut out.rollback_revision),
         "notes" => at.string(value, &mut out.notes),
-        "status" => {
-            out.status = word(value, at)?.as_str().into();
-            Ok(())
-        }
-        _ => {
-            out.resources = table(value, at)?;
-            Ok(())
-        }
+        "status" => word(value, at).map(|read| out.status = read.as_str().into()),
+        "resources" => table(value, at).map(|read| out.resources = read),
     })?;
     Ok(out)
 }
@@ -114,19 +73,8 @@ fn hooks(value: &Value, at: &At<'_>) -> Result<Vec<Hook>, FieldError> {
 }
 
 fn hook(value: &Value, at: &At<'_>) -> Result<Hook, FieldError> {
-    const KNOWN: &[&str] = &[
-        "name",
-        "kind",
-        "path",
-        "manifest",
-        "events",
-        "last_run",
-        "weight",
-        "delete_policies",
-        "output_log_policies",
-    ];
     let mut out = Hook::default();
-    at.object(value, KNOWN, |name, at, value| match name {
+    json_fields!(at, value, |at, value| {
         "name" => at.string(value, &mut out.name),
         "kind" => at.string(value, &mut out.kind),
         "path" => at.string(value, &mut out.path),
@@ -135,23 +83,22 @@ fn hook(value: &Value, at: &At<'_>) -> Result<Hook, FieldError> {
         "last_run" => execution(value, at, &mut out.last_run),
         "weight" => at.integer(value, &mut out.weight),
         "delete_policies" => at.strings(value, "[]v1.HookDeletePolicy", &mut out.delete_policies),
-        _ => at.strings(
-            value,
-            "[]v1.HookOutputLogPolicy",
-            &mut out.output_log_policies,
-        ),
+        "output_log_policies" => {
+            at.strings(value, "[]v1.HookOutputLogPolicy", &mut out.output_log_policies)
+        },
     })?;
     Ok(out)
 }
 
 fn execution(value: &Value, at: &At<'_>, out: &mut HookExecution) -> Result<(), FieldError> {
-    const KNOWN: &[&str] = &["started_at", "completed_at", "phase"];
     let at = at.within("Hook", RAW);
-    at.object(value, KNOWN, |name, at, value| match name {
+    json_fields!(at, value, |at, value| {
         "started_at" => time(value, &mut out.started_at),
         "completed_at" => time(value, &mut out.completed_at),
-        _ if value.is_string() || value.is_null() => at.string(value, &mut out.phase),
-        _ => Err(at.mismatch(value, "v1.HookPhase")),
+        "phase" => match value {
+            Value::String(_) | Value::Null => at.string(value, &mut out.phase),
+            _ => Err(at.mismatch(value, "v1.HookPhase")),
+        },
     })
 }
 
