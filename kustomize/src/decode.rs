@@ -474,20 +474,6 @@ impl Read for Map<String, Value> {
     }
 }
 
-/// Anything.
-impl Read for Value {
-    fn go_type() -> String {
-        "interface {}".into()
-    }
-
-    fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        match decoder.make(weight(value)) {
-            true => value.clone(),
-            false => Self::Null,
-        }
-    }
-}
-
 /// What Go writes of a value; nothing for an empty one (`omitempty`).
 pub(crate) trait Write {
     fn write(&self) -> Option<Value>;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::config::FieldSpec;
-use crate::decode::{Decoder, PatchStrategicMerge, Read, SortOrder, Write, go_structs};
+use crate::decode::{Decoder, PatchStrategicMerge, SortOrder, Write, go_structs};
 use crate::error::{Context as _, Error, Result};
 use crate::fns::Texts;
 use crate::loader::Build;
@@ -462,26 +462,6 @@ impl Target {
             _ => {}
         }
         gvk
-    }
-}
-
-impl Read for ResId {
-    fn go_type() -> String {
-        "resid.ResId".into()
-    }
-
-    fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        let mut result = Self::default();
-        decoder.object(
-            value,
-            Self::GO,
-            &Self::known(),
-            Self::embedding,
-            |decoder, field, value| {
-                result.take(decoder, field, value);
-            },
-        );
-        result
     }
 }
 
