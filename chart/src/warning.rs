@@ -157,19 +157,10 @@ impl Warning {
             _ => self.to_string(),
         }
     }
-}
 
-impl Warning {
     /// The line Helm's command writes to standard error: `level=… msg=… key=value…`, values included.
     pub fn log_line(&self) -> String {
         let text = self.in_helms_words();
-        let record = |level: &str, message: &str, fields: &[(&str, &str)]| {
-            let mut line = format!("level={level} msg={}", log_text(message));
-            for (key, value) in fields {
-                line.push_str(&format!(" {key}={}", log_text(value)));
-            }
-            line
-        };
         match self {
             Self::NotBoolean { what, name, chart } => record(
                 "WARN",
@@ -201,6 +192,15 @@ impl Warning {
             _ => record("INFO", &text, &[]),
         }
     }
+}
+
+/// A line of Go's `slog`.
+pub(crate) fn record(level: &str, message: &str, fields: &[(&str, &str)]) -> String {
+    let mut line = format!("level={level} msg={}", log_text(message));
+    for (key, value) in fields {
+        line.push_str(&format!(" {key}={}", log_text(value)));
+    }
+    line
 }
 
 /// A text in a log line of Go's `slog`: quoted where it would be ambiguous.

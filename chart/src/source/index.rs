@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::cache::Weigh;
 use super::index_schema::{self, Rules};
-use crate::warning::log_text;
+use crate::warning;
 
 /// How many versions an error names.
 pub(super) const NEWEST_SHOWN: usize = 5;
@@ -103,11 +103,7 @@ impl Skipped {
     /// The line Helm's command writes to standard error.
     pub fn log_line(&self) -> String {
         let (message, fields) = self.record();
-        let mut line = format!("level=WARN msg={}", log_text(message));
-        for (key, value) in fields {
-            line.push_str(&format!(" {key}={}", log_text(value)));
-        }
-        line
+        warning::record("WARN", message, &fields)
     }
 }
 

@@ -72,70 +72,22 @@ impl<'de> Visitor<'de> for Entries {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
         let mut read = Annotations::default();
-        while let Some(Name(name)) = map.next_key()? {
+        while let Some(name) = map.next_key::<String>()? {
             if read.len() == MAX_ANNOTATIONS {
                 let most = MAX_ANNOTATIONS;
                 return Err(A::Error::custom(format_args!("more than {most} entries")));
             }
-            match name {
+            let text = map.next_value()?;
+            let mut known = [ID, STATES].into_iter().chain(SIGNATURE);
+            match known.find(|known| *known == name) {
                 Some(name) => {
                     read.known.retain(|(known, _)| *known != name);
-                    read.known.push((name, map.next_value()?));
+                    read.known.push((name, text));
                 }
-                None => {
-                    let SomeText = map.next_value()?;
-                    read.others += 1;
-                }
+                None => read.others += 1,
             }
         }
         Ok(read)
-    }
-}
-
-/// The name of an annotation that somebody asks for.
-struct Name(Option<&'static str>);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Known;
-
-        impl Visitor<'_> for Known {
-            type Value = Name;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a string")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Name, E> {
-                let mut known = [ID, STATES].into_iter().chain(SIGNATURE);
-                Ok(Name(known.find(|known| *known == text)))
-            }
-        }
-
-        deserializer.deserialize_str(Known)
-    }
-}
-
-/// A text that nobody asks for.
-struct SomeText;
-
-impl<'de> Deserialize<'de> for SomeText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = SomeText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a string")
-            }
-
-            fn visit_str<E: Error>(self, _: &str) -> Result<SomeText, E> {
-                Ok(SomeText)
-            }
-        }
-
-        deserializer.deserialize_str(Text)
     }
 }
 
