@@ -53,7 +53,7 @@ fn compare(a: &Scalar<'_>, b: &Scalar<'_>, dialect: Dialect) -> Ordering {
 fn as_text<'a>(key: &Scalar<'a>) -> Option<Cow<'a, str>> {
     match *key {
         Scalar::Str(text) => Some(text.into()),
-        Scalar::Binary(bytes) => Some(String::from_utf8_lossy(bytes)),
+        Scalar::Binary(bytes) => Some(crate::utf8::to_str(bytes)),
         _ => None,
     }
 }

@@ -427,8 +427,8 @@ fn to_toml(state: &mut State<'_>, value: &Value) -> Result<Vec<u8>, TomlFailure>
     let mut out = Vec::with_capacity(text.len());
     for c in text.chars() {
         match u8::try_from(u32::from(c).wrapping_sub(first)) {
-            Ok(byte) => out.push(byte),
-            Err(_) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            Ok(byte) if MARKS.contains(&c) => out.push(byte),
+            _ => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
     Ok(out)
