@@ -49,7 +49,8 @@ use crate::model::{
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
-    Deletable, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last, prunable,
+    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
+    prunable,
 };
 
 /// Brings a release to what is desired.
@@ -392,8 +393,15 @@ async fn prepare<'a>(
         if !before.is_empty() && !previous.is_proven() {
             // Anybody may have written the labels. What is not built on, as nothing of it runs, is what an undo goes back to all the same.
             let good = last_good(storage, history, &spec.name, i64::MAX).await?;
-            let good = good.map(|good| good.revision);
-            before.retain(|record| good != Some(record.revision()));
+            // Where none is good, what stands in the place of one that was may be: another agent's.
+            let may_be_good = |revision| {
+                let mut heads = history.iter();
+                heads.any(|head| head.revision == revision && head.origin == Origin::Spent)
+            };
+            before.retain(|record| match &good {
+                Some(good) => good.revision != record.revision(),
+                None => !may_be_good(record.revision()),
+            });
         }
         let waiting = make_room(&pruning, history, plan, before).await?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
