@@ -340,7 +340,15 @@ async fn write<K: Copied>(
         let outcome = match outcome {
             Ok((made, written)) => {
                 let noted = note_made(copies, name, made, source, version.as_ref(), replaced);
-                noted.await.map(|()| written)
+                match noted.await {
+                    Err(failed) if is_outdated(&failed) && tries < TRIES => Err(failed),
+                    // It is copied all the same; what is lost is that nothing is deployed for it again.
+                    Err(_) => {
+                        logging::warn!(bundle, "cannot note the version of a copy");
+                        Ok(written)
+                    }
+                    Ok(()) => Ok(written),
+                }
             }
             Err(failed) => Err(failed),
         };

@@ -324,7 +324,14 @@ impl Reconciler {
         self.check_release_is_free(state)?;
         let impersonated = match self.impersonate(state).await {
             Ok(impersonated) => impersonated,
-            Err(missing) => return self.without_account(state, &filled, missing).await,
+            Err(failed) => {
+                let is_gone = failed.is_missing();
+                let halt = Halt::at(Cause::DeployAccount, &state.facts)(failed);
+                return match is_gone {
+                    true => self.without_account(state, &filled, halt).await,
+                    false => Err(halt),
+                };
+            }
         };
         let current = match state.hold.clone() {
             Some(hold) => self.hold(state, &impersonated, &filled, &hold).await?,

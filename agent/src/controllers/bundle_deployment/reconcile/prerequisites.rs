@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{ReconcileState, Reconciler};
-use crate::client::identity::{DeploymentClient, Purpose};
+use crate::client::identity::{DeploymentClient, IdentityError, Purpose};
 use crate::controllers::bundle_deployment::claims::ReleaseLock;
 use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
@@ -191,11 +191,10 @@ impl Reconciler {
     pub(super) async fn impersonate(
         &self,
         state: &ReconcileState,
-    ) -> Result<DeploymentClient, Halt> {
+    ) -> Result<DeploymentClient, IdentityError> {
         let account = &state.bundle.spec.options.service_account;
         let identities = &self.context.identities;
-        let impersonated = identities.deployment(account, Purpose::Deploy).await;
-        impersonated.map_err(Halt::at(Cause::DeployAccount, &state.facts))
+        identities.deployment(account, Purpose::Deploy).await
     }
 
     /// Copies downstream resources. Gives those that changed since the release was deployed.

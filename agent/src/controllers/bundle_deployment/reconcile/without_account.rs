@@ -1,11 +1,17 @@
 //! What becomes of a bundle whose account cannot be had. Nothing is written as it, nor as anyone else in its place.
 
+use std::time::Duration;
+
 use super::{Current, ReconcileState, Reconciler};
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::halt::Halt;
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, Record};
 use crate::controllers::bundle_deployment::values::Filled;
+use crate::controllers::queue::ReconcileKind;
+
+/// How long until a whole reconcile asks again for an account that was gone at first.
+const LOOKED_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Whether a full reconcile has anything to do that takes the bundle's account, besides looking.
 fn needs_account(
@@ -49,7 +55,10 @@ impl Reconciler {
             self.check_dependencies(state)?;
             state.report.confirmed();
         }
-        self.monitor(state, None, Current::Unread).await
+        self.monitor(state, None, Current::Unread).await?;
+        // What the rest of a full reconcile would have found is not lost, should the account be there by now.
+        state.report.wake_after(ReconcileKind::Full, LOOKED_FOR);
+        Ok(())
     }
 
     /// The account that the release was deployed with, by our ledger, if the bundle still names it: it may be gone, and what it may read is up to the API server.
