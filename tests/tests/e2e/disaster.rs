@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -476,9 +477,8 @@ async fn what_goes_before_and_after_the_agents_own_bundle_is_not_removed() -> Re
     let before = deploy(&agent, "app", 4).await?;
     let after = deploy(&agent, "web", 3).await?;
     let all = [&before[..], &after[..]].concat();
-    for app in &before {
-        agent.delete(app).await?;
-    }
+    // At once, as two that a slow machine deletes before the others would be removed.
+    try_join_all(before.iter().map(|app| agent.delete(app))).await?;
     // They are missed for long enough, and the agent's own is listed still.
     tokio::time::sleep(Duration::from_secs(2)).await;
     agent.delete("fleet-agent-c1").await?;
