@@ -51,6 +51,8 @@ impl CredentialWatch<'_> {
         // Says whether another credential was found.
         let mut renewal: Option<BoxFuture<'_, bool>> = None;
         let mut refusals = Backoff::default();
+        // Whether that is since upstream refuses the one in use.
+        let mut is_refused = false;
         // Whether that is for want of a credential.
         let mut is_gone = false;
         // Whether a bootstrap Secret came while another one was made use of.
@@ -70,8 +72,10 @@ impl CredentialWatch<'_> {
                     if is_replaced {
                         return;
                     }
-                    is_gone = false;
+                    (is_gone, is_refused) = (false, false);
                     refusals.begins();
+                    // What was told meanwhile is over; who is still refused tells so again.
+                    let _was_told = self.refused.notified().now_or_never();
                     renewal = std::mem::take(&mut is_asked_again).then(|| self.renew_if_new());
                 }
                 Some(event) = bootstrap.next() => {
@@ -109,8 +113,11 @@ impl CredentialWatch<'_> {
                         }
                     }
                 },
-                () = self.refused.notified(), if renewal.is_none() => {
+                () = self.refused.notified(), if !is_refused => {
                     let pause = refusals.next().unwrap_or(RETRY);
+                    // A registration with a new bootstrap Secret may be waiting for its turn, for up to an hour: this one makes use of that too.
+                    is_asked_again |= renewal.is_some();
+                    is_refused = true;
                     renewal = Some(self.connect_again(pause).boxed());
                 }
             }
@@ -193,7 +200,7 @@ async fn until_done<T>(work: &mut Option<BoxFuture<'_, T>>) -> T {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use http::Request;
     use kube::client::Body;
@@ -245,10 +252,11 @@ mod tests {
     }
 
     /// What a local cluster with a credential and without a bootstrap Secret answers, and an upstream that refuses the first requests: as many as
-    /// `refused`. What is asked of upstream is counted.
+    /// `refused`. What is asked of upstream is counted. The first look at a bootstrap Secret that is there never ends, where one is to `renew`.
     async fn refusing(
         refused: usize,
         asked: Arc<AtomicUsize>,
+        renews: Arc<AtomicBool>,
         request: Request<Body>,
     ) -> (u16, Value) {
         const FAILED: &str = "Failure";
@@ -275,12 +283,15 @@ mod tests {
             std::future::pending::<()>().await;
         }
         if query.contains("fieldSelector") {
-            let is_there = !query.contains(BOOTSTRAP_NAME);
+            let is_there = !query.contains(BOOTSTRAP_NAME) || renews.load(Ordering::Relaxed);
             let items: Vec<_> = is_there.then_some(secret).into_iter().collect();
             return (
                 200,
                 json!({"metadata": {"resourceVersion": "1"}, "items": items}),
             );
+        }
+        if path.ends_with(BOOTSTRAP_NAME) && renews.swap(false, Ordering::Relaxed) {
+            std::future::pending::<()>().await;
         }
         match path.ends_with("/secrets/fleet-agent") {
             true => (200, secret),
@@ -293,11 +304,18 @@ mod tests {
 
     /// How long a session goes on whose upstream refuses the credential once, where registering again is refused so often; a client of its own may be
     /// refused for ever. What upstream is asked meanwhile.
-    async fn goes_on(refused: usize, is_client_refused: bool) -> (Option<Duration>, usize) {
+    async fn goes_on(
+        refused: usize,
+        is_client_refused: bool,
+        is_renewed: bool,
+    ) -> (Option<Duration>, usize) {
         let asked = Arc::new(AtomicUsize::new(0));
+        let renews = Arc::new(AtomicBool::new(false));
         let scripted = |refused| {
-            let counted = Arc::clone(&asked);
-            scripted::clients(move |request| refusing(refused, Arc::clone(&counted), request))
+            let (counted, renews) = (Arc::clone(&asked), Arc::clone(&renews));
+            scripted::clients(move |request| {
+                refusing(refused, Arc::clone(&counted), Arc::clone(&renews), request)
+            })
         };
         let registrar = Registrar::scripted(scripted(refused));
         let clients = if is_client_refused {
@@ -307,12 +325,18 @@ mod tests {
         };
         let (found, _) = Registrar::scripted(scripted(0)).register().await;
         asked.store(0, Ordering::Relaxed);
+        renews.store(is_renewed, Ordering::Relaxed);
         let upstream = Upstream {
             credential: found.credential,
             ..Upstream::scripted(&clients)
         };
         let notify = Notify::new();
-        notify.notify_one();
+        let refusing = async {
+            // Once a registration is under way, if there is one.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            notify.notify_one();
+            std::future::pending::<()>().await;
+        };
         let watch = CredentialWatch {
             local: registrar.local.clone(),
             namespace: "system",
@@ -323,7 +347,13 @@ mod tests {
             events: &registrar.events,
         };
         let begun = tokio::time::Instant::now();
-        let ended = tokio::time::timeout(Duration::from_secs(3600), watch.run()).await;
+        let running = async {
+            tokio::select! {
+                () = watch.run() => {}
+                () = refusing => {}
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(3600), running).await;
         (
             ended.is_ok().then(|| begun.elapsed()),
             asked.load(Ordering::Relaxed),
@@ -334,12 +364,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_credential_that_is_refused_ends_no_session_without_another_one() {
         // It connects again, and is asked once more by the client of the session.
-        assert_eq!(goes_on(0, false).await, (None, 2));
-        assert_eq!(goes_on(3, false).await, (None, 5));
-        let (ended, asked) = goes_on(usize::MAX, false).await;
+        assert_eq!(goes_on(0, false, false).await, (None, 2));
+        assert_eq!(goes_on(3, false, false).await, (None, 5));
+        let (ended, asked) = goes_on(usize::MAX, false, false).await;
         assert!(ended.is_none() && (50..=75).contains(&asked), "{asked}");
         // Its authorities were replaced, perhaps.
-        let (ended, _) = goes_on(0, true).await;
+        let (ended, _) = goes_on(0, true, false).await;
+        assert!(ended.is_some_and(|after| after < Duration::from_secs(5)));
+        // Another registration is under way, and may be for long.
+        let (ended, _) = goes_on(0, true, true).await;
         assert!(ended.is_some_and(|after| after < Duration::from_secs(5)));
     }
 }
