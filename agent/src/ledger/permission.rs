@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::{self, Event};
 
 use super::stored::is_permitted;
-use super::{LEDGER_NAME, Ledger};
+use super::{Hold, LEDGER_NAME, Ledger, LedgerEntry};
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
@@ -60,6 +60,15 @@ impl Ledger {
         self.flush(None).await
     }
 
+    /// A bundle is there: a permission to remove what it left is not for when it goes again. That is written with whatever is written next.
+    pub fn came_back(&self, bundle: &str) {
+        let held_again = |entry: LedgerEntry| LedgerEntry {
+            hold: entry.hold.map(|_| Hold::Held),
+            ..entry
+        };
+        self.state.lock().change(bundle, held_again);
+    }
+
     /// Bundles that a permission let go; told once.
     pub fn take_let_go(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state.lock().let_go)
@@ -80,7 +89,27 @@ mod tests {
     use super::*;
     use crate::api::RELEASE_HOLD_ANNOTATION;
     use crate::client::scripted;
-    use crate::ledger::{Hold, LedgerEntry};
+    use crate::ledger::fixtures::{entry, key};
+
+    /// Upstream was out of reach when the bundle came and went again.
+    #[tokio::test]
+    async fn a_permission_ends_where_its_bundle_comes_back() {
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        for bundle in ["web", "other"] {
+            let hold = Some(Hold::Released);
+            let entry = LedgerEntry {
+                hold,
+                ..entry(bundle)
+            };
+            ledger.state.lock().set(&key(bundle), entry);
+        }
+        ledger.came_back("web");
+        let hold = |bundle| ledger.of_bundle(bundle)[0].1.hold;
+        assert_eq!(hold("web"), Some(Hold::Held));
+        assert_eq!(hold("other"), Some(Hold::Released));
+    }
 
     /// It was given while the hold of another bundle was about to be written.
     #[tokio::test]

@@ -126,6 +126,8 @@ impl BundleWatch<'_> {
     }
 
     fn applied(&self, received: &Unread<BundleDeployment>) -> Vec<String> {
+        let name = received.metadata.name.as_deref();
+        self.ledger.came_back(name.unwrap_or_default());
         match received.kept() {
             Ok(bundle) => {
                 let name = bundle.name().to_owned();
