@@ -19,17 +19,28 @@ use crate::report::metrics::Entries;
 /// So many bundles that vanish one soon after the other may have been lost together.
 const MANY: usize = 3;
 
-/// Of each bundle its UID and the version that was seen of it: of one object they never go back.
+/// What was seen of all bundles: a list that begins later and contradicts it is of an upstream that was restored from a backup.
 #[derive(Debug, Default)]
-pub struct SeenVersions(BTreeMap<String, (Option<String>, u64)>);
+pub struct SeenVersions {
+    /// Of each bundle its UID and version; nothing of one that could not be read.
+    objects: BTreeMap<String, Option<(Option<String>, u64)>>,
+    /// The version of the last event. Whatever came before it was told.
+    told_until: u64,
+}
 
 impl SeenVersions {
-    /// Whether an object that was listed later is in a state of before: upstream was restored from a backup.
+    /// Whether an object that was listed later is in a state of before, or of a past that nobody told of. Of one name versions never go back, not even
+    /// where it is made anew.
     pub fn is_older(&self, listed: &ObjectMeta) -> bool {
-        let seen = listed.name.as_ref().and_then(|name| self.0.get(name));
-        let is_same = |(uid, _): &&(Option<String>, u64)| *uid == listed.uid;
-        seen.filter(is_same)
-            .is_some_and(|(_, seen)| version(listed).is_some_and(|listed| listed < *seen))
+        let Some(version) = version(listed) else {
+            return false;
+        };
+        match listed.name.as_ref().and_then(|name| self.objects.get(name)) {
+            Some(None) => false,
+            Some(Some((uid, seen))) if version == *seen => *uid != listed.uid,
+            Some(Some((_, seen))) if version < *seen => true,
+            Some(Some(_)) | None => version <= self.told_until,
+        }
     }
 }
 
@@ -57,6 +68,8 @@ struct Inner {
     before_list: SeenVersions,
     /// Whether a list since had an object that is older than it was seen to be: what the list has of it is all that is known afterwards.
     is_older_listed: bool,
+    /// The version of the last event, or the highest of a list that has ended.
+    told_until: u64,
     /// Statuses as we last wrote them.
     written: BTreeMap<String, BundleDeploymentStatus>,
     /// Releases that bundles want, as their `${ }` said when they were filled in last.
@@ -218,11 +231,16 @@ impl Store {
     /// The versions of all bundles as they were seen last.
     pub fn versions(&self) -> SeenVersions {
         let inner = self.inner.lock();
-        let seen = inner.bundles.iter().filter_map(|(name, bundle)| {
-            let version = version(&bundle.metadata)?;
-            Some((name.clone(), (bundle.metadata.uid.clone(), version)))
+        let read = inner.bundles.iter().map(|(name, bundle)| {
+            let version = version(&bundle.metadata);
+            let seen = version.map(|version| (bundle.metadata.uid.clone(), version));
+            (name.clone(), seen)
         });
-        SeenVersions(seen.collect())
+        let unread = inner.malformed.iter().map(|name| (name.clone(), None));
+        SeenVersions {
+            objects: read.chain(unread).collect(),
+            told_until: inner.told_until,
+        }
     }
 
     /// A list begins.
@@ -256,6 +274,12 @@ impl Store {
             inner.written.remove(name);
         }
         inner.malformed.retain(|name| listed.contains(name));
+        let versions = inner
+            .bundles
+            .values()
+            .filter_map(|bundle| version(&bundle.metadata));
+        // Lower than before where upstream was restored.
+        inner.told_until = versions.max().unwrap_or(0);
         drop(inner);
         self.is_whole.send_replace(true);
         gone
@@ -266,8 +290,9 @@ impl Store {
         let name = bundle.name().to_owned();
         let mut inner = self.inner.lock();
         inner.seen(&name);
-        if inner.relisting.is_some() && inner.before_list.is_older(&bundle.metadata) {
-            inner.is_older_listed = true;
+        match inner.relisting {
+            Some(_) => inner.is_older_listed |= inner.before_list.is_older(&bundle.metadata),
+            None => inner.told_until = inner.told_until.max(version(&bundle.metadata).unwrap_or(0)),
         }
         inner.malformed.remove(&name);
         inner.kept.remove(&name);
@@ -435,12 +460,44 @@ mod tests {
         let is_older = |uid, version| store.versions().is_older(&at(uid, version).metadata);
         assert!(is_older("1", "8") && !is_older("1", "9") && !is_older("1", "10"));
         // Made anew, and a version that says nothing.
-        assert!(!is_older("2", "8") && !is_older("1", "x"));
+        assert!(is_older("2", "9") && !is_older("2", "10") && !is_older("1", "x"));
         // The answer to a write comes before its event, and after that of a later one.
         for version in ["12", "11"] {
             assert!(store.wrote("a", at("1", version)).is_empty());
         }
         assert!(is_older("1", "11") && !is_older("1", "12"));
+    }
+
+    /// Upstream was restored, and is as far as it was when it was seen last.
+    #[test]
+    fn what_is_as_old_as_what_was_told_and_was_not_told_is_of_another_past() {
+        let at = |name: &str, version: &str| {
+            let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
+            bundle(json!({"metadata": metadata}))
+        };
+        let store = Store::default();
+        store.relist();
+        store.applied(at("a", "3"));
+        let is_older = |name, version| store.versions().is_older(&at(name, version).metadata);
+        // The list may have it yet.
+        assert!(!is_older("b", "2"));
+        store.applied(at("b", "5"));
+        store.relisted();
+        assert!(is_older("c", "4") && is_older("a", "5") && !is_older("c", "6"));
+        store.applied(at("a", "8"));
+        assert!(is_older("c", "8") && !is_older("c", "9") && !is_older("b", "5"));
+        // An answer comes before the events of what was written before.
+        assert!(store.wrote("a", at("a", "20")).is_empty());
+        assert!(!is_older("b", "12"));
+        // What cannot be read has no version that is known.
+        store.malformed("b");
+        assert!(!is_older("b", "5"));
+        // The next list, of what was restored, is what there is.
+        store.relist();
+        store.applied(at("c", "4"));
+        assert!(store.take_older_listed());
+        store.relisted();
+        assert!(is_older("d", "4") && !is_older("d", "5"));
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Ledger {
         self.flush(None).await
     }
 
-    /// Takes note of the version of an event, which no later list may fall behind.
+    /// Takes note of the version of an event or of the answer to a write, which no later list may fall behind.
     pub fn saw_version(&self, version: Option<&str>) {
         let version = version.and_then(|text| text.parse::<u64>().ok());
         if let (Some(upstream), Some(version)) = (&mut self.state.lock().upstream, version) {

@@ -180,7 +180,7 @@ impl UpstreamState {
         self.own = known.into_iter().chain(new).take(MOST_OWN).collect();
     }
 
-    /// Takes in the version of an event.
+    /// Takes in the version of an event, or of the answer to a write.
     pub fn sees(&mut self, version: u64) {
         if is_leap(self.version, version) {
             self.broken = Some(ContinuityBreak::Restored);

@@ -565,6 +565,9 @@ impl Reconciler {
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match bundles.patch_status(name, &parameters, &patch).await {
             Ok(answer) => {
+                // Its event may never come, from an upstream that is restored at once.
+                let version = answer.metadata.resource_version.as_deref();
+                self.context.ledger.saw_version(version);
                 // What cannot be read the watch brings as well.
                 let (store, drift) = (&self.context.store, &self.context.drift);
                 let written = answer.kept().map(|answer| store.wrote(name, answer));
