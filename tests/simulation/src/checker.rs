@@ -384,6 +384,18 @@ impl Checker {
         }
     }
 
+    /// These bundles are lost. One that went again before upstream told the agent anything since it came back has not come back for that: who let it go
+    /// did so as it was.
+    pub fn lose(&mut self, lost: BTreeSet<usize>, heard: Option<Instant>) {
+        let is_unheard = |at: &Instant| heard.is_none_or(|heard| heard < *at);
+        let again = lost
+            .iter()
+            .filter(|bundle| self.returned.get(bundle).is_some_and(is_unheard));
+        let again: Vec<_> = again.copied().collect();
+        self.allowed.extend(again);
+        self.lost = lost;
+    }
+
     /// Whether a bundle came back too soon for the agent to know of it: what is begun is ended.
     fn is_returning(&self, bundle: usize) -> bool {
         let since = self.returned.get(&bundle);

@@ -184,6 +184,7 @@ async fn pass(world: &mut World, time: Duration) {
     let until = tokio::time::Instant::now() + time;
     while !is_over(&world.checker) {
         let deaths = Arc::clone(&world.network.deaths);
+        let lists = Arc::clone(&world.network.lists);
         let local = world.local.clone();
         tokio::select! {
             biased;
@@ -195,6 +196,7 @@ async fn pass(world: &mut World, time: Duration) {
                     world.checker().violate("storm", text);
                 }
             }
+            () = lists.notified() => world.note_listed(),
             () = deaths.notified() => {
                 sleep(Duration::from_millis(500)).await;
                 world.revive();

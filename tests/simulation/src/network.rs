@@ -123,6 +123,8 @@ pub struct Traffic {
     pub tally: Option<BTreeMap<String, u64>>,
     /// When the agent last read which bundles upstream has.
     pub listed: Option<Instant>,
+    /// When upstream last told the agent anything.
+    pub heard: Option<Instant>,
     /// Everything that took place, for printing and comparing.
     pub log: Log,
     begun: Instant,
@@ -173,6 +175,8 @@ pub struct Network {
     traffic: Arc<Mutex<Traffic>>,
     /// Told when a life ends by itself.
     pub deaths: Arc<Notify>,
+    /// Told when the agent has read which bundles upstream has.
+    pub lists: Arc<Notify>,
 }
 
 impl Network {
@@ -190,12 +194,14 @@ impl Network {
             requests: 0,
             tally: None,
             listed: None,
+            heard: None,
             log: Log::new(keeps_log),
             begun: Instant::now(),
         };
         Self {
             traffic: Arc::new(Mutex::new(traffic)),
             deaths: Arc::new(Notify::new()),
+            lists: Arc::new(Notify::new()),
         }
     }
 
@@ -277,8 +283,12 @@ impl Network {
         let Some(life) = request.who.agent() else {
             return;
         };
+        if server == "upstream" && code == 200 {
+            traffic.heard = Some(Instant::now());
+        }
         if server == "upstream" && code == 200 && asked.ends_with("/bundledeployments") {
             traffic.listed = Some(Instant::now());
+            self.lists.notify_one();
         }
         let Some(left) = traffic.kill_after.get_mut(&life) else {
             return;
@@ -526,6 +536,9 @@ impl WatchStream {
                     if network.chance(|faults| faults.lost_answers) {
                         self.is_over = true;
                         return Some(Err(broken()));
+                    }
+                    if self.connection.to == "upstream" && self.who.agent().is_some() {
+                        network.lock().heard = Some(Instant::now());
                     }
                     return Some(Ok(text));
                 }

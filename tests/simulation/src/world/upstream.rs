@@ -132,9 +132,10 @@ impl World {
             .into_iter()
             .filter(|bundle| !self.present(*bundle))
             .collect();
-        let listed = self.network.lock().listed;
-        let is_compared = |at: Instant| listed > Some(at);
-        self.unnoticed.take_if(|(at, ..)| is_compared(*at));
+        let (listed, heard) = {
+            let traffic = self.network.lock();
+            (traffic.listed, traffic.heard)
+        };
         let hidden = match &self.unnoticed {
             Some((_, reported, lost)) if self.upstream.backup().version() >= *reported => {
                 lost.clone()
@@ -157,7 +158,17 @@ impl World {
         }
         // As docs/security.md has it: versions that have passed what the agent was told of before anybody listed them show no restore.
         checker.allowed.extend(hidden.intersection(&lost));
-        checker.lost = lost;
+        checker.lose(lost, heard);
+    }
+
+    /// The agent has listed: what the list did not show of a restore it is not told by a later one.
+    pub fn note_listed(&mut self) {
+        if self.unnoticed.is_none() {
+            return;
+        }
+        self.note_lost();
+        let listed = self.network.lock().listed;
+        self.unnoticed.take_if(|(at, ..)| listed > Some(*at));
     }
 
     /// The highest version of a bundle upstream.
