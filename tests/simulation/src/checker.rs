@@ -53,12 +53,12 @@ struct Origin {
     born: u64,
 }
 
-/// A release that another bundle took over above a forged record.
+/// A release that another bundle took over above a forged record, or that the Go agent deployed there.
 #[derive(Clone, Debug)]
 struct Takeover {
-    /// Good revisions that it had.
+    /// What was made before it had so many good revisions is of one of them.
     good: u64,
-    /// Its objects, by uid, that were written since: the new bundle's versions have them.
+    /// Its objects, by uid, that were written then or since: versions that nobody forged have them.
     written: BTreeSet<String>,
 }
 
@@ -91,8 +91,10 @@ pub struct Checker {
     /// Releases whose record of an upgrade that was under way a restore of the local cluster took, with that record: what it drops goes with that upgrade, or
     /// with the same one that is begun anew.
     cut_off: BTreeMap<ReleaseKey, Arc<Value>>,
-    /// Releases that another bundle took over above a forged record.
+    /// Releases that another bundle took over above a forged record, or that the Go agent deployed there.
     taken_above_forged: BTreeMap<ReleaseKey, Takeover>,
+    /// Objects, by uid, that the Go agent has written since it began its last revision.
+    written_by_go: BTreeSet<String>,
     /// The revision that the Go agent created last of each release, until our agent has entered it into its ledger.
     not_entered: BTreeMap<ReleaseKey, i64>,
     /// Records that a tenant wrote in the place of such revisions.
@@ -610,11 +612,16 @@ impl Audit for Checker {
             }
             *self.deployed_by_agent.entry(release).or_default() += 1;
         }
-        if let (Actor::Go, Some(after)) = (write.who.actor, &write.after) {
+        if let (Actor::Go, Some(after)) = (write.who.actor, &write.after)
+            && let Some(owner) = Self::owner(after)
+        {
+            let uid = Self::uid(after);
+            if let Some(taken) = self.taken_above_forged.get_mut(&owner) {
+                taken.written.insert(uid.clone());
+            }
+            self.written_by_go.insert(uid.clone());
             // What the Go agent deployed is the release's too, whatever a person strips of it.
-            let owner = Self::owner(after);
-            self.marked
-                .extend(owner.map(|owner| (Self::uid(after), owner)));
+            self.marked.insert((uid, owner));
         }
         if !by_agent || write.id.namespace == SYSTEM {
             return;

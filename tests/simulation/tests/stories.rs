@@ -171,6 +171,8 @@ stories! {
     an_undone_attempt_of_a_restored_cluster_takes_what_it_brought
     a_record_under_a_number_that_was_announced_counts_as_damaged
     a_former_release_goes_to_a_bundle_that_is_listed_last
+    what_a_forged_record_leaves_out_stays_with_the_go_agent
+    what_a_forged_record_leaves_out_outlives_the_bundle_that_took_over
 }
 
 #[test]

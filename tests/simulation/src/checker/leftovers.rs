@@ -66,6 +66,9 @@ impl Checker {
         if having.any(|bundle| self.is_noted(*bundle, &release.0, rest)) {
             return None;
         }
+        if self.is_below_forged(id, release, rest) {
+            return None;
+        }
         let mut wanting = self.desired_state.now.iter();
         let wanting = wanting.by_ref().filter(|(_, desired)| is_its(desired));
         match wanting.collect::<Vec<_>>().as_slice() {
@@ -76,8 +79,7 @@ impl Checker {
             }
             [(bundle, desired)] => {
                 let wants = desired.is_missing || desired.ids().any(|wanted| wanted == *id);
-                let is_known = self.is_beside_helms(id, release, **bundle, rest)
-                    || self.is_below_forged(id, release, rest);
+                let is_known = self.is_beside_helms(id, release, **bundle, rest);
                 (!wants && !is_known && (rest.is_ready)(**bundle))
                     .then(|| format!("{} is ready and does not want it", bundle_name(**bundle)))
             }
@@ -104,8 +106,8 @@ impl Checker {
         is_helms && born.as_ref() == self.deployed.get(release) && !had
     }
 
-    /// Whether an object is of a release as it was before another bundle took it over above a forged record, and no version of that one has it: as
-    /// docs/security.md has it, that stays.
+    /// Whether an object is of a release as it was before another bundle took it over above a forged record, or the Go agent deployed there, and no
+    /// version since has it: as docs/security.md has it, that stays, also when the bundle goes.
     fn is_below_forged(&self, id: &Id, release: &ReleaseKey, rest: &Rest<'_>) -> bool {
         let Some(uid) = (rest.live)(id).map(|live| Self::uid(&live)) else {
             return false;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Checker, FORGED_STATUS, ReleaseKey, named_bundle, names};
+use super::{Checker, FORGED_STATUS, ReleaseKey, Takeover, named_bundle, names};
 use crate::apiserver::{Actor, Id, Write};
 use crate::records::decoded;
 
@@ -67,6 +67,7 @@ impl Checker {
             match write.who.actor {
                 Actor::Go if write.before.is_none() => {
                     self.not_entered.insert(release.clone(), revision);
+                    self.written_by_go.clear();
                 }
                 Actor::Tenant if self.not_entered.get(&release) == Some(&revision) => {
                     let in_place = InPlace {
@@ -109,6 +110,22 @@ impl Checker {
                 let is_over_helms = below.is_some_and(|(below, _)| Some(*below) == helms);
                 if write.who.actor == Actor::Go && is_over_helms {
                     self.forgotten.insert(release.clone());
+                }
+                // As docs/security.md has it: the Go agent goes by the newest record that says it is deployed, also by a forged one.
+                let mut older = records.range(..revision).map(|(_, one)| one.as_str());
+                let former = older.rfind(|one| ["deployed", FORGED_STATUS].contains(one));
+                if write.who.actor == Actor::Go
+                    && status == "deployed"
+                    && former == Some(FORGED_STATUS)
+                {
+                    // Where nothing was attempted since, what came after the last good revision was corrected to that.
+                    let is_corrected = !self.attempts.contains_key(&release);
+                    let good = self.deployed.get(&release).copied().unwrap_or(0);
+                    let taken = Takeover {
+                        good: good + u64::from(is_corrected),
+                        written: std::mem::take(&mut self.written_by_go),
+                    };
+                    self.taken_above_forged.insert(release.clone(), taken);
                 }
                 if Self::is_deployed(&status)
                     && records.insert(revision, status.clone()).as_ref() != Some(&status)

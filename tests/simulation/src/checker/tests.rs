@@ -85,10 +85,14 @@ impl Cluster {
 
     /// Writes an object of the release apps/r1.
     fn object(&mut self, name: &str) {
+        self.object_of(AGENT, name);
+    }
+
+    fn object_of(&mut self, actor: Actor, name: &str) {
         let object = json!({"kind": "ConfigMap", "metadata": {"annotations": {
             "meta.helm.sh/release-name": "r1", "meta.helm.sh/release-namespace": "apps"}}});
         self.write(
-            AGENT,
+            actor,
             &Id::new("", "configmaps", "apps", name),
             Some(object),
         );
@@ -287,4 +291,40 @@ fn what_the_new_bundle_wrote_of_a_release_is_not_left_to_the_former_one() {
     assert_eq!(cluster.leftover(), None);
     cluster.object("c2");
     assert!(cluster.leftover().is_some_and(|text| text.contains("c2")));
+}
+
+/// The Go agent goes by a forged record: what that leaves out stays, and what the Go agent deployed goes with what drops it.
+#[test]
+fn what_a_forged_record_leaves_out_is_left_where_the_go_agent_deployed() {
+    let is_left = |forger: Actor, end: Status, of_go: &[&str]| {
+        let mut cluster = Cluster::default();
+        let wanted = Desired::of(0, 1, BTreeSet::new());
+        cluster.checker.want(0, &wanted);
+        cluster.record(AGENT, 1, Status::PendingInstall, &[]);
+        cluster.object("c2");
+        cluster.object("c3");
+        cluster.record(AGENT, 1, Status::Deployed, &[]);
+        // It is corrected.
+        cluster.delete_object("c3");
+        cluster.object("c3");
+        cluster.record(forger, 2, Status::Deployed, &[]);
+        cluster.record(Actor::Go, 3, Status::PendingUpgrade, &[]);
+        for name in of_go {
+            cluster.object_of(Actor::Go, name);
+        }
+        cluster.record(Actor::Go, 3, end, &[]);
+        let of_bundle = cluster.leftover();
+        // Nor does it go with the bundle.
+        cluster.checker.desired_state.now.clear();
+        for revision in 1..=3 {
+            cluster.delete_record(AGENT, revision);
+        }
+        let of_nobody = cluster.leftover();
+        assert_eq!(of_bundle.is_some(), of_nobody.is_some());
+        of_bundle.is_some()
+    };
+    assert!(!is_left(Actor::Tenant, Status::Deployed, &[]));
+    assert!(is_left(Actor::Tenant, Status::Deployed, &["c2"]));
+    assert!(is_left(Actor::Tenant, Status::Failed, &[]));
+    assert!(is_left(AGENT, Status::Deployed, &[]));
 }
