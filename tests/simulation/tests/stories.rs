@@ -110,6 +110,7 @@ stories! {
     the_grace_is_that_of_the_bundle_that_had_the_release
     a_hook_that_somebody_deleted_runs_again
     a_forged_record_makes_no_revision_good
+    a_forged_record_that_a_later_revision_closes_is_no_good_one
     a_forced_sync_that_upstream_was_not_told_of_is_not_repeated
     copies_come_back_with_a_namespace_that_went_during_a_deploy
     bundles_that_went_together_are_held_though_their_list_could_not_be_noted

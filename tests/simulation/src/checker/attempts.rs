@@ -25,7 +25,7 @@ pub(super) struct Attempt {
 }
 
 /// Whether a record that is written over has the same objects, hooks and values before and after.
-fn is_same_version(write: &Write) -> bool {
+pub(super) fn is_same_version(write: &Write) -> bool {
     let version = |record: &Option<Arc<Value>>| {
         let release = decoded(record.as_deref()?)?;
         let hooks: Vec<String> = release

@@ -10,6 +10,9 @@ use super::{Checker, FORGED_STATUS, ReleaseKey, Takeover, named_bundle, names};
 use crate::apiserver::{Actor, Id, Write};
 use crate::records::decoded;
 
+/// The status of a forged record that whoever deployed a later revision has closed.
+const CLOSED_FORGERY: &str = "forged, superseded";
+
 /// A record that a tenant wrote in the place of the Go agent's last one.
 #[derive(Clone, Debug)]
 pub(super) struct InPlace {
@@ -32,6 +35,19 @@ impl Checker {
             && before.is_some_and(|before| before == "deployed")
     }
 
+    /// Whether a write changes nothing of a forged record but its status: that a later revision is deployed makes it no good one. What stands in the place of
+    /// the Go agent's last one may be believed, and counts as any other.
+    fn closes_forgery(&self, release: &ReleaseKey, revision: i64, write: &Write) -> bool {
+        let records = self.records.get(release);
+        let status = records.and_then(|records| records.get(&revision));
+        let is_forged =
+            status.is_some_and(|status| [FORGED_STATUS, CLOSED_FORGERY].contains(&status.as_str()));
+        let in_place = self.in_place.get(release).zip(write.before.as_ref());
+        let may_be_believed = in_place
+            .is_some_and(|(in_place, before)| Self::uid(&in_place.record) == Self::uid(before));
+        is_forged && !may_be_believed && super::attempts::is_same_version(write)
+    }
+
     pub(super) fn keep_records(&mut self, write: &Write) {
         let Some((release, revision)) = Self::record(&write.id) else {
             return;
@@ -52,6 +68,9 @@ impl Checker {
                     }
                     known => known.unwrap_or_else(|| FORGED_STATUS.to_owned()),
                 },
+                _ if status == "superseded" && self.closes_forgery(&release, revision, write) => {
+                    CLOSED_FORGERY.to_owned()
+                }
                 _ => status.to_owned(),
             }
         });

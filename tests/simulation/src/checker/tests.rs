@@ -186,6 +186,29 @@ fn a_restore_makes_no_forged_record_good() {
     assert!(!cluster.checker.has_deployed(&release));
 }
 
+/// What a tenant wrote in the place of a record of ours says no more than before once a later revision has closed it; what he wrote in the place of the
+/// Go agent's may be believed.
+#[test]
+fn a_forged_record_that_is_superseded_is_no_good_one() {
+    let release = ("apps".to_owned(), "r1".to_owned());
+    for (first, is_good) in [(AGENT, false), (Actor::Go, true)] {
+        let mut cluster = Cluster::default();
+        cluster.record(first, 1, Status::Deployed, &[]);
+        cluster.delete_record(Actor::Tenant, 1);
+        cluster.record(Actor::Tenant, 1, Status::Deployed, &[]);
+        cluster.record(AGENT, 2, Status::Deployed, &[]);
+        cluster.record(AGENT, 1, Status::Superseded, &[]);
+        cluster.delete_record(Actor::Tenant, 2);
+        cluster.record(Actor::Tenant, 2, Status::Deployed, &[]);
+        assert_eq!(cluster.checker.has_deployed(&release), is_good, "{first:?}");
+        // Once more changes nothing; content of the agent's own does.
+        cluster.record(AGENT, 1, Status::Superseded, &[]);
+        assert_eq!(cluster.checker.has_deployed(&release), is_good, "{first:?}");
+        cluster.record(AGENT, 1, Status::Superseded, &[("q1", "")]);
+        assert!(cluster.checker.has_deployed(&release), "{first:?}");
+    }
+}
+
 /// A tenant writes a record in the place of the Go agent's, which is believed while nothing was deployed above it.
 #[test]
 fn what_stands_in_the_place_of_the_go_agents_revision_is_believed_while_it_is_the_last_good_one() {
