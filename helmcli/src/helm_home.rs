@@ -16,7 +16,7 @@ pub struct HelmFlags {
     #[arg(short, long)]
     pub namespace: Option<String>,
 
-    /// Kubeconfig, for the namespace and for --dry-run=server [env: KUBECONFIG]
+    /// Kubeconfig, for the namespace and for template's --dry-run=server [env: KUBECONFIG]
     #[arg(long, value_parser = pflag::path)]
     pub kubeconfig: Option<PathBuf>,
 

@@ -39,7 +39,7 @@ pub struct AgentArgs {
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub debug_level: i64,
 
-    /// Kubeconfig of the cluster the agent deploys to
+    /// Kubeconfig of the cluster the agent deploys to; without one the pod's own account [env: KUBECONFIG]
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
 

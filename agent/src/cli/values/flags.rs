@@ -11,8 +11,8 @@ use crate::config::ClusterValuesMode;
 /// Flags of `fleetagent values`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ValuesArgs {
-    /// Release name, then chart: a directory, an archive, an oci:// reference, or a name with --repo.
-    /// One argument is the chart; a bundle may name both
+    /// Release name, then chart: a directory, an archive, an oci:// reference or other address, NAME/CHART of a
+    /// repository configured for helm, or a name with --repo. One argument is the chart; a bundle may name both
     #[arg(num_args = 0..=2, value_names = ["NAME", "CHART"])]
     pub names: Vec<String>,
 
@@ -39,7 +39,7 @@ pub struct ValuesArgs {
     #[command(flatten)]
     pub chart: ChartFlags,
 
-    /// Who fills in a BundleDeployment, where its annotation does not say: auto, always or never
+    /// Who fills in a BundleDeployment, where its annotation or label does not say: auto, always or never
     #[arg(long, default_value = "auto")]
     pub mode: ClusterValuesMode,
 
