@@ -166,6 +166,66 @@ pub struct Plan {
 /// Names from here on are those of copies.
 const COPIES: u8 = 100;
 
+/// How much of everything a history has, and what nobody does in it: what is few meets often, and what is left is done often.
+#[derive(Clone, Copy)]
+struct Scope {
+    seed: u64,
+    bundles: usize,
+    namespaces: usize,
+    /// Names of objects, but for copies.
+    names: u8,
+    /// How many percent of the sorts of actions there are not.
+    left_out: u64,
+}
+
+impl Scope {
+    fn of(seed: u64) -> Self {
+        let mut random = Random::of(seed, "scope");
+        Self {
+            seed,
+            bundles: *random.pick(&[1, 2, 2, 3, BUNDLES]),
+            namespaces: random.between(1, NAMESPACES.len() as u64) as usize,
+            names: *random.pick(&[1, 2, 3, COPIES]),
+            left_out: *random.pick(&[0, 30, 60]),
+        }
+    }
+
+    /// Whether nobody does this.
+    fn leaves_out(&self, action: &Action) -> bool {
+        let text = format!("{action:?}");
+        let sort = text.split(|c: char| !c.is_alphabetic()).next();
+        let is_always = matches!(action, Action::Want(..) | Action::Wait(_));
+        let sort = sort.filter(|_| !is_always);
+        sort.is_some_and(|sort| Random::of(self.seed, sort).chance(self.left_out))
+    }
+
+    fn namespace(&self, namespace: usize) -> usize {
+        namespace % self.namespaces
+    }
+
+    fn release(&self, release: u8) -> u8 {
+        release % u8::try_from(self.bundles).unwrap_or(u8::MAX)
+    }
+
+    fn manifest(&self, manifest: Manifest) -> Manifest {
+        let name = match manifest.name {
+            copy @ COPIES.. => copy,
+            name => name % self.names,
+        };
+        Manifest { name, ..manifest }
+    }
+
+    fn desired(&self, mut desired: Desired) -> Desired {
+        desired.namespace = self.namespace(desired.namespace);
+        desired.release = self.release(desired.release);
+        let manifests = std::mem::take(&mut desired.manifests);
+        for manifest in manifests {
+            put(&mut desired.manifests, self.manifest(manifest));
+        }
+        desired
+    }
+}
+
 /// How many steps most plans have: what goes wrong needs few actors, and long histories cost what several short ones do.
 const STEPS: (u64, u64) = (4, 8);
 /// How many the others have, for what only comes about in time.
@@ -187,6 +247,7 @@ impl Plan {
         };
         // Each history leans towards some of the actors, so that rare ones meet.
         let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + random.below(6)).collect();
+        let scope = Scope::of(seed);
         let mut course = Course {
             desired_state: vec![None; BUNDLES],
             ..Course::default()
@@ -195,7 +256,7 @@ impl Plan {
         let (fewest, most) = if random.chance(4) { MANY_STEPS } else { STEPS };
         let count = random.between(fewest, most);
         for number in 0..count + SPARE {
-            let action = course.draw(&mut random, &leaning, number < 2);
+            let action = course.draw(&mut random, &leaning, &scope, number < 2);
             let after = match random.below(10) {
                 0..=3 => Duration::from_millis(random.below(300)),
                 4..=7 => Duration::from_millis(random.below(6_000)),
@@ -265,13 +326,19 @@ struct Course {
 
 impl Course {
     /// An action; rarely one that undoes what nobody did.
-    fn draw(&mut self, random: &mut Random, leaning: &[u64], begins: bool) -> Action {
-        let mut action = draw(random, leaning, self, begins);
-        for _ in 0..3 {
-            if self.matters(&action) {
+    fn draw(
+        &mut self,
+        random: &mut Random,
+        leaning: &[u64],
+        scope: &Scope,
+        begins: bool,
+    ) -> Action {
+        let mut action = draw(random, leaning, scope, self, begins);
+        for _ in 0..8 {
+            if self.matters(&action) && !scope.leaves_out(&action) {
                 break;
             }
-            action = draw(random, leaning, self, begins);
+            action = draw(random, leaning, scope, self, begins);
         }
         self.note(&action);
         action
@@ -322,7 +389,13 @@ impl Course {
     }
 }
 
-fn draw(random: &mut Random, leaning: &[u64], course: &mut Course, begins: bool) -> Action {
+fn draw(
+    random: &mut Random,
+    leaning: &[u64],
+    scope: &Scope,
+    course: &mut Course,
+    begins: bool,
+) -> Action {
     let total: u64 = leaning.iter().sum::<u64>() + 12;
     let mut at = random.below(total);
     let mut family = usize::MAX;
@@ -337,29 +410,30 @@ fn draw(random: &mut Random, leaning: &[u64], course: &mut Course, begins: bool)
         family = usize::MAX;
     }
     match family {
-        0 => upstream(random),
+        0 => upstream(random, scope),
         1 => faults(random),
-        2 | 3 => person(random, &course.desired_state),
-        4 => helm(random, &course.desired_state),
-        5 => cluster(random, &course.desired_state),
+        2 | 3 => person(random, scope, &course.desired_state),
+        4 => helm(random, scope, &course.desired_state),
+        5 => cluster(random, scope, &course.desired_state),
         6 => process(random),
-        7 => unwant(random, course),
-        _ => want(random, course),
+        7 => unwant(random, scope, course),
+        _ => want(random, scope, course),
     }
 }
 
-fn want(random: &mut Random, course: &mut Course) -> Action {
+fn want(random: &mut Random, scope: &Scope, course: &mut Course) -> Action {
     // Mostly one that is there: what is deployed is changed again and again.
     let wanted = (0..BUNDLES).filter(|bundle| course.desired_state[*bundle].is_some());
     let wanted: Vec<usize> = wanted.collect();
     let bundle = match !wanted.is_empty() && random.chance(50) {
         true => *random.pick(&wanted),
-        false => random.index(BUNDLES),
+        false => random.index(scope.bundles),
     };
-    let mut desired = match &course.desired_state[bundle] {
+    let desired = match &course.desired_state[bundle] {
         Some(desired) => desired.change(random, bundle),
         None => Desired::draw(random, bundle),
     };
+    let mut desired = scope.desired(desired);
     let fits = |(namespace, manifest): &&(usize, Manifest)| {
         *namespace == desired.namespace && manifest.name < COPIES
     };
@@ -380,15 +454,15 @@ fn want(random: &mut Random, course: &mut Course) -> Action {
     Action::Want(bundle, desired)
 }
 
-fn unwant(random: &mut Random, course: &mut Course) -> Action {
-    let bundle = random.index(BUNDLES);
+fn unwant(random: &mut Random, scope: &Scope, course: &mut Course) -> Action {
+    let bundle = random.index(scope.bundles);
     if course.desired_state[bundle].take().is_none() {
-        return want(random, course);
+        return want(random, scope, course);
     }
     Action::Unwant(bundle)
 }
 
-fn upstream(random: &mut Random) -> Action {
+fn upstream(random: &mut Random, scope: &Scope) -> Action {
     match random.below(17) {
         9 => Action::Permit,
         10 => Action::Empty,
@@ -397,7 +471,7 @@ fn upstream(random: &mut Random) -> Action {
         2 => Action::Empty,
         3 => Action::Recreate(0),
         4 => Action::Recreate(random.between(1, 20)),
-        5 => Action::LoseContent(random.index(BUNDLES)),
+        5 => Action::LoseContent(random.index(scope.bundles)),
         6 => Action::ReturnContents,
         7 | 13 | 14 => Action::ChangeSource(u8::from(random.chance(50))),
         15 => Action::SetBack,
@@ -435,7 +509,11 @@ fn faults(random: &mut Random) -> Action {
 }
 
 /// A manifest that some bundle has, or none has.
-fn manifest(random: &mut Random, desired_state: &[Option<Desired>]) -> (usize, Manifest) {
+fn manifest(
+    random: &mut Random,
+    scope: &Scope,
+    desired_state: &[Option<Desired>],
+) -> (usize, Manifest) {
     let present: Vec<&Desired> = desired_state.iter().flatten().collect();
     if !present.is_empty() && random.chance(80) {
         let desired = *random.pick(&present);
@@ -443,8 +521,8 @@ fn manifest(random: &mut Random, desired_state: &[Option<Desired>]) -> (usize, M
         let manifest = (*random.pick(&manifests)).clone();
         return (desired.namespace, manifest);
     }
-    let namespace = random.index(NAMESPACES.len());
-    let desired = Desired::draw(random, 0);
+    let namespace = random.index(scope.namespaces);
+    let desired = scope.desired(Desired::draw(random, 0));
     let manifest = desired.manifests.into_iter().next();
     (
         namespace,
@@ -452,24 +530,24 @@ fn manifest(random: &mut Random, desired_state: &[Option<Desired>]) -> (usize, M
     )
 }
 
-fn release(random: &mut Random, desired_state: &[Option<Desired>]) -> (usize, u8) {
+fn release(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> (usize, u8) {
     let present: Vec<&Desired> = desired_state.iter().flatten().collect();
     if !present.is_empty() && random.chance(80) {
         let desired = *random.pick(&present);
         return (desired.namespace, desired.release);
     }
-    let number = u8::try_from(random.index(BUNDLES)).unwrap_or(0);
-    (random.index(NAMESPACES.len()), number)
+    let number = u8::try_from(random.index(scope.bundles)).unwrap_or(0);
+    (random.index(scope.namespaces), number)
 }
 
-fn person(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
-    let (namespace, mut manifest) = manifest(random, desired_state);
+fn person(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> Action {
+    let (namespace, mut manifest) = manifest(random, scope, desired_state);
     match random.below(14) {
         0 | 1 => {
             if random.chance(70) {
                 // Nothing of the kind may be there yet: a chart comes to have it later.
-                let bundle = random.index(BUNDLES);
-                manifest = draw_manifest(random, bundle);
+                let bundle = random.index(scope.bundles);
+                manifest = scope.manifest(draw_manifest(random, bundle));
             } else if random.chance(60) {
                 // The name of a copy.
                 let number = u8::from(random.chance(50));
@@ -488,7 +566,7 @@ fn person(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
         6 | 7 => Action::Delete(namespace, manifest),
         8 => Action::StripMarks(namespace, manifest),
         9 => {
-            let (namespace, release) = release(random, desired_state);
+            let (namespace, release) = release(random, scope, desired_state);
             Action::DeleteRecords(namespace, release)
         }
         10 => match random.chance(30) {
@@ -500,9 +578,9 @@ fn person(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
     }
 }
 
-fn helm(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
-    let (namespace, name) = release(random, desired_state);
-    let (_, manifest) = manifest(random, desired_state);
+fn helm(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> Action {
+    let (namespace, name) = release(random, scope, desired_state);
+    let (_, manifest) = manifest(random, scope, desired_state);
     match random.below(9) {
         0..=2 => Action::HelmInstall(namespace, name, manifest),
         3 => Action::HelmRollback(namespace, name),
@@ -512,8 +590,8 @@ fn helm(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
     }
 }
 
-fn cluster(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
-    let (namespace, manifest) = manifest(random, desired_state);
+fn cluster(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> Action {
+    let (namespace, manifest) = manifest(random, scope, desired_state);
     match random.below(12) {
         10 => Action::BackupLocal,
         11 => Action::RestoreLocal(random.chance(70)),
