@@ -7,24 +7,24 @@
 mod claims;
 mod kinds;
 mod proven;
+mod removal;
 mod source_version;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use self::claims::Claims;
 use self::kinds::{Copied, Kind, same};
 use self::proven::ProvenCopy;
+pub use self::removal::remove_all;
 use self::source_version::SourceVersion;
-use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
-use crate::client::listed::{self, Metadata};
+use crate::client::listed::Metadata;
 use crate::error;
-use crate::public::PublicText;
 use crate::public::redact::{Redacted, SensitiveData};
 
 /// Helm's marks; a copy is no part of the release that its source is of.
@@ -492,136 +492,14 @@ fn merged_metadata(existing: ObjectMeta, desired: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// Takes a bundle's claims off the copies in a namespace, with the account that made them. Those that none of the `others` needs are
-/// deleted.
-///
-/// # Errors
-/// They cannot be listed, changed or deleted.
-///
-/// # Cancellation
-/// Safe: those that are left are found again.
-pub async fn remove_all(
-    downstream: &DeploymentClient,
-    namespace: &str,
-    bundle: &str,
-    others: &[Claimant],
-) -> kube::Result<()> {
-    let next = NextClaims {
-        namespace,
-        bundle,
-        others,
-    };
-    let client = downstream.client();
-    remove::<Secret>(&client, Kind::Secret, next).await?;
-    remove::<ConfigMap>(&client, Kind::ConfigMap, next).await
-}
-
-/// Who may need what a bundle leaves.
-#[derive(Clone, Copy)]
-struct NextClaims<'a> {
-    namespace: &'a str,
-    bundle: &'a str,
-    others: &'a [Claimant],
-}
-
-impl<'a> NextClaims<'a> {
-    /// A bundle that needs a copy by its spec: the Go agent has taken the claims of all but one away, and a bundle that waits has made none.
-    fn of(self, kind: Kind, name: &str) -> Option<&'a str> {
-        let needs = |other: &&Claimant| {
-            let mut listed = other.bundle.spec.options.downstream_resources.iter();
-            other.bundle.name() != self.bundle
-                && other.bundle.metadata.deletion_timestamp.is_none()
-                && other.may_be_in(self.namespace)
-                && listed.any(|one| one.name == name && Kind::parse(&one.kind) == Some(kind))
-        };
-        self.others
-            .iter()
-            .find(needs)
-            .map(|other| other.bundle.name())
-    }
-}
-
-async fn remove<K: Copied>(client: &Client, kind: Kind, next: NextClaims<'_>) -> kube::Result<()> {
-    let copies = Copies {
-        whole: Api::<K>::namespaced(client.clone(), next.namespace),
-        metadata: Api::namespaced(client.clone(), next.namespace),
-    };
-    let marked = ListParams::default().labels(LABEL_BUNDLE_DEPLOYMENT);
-    let bundle = next.bundle;
-    // Anybody may label any number of objects.
-    let mut found = Vec::new();
-    let claimed = |copy: &Metadata<K>| ProvenCopy::of_bundle(&copy.metadata, bundle).is_some();
-    let take = |page: Vec<_>| found.extend(page.into_iter().filter(claimed));
-    match listed::list_selected(&copies.metadata, marked, take).await {
-        Ok(_) => {}
-        Err(failed) if error::has_code(&failed, 403) => {
-            let error = PublicText::nothing_secret_in(&failed);
-            logging::warn!(
-                bundle,
-                error,
-                "may not look for copies, leaving any there are"
-            );
-            return Ok(());
-        }
-        Err(failed) => return Err(failed),
-    };
-    for copy in found {
-        let name = copy.metadata.name.clone().unwrap_or_default();
-        remove_one(&copies, &name, copy.metadata, next.of(kind, &name), bundle).await?;
-    }
-    Ok(())
-}
-
-/// The objects of a kind in a namespace.
-struct Copies<K> {
-    whole: Api<K>,
-    metadata: Api<Metadata<K>>,
-}
-
-async fn remove_one<K: Copied>(
-    copies: &Copies<K>,
-    name: &str,
-    mut found: ObjectMeta,
-    next: Option<&str>,
-    bundle: &str,
-) -> kube::Result<()> {
-    let mut tries = 1;
-    loop {
-        let Some(proven) = ProvenCopy::of_bundle(&found, bundle) else {
-            return Ok(());
-        };
-        let Some(unneeded) = proven.unneeded(bundle, next) else {
-            let left = |claims: Claims| claims.without(bundle, next);
-            change_claims(&copies.whole, name, bundle, left).await?;
-            // Who needed it too may have gone meanwhile: then it is this one's to delete.
-            match copies.metadata.get_opt(name).await? {
-                Some(now) if tries < TRIES => (found, tries) = (now.metadata, tries + 1),
-                _ => return Ok(()),
-            }
-            continue;
-        };
-        match unneeded.delete(&copies.whole, name).await {
-            Err(failed) if error::is_not_found(&failed) => return Ok(()),
-            Err(failed) if error::has_code(&failed, 409) && tries < TRIES => tries += 1,
-            result => return result,
-        }
-        let Some(now) = copies.metadata.get_opt(name).await? else {
-            return Ok(());
-        };
-        found = now.metadata;
-    }
-}
-
 #[cfg(test)]
 mod fixtures;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    use rstest::rstest;
     use serde_json::json;
+
+    use super::*;
 
     const FIRST: &str = "fleet.cattle.io/bundledeployment";
 
@@ -641,42 +519,5 @@ mod tests {
             serde_json::to_value(copied).unwrap(),
             json!({"name": "s", "annotations": {"x": "y"}, "labels": {"a": "1", FIRST: "b"}})
         );
-    }
-
-    #[rstest]
-    #[case::there("ns", None, true)]
-    #[case::elsewhere("other", None, false)]
-    #[case::not_filled_in("${ .ClusterName }", None, true)]
-    #[case::not_filled_in_and_elsewhere("other-${ .ClusterName }", None, false)]
-    #[case::filled_in("${ .ClusterName }", Some("ns"), true)]
-    #[case::filled_in_and_elsewhere("${ .ClusterName }", Some("other"), false)]
-    fn a_copys_claimants_are_in_its_namespace(
-        #[case] namespace: &str,
-        #[case] filled: Option<&str>,
-        #[case] expected: bool,
-    ) {
-        let bundle: BundleDeployment = serde_json::from_value(json!({
-            "metadata": {"name": "b"},
-            "spec": {"options": {"defaultNamespace": namespace, "downstreamResources": [{"kind": "Secret", "name": "s"}]}},
-        }))
-        .unwrap();
-        let desired = match filled {
-            Some(namespace) => Some(namespace),
-            None => Some(namespace).filter(|namespace| !namespace.contains("${")),
-        };
-        let other = Claimant {
-            desired: desired.map(|namespace| crate::ledger::ReleaseKey {
-                namespace: namespace.to_owned(),
-                name: "b".to_owned(),
-            }),
-            bundle: Arc::new(bundle),
-        };
-        let next = NextClaims {
-            namespace: "ns",
-            bundle: "a",
-            others: &[other],
-        };
-        assert_eq!(next.of(Kind::Secret, "s"), Some("b").filter(|_| expected));
-        assert_eq!(next.of(Kind::ConfigMap, "s"), None);
     }
 }
