@@ -9,7 +9,7 @@ use kube::api::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Secret,
     ConfigMap,
@@ -36,6 +36,7 @@ pub(super) trait Copied:
     + Sync
     + 'static
 {
+    const KIND: Kind;
     /// What upstream calls it where it is read.
     const READ: &str;
     /// And where it is written.
@@ -52,6 +53,7 @@ pub(super) trait Copied:
 }
 
 impl Copied for Secret {
+    const KIND: Kind = Kind::Secret;
     const READ: &str = "secret";
     const WRITTEN: &str = "secret";
 
@@ -75,6 +77,7 @@ impl Copied for Secret {
 }
 
 impl Copied for ConfigMap {
+    const KIND: Kind = Kind::ConfigMap;
     const READ: &str = "config map";
     const WRITTEN: &str = "configmap";
 

@@ -9,6 +9,7 @@ mod kinds;
 mod proven;
 mod removal;
 mod source_version;
+mod unnoted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,10 +22,13 @@ use self::kinds::{Copied, Kind, same};
 use self::proven::ProvenCopy;
 pub use self::removal::remove_all;
 use self::source_version::SourceVersion;
+use self::unnoted::CopiedVersion;
+pub use self::unnoted::UnnotedCopies;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::client::listed::Metadata;
 use crate::error;
+use crate::public::PublicText;
 use crate::public::redact::{Redacted, SensitiveData};
 
 /// Helm's marks; a copy is no part of the release that its source is of.
@@ -135,9 +139,11 @@ pub async fn copy_all(
     upstream: &Client,
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
+    unnoted: &UnnotedCopies,
 ) -> Result<ChangedCopies, CopyError> {
     let options = &bundle.spec.options;
     let mut changed = ChangedCopies::default();
+    unnoted.retain(bundle.name(), &options.downstream_resources);
     if options.downstream_resources.is_empty() {
         return Ok(changed);
     }
@@ -148,8 +154,10 @@ pub async fn copy_all(
         let kind =
             Kind::parse(&desired.kind).ok_or_else(|| CopyError::Kind(desired.kind.clone()))?;
         let written = match kind {
-            Kind::Secret => copy::<Secret>(upstream, downstream, bundle, name).await?,
-            Kind::ConfigMap => copy::<ConfigMap>(upstream, downstream, bundle, name).await?,
+            Kind::Secret => copy::<Secret>(upstream, downstream, bundle, name, unnoted).await?,
+            Kind::ConfigMap => {
+                copy::<ConfigMap>(upstream, downstream, bundle, name, unnoted).await?
+            }
         };
         changed.others.extend(written.woken);
         changed
@@ -211,6 +219,16 @@ struct WrittenCopy {
     changed_since: Option<String>,
     /// Bundles that need the copy, if it was changed just now.
     woken: BTreeSet<String>,
+    /// Where the copy needs a note of its source's version and keeps none.
+    lost_note: Option<LostNote>,
+}
+
+/// A note that did not come back.
+#[derive(Debug)]
+struct LostNote {
+    copy: CopiedVersion,
+    /// None where admission took it off.
+    refusal: Option<kube::Error>,
 }
 
 /// Why an object was not written.
@@ -231,6 +249,7 @@ async fn copy<K: Copied>(
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
     name: &str,
+    unnoted: &UnnotedCopies,
 ) -> Result<WrittenCopy, CopyError> {
     let sources = Api::<K>::namespaced(upstream.clone(), bundle.namespace());
     let source = sources.get(name).await.map_err(|source| CopyError::Read {
@@ -242,29 +261,54 @@ async fn copy<K: Copied>(
     let target = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), target);
     let mut replaced = None;
-    let written = write(&copies, name, bundle.name(), &source, &mut replaced).await;
-    let refusal = match written {
-        Ok(written) => return Ok(written),
-        Err(refusal) => refusal,
+    let written = write(
+        &copies,
+        name,
+        bundle.name(),
+        &source,
+        &mut replaced,
+        unnoted,
+    );
+    let written = written.await;
+    let reported = async |refusal: kube::Error| {
+        // A large Secret takes long to look for: others do not wait for that.
+        let redaction = move || redacted(&refusal, [Some(&source), replaced.as_ref()]);
+        let reported = downstream.cluster().host().work(redaction).await;
+        reported.unwrap_or_else(|aborted| Redacted::unquoted(&aborted))
     };
-    Err(match refusal {
-        Refusal::NotACopy => CopyError::NotACopy {
+    Err(match written {
+        Ok(mut written) => {
+            let lost = written.lost_note.take();
+            let is_known = lost.as_ref().is_some_and(|lost| unnoted.has(&lost.copy));
+            let copy = lost.as_ref().map(|lost| lost.copy.clone());
+            unnoted.set(bundle.name(), K::KIND, name, copy);
+            if let Some(lost) = lost.filter(|_| !is_known) {
+                let error: PublicText = match lost.refusal {
+                    Some(refusal) => reported(refusal).await.into(),
+                    None => "admission took it off again".into(),
+                };
+                let bundle = bundle.name();
+                logging::warn!(
+                    bundle,
+                    name,
+                    error,
+                    "a copy keeps no note of its source's version: once the agent is started again, it is rolled out once more"
+                );
+            }
+            return Ok(written);
+        }
+        Err(Refusal::NotACopy) => CopyError::NotACopy {
             what: K::WRITTEN,
             namespace: target.to_owned(),
             name: name.to_owned(),
         },
-        Refusal::Api(refusal) => {
-            // A large Secret takes long to look for: others do not wait for that.
-            let redaction = move || redacted(&refusal, [Some(&source), replaced.as_ref()]);
-            let reported = downstream.cluster().host().work(redaction).await;
-            CopyError::Write {
-                what: K::WRITTEN,
-                // Upstream prints its own.
-                namespace: bundle.namespace().into(),
-                name: name.to_owned(),
-                source: reported.unwrap_or_else(|aborted| Redacted::unquoted(&aborted)),
-            }
-        }
+        Err(Refusal::Api(refusal)) => CopyError::Write {
+            what: K::WRITTEN,
+            // Upstream prints its own.
+            namespace: bundle.namespace().into(),
+            name: name.to_owned(),
+            source: reported(refusal).await,
+        },
     })
 }
 
@@ -285,6 +329,7 @@ async fn write<K: Copied>(
     bundle: &str,
     source: &K,
     replaced: &mut Option<K>,
+    unnoted: &UnnotedCopies,
 ) -> Result<WrittenCopy, Refusal> {
     let parameters = PostParams::default();
     let version = SourceVersion::of(source.meta());
@@ -303,7 +348,10 @@ async fn write<K: Copied>(
                 let is_same = existing.has_content_of(source);
                 // Of one that is as its source there is nothing to note.
                 let noted = SourceVersion::noted_on(existing.meta()).filter(|_| !is_same);
-                let is_changed = !is_same && (noted.is_none() || noted != version);
+                let copied = CopiedVersion::of(existing.meta(), version.as_ref());
+                let is_noted = noted.is_some() && noted == version
+                    || copied.is_some_and(|copied| unnoted.has(&copied));
+                let is_changed = !is_same && !is_noted;
                 let mut written = WrittenCopy::default();
                 if is_changed {
                     claims.change(
@@ -339,15 +387,19 @@ async fn write<K: Copied>(
         };
         let outcome = match outcome {
             Ok((made, written)) => {
+                let copied = CopiedVersion::of(made.meta(), version.as_ref());
                 let noted = note_made(copies, name, made, source, version.as_ref(), replaced);
                 match noted.await {
                     Err(failed) if is_outdated(&failed) && tries < TRIES => Err(failed),
-                    // It is copied all the same; what is lost is that nothing is deployed for it again.
-                    Err(_) => {
-                        logging::warn!(bundle, "cannot note the version of a copy");
-                        Ok(written)
-                    }
-                    Ok(()) => Ok(written),
+                    Ok(true) => Ok(written),
+                    // It is copied all the same. That it was rolled out for this version is remembered for as long as the session lasts.
+                    lost => Ok(WrittenCopy {
+                        lost_note: copied.map(|copy| LostNote {
+                            copy,
+                            refusal: lost.err(),
+                        }),
+                        ..written
+                    }),
                 }
             }
             Err(failed) => Err(failed),
@@ -359,7 +411,8 @@ async fn write<K: Copied>(
     }
 }
 
-/// Where admission `made` something else of a copy than its source says: notes of which version, so that it counts as a change of the source no more.
+/// Where admission `made` something else of a copy than its source says: notes of which version, so that it counts as a change of the source no more. Whether it
+/// has the note then, if it needs one.
 async fn note_made<K: Copied>(
     copies: &Api<K>,
     name: &str,
@@ -367,18 +420,19 @@ async fn note_made<K: Copied>(
     source: &K,
     version: Option<&SourceVersion>,
     replaced: &mut Option<K>,
-) -> kube::Result<()> {
+) -> kube::Result<bool> {
     let Some(version) = version.filter(|_| !made.has_content_of(source)) else {
-        return Ok(());
+        return Ok(true);
     };
     let proven = ProvenCopy::of_source(made.meta(), source.meta());
-    let is_noted = SourceVersion::noted_on(made.meta()).as_ref() == Some(version);
-    let Some(proven) = proven.filter(|_| !is_noted) else {
-        return Ok(());
+    let is_noted = |copy: &K| SourceVersion::noted_on(copy.meta()).as_ref() == Some(version);
+    let Some(proven) = proven.filter(|_| !is_noted(&made)) else {
+        return Ok(true);
     };
     *replaced = Some(made.clone());
     version.note(made.meta_mut());
-    proven.overwrite(copies, name, made).await.map(drop)
+    let answer = proven.overwrite(copies, name, made).await?;
+    Ok(is_noted(&answer))
 }
 
 /// Whether the object was written, made or deleted since it was looked at.

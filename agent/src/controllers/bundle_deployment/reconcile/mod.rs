@@ -26,6 +26,7 @@ use super::claims::{self, ReleaseId, ReleaseLocks};
 use super::correct::Attempts;
 use super::deployed_ids::DeployedIds;
 use super::deployer::Deployer;
+use super::downstream_resources::UnnotedCopies;
 use super::halt::{Cause, Halt, InputError};
 use super::observation_cache::ObservationCache;
 use super::outcome::{Missing, Report};
@@ -85,6 +86,8 @@ pub struct Reconciler {
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
     overwritten: Mutex<BTreeSet<String>>,
+    /// Copies of upstream resources of which only this session knows which version was rolled out.
+    unnoted_copies: UnnotedCopies,
 }
 
 /// What a reconciler works with; all of it outlives a reconcile.
@@ -178,6 +181,7 @@ impl Reconciler {
             records_read: Mutex::default(),
             taken: Mutex::default(),
             overwritten: Mutex::default(),
+            unnoted_copies: UnnotedCopies::default(),
         }
     }
 
@@ -406,6 +410,7 @@ impl Reconciler {
             ("deployed_bundles", context.deployed_ids.count()),
             ("looked_up_releases", len(&self.records_read)),
             ("bundles_without_their_objects", len(&self.taken)),
+            ("bundles_with_unnoted_copies", self.unnoted_copies.count()),
             ("locked_releases", context.release_locks.count()),
         ];
         entries.extend(self.observation_cache.entries());
@@ -518,6 +523,7 @@ impl Reconciler {
         self.forget(name);
         self.note_overwritten(name, false);
         self.corrections.lock().remove(name);
+        self.unnoted_copies.forget(name);
         self.records_read.lock().remove(name);
         self.context.deployed_ids.forget(name);
     }

@@ -226,7 +226,8 @@ impl Reconciler {
             };
             noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
         }
-        let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
+        let unnoted = &self.unnoted_copies;
+        let copied = downstream_resources::copy_all(upstream, impersonated, bundle, unnoted).await;
         let changed = copied.map_err(Halt::at(Cause::CopyResources, &state.facts))?;
         // The controller wakes the one whose source it copied first.
         for other in &changed.others {

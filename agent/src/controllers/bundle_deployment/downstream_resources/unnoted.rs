@@ -1,0 +1,234 @@
+//! Which copies keep no note of the version of their source ([`SourceVersion`]), as admission refuses it or takes it off again: they are rolled out for that version
+//! once in a session, and not at each look.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kube::api::ObjectMeta;
+use parking_lot::Mutex;
+
+use super::kinds::Kind;
+use super::source_version::SourceVersion;
+use crate::api::DownstreamResource;
+
+/// One copy, of one version of its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CopiedVersion {
+    /// Of the copy.
+    uid: String,
+    source: SourceVersion,
+}
+
+impl CopiedVersion {
+    /// None where an API server gives what it has no identity.
+    pub(super) fn of(copy: &ObjectMeta, source: Option<&SourceVersion>) -> Option<Self> {
+        let (uid, source) = (copy.uid.clone()?, source.cloned()?);
+        Some(Self { uid, source })
+    }
+}
+
+/// The copies of a bundle that keep no note, by what the bundle calls them.
+type OfBundle = BTreeMap<(Kind, String), CopiedVersion>;
+
+/// The copies that keep no note, by the bundles that copied them, for as long as a session lasts.
+#[derive(Debug, Default)]
+pub struct UnnotedCopies(Mutex<HashMap<String, OfBundle>>);
+
+impl UnnotedCopies {
+    /// Whether a copy is known to keep no note of this version, whichever bundle copied it.
+    pub(super) fn has(&self, copy: &CopiedVersion) -> bool {
+        let known = self.0.lock();
+        known
+            .values()
+            .flat_map(BTreeMap::values)
+            .any(|one| one == copy)
+    }
+
+    /// Takes note of what a bundle copied, and whether it keeps no note.
+    pub(super) fn set(&self, bundle: &str, kind: Kind, name: &str, copy: Option<CopiedVersion>) {
+        let mut known = self.0.lock();
+        let of_bundle = known.entry(bundle.to_owned()).or_default();
+        let key = (kind, name.to_owned());
+        match copy {
+            Some(copy) => of_bundle.insert(key, copy),
+            None => of_bundle.remove(&key),
+        };
+        if of_bundle.is_empty() {
+            known.remove(bundle);
+        }
+    }
+
+    /// Keeps those of a bundle that it still lists.
+    pub(super) fn retain(&self, bundle: &str, listed: &[DownstreamResource]) {
+        let mut known = self.0.lock();
+        let Some(of_bundle) = known.get_mut(bundle) else {
+            return;
+        };
+        of_bundle.retain(|(kind, name), _| {
+            let mut listed = listed.iter();
+            listed.any(|one| one.name == *name && Kind::parse(&one.kind) == Some(*kind))
+        });
+        if of_bundle.is_empty() {
+            known.remove(bundle);
+        }
+    }
+
+    /// The bundle is gone for good.
+    pub fn forget(&self, bundle: &str) {
+        self.0.lock().remove(bundle);
+    }
+
+    /// How many bundles have such copies.
+    pub fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{Method, Request};
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::super::copy_all;
+    use super::*;
+    use crate::api::BundleDeployment;
+    use crate::client::requests::Clients;
+    use crate::client::scripted;
+
+    const NOTE: &str = "/metadata/annotations/fleetagent.cattle.io~1copied-version";
+
+    /// What admission does to a note.
+    #[derive(Clone, Copy, Debug)]
+    enum Admission {
+        Keeps,
+        Strips,
+        Refuses,
+    }
+
+    /// A Secret of upstream, and its copy, of which admission makes something else.
+    struct Secrets {
+        source_version: u64,
+        copy: Option<Value>,
+        version: u64,
+        admission: Admission,
+    }
+
+    impl Secrets {
+        fn serve(&mut self, method: &Method, path: &str, sent: Option<Value>) -> (u16, Value) {
+            let failure = |code: u16, reason: &str| {
+                (
+                    code,
+                    json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}),
+                )
+            };
+            if !path.contains("/secrets") {
+                return (200, json!({"metadata": {"name": "shop"}}));
+            }
+            if path.contains("/namespaces/up/") {
+                let metadata = json!({
+                    "namespace": "up", "name": "pull", "uid": "source", "resourceVersion": self.source_version.to_string(),
+                });
+                return (200, json!({"metadata": metadata, "data": {"key": "b25l"}}));
+            }
+            let Some(mut sent) = sent.filter(|_| *method != Method::GET) else {
+                let found = self.copy.clone().map(|copy| (200, copy));
+                return found.unwrap_or_else(|| failure(404, "NotFound"));
+            };
+            match self.admission {
+                Admission::Refuses if sent.pointer(NOTE).is_some() => {
+                    return failure(403, "Forbidden");
+                }
+                Admission::Strips => {
+                    if let Some(annotations) = sent.pointer_mut("/metadata/annotations") {
+                        *annotations = json!({});
+                    }
+                }
+                _ => {}
+            }
+            self.version += 1;
+            sent["metadata"]["uid"] = json!("copy");
+            sent["metadata"]["resourceVersion"] = json!(self.version.to_string());
+            sent["data"]["key"] = json!("dHdv");
+            self.copy = Some(sent.clone());
+            (200, sent)
+        }
+    }
+
+    fn api_server(secrets: &Arc<Mutex<Secrets>>) -> Clients {
+        let secrets = Arc::clone(secrets);
+        scripted::clients(move |request: Request<Body>| {
+            let secrets = Arc::clone(&secrets);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let sent = serde_json::from_slice(&body).ok();
+                secrets.lock().serve(&parts.method, parts.uri.path(), sent)
+            }
+        })
+    }
+
+    fn bundle(name: &str) -> BundleDeployment {
+        let options = json!({
+            "defaultNamespace": "shop", "downstreamResources": [{"kind": "Secret", "name": "pull"}],
+        });
+        let bundle =
+            json!({"metadata": {"namespace": "up", "name": name}, "spec": {"options": options}});
+        serde_json::from_value(bundle).unwrap()
+    }
+
+    /// Otherwise the bundles that share the copy deployed each other, with their hooks, without end.
+    #[rstest]
+    #[tokio::test]
+    async fn a_copy_is_rolled_out_once_whatever_admission_does_to_its_note(
+        #[values(Admission::Keeps, Admission::Strips, Admission::Refuses)] admission: Admission,
+    ) {
+        let secrets = Arc::new(Mutex::new(Secrets {
+            source_version: 1,
+            copy: None,
+            version: 0,
+            admission,
+        }));
+        let identities = scripted::identities(&api_server(&secrets));
+        let upstream = identities.agent().client();
+        let downstream = identities.account("").unwrap();
+        let mut unnoted = UnnotedCopies::default();
+        // Whether the bundle is deployed for it, and whether others are woken.
+        let look = async |name: &str, unnoted: &UnnotedCopies| {
+            let bundle = bundle(name);
+            let changed = copy_all(&upstream, &downstream, &bundle, unnoted);
+            let changed = changed.await.unwrap();
+            let (is_changed, wakes) = (!changed.is_empty(), !changed.others.is_empty());
+            assert!(changed.rolled_out(&downstream, &bundle).await);
+            (is_changed, wakes)
+        };
+        for name in ["left", "right", "left", "right"] {
+            assert_eq!(look(name, &unnoted).await, (false, false), "{name}");
+        }
+        secrets.lock().source_version = 2;
+        let expected = [("left", (true, true)), ("right", (true, false))];
+        for (name, expected) in expected {
+            assert_eq!(look(name, &unnoted).await, expected, "{name}");
+        }
+        for name in ["left", "right", "left"] {
+            assert_eq!(look(name, &unnoted).await, (false, false), "{name}");
+        }
+        let keeps = matches!(admission, Admission::Keeps);
+        assert_eq!(unnoted.count(), if keeps { 0 } else { 2 });
+        // Another session does not know.
+        unnoted = UnnotedCopies::default();
+        let expected = [("left", (!keeps, !keeps)), ("right", (!keeps, false))];
+        for (name, expected) in expected {
+            assert_eq!(look(name, &unnoted).await, expected, "{name}");
+        }
+        for name in ["left", "right"] {
+            assert_eq!(look(name, &unnoted).await, (false, false), "{name}");
+        }
+        // What a bundle needs no more is not remembered.
+        unnoted.retain("left", &[]);
+        unnoted.forget("right");
+        assert_eq!(unnoted.count(), 0);
+    }
+}
