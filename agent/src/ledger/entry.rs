@@ -56,7 +56,8 @@ pub struct LedgerEntry {
     /// than this. The newest one ever noted stays, also when its record is gone, and of attempts the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revisions: Option<Notes>,
-    /// Which deployment of the bundle's spec was begun or found deployed last, as a digest of its ID; not known where an older agent wrote the entry.
+    /// Which deployment of the bundle's spec was begun or found deployed last, as a digest of its ID; not known where an older agent wrote the entry. Of
+    /// its claims, the one with which it had a release in the namespace when another bundle took that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentDigest>,
     /// What other bundles wrote over it, by bundle: attempts of theirs, or what they had before this one took it.
@@ -89,9 +90,6 @@ pub struct Claim {
     pub account: String,
     /// With these digests.
     pub revisions: Notes,
-    /// Where it had the release, the deployment of its spec that was begun or found deployed last by then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<DeploymentDigest>,
 }
 
 impl LedgerEntry {
@@ -237,13 +235,6 @@ impl LedgerEntry {
         let known = self.deployment.as_ref();
         let is_it = |known: &DeploymentDigest| *known == DeploymentDigest::of(deployment_id);
         self.bundle == bundle && !self.is_attempt && known.is_some_and(is_it)
-    }
-
-    /// Whether a bundle had the release with this deployment of its spec when another one took it, as far as a record of it is left.
-    pub fn had_deployed(&self, bundle: &str, deployment_id: &str) -> bool {
-        let former = self.claims.get(bundle);
-        let known = former.and_then(|claim| claim.deployment.as_ref());
-        known.is_some_and(|known| *known == DeploymentDigest::of(deployment_id))
     }
 
     /// The newest revision that ever had a digest here, whoever wrote it.
@@ -400,12 +391,11 @@ impl LedgerEntry {
         }
         let claim = self.claims.remove(bundle).unwrap_or_else(|| Claim {
             account: self.account.clone(),
-            ..Claim::default()
+            revisions: Notes::default(),
         });
         let former = Claim {
             account: std::mem::replace(&mut self.account, claim.account),
             revisions: self.revisions.replace(claim.revisions).unwrap_or_default(),
-            deployment: self.deployment.take().filter(|_| !self.is_attempt),
         };
         if former.revisions.has_digests() {
             self.claims.insert(self.bundle.clone(), former);
@@ -527,11 +517,6 @@ mod tests {
             assert_eq!(others.deployment, None);
             assert!(!others.has_deployed("b", "s-2:b") && !others.has_deployed("a", "s-2:b"));
         }
-        let lost = begun.clone().taken_by("b");
-        assert!(lost.had_deployed("a", "s-2:b") && !lost.had_deployed("a", "s-1:a"));
-        assert!(!lost.had_deployed("b", "s-2:b") && !begun.had_deployed("a", "s-2:b"));
-        assert!(!lost.taken_by("a").taken_by("b").had_deployed("a", "s-2:b"));
-        assert!(!attempt.taken_by("b").had_deployed("a", "s-2:b"));
         assert_eq!(begun.for_claims().deployment, None);
     }
 

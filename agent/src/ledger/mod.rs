@@ -164,7 +164,17 @@ impl Ledger {
         self.flush_asked(asked).await
     }
 
-    /// Asks for a release that is proven to be a bundle's. One that had it before may have left something. Whether anything is to be written.
+    /// Whether a bundle had a release in the namespace with this deployment of its spec when another bundle took it, whatever became of its records
+    /// since. Not of a bundle whose claims cannot be noted.
+    pub fn had_deployed(&self, bundle: &str, namespace: &str, deployment_id: &str) -> bool {
+        let claims = self.get(&ReleaseKey::claims_of(bundle, namespace));
+        let lost = claims.filter(|claims| claims.bundle == bundle);
+        let known = lost.and_then(|claims| claims.deployment);
+        known.is_some_and(|known| known == DeploymentDigest::of(deployment_id))
+    }
+
+    /// Asks for a release that is proven to be a bundle's. One that had it before may have left something, and does not take it
+    /// back with the deployment that it had it with. Whether anything is to be written.
     fn ask_owned(&self, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
         let mut state = self.state.lock();
         let former = state.get(key).filter(|known| known.bundle != entry.bundle);
@@ -173,9 +183,23 @@ impl Ledger {
         let Some(mut former) = former else {
             return Ok(asked);
         };
-        let claims = state.get(&ReleaseKey::claims_of(&former.bundle, &key.namespace));
+        let left = ReleaseKey::claims_of(&former.bundle, &key.namespace);
+        let claims = state.get(&left);
         former.keep_resources |= claims.is_some_and(|claims| claims.keep_resources);
-        if let Err(failed) = set_claims(&mut state, &key.namespace, &former) {
+        let noted = set_claims(&mut state, &key.namespace, &former);
+        let noted = noted.and_then(|_| {
+            let known = state.get(&left).cloned();
+            let Some(claims) = known.filter(|claims| claims.bundle == former.bundle) else {
+                return Ok(false);
+            };
+            let deployment = former.deployment.clone().filter(|_| !former.is_attempt);
+            let claims = LedgerEntry {
+                deployment,
+                ..claims
+            };
+            set_entry(&mut state, &left, claims)
+        });
+        if let Err(failed) = noted {
             // Whose the release is now does not depend on it.
             let (bundle, error) = (&former.bundle, PublicText::nothing_secret_in(&failed));
             logging::warn!(bundle, error, "what it left is not remembered");
@@ -681,5 +705,42 @@ mod tests {
         assert!(!forget(&[], None).await);
         assert!(!forget(std::slice::from_ref(&web), Some(&web)).await);
         assert!(forget(std::slice::from_ref(&web), None).await);
+    }
+
+    /// Few records are kept: what shows that a bundle had the release outlives those that it wrote.
+    #[tokio::test]
+    async fn with_which_deployment_a_bundle_lost_a_release_is_known_once_its_records_are_pruned() {
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let of = |bundle: &str| LedgerEntry {
+            deployment: Some(DeploymentDigest::of(&format!("s-1:{bundle}"))),
+            ..entry(bundle).noting(1, "one".into())
+        };
+        let (web, records) = (key("web"), crate::ledger::OwnedRecords::Whole);
+        let proof = Proof::of_records(&records).unwrap();
+        ledger.own(web.clone(), of("a"), &proof).await.unwrap();
+        let taken = of("a").noting_claim("b", "", 2, "two".into()).taken_by("b");
+        ledger.own(web.clone(), taken, &proof).await.unwrap();
+        let pruned = ledger.get(&web).unwrap().without(1);
+        assert!(pruned.claims.is_empty());
+        ledger.confirm(web, pruned).await.unwrap();
+        let tries_again = of("a").for_claims();
+        ledger.note_claims("apps", &tries_again).await.unwrap();
+        assert!(ledger.had_deployed("a", "apps", "s-1:a"));
+        assert!(!ledger.had_deployed("a", "apps", "s-2:a"));
+        assert!(!ledger.had_deployed("a", "other", "s-1:a"));
+        assert!(!ledger.had_deployed("b", "apps", "s-1:b"), "it has it");
+        // It goes with the bundle.
+        let claims = ReleaseKey::claims_of("a", "apps");
+        ledger.forget(&claims).await.unwrap();
+        assert!(!ledger.had_deployed("a", "apps", "s-1:a"));
+        // Of what nobody proved to be its own it had nothing deployed.
+        let attempt = key("attempt");
+        ledger.attempt(attempt.clone(), of("a")).await.unwrap();
+        let taken = of("a").taken_by("b");
+        ledger.own(attempt, taken, &proof).await.unwrap();
+        assert!(ledger.get(&claims).is_some());
+        assert!(!ledger.had_deployed("a", "apps", "s-1:a"));
     }
 }

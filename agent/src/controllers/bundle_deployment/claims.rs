@@ -245,15 +245,14 @@ pub fn circle(
 
 /// Whether a bundle may take the release from another: it says `takeOwnership`, and its spec is not deployed yet. One that is deployed takes
 /// nothing back, also where upstream was not told yet that it is. An ID without a release is one of a deploy that failed in words which upstream
-/// shows as "not ready": whether the bundle had the release with it before it was taken says the release's `entry`.
+/// shows as "not ready": there it counts whether the bundle `has_lost` the release with it.
 pub fn takes(
     bundle: &BundleDeployment,
     deployed: &DeployedIds,
-    entry: Option<&LedgerEntry>,
+    has_lost: impl FnOnce() -> bool,
 ) -> bool {
     let (helm, status) = (bundle.spec.options.helm.as_ref(), &bundle.status);
     let id = &bundle.spec.deployment_id;
-    let has_lost = || entry.is_some_and(|entry| entry.had_deployed(bundle.name(), id));
     let is_deployed =
         *id == status.applied_deployment_id && (!status.release.is_empty() || has_lost());
     helm.is_some_and(|helm| helm.take_ownership) && !is_deployed && !deployed.has_latest(bundle)
@@ -340,7 +339,6 @@ impl Drop for ReleaseLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::DeploymentDigest;
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -483,19 +481,17 @@ mod tests {
 
     /// Whatever a takeover failed with, it is tried again; what was deployed takes nothing back.
     #[rstest]
-    #[case::changed("s-1:a", "apps/web:1", false, None, true)]
-    #[case::failed_as_not_ready("s-2:a", "", false, None, true)]
-    #[case::failed_as_not_ready_above_what_was_taken("s-2:a", "", false, Some("s-1:a"), true)]
-    #[case::deployed("s-2:a", "apps/web:2", false, None, false)]
-    #[case::deployed_and_upstream_was_not_told("s-1:a", "apps/web:1", true, None, false)]
-    #[case::deployed_and_failed_since("s-2:a", "", true, None, false)]
-    #[case::deployed_and_failed_before_a_restart("s-2:a", "", false, Some("s-2:a"), false)]
-    #[case::changed_since_it_was_taken("s-1:a", "", false, Some("s-1:a"), true)]
+    #[case::changed("s-1:a", "apps/web:1", false, false, true)]
+    #[case::failed_as_not_ready("s-2:a", "", false, false, true)]
+    #[case::deployed("s-2:a", "apps/web:2", false, false, false)]
+    #[case::deployed_and_upstream_was_not_told("s-1:a", "apps/web:1", true, false, false)]
+    #[case::deployed_and_failed_since("s-2:a", "", true, false, false)]
+    #[case::deployed_and_failed_before_a_restart("s-2:a", "", false, true, false)]
     fn a_bundle_takes_what_it_has_not_deployed(
         #[case] applied: &str,
         #[case] release: &str,
         #[case] is_deployed: bool,
-        #[case] lost: Option<&str>,
+        #[case] has_lost: bool,
         #[case] expected: bool,
     ) {
         let mut taker = bundle("b", release, "web");
@@ -505,13 +501,7 @@ mod tests {
         if is_deployed {
             deployed.note(&taker, "apps/web:2".to_owned(), None);
         }
-        let entry = LedgerEntry {
-            bundle: "b".to_owned(),
-            deployment: lost.map(DeploymentDigest::of),
-            ..LedgerEntry::default()
-        };
-        let entry = entry.noting(1, "x".to_owned()).taken_by("c");
-        let takes = |taker: &BundleDeployment| takes(taker, &deployed, Some(&entry));
+        let takes = |taker: &BundleDeployment| takes(taker, &deployed, || has_lost);
         assert!(!takes(&taker), "it does not say so");
         taker
             .spec

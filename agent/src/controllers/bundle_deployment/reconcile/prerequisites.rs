@@ -132,7 +132,11 @@ impl Reconciler {
             return Some(owner.bundle.clone());
         }
         let begins = || self.begins_circle(state, key) == Some(Duration::ZERO);
-        if claims::takes(bundle, &self.context.deployed_ids, entry.as_ref()) || begins() {
+        let has_lost = || {
+            let (ledger, id) = (&self.context.ledger, &bundle.spec.deployment_id);
+            ledger.had_deployed(bundle.name(), &key.namespace, id)
+        };
+        if claims::takes(bundle, &self.context.deployed_ids, has_lost) || begins() {
             return None;
         }
         let mut others = store.claimants();
