@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::desired::{
-    ACCOUNTS, BUNDLES, Desired, Manifest, NAMESPACES, ObjectKind, bundle_name, draw_manifest, put,
+    ACCOUNTS, BUNDLES, Behaviour, Desired, Manifest, NAMESPACES, ObjectKind, bundle_name,
+    draw_manifest, put,
 };
 use crate::network::{Faults, Outage, Verb};
 use crate::random::Random;
@@ -176,6 +177,12 @@ struct Scope {
     names: u8,
     /// How many percent of the sorts of actions there are not.
     left_out: u64,
+    /// Options that all bundles have, or none.
+    take_ownership: Option<bool>,
+    atomic: Option<bool>,
+    correct_drift: Option<bool>,
+    /// How many percent of the objects fail with a version more than without it.
+    failing: u64,
 }
 
 impl Scope {
@@ -187,6 +194,10 @@ impl Scope {
             namespaces: random.between(1, NAMESPACES.len() as u64) as usize,
             names: *random.pick(&[1, 2, 3, COPIES]),
             left_out: *random.pick(&[0, 30, 60]),
+            take_ownership: *random.pick(&[None, None, Some(false), Some(true)]),
+            atomic: *random.pick(&[None, None, Some(false), Some(true)]),
+            correct_drift: *random.pick(&[None, None, Some(false), Some(true)]),
+            failing: *random.pick(&[0, 0, 20]),
         }
     }
 
@@ -215,11 +226,24 @@ impl Scope {
         Manifest { name, ..manifest }
     }
 
-    fn desired(&self, mut desired: Desired) -> Desired {
+    fn desired(&self, random: &mut Random, mut desired: Desired) -> Desired {
+        desired.take_ownership = self.take_ownership.unwrap_or(desired.take_ownership);
+        desired.atomic = self.atomic.unwrap_or(desired.atomic);
+        desired.correct_drift = self.correct_drift.unwrap_or(desired.correct_drift);
         desired.namespace = self.namespace(desired.namespace);
         desired.release = self.release(desired.release);
         let manifests = std::mem::take(&mut desired.manifests);
-        for manifest in manifests {
+        for mut manifest in manifests {
+            if self.failing != 0 {
+                let former = match manifest.behaviour {
+                    Behaviour::Fails if random.chance(50) => Behaviour::Ready,
+                    other => other,
+                };
+                manifest.behaviour = match random.chance(self.failing) {
+                    true => Behaviour::Fails,
+                    false => former,
+                };
+            }
             put(&mut desired.manifests, self.manifest(manifest));
         }
         desired
@@ -433,7 +457,7 @@ fn want(random: &mut Random, scope: &Scope, course: &mut Course) -> Action {
         Some(desired) => desired.change(random, bundle),
         None => Desired::draw(random, bundle),
     };
-    let mut desired = scope.desired(desired);
+    let mut desired = scope.desired(random, desired);
     let fits = |(namespace, manifest): &&(usize, Manifest)| {
         *namespace == desired.namespace && manifest.name < COPIES
     };
@@ -522,7 +546,8 @@ fn manifest(
         return (desired.namespace, manifest);
     }
     let namespace = random.index(scope.namespaces);
-    let desired = scope.desired(Desired::draw(random, 0));
+    let desired = Desired::draw(random, 0);
+    let desired = scope.desired(random, desired);
     let manifest = desired.manifests.into_iter().next();
     (
         namespace,
