@@ -32,26 +32,13 @@ pub(crate) const TRANSFORMATIONS: &str = "alpha.config.kubernetes.io/transformat
 const ENABLED: &str = "enabled";
 
 /// What is taken off before the output.
+#[rustfmt::skip]
 const BUILD_ANNOTATIONS: [&str; 19] = [
-    PREVIOUS_KINDS,
-    PREVIOUS_NAMES,
-    PREFIXES,
-    SUFFIXES,
-    PREVIOUS_NAMESPACES,
-    ALLOW_NAME_CHANGE,
-    ALLOW_KIND_CHANGE,
-    REF_BY,
-    GENERATOR_BEHAVIOR,
-    NEEDS_HASH,
-    "internal.config.kubernetes.io/path",
-    "internal.config.kubernetes.io/index",
-    "internal.config.kubernetes.io/seqindent",
-    "internal.config.kubernetes.io/id",
-    "internal.config.kubernetes.io/annotations-migration-resource-id",
-    "config.kubernetes.io/path",
-    "config.kubernetes.io/index",
-    "config.k8s.io/id",
-    "internal.config.kubernetes.io/helm-generated",
+    PREVIOUS_KINDS, PREVIOUS_NAMES, PREFIXES, SUFFIXES, PREVIOUS_NAMESPACES, ALLOW_NAME_CHANGE, ALLOW_KIND_CHANGE,
+    REF_BY, GENERATOR_BEHAVIOR, NEEDS_HASH, "internal.config.kubernetes.io/path", "internal.config.kubernetes.io/index",
+    "internal.config.kubernetes.io/seqindent", "internal.config.kubernetes.io/id",
+    "internal.config.kubernetes.io/annotations-migration-resource-id", "config.kubernetes.io/path",
+    "config.kubernetes.io/index", "config.k8s.io/id", "internal.config.kubernetes.io/helm-generated",
 ];
 
 /// A problem of an object's text, in which lines are counted.

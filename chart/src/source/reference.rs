@@ -50,15 +50,9 @@ pub(super) enum Location {
 }
 
 /// Schemes and shorthands of go-getter that mean "clone a repository".
+#[rustfmt::skip]
 const GIT_MARKS: [&str; 8] = [
-    "git::",
-    "ssh::",
-    "git@",
-    "ssh://",
-    "git://",
-    "github.com/",
-    "gitlab.com/",
-    "bitbucket.org/",
+    "git::", "ssh::", "git@", "ssh://", "git://", "github.com/", "gitlab.com/", "bitbucket.org/",
 ];
 
 impl ChartRef {

@@ -10,29 +10,15 @@ pub const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
 pub const RFC3339_NANO: &str = "2006-01-02T15:04:05.999999999Z07:00";
 
 /// `time.Month`'s names, January first.
+#[rustfmt::skip]
 pub const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 ];
 /// `time.Weekday`'s names, Sunday first.
+#[rustfmt::skip]
 pub const DAYS: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
+    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 ];
 
 /// How an element stands in a layout.

@@ -32,20 +32,11 @@ use crate::loader::{Build, Loader};
 use crate::resmap::ResMap;
 
 /// The kinds of the builtin transformers.
+#[rustfmt::skip]
 pub(crate) const KINDS: [&str; 14] = [
-    "AnnotationsTransformer",
-    "HashTransformer",
-    "ImageTagTransformer",
-    "LabelTransformer",
-    "NamespaceTransformer",
-    "PatchJson6902Transformer",
-    "PatchStrategicMergeTransformer",
-    "PatchTransformer",
-    "PrefixSuffixTransformer",
-    "PrefixTransformer",
-    "ReplacementTransformer",
-    "ReplicaCountTransformer",
-    "SuffixTransformer",
+    "AnnotationsTransformer", "HashTransformer", "ImageTagTransformer", "LabelTransformer", "NamespaceTransformer",
+    "PatchJson6902Transformer", "PatchStrategicMergeTransformer", "PatchTransformer", "PrefixSuffixTransformer",
+    "PrefixTransformer", "ReplacementTransformer", "ReplicaCountTransformer", "SuffixTransformer",
     "ValueAddTransformer",
 ];
 

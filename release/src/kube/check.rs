@@ -69,15 +69,9 @@ async fn observe_one<'o>(
 }
 
 /// Kinds of the core and the RBAC group that start nothing and provide nothing to others.
+#[rustfmt::skip]
 const INERT: [&str; 8] = [
-    "ServiceAccount",
-    "Secret",
-    "ConfigMap",
-    "Service",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Role",
-    "RoleBinding",
+    "ServiceAccount", "Secret", "ConfigMap", "Service", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
 ];
 
 /// How many of `objects`, from the first, need no check before they are created in this order:

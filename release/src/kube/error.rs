@@ -45,26 +45,11 @@ pub fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// What an API server gives as the reason of a refusal: `metav1.StatusReason` of apimachinery.
+#[rustfmt::skip]
 const REASONS: [&str; 19] = [
-    "AlreadyExists",
-    "BadRequest",
-    "Conflict",
-    "Expired",
-    "Forbidden",
-    "Gone",
-    "InternalError",
-    "Invalid",
-    "MethodNotAllowed",
-    "NotAcceptable",
-    "NotFound",
-    "RequestEntityTooLarge",
-    "ServerTimeout",
-    "ServiceUnavailable",
-    "StoreReadError",
-    "Timeout",
-    "TooManyRequests",
-    "Unauthorized",
-    "UnsupportedMediaType",
+    "AlreadyExists", "BadRequest", "Conflict", "Expired", "Forbidden", "Gone", "InternalError", "Invalid",
+    "MethodNotAllowed", "NotAcceptable", "NotFound", "RequestEntityTooLarge", "ServerTimeout", "ServiceUnavailable",
+    "StoreReadError", "Timeout", "TooManyRequests", "Unauthorized", "UnsupportedMediaType",
 ];
 
 /// The reason of a refusal; none if there is none, or it is a webhook's own, who may write what he likes there.

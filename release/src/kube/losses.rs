@@ -21,19 +21,10 @@ pub(super) fn contents(object: &Object) -> Option<&'static str> {
 }
 
 /// Groups whose kinds Kubernetes itself defines, with controllers that make anew what they made for an object.
+#[rustfmt::skip]
 const BUILT_IN: [&str; 12] = [
-    "",
-    "admissionregistration.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "autoscaling",
-    "batch",
-    "extensions",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
+    "", "admissionregistration.k8s.io", "apiregistration.k8s.io", "apps", "autoscaling", "batch", "extensions",
+    "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "scheduling.k8s.io", "storage.k8s.io",
 ];
 
 /// Whether somebody's controller may keep something for an object that goes with it: a database, a cluster.

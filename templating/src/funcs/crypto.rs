@@ -170,31 +170,15 @@ fn derive_password(
     Ok(template.bytes().zip(&seed[1..]).map(pick).collect())
 }
 
+#[rustfmt::skip]
 fn password_templates(kind: &Str) -> Option<&'static [&'static str]> {
     Some(match &**kind {
         b"maximum" => &["anoxxxxxxxxxxxxxxxxx", "axxxxxxxxxxxxxxxxxno"],
         b"long" => &[
-            "CvcvnoCvcvCvcv",
-            "CvcvCvcvnoCvcv",
-            "CvcvCvcvCvcvno",
-            "CvccnoCvcvCvcv",
-            "CvccCvcvnoCvcv",
-            "CvccCvcvCvcvno",
-            "CvcvnoCvccCvcv",
-            "CvcvCvccnoCvcv",
-            "CvcvCvccCvcvno",
-            "CvcvnoCvcvCvcc",
-            "CvcvCvcvnoCvcc",
-            "CvcvCvcvCvccno",
-            "CvccnoCvccCvcv",
-            "CvccCvccnoCvcv",
-            "CvccCvccCvcvno",
-            "CvcvnoCvccCvcc",
-            "CvcvCvccnoCvcc",
-            "CvcvCvccCvccno",
-            "CvccnoCvcvCvcc",
-            "CvccCvcvnoCvcc",
-            "CvccCvcvCvccno",
+            "CvcvnoCvcvCvcv", "CvcvCvcvnoCvcv", "CvcvCvcvCvcvno", "CvccnoCvcvCvcv", "CvccCvcvnoCvcv", "CvccCvcvCvcvno",
+            "CvcvnoCvccCvcv", "CvcvCvccnoCvcv", "CvcvCvccCvcvno", "CvcvnoCvcvCvcc", "CvcvCvcvnoCvcc", "CvcvCvcvCvccno",
+            "CvccnoCvccCvcv", "CvccCvccnoCvcv", "CvccCvccCvcvno", "CvcvnoCvccCvcc", "CvcvCvccnoCvcc", "CvcvCvccCvccno",
+            "CvccnoCvcvCvcc", "CvccCvcvnoCvcc", "CvccCvcvCvccno",
         ],
         b"medium" => &["CvcnoCvc", "CvcCvcno"],
         b"short" => &["Cvcn"],
