@@ -36,6 +36,8 @@ category!(/** Category Nd. */ is_digit, r"\p{Nd}", u8::is_ascii_digit);
 category!(/** Any number. */ is_number, r"\p{N}", u8::is_ascii_digit);
 category!(/** Any punctuation. */ is_punctuation, r"\p{P}", |b: &u8| b.is_ascii_punctuation()
     && !b"$+<=>^`|~".contains(b));
+category!(/** Go's `strconv.IsPrint`: letters, marks, numbers, punctuation, symbols and the ASCII space, as of Unicode 15.0. */
+    is_print, r"[[\p{L}\p{M}\p{N}\p{P}\p{S}]&&\p{age=15.0}]", |b: &u8| (b' '..=b'~').contains(b));
 
 /// Go's `unicode.ToUpper`.
 pub fn to_upper(c: char) -> char {
@@ -96,5 +98,17 @@ mod tests {
         assert_eq!(map("ßǆᾳİ", to_upper), "ßǄᾼİ");
         assert_eq!(map("İÄ", to_lower), "iä");
         assert_eq!(to_title('ǆ'), 'ǅ');
+    }
+
+    /// The number of characters and the sum of those that begin a run: the tables of another Unicode version have others.
+    #[test]
+    fn printable_characters_are_those_of_unicode_15() {
+        let printable: Vec<u32> = ('\0'..=char::MAX)
+            .filter(|c| is_print(*c))
+            .map(u32::from)
+            .collect();
+        let runs = printable.chunk_by(|before, next| before + 1 == *next);
+        let firsts: u32 = runs.map(|run| run[0]).sum();
+        assert_eq!((printable.len(), firsts), (148_998, 40_369_577));
     }
 }

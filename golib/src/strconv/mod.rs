@@ -4,15 +4,16 @@
 
 mod float;
 mod integer;
-mod printable;
 mod quote;
 
 pub use float::{format_float, parse_float};
 pub use integer::{atoi, parse_bool, parse_int, parse_uint};
 pub use quote::{
-    Unquoted, can_backquote, is_print, quote, quote_rune, quote_rune_to_ascii, quote_to_ascii,
-    unquote, unquote_char,
+    Unquoted, can_backquote, quote, quote_rune, quote_rune_to_ascii, quote_to_ascii, unquote,
+    unquote_char,
 };
+
+pub use crate::unicode::is_print;
 
 /// Why a text is not a number: Go's `*strconv.NumError`, printed as Go prints it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,8 @@
-//! Quoting and unquoting: `Quote`, `QuoteToASCII`, `CanBackquote`, `Unquote`, `UnquoteChar`, `IsPrint`.
+//! Quoting and unquoting: `Quote`, `QuoteToASCII`, `CanBackquote`, `Unquote`, `UnquoteChar`.
 
 use std::fmt::Write as _;
 
-use super::printable::PRINTABLE;
+use crate::unicode::is_print;
 use crate::utf8;
 
 /// Go's `Quote` (`%q`): a double-quoted Go string literal; bytes that are not UTF-8 become `\x..`.
@@ -35,22 +35,6 @@ pub fn can_backquote(text: impl AsRef<[u8]>) -> bool {
         text.chars()
             .all(|c| c == '\t' || !matches!(c, '\0'..' ' | '`' | '\x7f' | '\u{feff}'))
     })
-}
-
-/// Go's `IsPrint`: letters, marks, numbers, punctuation, symbols and the ASCII space, as of Unicode 15.0.
-pub fn is_print(c: char) -> bool {
-    let code_point = u32::from(c);
-    PRINTABLE
-        .binary_search_by(|&(first, last)| {
-            if last < code_point {
-                std::cmp::Ordering::Less
-            } else if first > code_point {
-                std::cmp::Ordering::Greater
-            } else {
-                std::cmp::Ordering::Equal
-            }
-        })
-        .is_ok()
 }
 
 fn quote_with(text: &[u8], mark: char, ascii_only: bool) -> String {
