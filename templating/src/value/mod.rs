@@ -29,8 +29,8 @@ pub use object::Object;
 pub use operand::Operand;
 pub use text::Str;
 pub use types::{
-    Call, INTS, Kind, LIST, LISTS, ListType, MAP, MAPS, MapType, Method, STRING_MAP, STRINGS, Type,
-    Uncallable,
+    Call, ContainerType, INTS, Kind, LIST, LISTS, ListType, MAP, MAPS, MapType, Method, STRING_MAP,
+    STRINGS, Type, Uncallable,
 };
 
 /// A Go value.

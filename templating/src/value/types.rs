@@ -81,7 +81,31 @@ impl Method {
     }
 }
 
-/// A list type such as `[]string`. Two lists have the same type when they refer to the same `ListType`.
+/// The type of a list or of a map with string keys. Two values have the same type when they refer to the same one.
+#[derive(Debug)]
+pub struct ContainerType {
+    /// Go's name: `[]interface {}`, `map[string]interface {}`, `common.Values`.
+    pub name: &'static str,
+    /// The type of the elements.
+    pub element: Type,
+    /// Whether the type was declared with a name of its own.
+    pub named: bool,
+    /// What `.Name` on such a value calls; on a map, before any key of that name is looked at.
+    pub methods: &'static [Method],
+}
+
+impl ContainerType {
+    const fn plain(name: &'static str, element: Type) -> Self {
+        Self {
+            name,
+            element,
+            named: false,
+            methods: &[],
+        }
+    }
+}
+
+/// A list type such as `[]string`.
 ///
 /// ```
 /// use templating::value::{LIST, ListType};
@@ -90,52 +114,9 @@ impl Method {
 /// static VERSIONS: ListType = ListType { name: "common.VersionSet", element: Type::String, named: true, methods: &[] };
 /// assert!(!Type::List(&LIST).accepts(&List::nil(&VERSIONS).into()));
 /// ```
-#[derive(Debug)]
-pub struct ListType {
-    /// Go's name: `[]interface {}`, `common.VersionSet`.
-    pub name: &'static str,
-    /// The type of the elements.
-    pub element: Type,
-    /// Whether the type was declared with a name of its own.
-    pub named: bool,
-    /// What `.Name` on such a list calls.
-    pub methods: &'static [Method],
-}
-
-impl ListType {
-    const fn plain(name: &'static str, element: Type) -> Self {
-        Self {
-            name,
-            element,
-            named: false,
-            methods: &[],
-        }
-    }
-}
-
-/// A map type with string keys, such as `map[string]string`. Compared by identity, like [`ListType`].
-#[derive(Debug)]
-pub struct MapType {
-    /// Go's name: `map[string]interface {}`, `common.Values`.
-    pub name: &'static str,
-    /// The type of the elements.
-    pub element: Type,
-    /// Whether the type was declared with a name of its own.
-    pub named: bool,
-    /// What `.Name` on such a map calls, before any key of that name is looked at.
-    pub methods: &'static [Method],
-}
-
-impl MapType {
-    const fn plain(name: &'static str, element: Type) -> Self {
-        Self {
-            name,
-            element,
-            named: false,
-            methods: &[],
-        }
-    }
-}
+pub type ListType = ContainerType;
+/// A map type with string keys, such as `map[string]string`.
+pub type MapType = ContainerType;
 
 /// `[]interface {}`
 pub static LIST: ListType = ListType::plain("[]interface {}", Type::Any);
