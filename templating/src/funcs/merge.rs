@@ -13,36 +13,25 @@ use crate::value::size::ELEMENT;
 use crate::value::{Kind, List, ListType, Map, MapType, Str, Type, Value};
 
 pub(super) fn add(f: &mut Functions) {
-    f.add(
-        "mustMerge",
-        |state: &mut State<'_>, into: Map, from: Rest<Map>| {
-            must(merge_all(state, into, from, false))
-        },
-    );
-    f.add(
-        "mustMergeOverwrite",
-        |state: &mut State<'_>, into: Map, from: Rest<Map>| {
-            must(merge_all(state, into, from, true))
-        },
-    );
-    f.add(
-        "merge",
-        |state: &mut State<'_>, into: Map, from: Rest<Map>| {
-            or_empty(merge_all(state, into, from, false))
-        },
-    );
-    f.add(
-        "mergeOverwrite",
-        |state: &mut State<'_>, into: Map, from: Rest<Map>| {
-            or_empty(merge_all(state, into, from, true))
-        },
-    );
-    f.add("mustDeepCopy", |state: &mut State<'_>, value: Value| {
-        deep_copy(state, value)
-    });
-    f.add("deepCopy", |state: &mut State<'_>, value: Value| {
-        deep_copy(state, value)
-    });
+    for (name, must_name, overwrite) in [
+        ("merge", "mustMerge", false),
+        ("mergeOverwrite", "mustMergeOverwrite", true),
+    ] {
+        f.add(
+            must_name,
+            move |state: &mut State<'_>, into: Map, from: Rest<Map>| {
+                must(merge_all(state, into, from, overwrite))
+            },
+        );
+        f.add(
+            name,
+            move |state: &mut State<'_>, into: Map, from: Rest<Map>| {
+                or_empty(merge_all(state, into, from, overwrite))
+            },
+        );
+    }
+    f.add("mustDeepCopy", deep_copy);
+    f.add("deepCopy", deep_copy);
 }
 
 /// Why maps are not merged.

@@ -96,33 +96,24 @@ impl Object for Moment {
     }
 
     fn uncallable(&self) -> &'static [Uncallable] {
-        &[
-            Uncallable {
-                name: "Clock",
-                params: 0,
-                complaint: "function Clock has 3 return values; should be 1 or 2",
-            },
-            Uncallable {
-                name: "Date",
-                params: 0,
-                complaint: "function Date has 3 return values; should be 1 or 2",
-            },
-            Uncallable {
-                name: "ISOWeek",
-                params: 0,
-                complaint: "invalid function signature for ISOWeek: second return value should be error; is int",
-            },
-            Uncallable {
-                name: "Zone",
-                params: 0,
-                complaint: "invalid function signature for Zone: second return value should be error; is int",
-            },
-            Uncallable {
-                name: "ZoneBounds",
-                params: 0,
-                complaint: "invalid function signature for ZoneBounds: second return value should be error; is time.Time",
-            },
-        ]
+        &UNCALLABLE
+    }
+}
+
+#[rustfmt::skip]
+static UNCALLABLE: [Uncallable; 5] = [
+    uncallable("Clock", "function Clock has 3 return values; should be 1 or 2"),
+    uncallable("Date", "function Date has 3 return values; should be 1 or 2"),
+    uncallable("ISOWeek", "invalid function signature for ISOWeek: second return value should be error; is int"),
+    uncallable("Zone", "invalid function signature for Zone: second return value should be error; is int"),
+    uncallable("ZoneBounds", "invalid function signature for ZoneBounds: second return value should be error; is time.Time"),
+];
+
+const fn uncallable(name: &'static str, complaint: &'static str) -> Uncallable {
+    Uncallable {
+        name,
+        params: 0,
+        complaint,
     }
 }
 
