@@ -104,6 +104,17 @@ pub(crate) fn of_kustomization(
     use crate::config::{merge_all, merge_one};
     let own = kustomization;
     let mut steps = Vec::new();
+    macro_rules! step {
+        ($kind:expr, $variant:ident($config:ident { $field:ident }), $specs:expr) => {{
+            let given = $config {
+                $field,
+                ..$config::default()
+            };
+            let mut step = handed_over(given, loader.build)?;
+            step.field_specs = $specs;
+            steps.push(($kind, Transformer::$variant(step)));
+        }};
+    }
     let paths = own.patches_strategic_merge.clone().unwrap_or_default();
     if !paths.is_empty() {
         let kind = "PatchStrategicMergeTransformer";
@@ -171,36 +182,17 @@ pub(crate) fn of_kustomization(
             let build = loader.build;
             build.grow_by(specs.len() * (size_of::<FieldSpec>() + 64))?;
             build.work(specs.len() * specs.len() / 128)?;
-            let mut step = handed_over(
-                LabelConfig {
-                    labels: label.pairs.clone(),
-                    ..LabelConfig::default()
-                },
-                loader.build,
-            )?;
-            step.field_specs = specs;
-            steps.push(("LabelTransformer", Transformer::Labels(step)));
+            let (kind, labels) = ("LabelTransformer", label.pairs.clone());
+            step!(kind, Labels(LabelConfig { labels }), specs);
         }
-        let mut step = handed_over(
-            LabelConfig {
-                labels: common_labels,
-                ..LabelConfig::default()
-            },
-            loader.build,
-        )?;
-        step.field_specs = config.common_labels.to_vec();
-        steps.push(("LabelTransformer", Transformer::Labels(step)));
+        let (kind, labels) = ("LabelTransformer", common_labels);
+        let specs = config.common_labels.to_vec();
+        step!(kind, Labels(LabelConfig { labels }), specs);
     }
     if !own.common_annotations.is_empty() {
-        let mut step = handed_over(
-            AnnotationConfig {
-                annotations: own.common_annotations.clone(),
-                ..AnnotationConfig::default()
-            },
-            loader.build,
-        )?;
-        step.field_specs = config.common_annotations.to_vec();
-        steps.push(("AnnotationsTransformer", Transformer::Annotations(step)));
+        let (kind, annotations) = ("AnnotationsTransformer", own.common_annotations.clone());
+        let specs = config.common_annotations.to_vec();
+        step!(kind, Annotations(AnnotationConfig { annotations }), specs);
     }
     for patch in own.patches_json6902.iter().flatten() {
         let kind = "PatchJson6902Transformer";
@@ -216,28 +208,15 @@ pub(crate) fn of_kustomization(
     for replica in &own.replicas {
         let bytes = config.replicas.len() * (size_of::<FieldSpec>() + 64);
         loader.build.grow_by(bytes)?;
-        let mut step = handed_over(
-            ReplicaConfig {
-                replica: replica.clone(),
-                ..ReplicaConfig::default()
-            },
-            loader.build,
-        )?;
-        step.field_specs = config.replicas.to_vec();
-        steps.push(("ReplicaCountTransformer", Transformer::Replicas(step)));
+        let (kind, replica) = ("ReplicaCountTransformer", replica.clone());
+        let specs = config.replicas.to_vec();
+        step!(kind, Replicas(ReplicaConfig { replica }), specs);
     }
     for image in &own.images {
         let bytes = config.images.len() * (size_of::<FieldSpec>() + 64);
         loader.build.grow_by(bytes)?;
-        let mut step = handed_over(
-            ImageConfig {
-                image: image.clone(),
-                ..ImageConfig::default()
-            },
-            loader.build,
-        )?;
-        step.field_specs = config.images.to_vec();
-        steps.push(("ImageTagTransformer", Transformer::Images(step)));
+        let (kind, image) = ("ImageTagTransformer", image.clone());
+        step!(kind, Images(ImageConfig { image }), config.images.to_vec());
     }
     if !own.replacements.is_empty() {
         let kind = "ReplacementTransformer";
