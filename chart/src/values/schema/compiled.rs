@@ -18,7 +18,7 @@ use super::resource::Place;
 pub(super) type Id = usize;
 
 /// One compiled schema; empty parts are not checked.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Schema {
     pub(super) place: Place,
     pub(super) draft: Draft,
@@ -152,20 +152,7 @@ impl Schema {
     pub(super) fn empty(place: Place) -> Self {
         Self {
             place,
-            draft: Draft::LATEST,
-            resource: 0,
-            always: None,
-            reference: None,
-            dynamic: None,
-            types: Box::default(),
-            allowed: None,
-            constant: None,
-            format: None,
-            combined: None,
-            object: None,
-            array: None,
-            text: None,
-            number: None,
+            ..Self::default()
         }
     }
 

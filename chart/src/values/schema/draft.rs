@@ -6,12 +6,13 @@ use referencing::meta;
 use serde_json::{Value, json};
 
 /// A draft Helm's library knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Draft {
     Draft4,
     Draft6,
     Draft7,
     Draft2019,
+    #[default]
     Draft2020,
 }
 

@@ -72,7 +72,7 @@ pub(super) enum CompileError {
 }
 
 /// A place in a schema document: its URL and a JSON pointer.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) url: Arc<str>,
     pub(super) pointer: Arc<str>,
