@@ -41,13 +41,9 @@ pub enum BuildError {
          matches for kind {kind:?} in version {api_version:?}\nensure CRDs are installed first"
     )]
     NoMatch {
-        /// `metadata.name`.
         name: String,
-        /// `metadata.namespace`.
         namespace: String,
-        /// Kind.
         kind: String,
-        /// `apiVersion`.
         api_version: String,
     },
     /// Several documents are wrong.

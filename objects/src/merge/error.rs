@@ -17,7 +17,6 @@ pub enum MergeError {
     NoMergeKey {
         /// The element as Go prints it.
         element: String,
-        /// The merge key.
         key: String,
     },
     /// A value of another type than the rule needs.
@@ -73,7 +72,6 @@ pub enum MergeError {
     UnknownField {
         /// Go's type.
         type_name: &'static str,
-        /// The field's name.
         field: String,
     },
     /// Fields below something that is no struct.

@@ -14,7 +14,6 @@ pub enum DeployError {
     /// The name cannot be a release's.
     #[error("release name check failed: release name {name:?}: {problem}")]
     Name {
-        /// The name.
         name: String,
         /// Helm's rule that it breaks.
         problem: &'static str,
@@ -40,7 +39,6 @@ pub enum DeployError {
     Build {
         /// `release` on install, `new release` on upgrade.
         which: &'static str,
-        /// What is wrong.
         source: BuildError,
     },
     /// An object belongs to somebody else.
@@ -56,29 +54,17 @@ pub enum DeployError {
     Observed(OwnershipError),
     /// The namespace cannot be created.
     #[error("failed to create namespace {namespace:?}")]
-    Namespace {
-        /// Its name.
-        namespace: String,
-        /// Why.
-        source: ApiError,
-    },
+    Namespace { namespace: String, source: ApiError },
     /// A file of `crds/` cannot be installed.
     #[error("failed to install CRD {path}")]
-    Crd {
-        /// The file.
-        path: String,
-        /// Why.
-        source: CrdError,
-    },
+    Crd { path: String, source: CrdError },
     /// The removal of the release goes on: a hook that it has started would hit what is deployed.
     #[error("the removal of the release is not over")]
     Removal(#[source] HookError),
     /// A hook failed.
     #[error("{}", hook_text(.event))]
     Hook {
-        /// The event.
         event: &'static str,
-        /// Which hook, and why.
         source: HookError,
     },
     /// Objects were refused.
@@ -95,7 +81,6 @@ pub enum DeployError {
         "release {name} failed, and has been {undone} due to rollback-on-failure being set{except}"
     )]
     Undone {
-        /// Name of the release.
         name: String,
         /// `uninstalled` or `rolled back`.
         undone: &'static str,
@@ -209,21 +194,17 @@ pub enum HookError {
     /// It is not made of objects the cluster knows.
     #[error("unable to build kubernetes object for {event} hook {path}")]
     Build {
-        /// The event.
         event: &'static str,
         /// Its template.
         path: String,
-        /// What is wrong.
         source: BuildError,
     },
     /// It cannot be created.
     #[error("warning: Hook {event} {path} failed")]
     Create {
-        /// The event.
         event: &'static str,
         /// Its template.
         path: String,
-        /// Why.
         source: ApplyError,
     },
     /// It did not end well.
@@ -240,17 +221,13 @@ pub enum HookError {
         "{kind} {namespace}/{name} exists and is not a hook of this release, or is of an earlier run and no delete policy makes it go"
     )]
     Foreign {
-        /// Kind of the object.
         kind: String,
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
     },
     /// What has its name runs for somebody else, and has not ended in time.
     #[error("{object} still runs for {}", whose(.owner.as_ref()))]
     Busy {
-        /// The object.
         object: String,
         /// The release, where it says so.
         owner: Option<Owner>,
@@ -305,12 +282,7 @@ pub(super) enum RollbackError {
 pub enum UninstallError {
     /// The records cannot be read, or somebody goes on with the release ([`StorageError::HistoryChanged`]).
     #[error("uninstall: Release not loaded: {name}")]
-    Load {
-        /// Name of the release.
-        name: String,
-        /// Why.
-        source: StorageError,
-    },
+    Load { name: String, source: StorageError },
     /// A helm client is at work on it: what it is about to write would have no record.
     #[error("another operation (install/upgrade/rollback) is in progress")]
     Locked,
@@ -335,9 +307,7 @@ pub enum UninstallError {
     /// Objects cannot be deleted.
     #[error("failed to delete release: {name}: {}", joined(.failures, "; "))]
     Delete {
-        /// Name of the release.
         name: String,
-        /// Why.
         failures: Vec<DeleteError>,
     },
 }

@@ -106,12 +106,7 @@ enum LookupError {
     #[error(
         "unable to get apiresource from unstructured: {api_version}, Kind={kind}: the server could not find the requested resource"
     )]
-    NoMatch {
-        /// Kind.
-        kind: String,
-        /// `apiVersion`.
-        api_version: String,
-    },
+    NoMatch { kind: String, api_version: String },
     /// The API server refused.
     #[error(transparent)]
     Api(#[from] ApiError),

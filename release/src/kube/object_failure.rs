@@ -6,55 +6,28 @@ use super::error::ApiError;
 use super::ownership::OwnershipError;
 use super::wait::WaitError;
 
-/// One object could not be written. The texts are Helm's.
+/// One object, `namespace/name group/version, Kind=kind`, could not be written. The texts are Helm's.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectFailure {
     /// The API server refused it.
     #[error("server-side apply failed for object {object}")]
-    Apply {
-        /// `namespace/name group/version, Kind=kind`.
-        object: String,
-        /// Why.
-        source: ApiError,
-    },
+    Apply { object: String, source: ApiError },
     /// The API server refused it, and an earlier revision or attempt did not leave it either.
     #[error("failed to create resource: server-side apply failed for object {object}")]
-    Create {
-        /// `namespace/name group/version, Kind=kind`.
-        object: String,
-        /// Why.
-        source: ApiError,
-    },
+    Create { object: String, source: ApiError },
     /// Others wrote it each time we tried.
     #[error("conflict occurred while applying object {object}")]
-    Conflict {
-        /// `namespace/name group/version, Kind=kind`.
-        object: String,
-        /// Why.
-        source: ApiError,
-    },
+    Conflict { object: String, source: ApiError },
     /// Field ownership of another client could not be taken over.
     #[error("failed to upgrade managed fields for object {object}")]
-    Migrate {
-        /// `namespace/name group/version, Kind=kind`.
-        object: String,
-        /// Why.
-        source: ApiError,
-    },
+    Migrate { object: String, source: ApiError },
     /// It should have been recreated, and its predecessor could not be deleted.
     #[error("failed to replace object {object}")]
-    Recreate {
-        /// `namespace/name group/version, Kind=kind`.
-        object: String,
-        /// Why.
-        source: ApiError,
-    },
+    Recreate { object: String, source: ApiError },
     /// A field of it cannot change, and it is not recreated, whatever was asked for.
     #[error("object {object} is not recreated, although a field of it cannot change: {lost}")]
     Irreplaceable {
-        /// `namespace/name group/version, Kind=kind`.
         object: String,
-        /// What would be lost.
         lost: &'static str,
         /// Which field, in the API server's words.
         source: ApiError,
@@ -62,7 +35,6 @@ pub enum ObjectFailure {
     /// It is being deleted and does not go.
     #[error("object {object} is being deleted")]
     Terminating {
-        /// `namespace/name group/version, Kind=kind`.
         object: String,
         /// What it waits for.
         source: WaitError,
@@ -81,7 +53,6 @@ pub enum ObjectFailure {
     /// It defines kinds, and is not served.
     #[error("the kinds of {object} are not served")]
     NotEstablished {
-        /// `namespace/name group/version, Kind=kind`.
         object: String,
         /// What it says of itself.
         source: WaitError,

@@ -48,19 +48,13 @@ pub enum OwnershipError {
          metadata; {}", .problems.join("; ")
     )]
     Foreign {
-        /// Which object.
         object: String,
         /// The marks that are missing or different.
         problems: Vec<String>,
     },
     /// It could not be looked at.
     #[error("could not get information about the resource {object}")]
-    Unknown {
-        /// Which object.
-        object: String,
-        /// Why.
-        source: ApiError,
-    },
+    Unknown { object: String, source: ApiError },
 }
 
 /// What was found under an object's name, and in which version.

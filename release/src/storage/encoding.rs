@@ -58,7 +58,6 @@ pub enum RecordError {
     DoesNotFit {
         /// Size of the smallest form.
         size: usize,
-        /// The limit.
         limit: usize,
     },
     /// The record says that it is another one than where it lies says.

@@ -39,7 +39,7 @@ pub fn key(name: &str, revision: i64) -> String {
     format!("{STORAGE_TYPE}.{name}.v{revision}")
 }
 
-/// A storage operation failed. The texts are Helm's where Helm has one.
+/// A storage operation failed. The texts are Helm's where Helm has one; a key is the name of a storage object.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// There is no such record.
@@ -50,66 +50,37 @@ pub enum StorageError {
     Exists,
     /// The record is another object than the one that was to be changed or deleted: that is gone, and somebody has made this one.
     #[error("release: already exists: somebody has replaced the record {key:?}")]
-    Replaced {
-        /// Name of the storage object.
-        key: String,
-    },
+    Replaced { key: String },
     /// Somebody wrote a record of the release, or restored one, after the operation had read its history.
     #[error("the history of the release changed during the operation: {key:?} is new")]
-    HistoryChanged {
-        /// Name of the storage object.
-        key: String,
-    },
+    HistoryChanged { key: String },
     /// The record's payload cannot be read.
     #[error("get: failed to decode data {key:?}")]
-    Decode {
-        /// Name of the storage object.
-        key: String,
-        /// What is wrong with it.
-        source: RecordError,
-    },
+    Decode { key: String, source: RecordError },
     /// The record is not the one that was written, or nobody knows that it was.
     #[error("the record {key:?} is not one that was written here")]
-    Unproven {
-        /// Name of the storage object.
-        key: String,
-    },
+    Unproven { key: String },
     /// The digest of the record could not be stored, so the record was not written.
     #[error("create: failed to store the digest of {key:?}")]
-    DigestNotStored {
-        /// Name of the storage object.
-        key: String,
-        /// Why.
-        source: BoxError,
-    },
+    DigestNotStored { key: String, source: BoxError },
     /// The record cannot be written down.
     #[error("create: failed to encode release {name:?}")]
-    Encode {
-        /// Name of the release.
-        name: String,
-        /// What is wrong with it.
-        source: RecordError,
-    },
+    Encode { name: String, source: RecordError },
     /// A name cannot be a label's value.
     #[error("invalid label value: {value:?}: {problem}")]
     Label {
-        /// The value.
         value: String,
         /// The API server's rule that it breaks.
         problem: String,
     },
     /// The namespace of the record is missing.
     #[error("create: failed to create: namespaces {namespace:?} not found")]
-    NoNamespace {
-        /// Its name.
-        namespace: String,
-    },
+    NoNamespace { namespace: String },
     /// The API server refused.
     #[error("{verb}: failed to {verb}")]
     Api {
         /// `create`, `update`, `get`, `list` or `delete`.
         verb: &'static str,
-        /// Why.
         source: ApiError,
     },
 }
