@@ -43,50 +43,26 @@ pub trait Versions {
 /// Dependencies that cannot be locked. The text is Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages name the fields")]
 pub enum LockError {
     /// A version constraint cannot be read.
     #[error("dependency {} has an invalid version/constraint format: {problem}", quote(.name))]
-    Constraint {
-        /// The dependency.
-        name: String,
-        /// What is wrong with the constraint.
-        problem: String,
-    },
+    Constraint { name: String, problem: String },
     /// A dependency in `charts/` has a name that is no directory's.
     #[error("chart name {} {problem}", quote(.name))]
-    Name {
-        /// The dependency.
-        name: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
+    Name { name: String, problem: &'static str },
     /// A chart on disk is missing, or none.
     #[error("{0}")]
     Local(String),
     /// The index of a repository cannot be had.
     #[error("no cached repository for {repository} found. (try 'helm repo update'): {problem}")]
-    Index {
-        /// The repository's name.
-        repository: String,
-        /// Why not.
-        problem: String,
-    },
+    Index { repository: String, problem: String },
     /// A repository does not have the chart.
     #[error("{name} chart not found in repo {repository}")]
-    NotFound {
-        /// The dependency.
-        name: String,
-        /// The repository's address.
-        repository: String,
-    },
+    NotFound { name: String, repository: String },
     /// A registry does not tell its tags.
     #[error("could not retrieve list of tags for repository {repository}: {problem}")]
-    Tags {
-        /// The registry's address.
-        repository: String,
-        /// Why not.
-        problem: String,
-    },
+    Tags { repository: String, problem: String },
     /// Of some dependencies there is no version that fits.
     #[error(
         "can't get a valid version for {} subchart(s): {}. Make sure a matching chart version \

@@ -13,6 +13,7 @@ pub const MAX_CHART_DEPTH: usize = 64;
 /// A chart that cannot be loaded. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages name the fields")]
 pub enum LoadError {
     /// A file or directory cannot be read; the text names it.
     #[error("{0}")]
@@ -22,7 +23,6 @@ pub enum LoadError {
     ReadFile {
         /// Path below the chart.
         file: String,
-        /// What went wrong.
         cause: String,
     },
     /// A directory's files are too large together.
@@ -49,7 +49,6 @@ pub enum LoadError {
     /// Something else was given where an archive belongs.
     #[error("file '{file}' does not appear to be a gzipped archive; got '{content_type}'")]
     NotGzip {
-        /// The file as given.
         file: String,
         /// What it looks like.
         content_type: &'static str,
@@ -71,7 +70,6 @@ pub enum LoadError {
     NoChart {
         /// Path of the missing file.
         file: String,
-        /// What went wrong.
         cause: String,
     },
     /// `apiVersion` is not one that Helm knows.
@@ -83,9 +81,7 @@ pub enum LoadError {
     /// One of the chart's own files is malformed.
     #[error("cannot load {file}: {source}")]
     File {
-        /// Its name.
         file: &'static str,
-        /// What is wrong with it.
         source: FileError,
     },
     /// The metadata is not acceptable.
@@ -108,7 +104,6 @@ pub enum LoadError {
         name: String,
         /// The parent chart.
         chart: String,
-        /// What is wrong with it.
         source: Box<LoadError>,
     },
     /// Charts lie in charts too deep.

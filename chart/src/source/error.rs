@@ -28,13 +28,13 @@ pub enum CredentialsUse {
 /// download learns the same reason. No variant holds or prints a credential.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages name the fields")]
 pub enum FetchError {
     /// The coordinates make no sense; no source was asked.
     #[error("invalid chart source {reference:?}: {problem}")]
     InvalidReference {
         /// What was given, without password.
         reference: String,
-        /// What is wrong with it.
         problem: String,
     },
     /// A source that Fleet knows and we do not fetch (git, local paths, other archive formats).
@@ -47,82 +47,54 @@ pub enum FetchError {
     },
     /// The CA bundle has no usable certificate, or the system trust cannot be read.
     #[error("invalid TLS settings: {problem}")]
-    Tls {
-        /// What is wrong with them.
-        problem: String,
-    },
+    Tls { problem: String },
     /// What the operator of this cluster says of a host cannot be used, so that nobody knows how it may be reached.
     #[error("not fetching \"{url}\": what this cluster's settings say of its host cannot be used")]
-    HostRefused {
-        /// What was to be asked for.
-        url: SafeUrl,
-    },
+    HostRefused { url: SafeUrl },
     /// No answer, or an answer that broke off.
     #[error("failed to fetch \"{url}\"")]
     Transport {
-        /// What was asked for.
         url: SafeUrl,
-        /// What happened to the connection.
         source: TransportError,
     },
     /// The repository's index answered with something else than 200.
     #[error("failed to read helm repo from {url}, error code: {status}{}", hint(*.status, *.shown))]
     IndexStatus {
-        /// The index.
         url: SafeUrl,
-        /// The HTTP status.
         status: u16,
-        /// Which credentials were sent.
         shown: CredentialsUse,
     },
     /// A download answered with something else than 200.
     #[error("downloading \"{url}\": unexpected status {status}{}", hint(*.status, *.shown))]
     Status {
-        /// What was asked for.
         url: SafeUrl,
-        /// The HTTP status.
         status: u16,
-        /// Which credentials were sent.
         shown: CredentialsUse,
     },
     /// The index is not one.
     #[error("failed to load the index {url}")]
-    Index {
-        /// The index.
-        url: SafeUrl,
-        /// What is wrong with it.
-        source: IndexError,
-    },
+    Index { url: SafeUrl, source: IndexError },
     /// The index (or registry) is fine, but what we look for is not in it.
     #[error("{lookup} in {location}")]
     NotFound {
         /// The repository or registry.
         location: String,
-        /// What was looked for.
         lookup: LookupError,
     },
     /// The entry has no download address.
     #[error("no URLs found for chart {chart} {version} at {repo}")]
     NoUrls {
-        /// The chart's name.
         chart: String,
         /// The version that was picked.
         version: String,
-        /// The repository.
         repo: SafeUrl,
     },
     /// The answer is larger than we are willing to hold.
     #[error("download of \"{url}\" exceeds the {limit_bytes} byte limit")]
-    TooLarge {
-        /// What was asked for.
-        url: SafeUrl,
-        /// The limit.
-        limit_bytes: u64,
-    },
+    TooLarge { url: SafeUrl, limit_bytes: u64 },
     /// What came is not what was promised.
     #[error("checksum mismatch for \"{url}\": expected {expected}, got {actual}")]
     Checksum {
-        /// What was asked for.
         url: SafeUrl,
         /// Algorithm and hex digest that was promised.
         expected: String,
@@ -131,24 +103,16 @@ pub enum FetchError {
     },
     /// What came is not a whole gzip or tar archive.
     #[error("chart archive \"{url}\" is damaged: {problem}")]
-    Archive {
-        /// What was asked for.
-        url: SafeUrl,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Archive { url: SafeUrl, problem: String },
     /// The registry refused, in its own words.
     #[error("registry answered {status} for \"{url}\"{message}{}", hint(*.status, *.shown))]
     Registry {
-        /// What was asked for.
         url: SafeUrl,
-        /// The HTTP status.
         status: u16,
         /// `: ` and the first error of the answer, cut short; or nothing.
         message: String,
         /// `: ` and what more it says of that error, as Go prints it; or nothing.
         detail: String,
-        /// Which credentials were sent.
         shown: CredentialsUse,
     },
     /// The artifact is there, but it is not a chart (or not what we look for).
