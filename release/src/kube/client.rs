@@ -21,8 +21,8 @@ use super::lock::{Lock, Locks};
 use super::ownership::{Created, Deletable, Owner, OwnershipError, adoption_note};
 use super::record_lists::{BatchedLists, RecordMetadata, RecordPage};
 use super::transport::{
-    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, Watched, escape, found,
-    get_page, object_path, path, send, send_for_text,
+    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Page, Verb, Watched, escape,
+    found, object_path, path, send, send_for_text,
 };
 use super::version::Version;
 use crate::host::Host;
@@ -39,11 +39,6 @@ const PAGE: u32 = 500;
 const DEFINITIONS_PAGE: u32 = 5;
 /// Namespaces that are remembered to be there; beyond that they are looked at anew.
 const MOST_NAMESPACES: usize = 1_000;
-
-/// How many objects to ask for where so many were too many.
-fn smaller_page(limit: u32) -> u32 {
-    (limit / 4).max(1)
-}
 
 /// A cluster as one identity sees it. Cloning is cheap and shares discovery.
 ///
@@ -247,27 +242,42 @@ impl Cluster {
         selector: &str,
         mut take: impl FnMut(Vec<Value>, Vec<Value>),
     ) -> Result<(), ApiError> {
-        let mut next = String::new();
-        let mut limit = match resource.is_definition() {
+        let limit = match resource.is_definition() {
             true => DEFINITIONS_PAGE,
             false => PAGE,
         };
+        let query = format!("?labelSelector={}", escape(selector));
+        let path = path(resource, namespace, None, &query);
+        let read = |text: String| {
+            let page = Page::read(&text)?;
+            drop(text);
+            take(page.items, page.unreadable);
+            Ok(page.next)
+        };
+        self.list_texts(ACCEPT_JSON, &path, limit, read).await
+    }
+
+    /// Hands over a list as it comes, page by page, smaller ones where a page is too large. `read` says where the next one begins.
+    async fn list_texts(
+        &self,
+        accept: &str,
+        list: &str,
+        mut limit: u32,
+        mut read: impl FnMut(String) -> Result<String, ApiError>,
+    ) -> Result<(), ApiError> {
+        let mut next = String::new();
         loop {
-            let selector = escape(selector);
-            let mut query = format!("?labelSelector={selector}&limit={limit}");
+            let mut path = format!("{list}&limit={limit}");
             if !next.is_empty() {
-                query = format!("{query}&continue={}", escape(&next));
+                path = format!("{path}&continue={}", escape(&next));
             }
-            let path = path(resource, namespace, None, &query);
-            let page = match get_page(&self.connection, path).await {
+            next = match send_for_text(&self.connection, Verb::page(accept), path, None).await {
                 Err(error) if error.is_too_large() && limit > 1 => {
-                    limit = smaller_page(limit);
+                    limit = (limit / 4).max(1);
                     continue;
                 }
-                page => page?,
+                page => read(page?)?,
             };
-            next = page.next;
-            take(page.items, page.unreadable);
             if next.is_empty() {
                 return Ok(());
             }
@@ -565,26 +575,14 @@ impl Cluster {
             escape(namespace),
             names.join("%2C")
         );
-        let (mut records, mut next, mut limit) = (Vec::new(), String::new(), PAGE);
-        loop {
-            let mut path = format!("{all}&limit={limit}");
-            if !next.is_empty() {
-                path = format!("{path}&continue={}", escape(&next));
-            }
-            let verb = Verb::page(ACCEPT_METADATA_LIST);
-            let page = match send_for_text(&self.connection, verb, path, None).await {
-                Err(error) if error.is_too_large() && limit > 1 => {
-                    limit = smaller_page(limit);
-                    continue;
-                }
-                page => RecordPage::read(&page?)?,
-            };
+        let mut records = Vec::new();
+        let read = |text: String| {
+            let page = RecordPage::read(&text)?;
             records.extend(page.records);
-            next = page.next;
-            if next.is_empty() {
-                return Ok(records);
-            }
-        }
+            Ok(page.next)
+        };
+        let listed = self.list_texts(ACCEPT_METADATA_LIST, &all, PAGE, read);
+        listed.await.map(|()| records)
     }
 
     /// Reads, creates, replaces or deletes one core object by name, for storage.

@@ -87,11 +87,6 @@ pub(super) async fn send(
     decode(&send_for_text(connection, verb, path, body).await?)
 }
 
-/// Asks for a page of a list.
-pub(super) async fn get_page(connection: &Connection, path: String) -> Result<Page, ApiError> {
-    Page::read(&send_for_text(connection, Verb::page(ACCEPT_JSON), path, None).await?)
-}
-
 /// The same, for an answer that is not read as a tree.
 pub(super) async fn send_for_text(
     connection: &Connection,
@@ -147,7 +142,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    fn read(text: &str) -> Result<Self, ApiError> {
+    pub(super) fn read(text: &str) -> Result<Self, ApiError> {
         #[derive(Deserialize)]
         struct Outline<'a> {
             #[serde(default)]
