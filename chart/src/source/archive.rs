@@ -1,15 +1,219 @@
-//! Whether what was downloaded is a whole archive, before anybody relies on it.
+//! Archives by their address: those that were fetched earlier, in memory and on disk, and downloads, of which nobody relies on one before it
+//! is known to be whole. Reading and writing files takes a thread of its own.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH};
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
-use super::error::FetchError;
+use super::access::Access;
+use super::cached::{Cached, FetchedAt, Key};
+use super::disk::{ChartNote, Disk, blob_name, on_disk};
+use super::error::{CredentialsUse, FetchError};
+use super::fetched::FetchedChart;
+use super::fetcher::Shared;
+use super::http::{Request, SMALL_BYTES, authorize, reserved};
+use super::reference::Checksum;
 use super::safe_url::SafeUrl;
 use crate::archive::measure;
+
+impl Shared {
+    /// An archive by address. With a checksum, what is remembered under it is the thing itself.
+    pub(super) async fn archive(
+        self: &Arc<Self>,
+        url: &SafeUrl,
+        origin: &SafeUrl,
+        checksum: Option<Checksum>,
+        access: &Access,
+        since: Option<Instant>,
+    ) -> Result<FetchedAt, FetchError> {
+        let name = match &checksum {
+            Some(checksum) => format!("{} {}", checksum.key(), url.as_str()),
+            None => url.as_str().to_owned(),
+        };
+        let here = access.at(url, origin);
+        let key = (name, here.fingerprint());
+        loop {
+            let (promised, asked_for) = (checksum.clone(), url.to_string());
+            let is_sound = move |chart: &FetchedChart, _: &[String]| {
+                let is_promised =
+                    |checksum: Checksum| checksum.check(&chart.url, &chart.bytes).is_ok();
+                chart.url.to_string() == asked_for
+                    && chart.is_intact()
+                    && chart.manifest.is_none()
+                    && promised.is_none_or(is_promised)
+            };
+            let cached = self.cached_chart(&key, is_sound).await.map(|mut cached| {
+                // On disk it stands without what it may hold of credentials.
+                cached.value.url = url.clone();
+                cached
+            });
+            let is_fresh = |cached: &Cached<_>| {
+                checksum.is_some() || cached.is_fresh(self.settings.fresh_for, since)
+            };
+            if let Some(cached) = cached.clone().filter(is_fresh) {
+                return Ok(cached.fetched_at(checksum.is_some()));
+            }
+            let start = || {
+                let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
+                let (here, shown) = (here.clone(), access.shown(&url, origin));
+                let checksum = checksum.clone();
+                let cached = cached.clone();
+                async move {
+                    shared
+                        .download(key, url, checksum, &here, shown, cached)
+                        .await
+                }
+            };
+            let cached = match self.archive_flights.run(key.clone(), start).await {
+                Err(error) => Cached::in_place_of(cached, error)?,
+                Ok(cached) => cached,
+            };
+            if checksum.is_some() || cached.answers(since) {
+                return Ok(cached.fetched_at(checksum.is_some()));
+            }
+        }
+    }
+
+    async fn download(
+        &self,
+        key: Key,
+        url: SafeUrl,
+        checksum: Option<Checksum>,
+        access: &Access,
+        shown: CredentialsUse,
+        cached: Option<Cached<FetchedChart>>,
+    ) -> Result<Cached<FetchedChart>, FetchError> {
+        const ACCEPTED: HeaderValue =
+            HeaderValue::from_static("application/gzip,application/octet-stream,*/*;q=0.1");
+        let asked = Instant::now();
+        let request = Request::get((*url).clone(), self.settings.max_archive_bytes, access)
+            .header(ACCEPT, ACCEPTED);
+        let mut request = authorize(request, access);
+        if let Some(cached) = &cached {
+            request.headers.extend(cached.validators.clone());
+        }
+        let answer = self.http.send(request).await?;
+        if let Some(cached) = cached.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
+            let cached = cached.confirmed(asked);
+            self.archives.put(key, cached.clone());
+            return Ok(cached);
+        }
+        if answer.status != StatusCode::OK {
+            let (status, shown) = (answer.status.as_u16(), answer.shown(shown));
+            return Err(FetchError::Status { url, status, shown });
+        }
+        if let Some(checksum) = &checksum {
+            checksum.check(&url, &answer.body)?;
+        }
+        let digest = format!(
+            "sha256:{}",
+            golib::hex::encode(&Sha256::digest(&answer.body))
+        );
+        let (bytes, unpacked_bytes) =
+            checked(answer.body, &url, self.settings.max_unpacked_bytes).await?;
+        let chart = FetchedChart {
+            bytes,
+            unpacked_bytes,
+            version: String::new(),
+            digest,
+            manifest: None,
+            url,
+            is_stale: false,
+        };
+        let cached = Cached::new(chart, &answer.headers, asked);
+        self.keep_chart(key, &cached, &[]).await;
+        Ok(cached)
+    }
+}
+
+/// Kind of the notes.
+const CHART: &str = "chart";
+
+impl Shared {
+    /// What was fetched under a key by this process, or by one before. What comes from disk says of itself what it is; `is_sound` believes
+    /// it, or not.
+    pub(super) async fn cached_chart(
+        &self,
+        key: &Key,
+        is_sound: impl FnOnce(&FetchedChart, &[String]) -> bool + Send + 'static,
+    ) -> Option<Cached<FetchedChart>> {
+        if let Some(cached) = self.archives.get(key) {
+            return Some(cached);
+        }
+        let disk = self.disk.as_ref()?;
+        let name = disk.name(CHART, &key.0, key.1);
+        let note: ChartNote = on_disk(disk, move |disk| disk.note(&name)).await?;
+        let url = SafeUrl::parse(&note.url).ok()?;
+        let limit = self.settings.max_archive_bytes.min(note.bytes);
+        let reservation = match note.bytes > SMALL_BYTES {
+            true => Some(self.settings.memory.reserve(note.bytes).await),
+            false => None,
+        };
+        let (etag, last_modified) = (note.etag, note.last_modified);
+        let read = on_disk(disk, move |disk| {
+            let bytes = disk.blob(&note.blob, limit)?;
+            let chart = FetchedChart {
+                bytes: reserved(Bytes::from(bytes), reservation),
+                unpacked_bytes: note.unpacked_bytes,
+                version: note.version,
+                digest: note.digest,
+                manifest: note.manifest,
+                url,
+                is_stale: false,
+            };
+            is_sound(&chart, &note.manifests).then_some(chart)
+        });
+        let cached = Cached::from_disk(read.await?, etag.as_deref(), last_modified.as_deref());
+        self.archives.put(key.clone(), cached.clone());
+        Some(cached)
+    }
+
+    /// Remembers what was fetched, with the manifests that lead to it.
+    pub(super) async fn keep_chart(
+        &self,
+        key: Key,
+        cached: &Cached<FetchedChart>,
+        manifests: &[Bytes],
+    ) {
+        self.archives.put(key.clone(), cached.clone());
+        let Some(disk) = &self.disk else { return };
+        let chart = cached.value.clone();
+        let text = |manifest: &Bytes| String::from_utf8_lossy(manifest).into_owned();
+        let manifests = manifests.iter().map(text).collect();
+        let (etag, last_modified) = (
+            cached.validator(IF_NONE_MATCH),
+            cached.validator(IF_MODIFIED_SINCE),
+        );
+        let write = move |disk: &Disk| {
+            let blob = blob_name(&chart.bytes);
+            disk.put_blob(&blob, &chart.bytes);
+            let note = ChartNote {
+                etag,
+                last_modified,
+                version: chart.version,
+                digest: chart.digest,
+                manifest: chart.manifest,
+                manifests,
+                // As people see it: without what it may hold of credentials.
+                url: chart.url.to_string(),
+                unpacked_bytes: chart.unpacked_bytes,
+                bytes: chart.bytes.len() as u64,
+                blob,
+            };
+            disk.put_note(&disk.name(CHART, &key.0, key.1), &note);
+            Some(())
+        };
+        on_disk(disk, write).await;
+    }
+}
 
 /// Archives up to this size are checked without leaving the thread, as long as no more than this comes out of them.
 const INLINE_BYTES: usize = 256 << 10;

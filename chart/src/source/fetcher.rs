@@ -1,25 +1,28 @@
-//! Ties it together: what is remembered, what is asked again, who waits for whom.
+//! Ties it together: what all fetches share, what is remembered, what is asked again, who waits for whom.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use logging::Name;
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use tokio::time::Instant;
 
-use super::access::Access;
-use super::cached::{FetchedAt, is_since};
+use super::access::{Access, Fingerprint};
+use super::cache::{Cache, SingleFlight};
+use super::cached::{Cached, CachedIndex, FetchedAt, IndexKey, Key, is_since};
+use super::disk::Disk;
 use super::error::FetchError;
-use super::fetched::{Artifact, FetchedChart};
+use super::fetched::{Artifact, FetchedChart, Vouchers};
 use super::http::{Http, Request, Transport, authorize};
 use super::index::{Entry, Index};
 use super::indexes::IndexSource;
 use super::memory::Memory;
 use super::oci::{self, Reference, Registry};
-use super::reference::{ChartRef, Location};
-use super::repository::{self, Checksum};
+use super::reference::{self, ChartRef, Checksum, Location};
 use super::safe_url::SafeUrl;
 use super::settings::Settings;
-use super::shared::Shared;
 
 /// Fetches charts. Clones share connections and what is remembered.
 #[derive(Clone)]
@@ -233,6 +236,64 @@ impl Fetcher {
     }
 }
 
+/// What is remembered of the forms of indexes: some hundred of them.
+const READ_AS_A_WHOLE_BYTES: usize = 128 << 10;
+
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) http: Http,
+    pub(super) disk: Option<Arc<Disk>>,
+    pub(super) indexes: Cache<IndexKey, CachedIndex>,
+    /// Since when indexes are known to be in a form that only makes sense as a whole.
+    pub(super) read_as_a_whole: Cache<IndexKey, Instant>,
+    pub(super) archives: Cache<Key, Cached<FetchedChart>>,
+    pub(super) vouchers: Cache<Key, Vouchers>,
+    /// What the next downloads of indexes are to be about.
+    pub(super) requested: Mutex<HashMap<IndexKey, RequestedCharts>>,
+    pub(super) index_flights: SingleFlight<IndexKey, Result<CachedIndex, FetchError>>,
+    pub(super) chart_flights: SingleFlight<(ChartRef, Fingerprint), Result<FetchedAt, FetchError>>,
+    pub(super) archive_flights: SingleFlight<Key, Result<Cached<FetchedChart>, FetchError>>,
+}
+
+/// What an index is asked for.
+#[derive(Default)]
+pub(super) struct RequestedCharts {
+    pub(super) charts: BTreeSet<String>,
+    /// All there are.
+    pub(super) whole: bool,
+}
+
+impl Shared {
+    /// With nothing remembered but what is on disk.
+    fn new(http: Http, settings: Settings) -> Self {
+        let disk = settings.disk.as_ref().and_then(|disk| {
+            let opened = Disk::open(disk);
+            let directory = disk.directory.display();
+            let opened = opened.inspect_err(|error| {
+                logging::warn!(
+                    directory = Name(&directory.to_string()),
+                    error = error.kind(),
+                    "no charts are kept on disk"
+                )
+            });
+            opened.ok().map(Arc::new)
+        });
+        Self {
+            http,
+            disk,
+            requested: Mutex::default(),
+            indexes: Cache::new(settings.cache_bytes),
+            read_as_a_whole: Cache::new(READ_AS_A_WHOLE_BYTES),
+            archives: Cache::new(settings.cache_bytes),
+            vouchers: Cache::new(settings.cache_bytes / 4),
+            index_flights: SingleFlight::default(),
+            chart_flights: SingleFlight::default(),
+            archive_flights: SingleFlight::default(),
+            settings,
+        }
+    }
+}
+
 impl Shared {
     async fn fetch(
         self: &Arc<Self>,
@@ -258,7 +319,7 @@ impl Shared {
                 }
             }
             Location::Archive { url } => {
-                let (clean, checksum) = repository::parameters(&url)?;
+                let (clean, checksum) = reference::parameters(&url)?;
                 self.archive(&clean, &clean, checksum, access, since).await
             }
             Location::Oci { reference, version } => {
@@ -318,7 +379,7 @@ impl Shared {
         access: &Access,
         since: Option<Instant>,
     ) -> Result<FetchedAt, FetchError> {
-        let url = repository::chart_url(repo, chart, entry)?;
+        let url = reference::chart_url(repo, chart, entry)?;
         let (fetched, asked) = if url.scheme() == "oci" {
             let reference = Reference::parse(url.as_str())?;
             let access = access.without_own();

@@ -22,11 +22,10 @@ use url::Url;
 
 use super::access::Access;
 use super::credentials::{Credentials, Secret};
-use super::deadline::Deadline;
+use super::deadline::{self, Deadline, Pace};
 use super::error::{CredentialsUse, FetchError, TransportError, is_transient};
 use super::index_filter::IndexFilter;
 use super::memory::Reservation;
-use super::pace::{self, Pace};
 use super::safe_url::SafeUrl;
 use super::settings::Settings;
 use super::tls;
@@ -309,8 +308,8 @@ impl Http {
                 return Err(FetchError::Transport {
                     url: url.clone(),
                     source: TransportError::TooSlow {
-                        least_bytes: pace::LEAST_BYTES,
-                        within: pace::WITHIN,
+                        least_bytes: deadline::LEAST_BYTES,
+                        within: deadline::WITHIN,
                     },
                 });
             }

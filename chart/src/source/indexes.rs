@@ -12,11 +12,11 @@ use super::access::Access;
 use super::cached::{Cached, CachedIndex, IndexKey};
 use super::disk::{Disk, on_disk};
 use super::error::{CredentialsUse, FetchError};
+use super::fetcher::Shared;
 use super::http::{Answer, BodyIs, Request, SMALL_BYTES, authorize};
 use super::index::{Entry, Index, IndexError, Strictness, TREE_BYTES};
-use super::repository;
+use super::reference;
 use super::safe_url::SafeUrl;
-use super::shared::Shared;
 
 /// Kind of the notes on disk.
 const INDEX: &str = "index";
@@ -63,7 +63,7 @@ impl Shared {
         access: &Access,
         since: Option<Instant>,
     ) -> Result<(Cached<Arc<Index>>, IndexSource), FetchError> {
-        let url = SafeUrl::from(repository::index_url(repo));
+        let url = SafeUrl::from(reference::index_url(repo));
         let here = access.at(&url, repo);
         let key = (repo.clone(), here.fingerprint());
         loop {
@@ -257,7 +257,7 @@ impl Shared {
             return;
         }
         let is_secret = |entry: &Entry| {
-            let address = repository::chart_url(&key.0, chart, entry);
+            let address = reference::chart_url(&key.0, chart, entry);
             let urls = entry.urls.iter().flatten();
             address.is_ok_and(|address| address.may_hold_credentials())
                 || urls.into_iter().any(|url| url.contains(['?', '@']))

@@ -8,9 +8,9 @@ use super::archive;
 use super::cached::{Cached, FetchedAt, Key};
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
+use super::fetcher::Shared;
 use super::oci::{self, Descriptor, Reference, Registry, Requested};
 use super::safe_url::SafeUrl;
-use super::shared::Shared;
 
 impl Shared {
     pub(super) async fn fetch_pulled(

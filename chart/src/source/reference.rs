@@ -1,9 +1,17 @@
 //! Where a chart comes from: Fleet's `repo`, `chart` and `version`, read once into one of three
 //! forms. Mirrors `internal/bundlereader/{charturl,source}.go`.
+//!
+//! Then what is to be downloaded: from an index entry, or from an address with go-getter's parameters.
 
 use std::fmt;
 
+use md5::Md5;
+use sha1::Sha1;
+use sha2::{Digest, Sha256, Sha512};
+use url::Url;
+
 use super::error::FetchError;
+use super::index::Entry;
 use super::oci::Reference;
 use super::safe_url::{SafeUrl, shown_text};
 
@@ -154,6 +162,178 @@ fn invalid(reference: &str, problem: impl Into<String>) -> FetchError {
     }
 }
 
+/// `<repo>/index.yaml`, with the repository's own query.
+pub(super) fn index_url(repo: &SafeUrl) -> Url {
+    joined(repo, "index.yaml")
+}
+
+/// Appends to the path, as Go's `URL.JoinPath`; the query stays (Helm 17.1).
+fn joined(base: &SafeUrl, path: &str) -> Url {
+    let mut url: Url = (**base).clone();
+    let mut directory = url.path().trim_end_matches('/').to_owned();
+    directory.push('/');
+    url.set_path(&directory);
+    let query = url.query().map(str::to_owned);
+    let mut url = url
+        .join(&format!("./{}", path.trim_start_matches('/')))
+        .unwrap_or(url);
+    if url.query().is_none() {
+        url.set_query(query.as_deref());
+    }
+    url.set_fragment(None);
+    url
+}
+
+/// Where the entry's archive is: the first address, joined onto the repository if relative.
+pub(super) fn chart_url(repo: &SafeUrl, chart: &str, entry: &Entry) -> Result<SafeUrl, FetchError> {
+    let Some(first) = entry.first_url() else {
+        return Err(FetchError::NoUrls {
+            chart: chart.to_owned(),
+            version: entry.version.clone(),
+            repo: repo.clone(),
+        });
+    };
+    let url = match Url::parse(first) {
+        Ok(url) if url.has_host() => url,
+        _ => joined(repo, first),
+    };
+    if !matches!(url.scheme(), "http" | "https" | "oci") {
+        let problem = "a repository's charts are reached by http, https or oci";
+        return Err(FetchError::Unsupported {
+            reference: SafeUrl::from(url).to_string(),
+            problem,
+        });
+    }
+    Ok(SafeUrl::from(url))
+}
+
+/// What must come, by whichever hash was promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Checksum {
+    algorithm: Algorithm,
+    hex: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Algorithm {
+    Md5,
+    Sha1,
+    Sha256,
+    Sha512,
+}
+
+impl Algorithm {
+    const ALL: [(Self, &str, usize); 4] = [
+        (Self::Md5, "md5", 32),
+        (Self::Sha1, "sha1", 40),
+        (Self::Sha256, "sha256", 64),
+        (Self::Sha512, "sha512", 128),
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Md5 => "md5",
+            Self::Sha1 => "sha1",
+            Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+        }
+    }
+}
+
+impl Checksum {
+    /// An index entry's digest: SHA-256, with or without `sha256:`. `None` for what is no digest,
+    /// which Helm overlooks too.
+    pub(super) fn from_index(digest: &str) -> Option<Self> {
+        let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
+        Self::new(Algorithm::Sha256, hex, 64)
+    }
+
+    fn new(algorithm: Algorithm, hex: &str, length: usize) -> Option<Self> {
+        let valid = hex.len() == length && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+        valid.then(|| Self {
+            algorithm,
+            hex: hex.to_ascii_lowercase(),
+        })
+    }
+
+    /// The parameter's form: `sha256:<hex>`.
+    fn from_parameter(text: &str) -> Option<Self> {
+        let (name, hex) = text.split_once(':')?;
+        let (algorithm, _, length) = Algorithm::ALL
+            .iter()
+            .find(|(_, known, _)| name.eq_ignore_ascii_case(known))?;
+        Self::new(*algorithm, hex, *length)
+    }
+
+    /// # Errors
+    /// [`FetchError::Checksum`] with both values.
+    pub(super) fn check(&self, url: &SafeUrl, bytes: &[u8]) -> Result<(), FetchError> {
+        let actual = match self.algorithm {
+            Algorithm::Md5 => golib::hex::encode(&Md5::digest(bytes)),
+            Algorithm::Sha1 => golib::hex::encode(&Sha1::digest(bytes)),
+            Algorithm::Sha256 => golib::hex::encode(&Sha256::digest(bytes)),
+            Algorithm::Sha512 => golib::hex::encode(&Sha512::digest(bytes)),
+        };
+        if actual == self.hex {
+            return Ok(());
+        }
+        let name = self.algorithm.name();
+        Err(FetchError::Checksum {
+            url: url.clone(),
+            expected: format!("{name}:{}", self.hex),
+            actual: format!("{name}:{actual}"),
+        })
+    }
+
+    /// As a key for what is remembered.
+    pub(super) fn key(&self) -> String {
+        format!("{}:{}", self.algorithm.name(), self.hex)
+    }
+}
+
+/// Takes `?checksum=` and `?archive=` out of an address; the server never sees them.
+///
+/// # Errors
+/// A checksum we cannot check is refused rather than overlooked.
+pub(super) fn parameters(url: &SafeUrl) -> Result<(SafeUrl, Option<Checksum>), FetchError> {
+    let is_ours = |key: &str| key == "checksum" || key == "archive";
+    if !url.query_pairs().any(|(key, _)| is_ours(&key)) {
+        return Ok((url.clone(), None));
+    }
+    let invalid = |problem: &str| FetchError::InvalidReference {
+        reference: url.to_string(),
+        problem: problem.to_owned(),
+    };
+    let (mut checksum, mut kept) = (None, Vec::new());
+    for (key, value) in url.query_pairs() {
+        match key.as_ref() {
+            "checksum" if value.is_empty() => {}
+            "checksum" if checksum.is_none() => {
+                checksum = Some(Checksum::from_parameter(&value).ok_or_else(|| {
+                    invalid("?checksum= takes md5, sha1, sha256 or sha512, a colon and hexadecimal digits")
+                })?);
+            }
+            "archive" => {
+                let format = value.trim_start_matches('.').to_ascii_lowercase();
+                if !matches!(format.as_str(), "" | "tar.gz" | "tgz" | "tar" | "gz") {
+                    return Err(invalid(
+                        "?archive= other than tar and tar.gz is not supported",
+                    ));
+                }
+            }
+            key if is_ours(key) => {}
+            _ => kept.push((key.into_owned(), value.into_owned())),
+        }
+    }
+    let mut clean: Url = (**url).clone();
+    if kept.is_empty() {
+        clean.set_query(None);
+    } else {
+        clean.query_pairs_mut().clear().extend_pairs(kept);
+    }
+    Ok((SafeUrl::from(clean), checksum))
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -201,5 +381,69 @@ mod tests {
                 assert!(!error.to_string().contains("pw"), "{error}");
             }
         }
+    }
+
+    #[rstest]
+    #[case("https://h/charts", "https://h/charts/index.yaml")]
+    #[case("https://h/charts/", "https://h/charts/index.yaml")]
+    #[case("https://h", "https://h/index.yaml")]
+    #[case("https://h/c?token=x", "https://h/c/index.yaml?token=x")]
+    fn index_address(#[case] repo: &str, #[case] want: &str) {
+        assert_eq!(index_url(&SafeUrl::parse(repo).unwrap()).as_str(), want);
+    }
+
+    #[rstest]
+    #[case("web-1.tgz", "https://h/c/web-1.tgz?t=x")]
+    #[case("charts/web-1.tgz", "https://h/c/charts/web-1.tgz?t=x")]
+    #[case("web-1.tgz?v=2", "https://h/c/web-1.tgz?v=2")]
+    #[case("https://cdn/web-1.tgz", "https://cdn/web-1.tgz")]
+    #[case("../web-1.0.0+b.tgz", "https://h/web-1.0.0+b.tgz?t=x")]
+    #[case("/abs/web.tgz", "https://h/c/abs/web.tgz?t=x")]
+    #[case("web:1.tgz", "https://h/c/web:1.tgz?t=x")]
+    fn chart_address(#[case] url: &str, #[case] want: &str) {
+        let repo = SafeUrl::parse("https://h/c?t=x").unwrap();
+        let entry = Entry {
+            urls: Some(vec![url.into()]),
+            ..Entry::default()
+        };
+        assert_eq!(chart_url(&repo, "web", &entry).unwrap().as_str(), want);
+    }
+
+    #[test]
+    fn go_getter_parameters() {
+        let sum = "ab".repeat(32);
+        let text = format!("https://h/a?x=1&checksum=sha256:{sum}&archive=tgz");
+        let (url, checksum) = parameters(&SafeUrl::parse(&text).unwrap()).unwrap();
+        assert_eq!(url.as_str(), "https://h/a?x=1");
+        assert_eq!(checksum.unwrap().key(), format!("sha256:{sum}"));
+        for bad in [
+            "checksum=sha256:zz",
+            "checksum=900150983cd24fb0d6963f7d28e17f72",
+            "checksum=file:https://h/sums",
+            "archive=zip",
+        ] {
+            let url = SafeUrl::parse(&format!("https://h/a?{bad}")).unwrap();
+            assert!(parameters(&url).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_algorithm() {
+        let url = SafeUrl::parse("https://h/a").unwrap();
+        for text in [
+            "md5:900150983cd24fb0d6963f7d28e17f72",
+            "sha1:a9993e364706816aba3e25717850c26c9cd0d89d",
+            "SHA256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        ] {
+            Checksum::from_parameter(text)
+                .unwrap()
+                .check(&url, b"abc")
+                .unwrap();
+        }
+        let wrong = Checksum::from_index(&"0".repeat(64))
+            .unwrap()
+            .check(&url, b"abc");
+        assert_eq!(wrong.unwrap_err().reason(), "ChecksumMismatch");
+        assert_eq!(Checksum::from_index("abc"), None);
     }
 }

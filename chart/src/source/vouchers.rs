@@ -12,12 +12,11 @@ use super::access::Access;
 use super::disk::{Disk, on_disk};
 use super::error::FetchError;
 use super::fetched::{Attached, FetchedChart, VoucherKinds, Vouchers};
-use super::fetcher::Fetcher;
+use super::fetcher::{Fetcher, Shared};
 use super::http::{Request, authorize};
 use super::oci::{self, Descriptor, Reference, Registry};
 use super::reference::{ChartRef, Location};
 use super::safe_url::SafeUrl;
-use super::shared::Shared;
 
 /// Signatures of one chart that are fetched, each way.
 const MAX_SIGNATURES: usize = 200;
