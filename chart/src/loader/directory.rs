@@ -11,7 +11,7 @@ use golib::path::io_cause;
 use jiff::Timestamp;
 
 use super::error::LoadError;
-use super::files;
+use super::{Model, load_model};
 use crate::archive::{Budget, MAX_FILES, without_byte_order_mark};
 use crate::chart::{Chart, File};
 use crate::ignore::{HELM_IGNORE, Rules};
@@ -31,7 +31,7 @@ pub(super) fn load(directory: &Path, warnings: &mut Warnings) -> Result<Chart, L
         cause: format!("open {name}: {}", io_cause(&error)),
         file: name,
     })?;
-    let model = files::Model::detect(&data)?;
+    let model = Model::detect(&data)?;
 
     let mut rules = match fs::read(root.join(HELM_IGNORE)) {
         Ok(data) => Rules::parse(&data).map_err(LoadError::Ignore)?,
@@ -48,7 +48,7 @@ pub(super) fn load(directory: &Path, warnings: &mut Warnings) -> Result<Chart, L
     let root = walk.root.clone();
     walk.directory(&root, 0)?;
     let decoded = &mut golib::budget::Budget::new(MAX_VALUES);
-    files::load_model(model, walk.files, (&walk.budget, decoded), walk.warnings)
+    load_model(model, walk.files, (&walk.budget, decoded), walk.warnings)
 }
 
 struct Walk<'w> {

@@ -1,16 +1,14 @@
-//! Certificates that are trusted, and whether a server's certificate holds by them.
+//! Certificates that are trusted, the system's among them, and whether a server's certificate holds by them.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, OtherError, RootCertStore};
 use sha2::{Digest as _, Sha256};
-
-use super::crypto::provider;
-use super::system::system_certificates;
 
 /// Certificates that are trusted: what they signed holds, and so does each of them as a server's own.
 #[derive(Debug, Clone)]
@@ -122,4 +120,19 @@ fn is_unknown_issuer(error: &Error) -> bool {
         }
         _ => false,
     }
+}
+
+/// The system's certificates (DER), `SSL_CERT_FILE` and `SSL_CERT_DIR` included, as they are now.
+pub fn system_certificates() -> Vec<CertificateDer<'static>> {
+    let found = rustls_native_certs::load_native_certs();
+    if !found.errors.is_empty() {
+        let errors = found.errors.len();
+        logging::debug!(errors, "system CA certificates skipped");
+    }
+    found.certs
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())))
 }

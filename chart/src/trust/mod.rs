@@ -4,17 +4,14 @@
 //! calls itself a CA, as `openssl req -x509` makes them, and among many certificates those that cannot be read are passed over.
 
 mod authorities;
-mod crypto;
 mod file;
 mod pem;
-mod system;
 #[cfg(test)]
 mod tests;
 mod verifier;
 
-pub use authorities::Authorities;
-pub(crate) use crypto::provider;
+pub(crate) use authorities::provider;
+pub use authorities::{Authorities, system_certificates};
 pub use file::{AuthorityFile, AuthorityFileError};
 pub use pem::{certificates, to_pem};
-pub use system::system_certificates;
 pub use verifier::Verifier;

@@ -4,8 +4,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-use super::authorities::Authorities;
-use super::crypto::provider;
+use super::authorities::{Authorities, provider};
 use super::file::AuthorityFile;
 
 /// Which server certificates are believed. The handshake itself is checked in any case.

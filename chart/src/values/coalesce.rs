@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use golib::budget::Allowance;
 use serde_json::Value;
 
-use super::coalesce_error::CoalesceError;
-use super::tree::{Effort, Node, Table, Weight};
+use super::tree::{CoalesceError, Effort, Node, Table, Weight};
 use crate::chart::Chart;
 use crate::warning::{Warning, Warnings};
 

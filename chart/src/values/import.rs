@@ -7,8 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::coalesce::{Nulls, chart_tree, merge_tables, to_value};
-use super::coalesce_error::CoalesceError;
-use super::tree::{Effort, Node, Table};
+use super::tree::{CoalesceError, Effort, Node, Table};
 use crate::chart::Chart;
 use crate::depth::{MAX_DEPTH, TooDeep};
 use crate::warning::{Warning, Warnings};

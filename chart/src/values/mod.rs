@@ -6,7 +6,6 @@
 //! Mirrors `pkg/chart/common`, `pkg/chart/common/util`, `pkg/strvals` and `pkg/cli/values`.
 
 mod coalesce;
-mod coalesce_error;
 mod import;
 mod json_stream;
 mod load;
@@ -19,10 +18,10 @@ pub mod strvals;
 
 pub(crate) use coalesce::coalesce_within;
 pub use coalesce::{GLOBAL_KEY, coalesce_values, merge_values};
-pub use coalesce_error::CoalesceError;
 pub(crate) use import::import_values;
 pub use load::MAX_VALUES;
 pub(crate) use load::load_values_within;
 pub use load::{LoadValuesError, load_values, merge_maps};
 pub use path::{PathError, path_value, table};
+pub use tree::CoalesceError;
 pub(crate) use tree::{Effort, Weight};

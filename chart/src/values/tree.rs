@@ -1,4 +1,4 @@
-//! Values while they are merged.
+//! Values while they are merged, and why they cannot be.
 //!
 //! Helm merges Go maps in place, and below the first level a parent's globals and a child's are the
 //! *same* maps: what a subchart's defaults add there is seen by its parent and siblings. A tree with
@@ -12,7 +12,6 @@ use golib::budget::Allowance;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::coalesce_error::CoalesceError;
 use crate::chart::{Chart, File};
 use crate::depth::{MAX_DEPTH, TooDeep};
 
@@ -326,4 +325,27 @@ fn depth_of(value: &Value) -> usize {
         Value::Object(map) => 1 + map.values().map(depth_of).max().unwrap_or(0),
         _ => 0,
     }
+}
+
+/// Values that cannot be merged. The text is Helm's.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoalesceError {
+    /// Something that is no table stands where a subchart's values belong.
+    #[error("type mismatch on {chart}: {}", golib::json::go_text_as(.value, 't'))]
+    SubchartNotTable {
+        /// The subchart's name or alias.
+        chart: String,
+        /// What stands there.
+        value: Value,
+    },
+    /// Aliases and global values multiply what there is.
+    #[error("values are too large: merged they take more than 48 MiB")]
+    TooLarge,
+    /// Merged they nest too deep: `import-values`, or a subchart that is called `global`, may even put a table into itself.
+    #[error(transparent)]
+    TooDeep(#[from] TooDeep),
+    /// Imports and aliases merge the same tables again and again.
+    #[error("values are too large: merging them looks at more than ten million keys")]
+    TooMuchWork,
 }
