@@ -4,8 +4,7 @@
 //! what shows that the record may go can make.
 
 use crate::model::{Release, Status};
-use crate::stored_release::{RecordId, RecordUid, StoredRelease};
-use crate::stored_revision::StoredRevision;
+use crate::record::{RecordId, RecordUid, StoredRelease, StoredRevision};
 
 /// A record that may be deleted: the object that was seen, and no other that has its name by now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +56,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::stored_revision::Origin;
+    use crate::record::Origin;
 
     #[rstest]
     #[case::written_here(Origin::Noted, Some("fleetagent"), true)]

@@ -2,7 +2,7 @@
 
 use crate::deletable::Deletable;
 use crate::model::Status;
-use crate::stored_revision::{Origin, StoredRevision};
+use crate::record::{Origin, StoredRevision};
 
 /// The newest revision.
 pub fn last(history: &[StoredRevision]) -> Option<&StoredRevision> {

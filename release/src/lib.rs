@@ -12,27 +12,24 @@
 //! Mirrors `pkg/action`, `pkg/storage` and `pkg/kube` of Helm 4.
 
 pub mod action;
-mod contested;
 mod deletable;
 mod error;
 mod history;
 pub mod host;
 pub mod kube;
 pub mod model;
-mod neighbours;
+mod others;
+mod record;
 pub mod state;
 pub mod storage;
-mod stored_release;
-mod stored_revision;
 
 pub use action::{
     DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallError,
     UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted, get, uninstall,
 };
-pub use contested::Contested;
 pub use error::{BoxError, error_chain};
 pub use host::Host;
 pub use kube::{Cluster, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};
-pub use neighbours::{Neighbours, Occupancy};
+pub use others::{Contested, Neighbours, Occupancy};
 pub use storage::Storage;

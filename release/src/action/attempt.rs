@@ -22,10 +22,10 @@ use super::hook_progress::has_begun;
 use super::hooks::HookRun;
 use super::install;
 use super::previous::{PreviousObjects, prune_outdated, supersede};
+use super::records::PAGE;
 use super::retained::Retained;
 use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
-use super::written_here::PAGE;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, TakeBackError, apply_all,
     check_deletable, delete_all, holds_more, is_custom, newest_first, observe_all_until, take_back,

@@ -31,12 +31,14 @@ use super::hook_objects::HookObjects;
 use super::hook_progress::carried_on;
 use super::known_records::KnownRecords;
 use super::previous::{Pruning, previous_objects, supersede};
-use super::records::{is_agents, last_good, read_if_possible, stored_objects};
+use super::records::{
+    confirm_install, is_agents, is_mislabelled, last_good, plan, read_if_possible, stored_objects,
+    was_created_since,
+};
 use super::removal_hook::outlast;
 use super::retained::Retained;
 use super::spec::{DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec};
 use super::uninstall::Extent;
-use super::written_here::{confirm_install, is_mislabelled, plan, was_created_since};
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{

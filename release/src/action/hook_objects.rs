@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
     use crate::kube::Owner;
-    use crate::stored_release::{RecordId, RecordUid};
+    use crate::record::{RecordId, RecordUid};
 
     #[test]
     fn a_run_names_what_the_chart_does_not() {

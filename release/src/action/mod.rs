@@ -23,7 +23,6 @@ mod spec;
 mod uninstall;
 mod unquoted;
 mod withdraw;
-mod written_here;
 
 pub use capabilities::capabilities;
 pub use deploy::deploy;

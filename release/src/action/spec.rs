@@ -10,11 +10,10 @@ use objects::conflict::FieldConflict;
 use serde_json::{Map, Value};
 
 use super::known_records::KnownRecords;
-use crate::contested::Contested;
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
-use crate::neighbours::Neighbours;
+use crate::others::{Contested, Neighbours};
 use crate::state::Plan;
 use crate::storage::StoredRelease;
 

@@ -405,7 +405,7 @@ mod tests {
     use super::super::fixture::object;
     use super::*;
     use crate::kube::RunMark;
-    use crate::stored_release::{RecordId, RecordUid};
+    use crate::record::{RecordId, RecordUid};
 
     fn record(revision: i64) -> RecordId {
         let uid = RecordUid::new("u");

@@ -115,7 +115,7 @@ mod tests {
 
     use super::super::fixture::object;
     use super::*;
-    use crate::stored_release::{RecordId, RecordUid};
+    use crate::record::{RecordId, RecordUid};
     use HookVerdict::{Await, Refuse, Write};
 
     /// By what the run expects: nothing that makes way, hooks of before that make way, a start that a record tells of.

@@ -19,7 +19,7 @@ use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
 use super::transport::PARALLEL;
-use crate::neighbours::{Neighbours, Occupancy};
+use crate::others::{Neighbours, Occupancy};
 use crate::state::ownership::{ObjectState, Operation};
 
 /// How often an object that is written all the time is looked at before it is deleted or written, and the pauses between tries: some ten
@@ -568,7 +568,7 @@ mod tests {
 
     use super::super::fixture;
     use super::*;
-    use crate::stored_release::{RecordId, RecordUid};
+    use crate::record::{RecordId, RecordUid};
 
     /// A Job's status is written between the look and the deletion.
     #[tokio::test]

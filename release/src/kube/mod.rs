@@ -5,7 +5,7 @@
 //! an object is ready) is in [`objects`].
 //!
 //! - `transport` and `client`: one request, and the handle of one identity with all that is asked.
-//! - `connection`, `in_cluster` and `tls`: the way to a server, and whether it is the one.
+//! - `connection` and `tls`: the way to a server, and whether it is the one.
 //! - `ownership` and `check`: to whom an object belongs, and finding out before writing it.
 //! - `discovery` and `unlisted`: which kinds there are, and which are only not served at the moment.
 //! - `write`, `apply`, `migrate` and `dry_run`: one object, a manifest in order, the fields of other
@@ -26,7 +26,6 @@ pub(crate) mod error;
 #[cfg(test)]
 mod fixture;
 mod hook_watch;
-mod in_cluster;
 mod lock;
 mod lookup;
 mod losses;
@@ -46,10 +45,10 @@ mod write;
 pub use apply::{Applied, ApplyError, reapply};
 pub use client::Cluster;
 pub(crate) use client::RecordRequest;
+pub use connection::{NotInCluster, in_cluster};
 pub use delete::{DeleteError, Removal, Removed};
 pub use dry_run::{DryRun, dry_run};
 pub use error::{AnswerLimit, AnswerTooLarge, ApiError, is_too_large};
-pub use in_cluster::{NotInCluster, in_cluster};
 pub use lookup::ClusterLookup;
 pub use object_failure::ObjectFailure;
 pub use ownership::{Owner, OwnershipError, unnote};

@@ -16,8 +16,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::ApiError;
 use super::version::Version;
+use crate::record::{RecordId, RecordUid};
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
-use crate::stored_release::{RecordId, RecordUid};
 
 const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 const MANAGED_BY_HELM: &str = "Helm";

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::history::last;
 use crate::model::Status;
-use crate::stored_revision::{Origin, StoredRevision};
+use crate::record::{Origin, StoredRevision};
 
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Action, DesiredContent, Plan, Undo, UninstallPlan, decide, plan_uninstall};
 use crate::history::prunable;
 use crate::model::Status;
-use crate::stored_revision::{Origin, StoredRevision};
+use crate::record::{Origin, StoredRevision};
 
 const TABLE: &str = include_str!("situations.txt");
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);

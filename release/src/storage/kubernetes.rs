@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::{
     Driver, Found, MAX_PAYLOAD_BYTES, RecordError, RecordUid, Stamp, StorageError, StoredRelease,
-    StoredRevision, decode, encode_within, key, record_labels, user_labels,
+    StoredRevision, decode, encode_within, key, record_labels,
 };
 use crate::kube::{ApiError, Cluster, RecordRequest};
-use crate::model::Release;
+use crate::model::{Release, Status};
 
 /// The kind of object that holds a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,6 +270,40 @@ impl Driver for KubernetesDriver {
 fn uid(object: &Value) -> RecordUid {
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
     RecordUid::new(uid.unwrap_or_default())
+}
+
+/// Labels that Helm sets itself. Users may not.
+pub const SYSTEM_LABELS: [&str; 6] = [
+    "name",
+    "owner",
+    "status",
+    "version",
+    "createdAt",
+    "modifiedAt",
+];
+
+/// The labels that every record has, times aside.
+pub fn system_labels(name: &str, revision: i64, status: &Status) -> [(String, String); 4] {
+    [
+        ("name".to_owned(), name.to_owned()),
+        ("owner".to_owned(), "helm".to_owned()),
+        ("status".to_owned(), status.as_str().to_owned()),
+        ("version".to_owned(), revision.to_string()),
+    ]
+}
+
+/// Whether a label is one that Helm sets itself.
+pub fn is_system_label(label: &str) -> bool {
+    SYSTEM_LABELS.contains(&label)
+}
+
+/// The labels that are the user's.
+pub fn user_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels
+        .iter()
+        .filter(|(label, _)| !is_system_label(label))
+        .map(|(label, value)| (label.clone(), value.clone()))
+        .collect()
 }
 
 #[cfg(test)]

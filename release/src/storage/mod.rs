@@ -10,7 +10,6 @@ mod decode;
 mod digest;
 mod encoding;
 mod kubernetes;
-mod labels;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +19,12 @@ use jiff::Timestamp;
 
 pub use crate::deletable::Deletable;
 pub use crate::history::{Prunable, deployed, last, prunable, prunable_for_failure};
-pub use crate::stored_release::{RecordId, RecordUid, StoredRelease};
-pub use crate::stored_revision::{Origin, StoredRevision};
+pub use crate::record::{Origin, RecordId, RecordUid, StoredRelease, StoredRevision};
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
-pub use kubernetes::{KubernetesDriver, RecordKind};
-pub use labels::{SYSTEM_LABELS, is_system_label, system_labels, user_labels};
+pub use kubernetes::{
+    KubernetesDriver, RecordKind, SYSTEM_LABELS, is_system_label, system_labels, user_labels,
+};
 
 use crate::error::BoxError;
 use crate::kube::ApiError;
