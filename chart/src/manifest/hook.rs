@@ -53,16 +53,10 @@ pub enum HookEvent {
 
 impl HookEvent {
     /// Every event.
+    #[rustfmt::skip]
     pub const ALL: [Self; 9] = [
-        Self::PreInstall,
-        Self::PostInstall,
-        Self::PreDelete,
-        Self::PostDelete,
-        Self::PreUpgrade,
-        Self::PostUpgrade,
-        Self::PreRollback,
-        Self::PostRollback,
-        Self::Test,
+        Self::PreInstall, Self::PostInstall, Self::PreDelete, Self::PostDelete, Self::PreUpgrade, Self::PostUpgrade,
+        Self::PreRollback, Self::PostRollback, Self::Test,
     ];
 
     /// Helm's name of the event.

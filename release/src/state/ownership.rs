@@ -86,19 +86,10 @@ pub enum ObjectState {
 
 impl ObjectState {
     /// All of them, in the order of the table's rows.
+    #[rustfmt::skip]
     pub const ALL: [Self; 12] = [
-        Self::Absent,
-        Self::Ours,
-        Self::Marked,
-        Self::KeepPolicy,
-        Self::AdoptedKept,
-        Self::AdoptedOwned,
-        Self::HandedOver,
-        Self::Stripped,
-        Self::Unmarked,
-        Self::Left,
-        Self::Anothers,
-        Self::Leaving,
+        Self::Absent, Self::Ours, Self::Marked, Self::KeepPolicy, Self::AdoptedKept, Self::AdoptedOwned,
+        Self::HandedOver, Self::Stripped, Self::Unmarked, Self::Left, Self::Anothers, Self::Leaving,
     ];
 
     /// Whether it carries the release's marks.
@@ -140,16 +131,10 @@ pub enum Operation {
 
 impl Operation {
     /// All of them, in the order of the table's columns.
+    #[rustfmt::skip]
     pub const ALL: [Self; 9] = [
-        Self::Install,
-        Self::Upgrade,
-        Self::TakeOwnership,
-        Self::Correct,
-        Self::Restore,
-        Self::Recreate,
-        Self::Undo,
-        Self::Drop,
-        Self::Remove,
+        Self::Install, Self::Upgrade, Self::TakeOwnership, Self::Correct, Self::Restore, Self::Recreate, Self::Undo,
+        Self::Drop, Self::Remove,
     ];
 
     /// Whether it ends with the object gone.

@@ -15,19 +15,10 @@ const TABLE: &str = include_str!("situations.txt");
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// What the newest record says of itself; `none` is no record.
+#[rustfmt::skip]
 const STATUSES: [&str; 12] = [
-    "none",
-    "deployed",
-    "failed",
-    "superseded",
-    "uninstalled",
-    "uninstalling",
-    "pending-install",
-    "pending-upgrade",
-    "pending-rollback",
-    "unknown",
-    "unset",
-    "invented",
+    "none", "deployed", "failed", "superseded", "uninstalled", "uninstalling", "pending-install", "pending-upgrade",
+    "pending-rollback", "unknown", "unset", "invented",
 ];
 
 /// A shape: its name, the records below the newest, the newest's number, who wrote it how long ago,

@@ -273,13 +273,9 @@ fn uid(object: &Value) -> RecordUid {
 }
 
 /// Labels that Helm sets itself. Users may not.
+#[rustfmt::skip]
 pub const SYSTEM_LABELS: [&str; 6] = [
-    "name",
-    "owner",
-    "status",
-    "version",
-    "createdAt",
-    "modifiedAt",
+    "name", "owner", "status", "version", "createdAt", "modifiedAt",
 ];
 
 /// The labels that every record has, times aside.
