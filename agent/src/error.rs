@@ -37,6 +37,11 @@ pub fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
+/// Whether an API server answered that the request is not to be had: 4xx, in its own words.
+pub fn is_answered(failed: &kube::Error) -> bool {
+    matches!(failed, kube::Error::Api(status) if (400..500).contains(&status.code))
+}
+
 /// Whether the API server says that there is no such thing. What stands before it answers 404 too, where it does not know the address.
 pub fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "NotFound")

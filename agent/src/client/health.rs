@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
 use super::requests::LastContact;
+use super::watch::Backoff;
 use crate::error;
 
 /// A cluster the agent cannot do without.
@@ -178,7 +178,7 @@ impl Health {
     /// A request failed that the agent can do without: an answer with a 4xx is contact and no failure, whatever it says, but for a credential
     /// that is refused: that is looked into within seconds.
     pub fn failed(&self, side: Side, failed: &kube::Error) {
-        match is_answer(failed) {
+        match error::is_answered(failed) {
             true if error::has_code(failed, 401) => self.refused(side),
             true => {}
             false => self.trouble(side),
@@ -251,11 +251,6 @@ impl Health {
             Role::Deploy => None,
         }
     }
-}
-
-/// Whether an API server answered that the request is not to be had: 4xx, in its own words.
-pub fn is_answer(failed: &kube::Error) -> bool {
-    matches!(failed, kube::Error::Api(status) if (400..500).contains(&status.code))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! go on, and whether the clusters answer.
 
 mod account_records;
-pub mod backoff;
 pub mod health;
 pub mod identity;
 pub mod listed;

@@ -1,4 +1,4 @@
-//! What all our watches share: how they go on after an error, and what it says about the credential.
+//! What all our watches share: how they go on after an error, with which pauses, and what it says about the credential.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -11,12 +11,11 @@ use kube::{Api, Resource};
 use release::kube::is_too_large;
 use rustls::CertificateError;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
-use super::backoff::Backoff;
-use super::health;
 use super::listed::smaller_page;
 use super::requests::PAGE;
-use crate::error::has_code;
+use crate::error::{has_code, is_answered};
 
 /// What a watch does when its connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +78,57 @@ where
     .boxed()
 }
 
+/// 0.5 s doubling to 10 s, and once that has gone on for long to 60 s, with jitter: never more than an eighth of the time since the first failure
+/// is lost when it ends, and a million clusters do not keep an upstream from coming up. Back to the start after a success, and after what went
+/// well for some time.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    failures: u32,
+    /// When the first of them was.
+    since: Option<Instant>,
+    begun: Option<Instant>,
+}
+
+impl Backoff {
+    const MIN: Duration = Duration::from_millis(500);
+    const MAX: Duration = Duration::from_secs(10);
+    const MAX_AFTER_LONG: Duration = Duration::from_secs(60);
+
+    /// The part of the time since the first failure that a longer pause may take.
+    const PART: u32 = 8;
+
+    /// What goes on for so long before it fails is no failure that follows another.
+    const STEADY: Duration = Duration::from_secs(30);
+
+    /// It went well.
+    pub fn reset(&mut self) {
+        (self.failures, self.since) = (0, None);
+    }
+
+    /// What may fail begins now.
+    pub fn begins(&mut self) {
+        self.begun = Some(Instant::now());
+    }
+}
+
+impl Iterator for Backoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let begun = self.begun.take();
+        if begun.is_some_and(|begun| begun.elapsed() >= Self::STEADY) {
+            self.reset();
+        }
+        let since = self.since.get_or_insert_with(Instant::now).elapsed();
+        let longest = (since / Self::PART).clamp(Self::MAX, Self::MAX_AFTER_LONG);
+        let pause = Self::MIN
+            .saturating_mul(2_u32.saturating_pow(self.failures))
+            .min(longest);
+        self.failures = self.failures.saturating_add(1);
+        Some(pause.mul_f64(1.0 - 0.2 * rand::random::<f64>()))
+    }
+}
+
 /// Whether the connection ended a watch, not the server.
 pub fn is_broken(failed: &watcher::Error) -> bool {
     match failed {
@@ -103,7 +153,7 @@ pub fn is_forbidden(failed: &watcher::Error) -> bool {
 /// Whether what is watched can only be listed: the server knows no such verb for it.
 pub fn is_unwatchable(failed: &watcher::Error) -> bool {
     match failed {
-        watcher::Error::WatchStartFailed(error) => crate::error::has_code(error, 405),
+        watcher::Error::WatchStartFailed(error) => has_code(error, 405),
         watcher::Error::WatchError(status) => status.code == 405,
         _ => false,
     }
@@ -123,7 +173,7 @@ pub fn is_refused(failed: &watcher::Error) -> bool {
 
 /// Whether the API server answered, with a 4xx: it is there, whatever it says to a watch.
 pub fn is_answer(failed: &watcher::Error) -> bool {
-    fails_by(failed, health::is_answer, |code| (400..500).contains(&code))
+    fails_by(failed, is_answered, |code| (400..500).contains(&code))
 }
 
 /// Whether a request of a watch failed so, or the watch was ended with such a code.
@@ -274,5 +324,40 @@ mod tests {
             .unwrap_err();
         let asked = asked.load(Ordering::Relaxed);
         assert!((8..=24).contains(&asked), "{asked}");
+    }
+
+    #[test]
+    fn pauses_grow_until_a_success() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<_> = backoff.by_ref().take(8).collect();
+        assert!(pauses[0] <= Backoff::MIN && pauses[7] > Duration::from_secs(7));
+        backoff.reset();
+        assert!(backoff.next().is_some_and(|pause| pause <= Backoff::MIN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_went_well_for_some_time_is_tried_again_soon() {
+        let mut backoff = Backoff::default();
+        let pause = backoff.by_ref().nth(6);
+        assert!(pause.is_some_and(|pause| pause > Duration::from_secs(7)));
+        backoff.begins();
+        tokio::time::sleep(Backoff::STEADY).await;
+        assert!(backoff.next().is_some_and(|pause| pause <= Backoff::MIN));
+    }
+
+    /// So many clusters may wait for one upstream.
+    #[tokio::test(start_paused = true)]
+    async fn who_fails_for_long_asks_once_a_minute() {
+        let (mut backoff, begun) = (Backoff::default(), Instant::now());
+        let mut asked = [0; 2];
+        while begun.elapsed() < Duration::from_secs(2 * 3600) {
+            let hour = usize::from(begun.elapsed() >= Duration::from_secs(3600));
+            asked[hour] += 1;
+            let pause = backoff.next().unwrap();
+            let lost = (begun.elapsed() / 8).max(Backoff::MAX);
+            assert!(pause <= lost.min(Backoff::MAX_AFTER_LONG));
+            tokio::time::sleep(pause).await;
+        }
+        assert!((60..=76).contains(&asked[1]), "{asked:?}");
     }
 }

@@ -7,8 +7,6 @@ use std::path::PathBuf;
 
 use golib::strconv::{NumError, parse_bool};
 
-use super::logging::{Encoder, LogOptions};
-
 /// Flags of the agent itself.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AgentArgs {
@@ -54,7 +52,7 @@ pub struct AgentArgs {
 
     /// Log level: debug, info, error, panic, or a number above 0
     #[arg(long, value_parser = zap_level)]
-    pub zap_log_level: Option<::logging::Level>,
+    pub zap_log_level: Option<logging::Level>,
 
     /// Accepted and ignored: errors carry their causes instead of stack traces
     #[arg(long)]
@@ -70,9 +68,9 @@ impl AgentArgs {
     pub(crate) fn log_options(&self) -> LogOptions {
         let debug = self.debug || self.zap_devel == Some(true);
         let default_level = match (debug, self.debug_level) {
-            (false, _) => ::logging::Level::INFO,
-            (true, ..=0) => ::logging::Level::DEBUG,
-            (true, _) => ::logging::Level::TRACE,
+            (false, _) => logging::Level::INFO,
+            (true, ..=0) => logging::Level::DEBUG,
+            (true, _) => logging::Level::TRACE,
         };
         LogOptions {
             level: self.zap_log_level.unwrap_or(default_level),
@@ -97,17 +95,33 @@ fn zap_encoder(text: &str) -> Result<Encoder, String> {
     }
 }
 
-fn zap_level(text: &str) -> Result<::logging::Level, String> {
+fn zap_level(text: &str) -> Result<logging::Level, String> {
     match text.to_lowercase().as_str() {
-        "debug" => Ok(::logging::Level::DEBUG),
-        "info" => Ok(::logging::Level::INFO),
-        "error" | "panic" => Ok(::logging::Level::ERROR),
+        "debug" => Ok(logging::Level::DEBUG),
+        "info" => Ok(logging::Level::INFO),
+        "error" | "panic" => Ok(logging::Level::ERROR),
         number => match number.parse::<u8>() {
-            Ok(1) => Ok(::logging::Level::DEBUG),
-            Ok(2..) => Ok(::logging::Level::TRACE),
+            Ok(1) => Ok(logging::Level::DEBUG),
+            Ok(2..) => Ok(logging::Level::TRACE),
             _ => Err(format!("invalid log level \"{text}\"")),
         },
     }
+}
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoder {
+    /// One JSON object per line.
+    Json,
+    /// Text.
+    Console,
+}
+
+/// What to log and how.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    pub level: logging::Level,
+    pub encoder: Encoder,
 }
 
 #[cfg(test)]
@@ -158,7 +172,7 @@ mod tests {
         let log = args.log_options();
         assert_eq!(
             (log.encoder, log.level),
-            (Encoder::Json, ::logging::Level::TRACE)
+            (Encoder::Json, logging::Level::TRACE)
         );
         assert!(parse(&["--zap-encoder=xml"]).is_err());
     }

@@ -54,7 +54,7 @@ impl Environment {
         match value.parse::<i64>() {
             Ok(count) => usize::try_from(count).unwrap_or(1).max(1),
             Err(_) => {
-                ::logging::error!(name, "no number of workers");
+                logging::error!(name, "no number of workers");
                 default
             }
         }

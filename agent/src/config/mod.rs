@@ -5,32 +5,28 @@
 
 mod agent_config;
 mod args;
-mod chart_cache;
-mod cluster_values;
-mod election;
 mod environment;
 mod listen_address;
-mod logging;
-mod site;
 mod timing;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use chart::source::DiskSettings;
 
+use crate::api::ANNOTATION_CLUSTER_VALUES;
 use crate::public::PublicText;
 use crate::summary::ErrorMapping;
-use environment::{CLUSTER_VALUES_VARIABLE, SIGNATURES_VARIABLE, parse_duration};
+use environment::{
+    CACHE_SIZE_VARIABLE, CACHE_VARIABLE, CLUSTER_VALUES_VARIABLE, SIGNATURES_VARIABLE,
+    SITE_VARIABLE, parse_duration,
+};
 
 pub use agent_config::{AgentConfig, AgentConfigError, TlsMode};
-pub use args::AgentArgs;
-pub use cluster_values::{ClusterValuesMode, UnknownMode};
-pub use election::{Election, Identity};
+pub use args::{AgentArgs, Encoder, LogOptions};
 pub use environment::{Environment, REMOTE_SCHEMAS_VARIABLE, SettingsError};
 pub use listen_address::{ListenAddress, NoAddress};
-pub use logging::{Encoder, LogOptions};
-pub use site::SiteRef;
 pub use timing::Timing;
 
 /// Name of the agent's credential Secret, ConfigMap and Lease.
@@ -53,6 +49,9 @@ pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
 
 const DEFAULT_CHECKIN: Duration = Duration::from_secs(15 * 60);
 const DEFAULT_WORKERS: usize = 50;
+
+/// What fetched charts may take on disk where [`CACHE_SIZE_VARIABLE`] is unset, in MiB.
+const DEFAULT_CACHE_MIB: u64 = 256;
 
 /// The settings of the process, from flags and environment.
 #[derive(Clone, Debug)]
@@ -161,7 +160,7 @@ impl Settings {
                     .map_err(|_| SettingsError::ClusterValues(mode.to_owned()))?,
             },
             remote_schemas: fetches_schemas(env),
-            chart_cache: chart_cache::from_environment(env)?,
+            chart_cache: chart_cache(env)?,
             needs_signature_policy: match env.get(SIGNATURES_VARIABLE) {
                 None | Some("optional") => false,
                 Some("required") => true,
@@ -170,6 +169,131 @@ impl Settings {
             error_mapping: error_mapping(env),
         })
     }
+}
+
+/// What the holder of the lease is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub name: String,
+    /// Whether it is a pod's, which no other process has at the same time.
+    pub is_pods: bool,
+}
+
+/// Durations of leader election, with client-go's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Election {
+    /// How long others wait after the last renewal they saw.
+    pub lease_duration: Duration,
+    /// How long the leader keeps trying to renew before it gives up.
+    pub renew_deadline: Duration,
+    /// Pause between attempts.
+    pub retry_period: Duration,
+}
+
+impl Election {
+    /// client-go's JitterFactor.
+    const JITTER: f64 = 1.2;
+
+    fn from_environment(env: &Environment) -> Result<Self, SettingsError> {
+        let election = Self {
+            lease_duration: env
+                .duration("CATTLE_ELECTION_LEASE_DURATION", Duration::from_secs(30))?,
+            renew_deadline: env
+                .duration("CATTLE_ELECTION_RENEW_DEADLINE", Duration::from_secs(25))?,
+            retry_period: env.duration("CATTLE_ELECTION_RETRY_PERIOD", Duration::from_secs(10))?,
+        };
+        if election.lease_duration <= election.renew_deadline {
+            return Err(SettingsError::LeaseTooShort);
+        }
+        if election.renew_deadline <= election.retry_period.mul_f64(Self::JITTER) {
+            return Err(SettingsError::RenewDeadlineTooShort);
+        }
+        // The other two are longer.
+        if election.retry_period.is_zero() {
+            return Err(SettingsError::NoRetryPeriod);
+        }
+        Ok(election)
+    }
+}
+
+/// A ConfigMap and a Secret of one name, owned by the operator of this cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl SiteRef {
+    /// Name in the system namespace where [`SITE_VARIABLE`] is unset.
+    const DEFAULT_NAME: &str = "fleet-site";
+
+    fn from_environment(env: &Environment, namespace: &str) -> Result<Self, SettingsError> {
+        let Some(value) = env.get(SITE_VARIABLE) else {
+            return Ok(Self {
+                namespace: namespace.to_owned(),
+                name: Self::DEFAULT_NAME.to_owned(),
+            });
+        };
+        match value.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(Self {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            _ => Err(SettingsError::Site(value.to_owned())),
+        }
+    }
+}
+
+/// When `${ }` is filled in: the setting `FLEET_AGENT_CLUSTER_VALUES`, which an annotation overrides for one bundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClusterValuesMode {
+    /// Where the controller cannot have done it: in values that stand in the BundleDeployment. What came through
+    /// the controller's Secret is left as it is, so nothing is ever filled in twice.
+    #[default]
+    Auto,
+    /// Everywhere, also in values that the controller filled in before.
+    Always,
+    /// Nowhere: what the Go agent does.
+    Never,
+}
+
+/// A word that is no [`ClusterValuesMode`].
+#[derive(Debug, thiserror::Error)]
+#[error("unknown mode {0:?} in {ANNOTATION_CLUSTER_VALUES}: auto, always or never is expected")]
+pub struct UnknownMode(String);
+
+impl FromStr for ClusterValuesMode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            "never" => Ok(Self::Never),
+            other => Err(UnknownMode(other.to_owned())),
+        }
+    }
+}
+
+/// Where fetched charts are kept between processes: the system's folder for temporary files, `TMPDIR` or `/tmp`, unless [`CACHE_VARIABLE`] names one; `None` where that is `off` or nothing
+/// may be kept.
+fn chart_cache(env: &Environment) -> Result<Option<DiskSettings>, SettingsError> {
+    let mib = match env.get(CACHE_SIZE_VARIABLE) {
+        None => DEFAULT_CACHE_MIB,
+        Some(text) => text
+            .parse()
+            .map_err(|_| SettingsError::CacheSize(text.to_owned()))?,
+    };
+    let directory = match env.get(CACHE_VARIABLE) {
+        Some("off") => return Ok(None),
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(env.get("TMPDIR").unwrap_or("/tmp")),
+    };
+    let max_bytes = mib.saturating_mul(1 << 20);
+    Ok((mib > 0).then_some(DiskSettings {
+        directory,
+        max_bytes,
+    }))
 }
 
 /// Whether schemas of charts may refer to others by address.
@@ -183,7 +307,7 @@ fn error_mapping(env: &Environment) -> ErrorMapping {
         return ErrorMapping::default();
     };
     ErrorMapping::with_overrides(json).unwrap_or_else(|failed| {
-        ::logging::error!(
+        logging::error!(
             error = PublicText::nothing_secret_in(&failed),
             "ignoring the error mapping"
         );
@@ -198,8 +322,9 @@ fn system_hostname() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rstest::rstest;
+
+    use super::*;
 
     fn settings(env: Environment) -> Result<Settings, SettingsError> {
         let args = AgentArgs {
@@ -304,5 +429,27 @@ mod tests {
         assert_eq!(settings.metrics_address, None);
         let probes = settings.probe_address.unwrap();
         assert_eq!(probes.to_string(), "localhost:9");
+    }
+
+    #[rstest]
+    #[case::unset(&[], Some(("/tmp", 256)))]
+    #[case::temporary(&[("TMPDIR", "/scratch")], Some(("/scratch", 256)))]
+    #[case::a_volume(&[("FLEET_AGENT_CACHE", "/cache"), ("FLEET_AGENT_CACHE_MIB", "1024")], Some(("/cache", 1024)))]
+    #[case::off(&[("FLEET_AGENT_CACHE", "off")], None)]
+    #[case::nothing(&[("FLEET_AGENT_CACHE_MIB", "0")], None)]
+    fn where_charts_are_kept(#[case] env: &[(&str, &str)], #[case] want: Option<(&str, u64)>) {
+        let settings = chart_cache(&Environment::of(env)).unwrap();
+        let want = want.map(|(directory, mib)| DiskSettings {
+            directory: directory.into(),
+            max_bytes: mib << 20,
+        });
+        assert_eq!(settings, want);
+    }
+
+    #[test]
+    fn a_cache_size_that_is_no_number_is_refused() {
+        let failed = chart_cache(&[("FLEET_AGENT_CACHE_MIB", "1Gi")].into()).unwrap_err();
+        let text = "FLEET_AGENT_CACHE_MIB is \"1Gi\", not a number of MiB";
+        assert_eq!(failed.to_string(), text);
     }
 }

@@ -1,7 +1,7 @@
 //! Which bundles are lost by a break of upstream, as a list says that is compared with what was seen before. No I/O.
 
+use super::continuity::is_own;
 use super::entry::{Hold, LedgerEntry};
-use super::own_bundle::is_own;
 use super::state::LedgerState;
 use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
 

@@ -9,10 +9,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::api::BundleDeployment;
-use crate::client::health::{self, Health, Side};
+use crate::client::health::{Health, Side};
 use crate::client::listed::{self, Metadata};
 use crate::client::watch;
 use crate::controllers::store::Store;
+use crate::error::is_answered;
 use crate::ledger::Ledger;
 use crate::public::PublicText;
 use crate::register::Upstream;
@@ -70,7 +71,7 @@ impl ClusterChecks<'_> {
                 }
                 Err(failed) => {
                     self.health.unanswered(Side::Upstream);
-                    match health::is_answer(&failed) {
+                    match is_answered(&failed) {
                         true => self.health.refused(Side::Upstream),
                         false => self.health.trouble(Side::Upstream),
                     }

@@ -12,10 +12,9 @@ use kube::{Api, Client};
 use tokio::sync::Notify;
 
 use crate::api::BundleDeployment;
-use crate::client::backoff::Backoff;
 use crate::client::health::{Health, Side};
 use crate::client::listed::Metadata;
-use crate::client::watch::{self, Broken};
+use crate::client::watch::{self, Backoff, Broken};
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 use crate::public;
 use crate::public::PublicText;

@@ -1,6 +1,6 @@
 //! The life of the process: start and signals, lease, sessions with upstream, ports, log and memory.
 
-mod bundle_watch;
+mod bundles;
 mod cluster_checks;
 mod credential_watch;
 pub mod leader;
@@ -9,4 +9,3 @@ pub mod run;
 pub mod server;
 pub mod session;
 pub mod telemetry;
-mod workers;

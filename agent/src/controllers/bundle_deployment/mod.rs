@@ -1,7 +1,7 @@
 //! Reconciling one BundleDeployment.
 //!
-//! [`reconcile`] is the flow, and the way in. Pure modules decide: [`plan`] whether anything is to be done, [`claims`], [`dependencies`] and
-//! [`spec_names`] what stands in the way, [`observe`] how live objects differ, [`outcome`] what is told of it (of a step that got no further, [`halt`]), and [`status`] how that is
+//! [`reconcile`] is the flow, and the way in. Pure modules decide: [`plan`] whether anything is to be done, [`claims`] and [`dependencies`]
+//! what stands in the way, [`observe`] how live objects differ, [`outcome`] what is told of it (of a step that got no further, [`halt`]), and [`status`] how that is
 //! written. [`values`] and [`deployer`] lead from a spec to a release.
 
 pub mod chart_poll;
@@ -21,7 +21,6 @@ pub mod ownership;
 pub mod plan;
 pub mod reconcile;
 mod rendering;
-pub mod spec_names;
 pub mod status;
 mod turn;
 pub mod values;

@@ -9,9 +9,7 @@ use std::time::Duration;
 use objects::ObjectKey;
 use tokio::time::Instant;
 
-use super::holders::Holders;
-use super::listed_objects::ListedObjects;
-use super::recent_events::RecentEvents;
+use super::live_objects::{Holders, ListedObjects, RecentEvents};
 
 /// Changes to a bundle that is not ready yet are compared this soon: it is probably becoming so.
 const UNREADY_DELAY: Duration = Duration::from_millis(300);
@@ -453,7 +451,7 @@ fn is_newer(seen: &str, version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recent_events::MAX_EVENTS;
+    use super::super::live_objects::MAX_EVENTS;
     use super::*;
     use rstest::rstest;
 

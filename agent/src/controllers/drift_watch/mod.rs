@@ -6,9 +6,7 @@
 //! the purpose, not the code, of `internal/cmd/agent/trigger` and `driftdetect`.
 
 mod changes;
-mod holders;
-mod listed_objects;
-mod recent_events;
+mod live_objects;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +18,7 @@ use futures_util::StreamExt as _;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::runtime::watcher;
-use listed_objects::ListedObjects;
+use live_objects::ListedObjects;
 use objects::ObjectKey;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;

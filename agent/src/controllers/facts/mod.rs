@@ -1,18 +1,20 @@
 //! What is known of this cluster for `${ }`, kept current, and whether its site holds deploys.
 //!
-//! Facts are read when the first bundle asks, and again when a watch says that a source changed. A bundle is woken
+//! Facts are read when the first bundle asks, and again when a watch says that a source changed: each source is one object, watched by its name. A bundle is woken
 //! only if something its templates read is different then. The site's ConfigMap is watched from the start: its
 //! annotation stops all changes to the cluster while reporting goes on.
 
 mod local;
 mod read;
-mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ObjectMeta;
+use kube::{Api, Resource};
 use parking_lot::Mutex;
 use templating::Reads;
 use tokio::sync::Notify;
@@ -20,11 +22,14 @@ use tokio::sync::Notify;
 pub use read::{FactsReader, ReadError};
 
 use super::queue::{Queue, ReconcileKind};
-use crate::client::backoff::Backoff;
+use super::source_watch::{self, Seen};
+use crate::api::{Cluster, HOLD_ANNOTATION};
+use crate::client::listed::Metadata;
+use crate::client::watch::Backoff;
 use crate::public;
 use crate::public::{Public, PublicText};
 use crate::report::metrics::Entries;
-use crate::values::Gathered;
+use crate::values::{AGENT_MAP, Gathered};
 
 /// Sources often change together: a deploy of the agent's chart, a registration.
 const DEBOUNCE: Duration = Duration::from_millis(300);
@@ -185,6 +190,78 @@ impl Facts {
             )
         };
         tokio::join!(self.watch_site_map(), on_demand);
+    }
+
+    /// The Cluster upstream. Its status changes with every heartbeat and is no fact.
+    async fn watch_cluster(&self) {
+        let api = Api::<Metadata<Cluster>>::namespaced(
+            self.reader.upstream.client.clone(),
+            &self.reader.upstream.cluster_namespace,
+        );
+        let name = self.reader.upstream.cluster_name.clone();
+        let facts_of = |found: &ObjectMeta| {
+            let ObjectMeta {
+                generation,
+                labels,
+                annotations,
+                ..
+            } = found.clone();
+            (generation, labels, annotations)
+        };
+        let mut known = None;
+        self.follow(api, &name, |found| {
+            let found = found.metadata().map(facts_of);
+            if known.as_ref() != Some(&found) {
+                known = Some(found);
+                self.changed();
+            }
+        })
+        .await;
+    }
+
+    async fn watch_agent_map(&self) {
+        let client = self.reader.agent.client();
+        let api = Api::<Metadata<ConfigMap>>::namespaced(client, &self.reader.namespace);
+        self.follow(api, AGENT_MAP, |_| self.changed()).await;
+    }
+
+    /// The site's ConfigMap, for its annotation and its facts.
+    async fn watch_site_map(&self) {
+        let client = self.reader.agent.client();
+        let api = Api::<Metadata<ConfigMap>>::namespaced(client, &self.reader.site.namespace);
+        self.follow(api, &self.reader.site.name, |found| {
+            match found {
+                Seen::Forbidden => self.site_is_hidden(),
+                Seen::There(_) | Seen::Gone => {
+                    let annotations = found
+                        .metadata()
+                        .and_then(|found| found.annotations.as_ref());
+                    let hold = annotations.and_then(|all| all.get(HOLD_ANNOTATION));
+                    self.site_is(hold.map(String::as_str));
+                }
+            }
+            self.changed();
+        })
+        .await;
+    }
+
+    async fn watch_site_secret(&self) {
+        let client = self.reader.agent.client();
+        let api = Api::<Metadata<Secret>>::namespaced(client, &self.reader.site.namespace);
+        self.follow(api, &self.reader.site.name, |_| self.changed())
+            .await;
+    }
+
+    /// Calls `changed` with what is seen of one object whenever that changes. Never ends. Where watching is forbidden it is tried again after a
+    /// long pause.
+    async fn follow<K>(&self, api: Api<Metadata<K>>, name: &str, mut changed: impl FnMut(Seen<'_>))
+    where
+        K: Resource<DynamicType = ()> + 'static,
+    {
+        loop {
+            source_watch::follow(api.clone(), name, &mut changed).await;
+            tokio::time::sleep(self.refresh).await;
+        }
     }
 
     /// The site's ConfigMap may not be read any more: what it said holds on, and where nobody knows, nothing does.

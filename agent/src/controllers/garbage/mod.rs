@@ -2,13 +2,12 @@
 //!
 //! Replaces `internal/cmd/agent/deployer/cleanup`, which uninstalls whatever its cache no longer holds. [`upstream_list`] asks upstream, [`verdict`]
 //! decides whether a bundle was deleted, [`removal`] acts on that, [`uninstall`] removes what of its releases is its own; [`disposal`] says what
-//! becomes of a release that its bundle has no use for, [`holding`] and [`held`] keep what is held back, and the [`report`] tells of it; release
+//! becomes of a release that its bundle has no use for, [`held`] keeps what is held back, and the [`report`] tells of it; release
 //! records that only claim to be ours are found by [`search`] and [`unknown`], and never touched.
 
 mod disposal;
 mod error;
 mod held;
-mod holding;
 mod removal;
 mod report;
 mod search;

@@ -1,14 +1,14 @@
 //! One reconcile of one BundleDeployment: its steps in the order of `bundledeployment_controller.go`.
 //!
 //! This file is the flow, from the BundleDeployment to its status. The steps are in `prerequisites.rs`, `deploy_step.rs`, which asks `postponed.rs`
-//! what has to wait, and `monitor.rs`; `stored.rs` reads the release they are about, and `without_account.rs` is for a bundle whose account is gone. A step returns a result or a [`Halt`], and [`Report`] decides what that means.
+//! what has to wait, and `monitor.rs`; `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that
+//! means.
 
 mod deploy_step;
 mod monitor;
 mod postponed;
 mod prerequisites;
 mod stored;
-mod without_account;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,29 +1,37 @@
-//! What must hold before a bundle is deployed: a step each, in the order of [`Reconciler::reconcile`].
+//! What must hold before a bundle is deployed: a step each, in the order of [`Reconciler::reconcile`]; and what becomes of a bundle whose account
+//! cannot be had. Nothing is written as it, nor as anyone else in its place.
 
 use std::time::Duration;
 
-use super::{ReconcileState, Reconciler};
+use super::{Current, ReconcileState, Reconciler};
+use crate::api::{BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus};
 use crate::client::identity::{DeploymentClient, IdentityError, Purpose};
 use crate::controllers::bundle_deployment::claims::ReleaseLock;
 use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
-use crate::controllers::bundle_deployment::{
-    claims, downstream_resources, namespace, ownership, spec_names,
-};
+use crate::controllers::bundle_deployment::plan::{self, DeployFacts, Record};
+use crate::controllers::bundle_deployment::values::Filled;
+use crate::controllers::bundle_deployment::{claims, downstream_resources, namespace, ownership};
 use crate::controllers::queue::ReconcileKind;
 use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
 use crate::public::Name;
 
+/// Longest namespace.
+const MAX_LABEL: usize = 63;
+
 /// When copies are compared again that were put back during a deploy: writing them anew leads to the next one.
 const COPY_RETRY: Duration = Duration::from_secs(60);
+
+/// How long until a whole reconcile asks again for an account that was gone at first.
+const LOOKED_FOR: Duration = Duration::from_secs(5 * 60);
 
 impl Reconciler {
     pub(super) fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {
         let refused = |message: String| Halt::new(Cause::Name, state.facts.redact_text(&message));
-        spec_names::check(&state.bundle.spec).map_err(refused)
+        check_names(&state.bundle.spec).map_err(refused)
     }
 
     pub(super) async fn check_target_namespace(&self, state: &ReconcileState) -> Result<(), Halt> {
@@ -201,6 +209,51 @@ impl Reconciler {
         identities.deployment(account, Purpose::Deploy).await
     }
 
+    /// The rest of a full reconcile. A deploy that is due fails; what is deployed already is in order without an account, and still looked at.
+    pub(super) async fn without_account(
+        &self,
+        state: &mut ReconcileState,
+        filled: &Filled,
+        missing: Halt,
+    ) -> Result<(), Halt> {
+        let stored = match self.deployed_with(state) {
+            Some(former) => self.wanted(state, &former).await.ok(),
+            None => None,
+        };
+        let record = stored.as_ref().map(|stored| {
+            let status = stored.as_ref().map(|stored| stored.status());
+            Record::of(status.as_ref())
+        });
+        let release = stored.as_ref().and_then(Option::as_ref);
+        let facts = DeployFacts {
+            // That it cannot be read is no reason to deploy.
+            record: record.unwrap_or(Record::Deployed),
+            ..self.deploy_facts(state, filled, release, false)
+        };
+        if needs_account(&state.bundle, state.report.status(), facts) {
+            self.report(state, &missing);
+        } else if state.hold.is_none() && state.bundle.metadata.deletion_timestamp.is_none() {
+            self.check_dependencies(state)?;
+            state.report.confirmed();
+        }
+        self.monitor(state, None, Current::Unread).await?;
+        // What the rest of a full reconcile would have found is not lost, should the account be there by now.
+        state.report.wake_after(ReconcileKind::Full, LOOKED_FOR);
+        Ok(())
+    }
+
+    /// The account that the release was deployed with, by our ledger, if the bundle still names it: it may be gone, and what it may read is up to the API server.
+    pub(super) fn deployed_with(&self, state: &ReconcileState) -> Option<DeploymentClient> {
+        let (bundle, id) = (&state.bundle, state.named()?);
+        let account = &bundle.spec.options.service_account;
+        let entry = self.context.ledger.get(&id.key())?;
+        let is_its = entry.bundle == bundle.name() && entry.digest(id.revision).is_some();
+        if !is_its || account.is_empty() || entry.account != *account {
+            return None;
+        }
+        self.context.identities.account(account).ok()
+    }
+
     /// Copies downstream resources. Gives those that changed since the release was deployed.
     pub(super) async fn copy_resources(
         &self,
@@ -274,5 +327,164 @@ impl Reconciler {
             };
             Halt::new(cause, state.facts.redact_text(&problem.message()))
         })
+    }
+}
+
+/// Whether a full reconcile has anything to do that takes the bundle's account, besides looking.
+fn needs_account(
+    bundle: &BundleDeployment,
+    status: &BundleDeploymentStatus,
+    facts: DeployFacts,
+) -> bool {
+    let (spec, options) = (&bundle.spec, &bundle.spec.options);
+    spec.deployment_id != status.applied_deployment_id
+        || !options.downstream_resources.is_empty()
+        || options.namespace_labels.is_some()
+        || options.namespace_annotations.is_some()
+        || plan::deploy_reason(bundle, facts).is_some()
+}
+
+/// Checks every name in a spec that ends up in a request or in the ledger: what cannot be one is refused before it becomes part of a path.
+/// client-go checks each request so, and these are its words (`rest.Request.Name`, `Namespace`); kube makes paths of whatever it is given.
+///
+/// # Errors
+/// The text of the Deployed condition.
+fn check_names(spec: &BundleDeploymentSpec) -> Result<(), String> {
+    let options = &spec.options;
+    check_namespace(options.release_namespace())?;
+    check_resource_name(&options.service_account)?;
+    check_resource_name(spec.manifest_id())?;
+    for copy in &options.downstream_resources {
+        check_resource_name(&copy.name)?;
+    }
+    if let Some(chart) = &spec.helm_chart_options {
+        check_resource_name(&chart.secret_name)?;
+    }
+    let helm = options.helm.iter();
+    for source in helm.flat_map(|helm| &helm.values_from) {
+        let references = [&source.config_map_key_ref, &source.secret_key_ref];
+        for reference in references.into_iter().flatten() {
+            check_resource_name(&reference.name)?;
+            if !reference.namespace.is_empty() {
+                check_namespace(&reference.namespace)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An empty name means that there is none, or is an error of whoever needs it.
+fn check_resource_name(name: &str) -> Result<(), String> {
+    match problem(name) {
+        Some(problem) => Err(format!("invalid resource name {name:?}: [{problem}]")),
+        None => Ok(()),
+    }
+}
+
+fn check_namespace(name: &str) -> Result<(), String> {
+    if let Some(problem) = problem(name) {
+        return Err(format!("invalid namespace {name:?}: [{problem}]"));
+    }
+    let bytes = name.as_bytes();
+    let is_edge = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    let is_label = is_edge(bytes.first())
+        && is_edge(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| *byte == b'-' || is_edge(Some(byte)));
+    if is_label && bytes.len() <= MAX_LABEL {
+        return Ok(());
+    }
+    // The API server's words.
+    Err(format!(
+        "Namespace {name:?} is invalid: metadata.name: Invalid value: {name:?}: a lowercase RFC 1123 label must consist of lower case \
+         alphanumeric characters or '-', and must start and end with an alphanumeric character, and be no longer than {MAX_LABEL}"
+    ))
+}
+
+/// Why this cannot be one segment of a path; the characters beyond client-go's are those it escapes and kube does not.
+fn problem(name: &str) -> Option<String> {
+    if matches!(name, "." | "..") {
+        return Some(format!("may not be '{name}'"));
+    }
+    let is_bad = |char: &char| "/%?#".contains(*char) || char.is_whitespace() || char.is_control();
+    let bad = name.chars().find(is_bad)?;
+    Some(format!("may not contain {bad:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const DEPLOYED: DeployFacts = DeployFacts {
+        record: Record::Deployed,
+        is_known: true,
+        downstream_resources_changed: false,
+        overwritten: false,
+        facts_changed: false,
+        status_is_outdated: false,
+    };
+
+    #[rstest]
+    #[case::deployed(json!({}), DEPLOYED, false)]
+    #[case::another_version(json!({ "deploymentID": "b" }), DEPLOYED, true)]
+    #[case::labels(json!({ "options": { "namespaceLabels": { "a": "b" } } }), DEPLOYED, true)]
+    #[case::annotations(json!({ "options": { "namespaceAnnotations": { "a": "b" } } }), DEPLOYED, true)]
+    #[case::copies(
+        json!({ "options": { "downstreamResources": [{ "kind": "Secret", "name": "a" }] } }),
+        DEPLOYED,
+        true
+    )]
+    #[case::a_record_that_is_gone(json!({}), DeployFacts { record: Record::Missing, ..DEPLOYED }, true)]
+    fn the_account_is_missed_where_something_is_to_be_written(
+        #[case] spec: Value,
+        #[case] facts: DeployFacts,
+        #[case] expected: bool,
+    ) {
+        let mut bundle = json!({
+            "metadata": { "name": "web" }, "spec": { "deploymentID": "a" },
+            "status": { "appliedDeploymentID": "a", "release": "shop/web:1" },
+        });
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            bundle["spec"][key] = value.clone();
+        }
+        let bundle: BundleDeployment = serde_json::from_value(bundle).unwrap();
+        assert_eq!(needs_account(&bundle, &bundle.status, facts), expected);
+    }
+
+    #[rstest]
+    #[case::usual(json!({
+        "deploymentID": "s-1234:5678",
+        "options": {
+            "defaultNamespace": "apps", "serviceAccount": "tenant.a", "downstreamResources": [{"kind": "Secret", "name": "a"}],
+            "helm": {"valuesFrom": [{"secretKeyRef": {"name": "a", "key": "b"}}]},
+        },
+    }), "")]
+    #[case::parent_directory(json!({"options": {"namespace": ".."}}), "invalid namespace \"..\": [may not be '..']")]
+    #[case::path(json!({"options": {"namespace": "a/b"}}), "invalid namespace \"a/b\": [may not contain '/']")]
+    #[case::upper_case(json!({"options": {"defaultNamespace": "Apps"}}), "Namespace \"Apps\" is invalid")]
+    #[case::account(json!({"options": {"serviceAccount": "../a"}}), "invalid resource name \"../a\": [may not contain '/']")]
+    #[case::query(json!({"options": {"serviceAccount": "a?watch=true"}}), "may not contain '?'")]
+    #[case::content(json!({"deploymentID": "../secrets:1"}), "invalid resource name \"../secrets\"")]
+    #[case::copy(json!({"options": {"downstreamResources": [{"kind": "Secret", "name": "a\nb"}]}}), "may not contain '\\n'")]
+    #[case::values(
+        json!({"options": {"helm": {"valuesFrom": [{"configMapKeyRef": {"name": "a", "namespace": "/", "key": "b"}}]}}}),
+        "invalid namespace \"/\""
+    )]
+    #[case::credentials(json!({"helmChartOptions": {"helmOpSecretName": "%2e"}}), "may not contain '%'")]
+    fn names_that_lead_elsewhere_are_refused(#[case] spec: Value, #[case] expected: &str) {
+        let spec: BundleDeploymentSpec = serde_json::from_value(spec).unwrap();
+        match check_names(&spec) {
+            Ok(()) => assert_eq!(expected, ""),
+            Err(message) => assert!(
+                !expected.is_empty() && message.contains(expected),
+                "{message}"
+            ),
+        }
     }
 }

@@ -1,10 +1,74 @@
-//! What was told of live objects while bundles are reconciled, once for all of them. No I/O.
+//! What is known of live objects across bundles: who has or wants each, which a list of their kind holds, and what was told of them while
+//! bundles are reconciled. No I/O.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 
 use objects::ObjectKey;
 
 use super::changes::WatchEvent;
+
+/// Which bundles have an object, or want it: an event concerns a few of thousands. Their names by what their objects' keys
+/// hash to, which is shorter than the keys: another object's holder may be among those of one.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    keys: RandomState,
+    names: BTreeSet<(u64, Arc<str>)>,
+}
+
+impl Holders {
+    pub(super) fn insert(&mut self, object: &ObjectKey, bundle: &Arc<str>) {
+        let key = self.keys.hash_one(object);
+        self.names.insert((key, Arc::clone(bundle)));
+    }
+
+    pub(super) fn remove(&mut self, object: &ObjectKey, bundle: &Arc<str>) {
+        let key = self.keys.hash_one(object);
+        self.names.remove(&(key, Arc::clone(bundle)));
+    }
+
+    /// The bundles that may have this object.
+    pub(super) fn of(&self, object: &ObjectKey) -> Vec<Arc<str>> {
+        let key = self.keys.hash_one(object);
+        let first: (u64, Arc<str>) = (key, Arc::from(""));
+        let holders = self.names.range(first..).take_while(|(at, _)| *at == key);
+        holders.map(|(_, name)| Arc::clone(name)).collect()
+    }
+
+    /// How many pairs of an object and a bundle there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+}
+
+/// What a list of a kind holds, which may be any number of objects: hashes of the objects' keys, and of the keys with
+/// their sets' hashes, as the keys are longer.
+#[derive(Default)]
+pub(super) struct ListedObjects {
+    keys: RandomState,
+    objects: HashSet<u64>,
+    with_hashes: HashSet<u64>,
+}
+
+impl ListedObjects {
+    pub(super) fn insert(&mut self, hash: &str, object: &ObjectKey) {
+        self.objects.insert(self.keys.hash_one(object));
+        self.with_hashes.insert(self.keys.hash_one((hash, object)));
+    }
+
+    /// Whether it holds an object.
+    pub(super) fn has(&self, object: &ObjectKey) -> bool {
+        self.objects.contains(&self.keys.hash_one(object))
+    }
+
+    /// The same with this hash.
+    pub(super) fn has_with(&self, hash: &str, object: &ObjectKey) -> bool {
+        let key = self.keys.hash_one((hash, object));
+        self.with_hashes.contains(&key)
+    }
+}
 
 /// So many objects are told of at most: whoever may create objects of a kind that is watched chooses how many there are.
 pub(super) const MAX_EVENTS: usize = 4096;
