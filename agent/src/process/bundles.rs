@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
@@ -177,41 +176,23 @@ impl BundleWatch<'_> {
 }
 
 /// Takes bundles off the queue and reconciles them, as many at once as the limits allow.
-pub(super) struct Workers {
-    queue: Arc<Queue>,
-    store: Arc<Store>,
-    reconciler: Arc<Reconciler>,
-    metrics: Metrics,
+pub(super) struct Workers<'a> {
+    pub(super) queue: &'a Queue,
+    pub(super) store: &'a Store,
+    pub(super) reconciler: &'a Reconciler,
+    pub(super) metrics: &'a Metrics,
     /// Bundles reconciled at once.
-    limit: usize,
+    pub(super) limit: usize,
     /// Bundles checked for drift at once, beside them.
-    drift_limit: usize,
+    pub(super) drift_limit: usize,
 }
 
-impl Workers {
-    pub(super) fn new(
-        queue: Arc<Queue>,
-        store: Arc<Store>,
-        reconciler: Arc<Reconciler>,
-        metrics: Metrics,
-        limit: usize,
-        drift_limit: usize,
-    ) -> Self {
-        metrics.limit(Controller::BundleDeployment, limit);
-        metrics.limit(Controller::Drift, drift_limit);
-        Self {
-            queue,
-            store,
-            reconciler,
-            metrics,
-            limit,
-            drift_limit,
-        }
-    }
-
+impl Workers<'_> {
     /// Ends once `stop` is cancelled and the reconciles in progress have ended, or were cut off after [`GRACE`]; once `drain` is, they have
     /// [`DRAIN`].
     pub(super) async fn run(&self, stop: CancellationToken, drain: CancellationToken) {
+        self.metrics.limit(Controller::BundleDeployment, self.limit);
+        self.metrics.limit(Controller::Drift, self.drift_limit);
         // A bundle that is yet to be listed would count as not there: as what others depend on, as who waits for a release, as who has one.
         tokio::select! {
             biased;

@@ -187,14 +187,14 @@ impl Session {
                 entries.concat()
             }
         });
-        let workers = Workers::new(
-            Arc::clone(&queue),
-            Arc::clone(&store),
-            reconciler,
-            metrics.clone(),
-            settings.workers,
-            settings.drift_workers,
-        );
+        let workers = Workers {
+            queue: &queue,
+            store: &store,
+            reconciler: &reconciler,
+            metrics,
+            limit: settings.workers,
+            drift_limit: settings.drift_workers,
+        };
         let heartbeat = Heartbeat {
             upstream: upstream.clone(),
             namespace: settings.namespace.clone(),
@@ -250,27 +250,21 @@ impl Session {
         };
         let interval = self.config.garbage_collection_interval;
         // Each is polled when there is something for it, not whenever there is for any of them.
-        let mut parts: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
-        parts.push(working.boxed());
-        parts.push(bundles.run().map(|()| Ended::Stopped).boxed());
-        parts.push(checks.run().map(|()| Ended::Stopped).boxed());
-        parts.push(replaced.map(|()| Ended::CredentialReplaced).boxed());
-        parts.push(facts.run().map(|()| Ended::Stopped).boxed());
-        parts.push(source_hosts.run().map(|()| Ended::Stopped).boxed());
-        parts.push(crd_watch.run().map(|()| Ended::Stopped).boxed());
-        parts.push(
+        let mut parts = FuturesUnordered::from_iter([
+            working.boxed(),
+            stopped(bundles.run()),
+            stopped(checks.run()),
+            replaced.map(|()| Ended::CredentialReplaced).boxed(),
+            stopped(facts.run()),
+            stopped(source_hosts.run()),
+            stopped(crd_watch.run()),
             ledger
                 .until_replaced()
                 .map(|()| Ended::LedgerReplaced)
                 .boxed(),
-        );
-        parts.push(heartbeat.run().map(|()| Ended::Stopped).boxed());
-        parts.push(
-            collector
-                .run(&queue, interval)
-                .map(|()| Ended::Stopped)
-                .boxed(),
-        );
+            stopped(heartbeat.run()),
+            stopped(collector.run(&queue, interval)),
+        ]);
         parts.next().await.unwrap_or(Ended::Stopped)
     }
 
@@ -288,4 +282,9 @@ impl Session {
             }
         }
     }
+}
+
+/// A part that never ends by itself.
+fn stopped<'a>(part: impl Future<Output = ()> + Send + 'a) -> BoxFuture<'a, Ended> {
+    part.map(|()| Ended::Stopped).boxed()
 }
