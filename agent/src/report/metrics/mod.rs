@@ -3,6 +3,19 @@
 //!
 //! Labels are fixed words only: never a bundle's name or an error's text.
 
+/// Registers a figure a row: its name, what it is, in which unit, and where it is counted. It stands before the modules, which use it too.
+macro_rules! register {
+    (@row $registry:ident, $name:expr, $help:literal, $counted:expr) => {
+        $registry.register($name, $help, $counted);
+    };
+    (@row $registry:ident, $name:expr, $help:literal, $counted:expr, $unit:ident) => {
+        $registry.register_with_unit($name, $help, Unit::$unit, $counted);
+    };
+    ($registry:ident, $($name:expr, $help:literal $(in $unit:ident)? => $counted:expr,)+) => {
+        $(register!(@row $registry, $name, $help, $counted $(, $unit)?);)+
+    };
+}
+
 mod entries;
 mod process;
 mod workqueue;
@@ -62,13 +75,6 @@ impl Outcome {
             Self::RequeueAfter => "requeue_after",
         }
     }
-}
-
-/// Registers a figure a row: its name, what it is, and where it is counted.
-macro_rules! register {
-    ($registry:ident, $($name:expr, $help:literal => $counted:expr,)+) => {
-        $($registry.register($name, $help, $counted.clone());)+
-    };
 }
 
 /// So many labels of a figure, each with its value.
@@ -264,34 +270,23 @@ impl Metrics {
         let mut registry = Registry::default();
         let r = &mut registry;
         register!(r,
-            "controller_runtime_reconcile", "Reconciliations" => self.reconciles,
-            "controller_runtime_reconcile_errors", "Failed ones" => self.errors,
-            "controller_runtime_reconcile_panics", "Panicked ones" => self.panics,
-            "controller_runtime_terminal_reconcile_errors", "Failures that are final; there are none" => self.terminal_errors,
-            "controller_runtime_reconcile_timeouts", "Reconciliations cut off for their length; there are none" => self.timeouts,
-        );
-        r.register_with_unit(
-            "controller_runtime_reconcile_time",
-            "Length of a reconciliation",
-            Unit::Seconds,
-            self.seconds.clone(),
-        );
-        register!(r,
-            "controller_runtime_max_concurrent_reconciles", "Workers" => self.max_concurrent,
-            "controller_runtime_active_workers", "Busy workers" => self.active,
+            "controller_runtime_reconcile", "Reconciliations" => self.reconciles.clone(),
+            "controller_runtime_reconcile_errors", "Failed ones" => self.errors.clone(),
+            "controller_runtime_reconcile_panics", "Panicked ones" => self.panics.clone(),
+            "controller_runtime_terminal_reconcile_errors", "Failures that are final; there are none" => self.terminal_errors.clone(),
+            "controller_runtime_reconcile_timeouts", "Reconciliations cut off for their length; there are none" => self.timeouts.clone(),
+            "controller_runtime_reconcile_time", "Length of a reconciliation" in Seconds => self.seconds.clone(),
+            "controller_runtime_max_concurrent_reconciles", "Workers" => self.max_concurrent.clone(),
+            "controller_runtime_active_workers", "Busy workers" => self.active.clone(),
         );
         self.queue.register(r);
         register!(r,
-            "leader_election_master_status", "1 while leading" => self.leading,
-            "fleet_agent_held_removals", "Releases whose removal is held back" => self.held_removals,
-            "fleet_agent_unknown_releases", "Releases that name this agent and are not in its ledger" => self.unknown_releases,
-            "fleet_agent_events", "What happened, by the reason of its Event" => self.events,
-            "fleet_agent_build_info", "1 for the version that runs" => self.build,
-        );
-        r.register(
-            requests::NAME,
-            "Requests to API servers by code, method and host",
-            requests::counts(),
+            "leader_election_master_status", "1 while leading" => self.leading.clone(),
+            "fleet_agent_held_removals", "Releases whose removal is held back" => self.held_removals.clone(),
+            "fleet_agent_unknown_releases", "Releases that name this agent and are not in its ledger" => self.unknown_releases.clone(),
+            "fleet_agent_events", "What happened, by the reason of its Event" => self.events.clone(),
+            "fleet_agent_build_info", "1 for the version that runs" => self.build.clone(),
+            requests::NAME, "Requests to API servers by code, method and host" => requests::counts(),
         );
         self.entries.register(r);
         process::register(r);

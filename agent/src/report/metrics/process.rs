@@ -30,29 +30,12 @@ pub(super) fn register(registry: &mut Registry) {
     cpu.inc_by(usage.cpu_seconds);
     let start = Gauge::<f64, AtomicU64>::default();
     start.set(usage.start_seconds);
-    registry.register_with_unit("process_cpu", "Time on a CPU", Unit::Seconds, cpu);
-    registry.register_with_unit(
-        "process_start_time",
-        "When the process began, since 1970",
-        Unit::Seconds,
-        start,
-    );
-    registry.register_with_unit(
-        "process_virtual_memory",
-        "Address space",
-        Unit::Bytes,
-        integer(usage.virtual_bytes),
-    );
-    registry.register_with_unit(
-        "process_resident_memory",
-        "Resident memory",
-        Unit::Bytes,
-        integer(usage.resident_bytes),
-    );
-    registry.register(
-        "process_open_fds",
-        "Open file descriptors",
-        integer(usage.open_files),
+    register!(registry,
+        "process_cpu", "Time on a CPU" in Seconds => cpu,
+        "process_start_time", "When the process began, since 1970" in Seconds => start,
+        "process_virtual_memory", "Address space" in Bytes => integer(usage.virtual_bytes),
+        "process_resident_memory", "Resident memory" in Bytes => integer(usage.resident_bytes),
+        "process_open_fds", "Open file descriptors" => integer(usage.open_files),
     );
 }
 

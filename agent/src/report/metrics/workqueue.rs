@@ -91,45 +91,15 @@ impl Workqueue {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "workqueue_depth",
-            "Bundles that are due and not worked on",
-            self.depth.clone(),
-        );
-        registry.register(
-            "workqueue_adds",
-            "Bundles that came into the queue",
-            self.adds.clone(),
-        );
-        registry.register(
-            "workqueue_retries",
-            "Bundles that came into the queue for later",
-            self.retries.clone(),
-        );
-        registry.register_with_unit(
-            "workqueue_queue_duration",
-            "How long a bundle was due before it was worked on",
-            Unit::Seconds,
-            self.waited.clone(),
-        );
-        registry.register_with_unit(
-            "workqueue_work_duration",
-            "How long a reconcile took",
-            Unit::Seconds,
-            self.worked.clone(),
-        );
         let (sum, longest) = self.unfinished();
-        registry.register_with_unit(
-            "workqueue_unfinished_work",
-            "How long the reconciles in progress have taken together",
-            Unit::Seconds,
-            sum,
-        );
-        registry.register_with_unit(
-            "workqueue_longest_running_processor",
-            "How long the longest reconcile in progress has taken",
-            Unit::Seconds,
-            longest,
+        register!(registry,
+            "workqueue_depth", "Bundles that are due and not worked on" => self.depth.clone(),
+            "workqueue_adds", "Bundles that came into the queue" => self.adds.clone(),
+            "workqueue_retries", "Bundles that came into the queue for later" => self.retries.clone(),
+            "workqueue_queue_duration", "How long a bundle was due before it was worked on" in Seconds => self.waited.clone(),
+            "workqueue_work_duration", "How long a reconcile took" in Seconds => self.worked.clone(),
+            "workqueue_unfinished_work", "How long the reconciles in progress have taken together" in Seconds => sum,
+            "workqueue_longest_running_processor", "How long the longest reconcile in progress has taken" in Seconds => longest,
         );
     }
 
