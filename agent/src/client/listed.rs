@@ -41,22 +41,6 @@ pub struct Metadata<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Clone for Metadata<K> {
-    fn clone(&self) -> Self {
-        Self {
-            metadata: self.metadata.clone(),
-            managers: self.managers.clone(),
-            kind: PhantomData,
-        }
-    }
-}
-
-impl<K> fmt::Debug for Metadata<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metadata").finish_non_exhaustive()
-    }
-}
-
 impl<K> From<ObjectMeta> for Metadata<K> {
     fn from(metadata: ObjectMeta) -> Self {
         Self {
@@ -224,22 +208,6 @@ impl<K> Unread<K> {
     }
 }
 
-impl<K> Clone for Unread<K> {
-    fn clone(&self) -> Self {
-        Self {
-            metadata: self.metadata.clone(),
-            text: self.text.clone(),
-            kind: PhantomData,
-        }
-    }
-}
-
-impl<K> fmt::Debug for Unread<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unread").finish_non_exhaustive()
-    }
-}
-
 impl<'de, K> Deserialize<'de> for Unread<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
@@ -253,9 +221,25 @@ impl<'de, K> Deserialize<'de> for Unread<K> {
     }
 }
 
-/// Both stand for objects of kind `K`.
+/// Both stand for objects of kind `K`, which they do not hold: they are cloned and printed whatever it is.
 macro_rules! listed {
-    ($type:ident, $metadata_alone:literal) => {
+    ($type:ident, $metadata_alone:literal, $kept:ident) => {
+        impl<K> Clone for $type<K> {
+            fn clone(&self) -> Self {
+                Self {
+                    metadata: self.metadata.clone(),
+                    $kept: self.$kept.clone(),
+                    kind: PhantomData,
+                }
+            }
+        }
+
+        impl<K> fmt::Debug for $type<K> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($type)).finish_non_exhaustive()
+            }
+        }
+
         impl<K: Resource> Resource for $type<K> {
             type DynamicType = K::DynamicType;
             type Scope = K::Scope;
@@ -284,8 +268,8 @@ macro_rules! listed {
     };
 }
 
-listed!(Metadata, true);
-listed!(Unread, false);
+listed!(Metadata, true, managers);
+listed!(Unread, false, text);
 
 /// Hands over all objects, page by page; gives the version of the list. Of larger objects fewer are asked for at a time.
 ///

@@ -38,6 +38,7 @@ pub(super) struct WatchedBundles {
     recent: RecentEvents,
 }
 
+#[derive(Default)]
 struct WatchedBundle {
     hash: String,
     seen: Seen,
@@ -71,21 +72,7 @@ impl WatchedBundles {
     /// bundle too: without its hash, events before its first [`WatchedBundles::monitored_all`] would belong to no bundle.
     pub(super) fn started(&mut self, bundle: &str, hash: &str) {
         self.set_hash(bundle, hash);
-        let watched = self
-            .by_name
-            .entry(Arc::from(bundle))
-            .or_insert(WatchedBundle {
-                hash: String::new(),
-                seen: Seen::new(),
-                foreign: BTreeSet::new(),
-                is_ready: false,
-                begun: None,
-                missing: BTreeSet::new(),
-                changes: BTreeSet::new(),
-                is_unknown: false,
-                monitored_at: None,
-                compared_at: 0,
-            });
+        let watched = self.by_name.entry(Arc::from(bundle)).or_default();
         hash.clone_into(&mut watched.hash);
         // One that was given up has none after it that judges what it was told.
         if let Some(begun) = watched.begun.replace(self.recent.begin()) {
