@@ -49,7 +49,8 @@ fn check(case: &Case) -> Check {
             Ok(())
         }
         "fleet_summary" => {
-            let got = summary::summarize(case.value("object"), &ErrorMapping::default(), now);
+            let mut got = summary::summarize(case.value("object"), &ErrorMapping::default(), now);
+            got.state = got.state.chars().map(golib::unicode::to_lower).collect();
             let got = json!({
                 "state": got.state, "error": got.error, "transitioning": got.transitioning,
                 "message": got.message, "ready": got.is_ready(), "text": got.to_string(),
