@@ -88,21 +88,10 @@ impl Environment {
     }
 }
 
-impl<const N: usize> From<[(&str, &str); N]> for Environment {
-    fn from(pairs: [(&str, &str); N]) -> Self {
-        Self(
-            pairs
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .into(),
-        )
-    }
-}
-
-#[cfg(test)]
-impl Environment {
-    pub(super) fn of(pairs: &[(&str, &str)]) -> Self {
-        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        Self(pairs.iter().map(owned).collect())
+impl<'a> FromIterator<(&'a str, &'a str)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        Self(pairs.into_iter().map(owned).collect())
     }
 }
 

@@ -326,18 +326,20 @@ mod tests {
 
     use super::*;
 
-    fn settings(env: Environment) -> Result<Settings, SettingsError> {
+    fn settings<'a>(
+        env: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Settings, SettingsError> {
         let args = AgentArgs {
             leader_elect: true,
             namespace: "ns".into(),
             ..Default::default()
         };
-        Settings::new(&args, &env)
+        Settings::new(&args, &env.into_iter().collect())
     }
 
     #[test]
     fn flags_win_over_environment() {
-        let settings = settings([("NAMESPACE", "other"), ("AGENT_SCOPE", "scope")].into()).unwrap();
+        let settings = settings([("NAMESPACE", "other"), ("AGENT_SCOPE", "scope")]).unwrap();
         assert_eq!(
             (settings.namespace.as_str(), settings.scope.as_str()),
             ("ns", "scope")
@@ -346,7 +348,11 @@ mod tests {
 
     #[test]
     fn a_namespace_is_required() {
-        let error = Settings::new(&AgentArgs::default(), &[("NAMESPACE", "")].into()).unwrap_err();
+        let error = Settings::new(
+            &AgentArgs::default(),
+            &Environment::from_iter([("NAMESPACE", "")]),
+        )
+        .unwrap_err();
         assert_eq!(
             error.to_string(),
             "--namespace or env NAMESPACE is required to be set"
@@ -358,7 +364,7 @@ mod tests {
     #[case::empty("", 900)]
     #[case::given("1m30s", 90)]
     fn checkin_interval(#[case] value: &str, #[case] seconds: u64) {
-        let settings = settings([("CHECKIN_INTERVAL", value)].into()).unwrap();
+        let settings = settings([("CHECKIN_INTERVAL", value)]).unwrap();
         assert_eq!(settings.checkin_interval, Duration::from_secs(seconds));
     }
 
@@ -369,13 +375,13 @@ mod tests {
     #[case::negative("-3", 1)]
     #[case::garbage("many", 50)]
     fn worker_counts(#[case] value: &str, #[case] count: usize) {
-        let env = [("BUNDLEDEPLOYMENT_RECONCILER_WORKERS", value)].into();
+        let env = [("BUNDLEDEPLOYMENT_RECONCILER_WORKERS", value)];
         assert_eq!(settings(env).unwrap().workers, count);
     }
 
     #[test]
     fn pod_name_is_the_identity_and_not_empty() {
-        let identity = |variable| settings([variable].into()).unwrap().identity;
+        let identity = |variable| settings([variable]).unwrap().identity;
         let named = |name: &str, is_pods| Identity {
             name: name.to_owned(),
             is_pods,
@@ -384,14 +390,14 @@ mod tests {
         let process = format!("h-{}", std::process::id());
         assert_eq!(identity(("HOSTNAME", "h")), named(&process, false));
         // client-go's `NewLeaderElector`, which the Go agent panics with.
-        let refused = settings([("POD_NAME", "")].into()).unwrap_err();
+        let refused = settings([("POD_NAME", "")]).unwrap_err();
         assert_eq!(refused.to_string(), "Lock identity is empty: POD_NAME is");
         // Without a lease nobody is called anything.
         let args = AgentArgs {
             namespace: "ns".into(),
             ..Default::default()
         };
-        Settings::new(&args, &[("POD_NAME", "")].into()).unwrap();
+        Settings::new(&args, &Environment::from_iter([("POD_NAME", "")])).unwrap();
     }
 
     #[rstest]
@@ -416,7 +422,7 @@ mod tests {
         "renewDeadline must be greater than retryPeriod*JitterFactor"
     )]
     fn bad_election_durations(#[case] env: [(&str, &str); 2], #[case] message: &str) {
-        assert_eq!(settings(env.into()).unwrap_err().to_string(), message);
+        assert_eq!(settings(env).unwrap_err().to_string(), message);
     }
 
     #[test]
@@ -425,7 +431,7 @@ mod tests {
             ("FLEET_AGENT_METRICS_BIND_ADDRESS", "0"),
             ("FLEET_AGENT_PROBE_BIND_ADDRESS", "localhost:9"),
         ];
-        let settings = settings(env.into()).unwrap();
+        let settings = settings(env).unwrap();
         assert_eq!(settings.metrics_address, None);
         let probes = settings.probe_address.unwrap();
         assert_eq!(probes.to_string(), "localhost:9");
@@ -438,7 +444,7 @@ mod tests {
     #[case::off(&[("FLEET_AGENT_CACHE", "off")], None)]
     #[case::nothing(&[("FLEET_AGENT_CACHE_MIB", "0")], None)]
     fn where_charts_are_kept(#[case] env: &[(&str, &str)], #[case] want: Option<(&str, u64)>) {
-        let settings = chart_cache(&Environment::of(env)).unwrap();
+        let settings = chart_cache(&env.iter().copied().collect()).unwrap();
         let want = want.map(|(directory, mib)| DiskSettings {
             directory: directory.into(),
             max_bytes: mib << 20,
@@ -448,7 +454,8 @@ mod tests {
 
     #[test]
     fn a_cache_size_that_is_no_number_is_refused() {
-        let failed = chart_cache(&[("FLEET_AGENT_CACHE_MIB", "1Gi")].into()).unwrap_err();
+        let failed =
+            chart_cache(&Environment::from_iter([("FLEET_AGENT_CACHE_MIB", "1Gi")])).unwrap_err();
         let text = "FLEET_AGENT_CACHE_MIB is \"1Gi\", not a number of MiB";
         assert_eq!(failed.to_string(), text);
     }

@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn intervals_are_overridden_by_name() {
-        let timing = |list| Timing::from_environment(&[(TIMING_VARIABLE, list)].into());
+        let timing =
+            |list| Timing::from_environment(&Environment::from_iter([(TIMING_VARIABLE, list)]));
         let read = timing("drift-delay=100ms,backoff-max=2s").unwrap();
         assert_eq!(read.drift_delay, Duration::from_millis(100));
         assert_eq!(read.backoff_max, Duration::from_secs(2));
