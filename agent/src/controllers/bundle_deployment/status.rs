@@ -10,8 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use objects::ObjectKey;
 use objects::conflict::{FieldConflict, Outcome};
 use objects::drift::MASK;
+use objects::merge;
 use release::kube::Owner;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use crate::api::{
     BundleDeployment, BundleDeploymentResource, BundleDeploymentSpec, BundleDeploymentStatus,
@@ -434,11 +435,8 @@ pub fn patch(old: &BundleDeploymentStatus, new: &BundleDeploymentStatus) -> Opti
         }
         tree
     };
-    let difference = merge_diff(&tree(old), &tree(new))?;
-    Some(Value::Object(Map::from_iter([(
-        "status".to_owned(),
-        difference,
-    )])))
+    let difference = merge::json::create(&tree(old), &tree(new))?;
+    Some(json!({ "status": difference }))
 }
 
 /// The first of the objects that fit into a status.
@@ -460,37 +458,12 @@ fn fitting(mut resources: Vec<BundleDeploymentResource>) -> Vec<BundleDeployment
     resources
 }
 
-/// RFC 7396: what to merge into `old` to get `new`; `None` when they are equal.
-fn merge_diff(old: &Value, new: &Value) -> Option<Value> {
-    if old == new {
-        return None;
-    }
-    let (Value::Object(old), Value::Object(new)) = (old, new) else {
-        return Some(new.clone());
-    };
-    let mut difference = Map::new();
-    for (key, value) in new {
-        match old.get(key) {
-            Some(before) => {
-                difference.extend(merge_diff(before, value).map(|value| (key.clone(), value)));
-            }
-            None => {
-                difference.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    for key in old.keys().filter(|key| !new.contains_key(*key)) {
-        difference.insert(key.clone(), Value::Null);
-    }
-    Some(Value::Object(difference))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::public::redact::MAX_DETAIL_BYTES;
     use rstest::rstest;
-    use serde_json::json;
+    use serde_json::Map;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
