@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::chart_poll;
-use super::halt::{Cause, Halt, InputError};
+use super::halt::{Cause, Halt, InputError, Waiting};
 use super::outcome::Report;
 use super::plan::{self, DeployReason};
 use super::rendering::{OverReservation, RenderReservation, Rendering, SensitiveInputs};
@@ -82,15 +82,11 @@ fn halt(cause: DeployError, secrets: &SensitiveData) -> Halt {
         Some(403) => Reason::Forbidden,
         _ => reason(&cause),
     };
-    let undone = matches!(
-        cause,
-        DeployError::Undone { .. } | DeployError::NotUndone { .. }
-    );
-    let at = match undone {
-        true => Cause::Undone(reason),
-        false => Cause::Deploy(reason),
+    let waiting = match cause {
+        DeployError::Undone { .. } | DeployError::NotUndone { .. } => Some(Waiting::Undone),
+        _ => None,
     };
-    Halt::at(at, secrets)(cause)
+    Halt::at(Cause::Deploy(reason, waiting), secrets)(cause)
 }
 
 fn reason(cause: &DeployError) -> Reason {
@@ -512,11 +508,11 @@ impl Deployer {
                 _ => Reason::SignatureRefused,
             };
             Halt::new(
-                Cause::Deploy(reason),
+                Cause::Deploy(reason, None),
                 PublicText::nothing_secret_in(&unusable),
             )
         })?;
-        let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
+        let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed, None));
         let fetching = self.fetching(bundle, since, &policy).await;
         let fetching = fetching.map_err(source_failed())?;
         let loaded = bundle::load(bundle, &upstream, &fetching, &mut turn);
@@ -543,7 +539,7 @@ impl Deployer {
         let files =
             checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
         // As upstream, after the chart: nothing is downloaded while they are held, and what they make the turn grow by leads to its end.
-        let values_failed = || InputError::at(Cause::Deploy(Reason::ValuesFailed));
+        let values_failed = || InputError::at(Cause::Deploy(Reason::ValuesFailed, None));
         let given = self.values.of(impersonated, filled, &mut turn).await;
         let given = given.map_err(values_failed())?;
         let values_digest = given.digest.clone();
@@ -558,7 +554,9 @@ impl Deployer {
             // A panic may quote anything.
             Err(_) => {
                 let aborted = InputError::Failed("loading the chart was aborted".into());
-                return Err(InputError::at(Cause::Deploy(Reason::SourceFailed))(aborted));
+                return Err(InputError::at(Cause::Deploy(Reason::SourceFailed, None))(
+                    aborted,
+                ));
             }
         };
         let weight = golib::budget::weigh_entries(&values) as u64 + package.chart.values_bytes();
@@ -711,7 +709,7 @@ fn not_loaded(failed: BundleError) -> Halt {
         BundleError::Refused(_) | BundleError::SignatureRule(_) => Reason::SignatureRefused,
         _ => Reason::SourceFailed,
     };
-    InputError::at(Cause::Deploy(reason))(InputError::from(failed))
+    InputError::at(Cause::Deploy(reason, None))(InputError::from(failed))
 }
 
 /// How many revisions of a release a deploy has before it: its own, and the one that it builds on.

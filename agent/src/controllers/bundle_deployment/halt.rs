@@ -66,16 +66,8 @@ pub enum Cause {
     NamespaceLabels,
     /// Use the name of the release.
     ReleaseName,
-    /// Deploy; what that failed at.
-    Deploy(Reason),
-    /// Deploy, and it was undone as that was asked for; what it had failed at.
-    Undone(Reason),
-    /// Deploy, after hooks of it had been run; what that failed at.
-    AfterHooks(Reason),
-    /// Deploy, as a hook of it ran and did not end well; what that failed at.
-    HookEnded(Reason),
-    /// Take the release from the bundle that has it; what that failed at.
-    Take(Reason),
+    /// Deploy; what that failed at, and what is to wait for a while after it. Else it is tried again with the queue's back-off.
+    Deploy(Reason, Option<Waiting>),
     /// Go on with a spec that is not the bundle's any more.
     Superseded,
     /// Write the ledger.
@@ -98,20 +90,23 @@ impl Cause {
     /// The same of a deploy that had run hooks, one of which may be what failed. What was undone waits longer anyway.
     #[must_use]
     pub fn after_hooks(self, is_failed_hook: bool) -> Self {
+        let waiting = match is_failed_hook {
+            true => Waiting::HookEnded,
+            false => Waiting::AfterHooks,
+        };
         match self {
-            Self::Deploy(reason) if is_failed_hook => Self::HookEnded(reason),
-            Self::Deploy(reason) => Self::AfterHooks(reason),
+            Self::Deploy(reason, None) => Self::Deploy(reason, Some(waiting)),
             other => other,
         }
     }
 
     /// The same of a deploy that wrote over the release of another bundle, which has it still. Tried again at once, it would go to and fro
-    /// between the two.
+    /// between the two. What was undone waits anyway.
     #[must_use]
     pub fn of_a_take(self) -> Self {
         match self {
-            Self::Deploy(reason) | Self::AfterHooks(reason) | Self::HookEnded(reason) => {
-                Self::Take(reason)
+            Self::Deploy(reason, waiting) if waiting != Some(Waiting::Undone) => {
+                Self::Deploy(reason, Some(Waiting::Taking))
             }
             other => other,
         }
@@ -120,10 +115,7 @@ impl Cause {
     /// What is to wait for a while after it; nothing where it is tried again with the queue's back-off.
     pub fn waiting(self) -> Option<Waiting> {
         match self {
-            Self::Undone(_) => Some(Waiting::Undone),
-            Self::AfterHooks(_) => Some(Waiting::AfterHooks),
-            Self::HookEnded(_) => Some(Waiting::HookEnded),
-            Self::Take(_) => Some(Waiting::Taking),
+            Self::Deploy(_, waiting) => waiting,
             _ => None,
         }
     }
@@ -321,24 +313,12 @@ impl Halt {
                 "cannot label the namespace",
             ),
             Cause::ReleaseName => (deployed, Reason::ApplyFailed, "the name of the release"),
-            Cause::Deploy(reason)
-            | Cause::AfterHooks(reason)
-            | Cause::HookEnded(reason)
-            | Cause::Take(reason)
-            | Cause::Undone(reason)
-                if shown_as_not_ready(reason) =>
-            {
-                (
-                    StatusChange::DeployedButNotInstalled,
-                    reason,
-                    "cannot install",
-                )
-            }
-            Cause::Deploy(reason)
-            | Cause::AfterHooks(reason)
-            | Cause::HookEnded(reason)
-            | Cause::Take(reason)
-            | Cause::Undone(reason) => (deployed, reason, "failed deploying bundle"),
+            Cause::Deploy(reason, _) if shown_as_not_ready(reason) => (
+                StatusChange::DeployedButNotInstalled,
+                reason,
+                "cannot install",
+            ),
+            Cause::Deploy(reason, _) => (deployed, reason, "failed deploying bundle"),
             // Whose the release is does not change by that.
             Cause::ReleaseBusy => {
                 return Effect {

@@ -76,6 +76,20 @@ impl Entered {
     }
 }
 
+/// Why what there is of a release is not gone on with.
+#[derive(Clone, Copy, Debug)]
+pub enum Anew {
+    /// Its record is not the one that was written.
+    Changed,
+    /// Its record is damaged, or larger than what is read.
+    Unreadable,
+    /// The status says that the revision was deployed, and its record does not: this cluster was restored from a backup, or somebody removed the
+    /// release and kept its history.
+    Unfinished,
+    /// Another client superseded the revision, or it belongs to another bundle.
+    Anothers,
+}
+
 /// What one reconcile has to say, collected while it goes on: the new status, Events, and when to come back.
 #[derive(Debug)]
 pub struct Report {
@@ -253,14 +267,10 @@ impl Report {
         self.counts_as_deployed
     }
 
-    fn count_as_deployed(&mut self) {
+    /// What there is counts as the deployment of now: it was deployed, or is installed once and stays.
+    pub fn count_as_deployed(&mut self) {
         self.status.applied_deployment_id = self.deployment_id.clone();
         self.counts_as_deployed = true;
-    }
-
-    /// What was installed once counts as the deployment of now.
-    pub fn installed_once(&mut self) {
-        self.count_as_deployed();
     }
 
     /// There is nothing to deploy: what was reported as failed before is fine now.
@@ -294,36 +304,19 @@ impl Report {
         self.events.extend(conflicts.iter().map(settled));
     }
 
-    /// The record of the release is not the one that was written.
-    pub fn record_changed(&mut self, release: &ReleaseId) {
-        let record = public!("the record of {}", revision(release));
-        self.deploys_anew(&record, "is not the one that was written");
-    }
-
-    /// The record of the release is damaged, or larger than what is read.
-    pub fn record_unreadable(&mut self, release: &ReleaseId) {
-        let record = public!("the record of {}", revision(release));
-        self.deploys_anew(&record, "cannot be read");
-    }
-
-    /// The status says that the revision was deployed, and its record does not: this cluster was restored from a backup, or somebody removed the release and kept its
-    /// history.
-    pub fn record_unfinished(&mut self, release: &ReleaseId) {
-        let record = public!("the record of {}", revision(release));
-        self.deploys_anew(&record, "does not say that it was deployed to its end");
-    }
-
-    /// Another client superseded the revision, or it belongs to another bundle.
-    pub fn revision_of_another(&mut self, release: &ReleaseId) {
-        self.deploys_anew(
-            &revision(release),
-            "is not the last one, or not this bundle's",
-        );
-    }
-
     /// What there is of a release is not gone on with.
-    fn deploys_anew(&mut self, what: &PublicText, why: &'static str) {
-        let text = public!("{} {}: deploying anew", *what, why);
+    pub fn deploys_anew(&mut self, release: &ReleaseId, why: Anew) {
+        let of = match why {
+            Anew::Changed | Anew::Unreadable | Anew::Unfinished => "the record of ",
+            Anew::Anothers => "",
+        };
+        let why = match why {
+            Anew::Changed => "is not the one that was written",
+            Anew::Unreadable => "cannot be read",
+            Anew::Unfinished => "does not say that it was deployed to its end",
+            Anew::Anothers => "is not the last one, or not this bundle's",
+        };
+        let text = public!("{}{} {}: deploying anew", of, revision(release), why);
         logging::warn!(bundle = self.bundle, "{}", text);
         self.events.push((Reason::RecordChanged, text));
     }
@@ -551,10 +544,10 @@ mod tests {
     #[case(Cause::NamespaceForbidden, &["Ready=False not ready: m", "Installed=False not installed: m"], None, NAMESPACE_RETRY)]
     #[case(Cause::NamespaceLabels, &["Deployed=False m"], Some((Reason::NamespaceRefused, "cannot label the namespace: m")), Requeue::RETRY)]
     #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
-    #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Undone(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Deploy(Reason::ApplyFailed).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Deploy(Reason::HookFailed).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Deploy(Reason::HookFailed, None), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Deploy(Reason::HookFailed, Some(Waiting::Undone)), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Deploy(Reason::ApplyFailed, None).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Deploy(Reason::HookFailed, None).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
     #[case(Cause::Ledger, &["Deployed=False m"], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
@@ -622,7 +615,7 @@ mod tests {
             ..Release::default()
         });
         let failed = "it failed, and has been rolled back due to atomic being set: not \"canary";
-        let cause = Cause::Deploy(Reason::ApplyFailed);
+        let cause = Cause::Deploy(Reason::ApplyFailed, None);
         let halt = Halt::at(cause, &secrets)(std::io::Error::other(failed));
         let mut report = report();
         report.halt(&halt, false);
@@ -634,7 +627,7 @@ mod tests {
     #[test]
     fn a_signature_refusal_is_not_taken_for_a_decoding_error() {
         let mut report = report();
-        let cause = Cause::Deploy(Reason::SignatureRefused);
+        let cause = Cause::Deploy(Reason::SignatureRefused, None);
         report.halt(&Halt::new(cause, "rules[0]: unknown field `signed`"), false);
         let expected = ["Deployed=False rules[0]: unknown field `signed`"];
         assert_eq!(conditions(&report), expected);
@@ -661,7 +654,7 @@ mod tests {
         #[case] expected: bool,
     ) {
         let mut report = report();
-        let cause = Cause::Deploy(Reason::ApplyFailed);
+        let cause = Cause::Deploy(Reason::ApplyFailed, None);
         report.halt(&Halt::new(cause, message), false);
         let status = report.status();
         assert_eq!(status.condition(DEPLOYED) == "True", expected);
@@ -684,14 +677,14 @@ mod tests {
     /// The controller copies a Secret with credentials a moment after the BundleDeployment; the files it names were there before.
     #[rstest]
     #[case(UpstreamKind::Secret, Cause::WaitForUpstream)]
-    #[case(UpstreamKind::Content, Cause::Deploy(Reason::SourceFailed))]
+    #[case(UpstreamKind::Content, Cause::Deploy(Reason::SourceFailed, None))]
     fn only_what_upstream_copies_is_waited_for(
         #[case] kind: UpstreamKind,
         #[case] expected: Cause,
     ) {
         let name = "access".to_owned();
         let missing = InputError::from(BundleError::Missing { kind, name });
-        let halt = InputError::at(Cause::Deploy(Reason::SourceFailed))(missing);
+        let halt = InputError::at(Cause::Deploy(Reason::SourceFailed, None))(missing);
         assert_eq!(halt.cause, expected);
     }
 
@@ -744,7 +737,7 @@ mod tests {
         report.confirmed();
         assert_eq!(conditions(&report), ["Deployed=True", "Installed=True"]);
         assert_eq!(report.status().applied_deployment_id, "old");
-        report.installed_once();
+        report.count_as_deployed();
         assert_eq!(report.status().applied_deployment_id, "new");
     }
 
@@ -829,7 +822,10 @@ mod tests {
         let pause = Duration::from_secs(120);
         let text = "tried again at 2023-11-14T22:13:20Z, or at once when the bundle or its label fleet.cattle.io/try-again changes";
         let mut first = report();
-        let failed = Halt::new(Cause::Undone(Reason::HookFailed), "no such image");
+        let failed = Halt::new(
+            Cause::Deploy(Reason::HookFailed, Some(Waiting::Undone)),
+            "no such image",
+        );
         let failed = failed.followed_by(&tried_again(until)).postponed(pause);
         first.halt(&failed, false);
         let said = [format!("Deployed=False no such image; {text}")];
@@ -881,7 +877,7 @@ mod tests {
         let again = Requeue::full_after(Duration::from_secs(5));
         let all = Requeue::RETRY.and(NAMESPACE_RETRY).and(again);
         assert_eq!(report.requeue(), all);
-        report.record_changed(&id());
+        report.deploys_anew(&id(), Anew::Changed);
         assert_eq!(report.requeue(), all);
     }
 }

@@ -18,7 +18,7 @@ use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::deployer::Base;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt, InputError};
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
-use crate::controllers::bundle_deployment::outcome::Report;
+use crate::controllers::bundle_deployment::outcome::{Anew, Report};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason, Record};
 use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES};
@@ -98,7 +98,7 @@ impl Reconciler {
         let stored = stored.map_err(|failed| {
             let cause = match error::api_code(&failed) {
                 // Its account may not read there what it is to deploy.
-                Some(403) => Cause::Deploy(Reason::Forbidden),
+                Some(403) => Cause::Deploy(Reason::Forbidden, None),
                 _ => Cause::ReadRelease,
             };
             Halt::at(cause, &state.facts)(failed)
@@ -113,7 +113,7 @@ impl Reconciler {
         };
         let Some(reason) = reason else {
             if plan::is_installed_once(&state.bundle, facts) {
-                state.report.installed_once();
+                state.report.count_as_deployed();
             }
             self.confirm(state, impersonated, stored.as_deref()).await;
             return Ok(state.current(stored));
@@ -127,7 +127,7 @@ impl Reconciler {
         {
             let revision = unfinished.revision;
             let id = ReleaseId::new(&claims::desired(&state.bundle), revision);
-            state.report.record_unfinished(&id);
+            state.report.deploys_anew(&id, Anew::Unfinished);
         }
         logging::info!(bundle = state.bundle.name(), reason, "deploying");
         let known = stored.as_ref();
@@ -425,7 +425,7 @@ impl Reconciler {
                     halt.cause = halt.cause.of_a_take();
                     self.wake_owner(&key);
                 }
-                if halt.cause == Cause::Deploy(Reason::KindMissing) {
+                if halt.cause == Cause::Deploy(Reason::KindMissing, None) {
                     self.context.crd_watch.wait(bundle.name());
                 }
                 return Err(halt);

@@ -11,7 +11,7 @@ use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
-use crate::controllers::bundle_deployment::outcome::Entered;
+use crate::controllers::bundle_deployment::outcome::{Anew, Entered};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::ledger::records::{self, Writes};
 use crate::ledger::{DeploymentDigest, LedgerEntry, Notes, Proof, ReleaseKey};
@@ -61,12 +61,12 @@ impl Reconciler {
             Ok(release) => release,
             Err(StorageError::NotFound) => return Ok(None),
             Err(StorageError::Unproven { .. }) => {
-                state.report.record_changed(&id);
+                state.report.deploys_anew(&id, Anew::Changed);
                 return Ok(None);
             }
             // Damaged, or larger than anything that is written today: whoever waits for it waits for ever.
             Err(StorageError::Decode { .. }) => {
-                state.report.record_unreadable(&id);
+                state.report.deploys_anew(&id, Anew::Unreadable);
                 return Ok(None);
             }
             Err(failed) => return Err(failed),
@@ -77,7 +77,7 @@ impl Reconciler {
                 .named(&state.bundle, &release)
                 .filter(|_| known.may_believe(id.revision))
             else {
-                state.report.record_changed(&id);
+                state.report.deploys_anew(&id, Anew::Changed);
                 return Ok(None);
             };
             if let Err(failed) = self.adopt(&state.bundle, impersonated, &id, &release, &proof) {
@@ -88,7 +88,7 @@ impl Reconciler {
         // With correctDrift what somebody else made of the release is answered from the chart.
         let set = SetId::new(state.bundle.name(), &self.scope);
         if state.bundle.spec.correct_drift().enabled && is_anothers(&release, set.hash()) {
-            state.report.revision_of_another(&id);
+            state.report.deploys_anew(&id, Anew::Anothers);
             return Ok(None);
         }
         Ok(Some(release))
