@@ -36,43 +36,26 @@ pub enum BundleError {
     NoHelmOptions,
     /// An object upstream is not there. The controller may still be about to create it.
     #[error("{kind} \"{name}\" not found")]
-    Missing {
-        /// Its kind.
-        kind: UpstreamKind,
-        /// Its name.
-        name: String,
-    },
+    Missing { kind: UpstreamKind, name: String },
     /// An object upstream cannot be read.
     #[error("cannot read {kind} \"{name}\" upstream")]
     Read {
-        /// Its kind.
         kind: UpstreamKind,
-        /// Its name.
         name: String,
-        /// The client's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A Secret does not hold what it must.
     #[error("{problem}")]
-    Secret {
-        /// What is wrong with it.
-        problem: String,
-    },
+    Secret { problem: String },
     /// The stored files are damaged or too large.
     #[error("{problem}")]
-    Content {
-        /// What is wrong with them.
-        problem: String,
-    },
+    Content { problem: String },
     /// A fetched chart lacks charts it depends on. None are fetched for it.
     #[error(transparent)]
     Incomplete(#[from] chart::rendered::NotInstallable),
     /// An overlay does not apply.
     #[error("{problem}")]
-    Overlay {
-        /// What is wrong with it.
-        problem: String,
-    },
+    Overlay { problem: String },
     /// The chart or the stored files cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
@@ -84,12 +67,7 @@ pub enum BundleError {
     Refused(signatures::Refusal),
     /// The fetched archive cannot be unpacked.
     #[error("failed to read chart archive {url}")]
-    Archive {
-        /// Where it came from.
-        url: SafeUrl,
-        /// The archive's error.
-        source: ArchiveError,
-    },
+    Archive { url: SafeUrl, source: ArchiveError },
     /// The files are no chart that Helm would accept.
     #[error(transparent)]
     Load(Box<LoadError>),

@@ -61,22 +61,15 @@ pub enum FleetPostRenderError {
     Document {
         /// The template, or the file of the bundle.
         path: String,
-        /// What is wrong with it.
         #[source]
         source: ObjectsError,
     },
     /// A file of raw YAML cannot be parsed as YAML. Fleet's words, which do not name the file.
     #[error("{problem}")]
-    RawDocument {
-        /// What is wrong with it.
-        problem: String,
-    },
+    RawDocument { problem: String },
     /// Kustomize does not build the bundle. Its own words, without secrets.
     #[error("{problem}")]
-    Kustomize {
-        /// What is wrong.
-        problem: String,
-    },
+    Kustomize { problem: String },
     /// A target namespace and an object outside all namespaces.
     #[error(
         "invalid cluster scoped object [name={name} kind={kind} apiVersion={api_version}] found. \
@@ -84,21 +77,13 @@ pub enum FleetPostRenderError {
          If you do not intend to disallow cluster scoped resources, you could switch to defaultNamespace"
     )]
     ClusterScoped {
-        /// Of the object.
         name: String,
-        /// Of the object.
         kind: String,
-        /// Of the object.
         api_version: String,
     },
     /// A target namespace and an object of a kind that the cluster does not serve.
     #[error("no matches for kind \"{kind}\" in version \"{api_version}\"")]
-    UnknownKind {
-        /// Of the object.
-        kind: String,
-        /// Of the object.
-        api_version: String,
-    },
+    UnknownKind { kind: String, api_version: String },
 }
 
 struct Rendered {

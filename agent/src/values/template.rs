@@ -50,9 +50,7 @@ pub enum TemplateError {
     /// [`TemplateError::masked`].
     #[error("failed to interpret rendered template as helm values: {rendered}, {problem}")]
     Decode {
-        /// What was rendered.
         rendered: String,
-        /// What is wrong with it.
         problem: golib::yaml::Error,
     },
 }
