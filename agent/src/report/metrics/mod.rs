@@ -225,11 +225,15 @@ impl Metrics {
         self.queue.taken(controller, waited);
     }
 
-    /// Whether this process holds the Lease.
+    /// Whether this process holds the Lease. What is found by who holds it is another process' to tell after that.
     pub fn leading(&self, leading: bool) {
         self.leading
             .get_or_create(&[("name", AGENT_NAME)])
             .set(i64::from(leading));
+        if !leading {
+            self.held_removals(0);
+            self.unknown_releases(0);
+        }
     }
 
     /// Releases whose removal is held back.
@@ -311,6 +315,18 @@ fn of(controller: Controller, outcome: Outcome) -> Labels<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_lost_the_lease_tells_nothing_of_releases() {
+        let metrics = Metrics::default();
+        metrics.leading(true);
+        metrics.held_removals(2);
+        metrics.unknown_releases(3);
+        let has = |line: &str| metrics.encode().lines().any(|one| one == line);
+        assert!(has("fleet_agent_held_removals 2") && has("fleet_agent_unknown_releases 3"));
+        metrics.leading(false);
+        assert!(has("fleet_agent_held_removals 0") && has("fleet_agent_unknown_releases 0"));
+    }
 
     #[test]
     fn names_are_controller_runtimes() {
