@@ -146,6 +146,12 @@ pub struct Checker {
     forgotten: BTreeSet<ReleaseKey>,
     /// Whether the local cluster was restored and no agent has written the ledger since.
     is_restored: bool,
+    /// The life of the agent that wrote last.
+    latest_life: Option<u32>,
+    /// The one that lived on when the local cluster was restored.
+    lived_on: Option<u32>,
+    /// Hooks, by uid, that had succeeded by then.
+    outlived: BTreeMap<String, Run>,
     /// When somebody else last deleted a release's record.
     robbed: BTreeMap<ReleaseKey, Instant>,
     /// Writes of the agent by object, since this was last taken.
@@ -582,6 +588,7 @@ impl Audit for Checker {
             return;
         }
         self.one_writer(write);
+        self.latest_life = write.who.agent().or(self.latest_life);
         // A ledger that was restored refuses what goes by another one.
         self.is_restored &= !(by_agent && write.id.name == LEDGER);
         if let (true, Some(after)) = (by_agent && write.id.name == LEDGER, &write.after) {

@@ -170,6 +170,8 @@ stories! {
     what_a_person_lets_through_had_its_grace
     a_record_that_somebody_deletes_under_an_upgrade_ends_it_not_at_once
     an_undone_attempt_of_a_restored_cluster_takes_what_it_brought
+    a_hook_that_ended_before_a_restore_makes_way_for_the_upgrade_under_way
+    a_hook_that_ended_before_a_restore_is_noted_and_goes_after_it
     a_record_under_a_number_that_was_announced_counts_as_damaged
     a_former_release_goes_to_a_bundle_that_is_listed_last
     what_a_forged_record_leaves_out_stays_with_the_go_agent

@@ -27,6 +27,13 @@ impl Checker {
         });
         let cut_off = under_way.map(|(release, (_, record))| (release.clone(), record.clone()));
         self.cut_off = cut_off.collect();
+        if !self.is_restored || self.lived_on != self.latest_life {
+            self.outlived.clear();
+        }
+        self.lived_on = self.latest_life;
+        let succeeded = self.runs.iter().filter(|(_, run)| run.has_succeeded);
+        let outlived = succeeded.map(|(uid, run)| (uid.clone(), run.clone()));
+        self.outlived.extend(outlived);
         self.is_restored = true;
         self.ledger = then.ledger;
         self.records = then.records;

@@ -18,7 +18,7 @@ pub(super) struct Run {
     record: String,
     /// Whether the attempt that created it is over.
     is_over: bool,
-    has_succeeded: bool,
+    pub(super) has_succeeded: bool,
 }
 
 /// The release, the revision and the record that a job says it was created for.
@@ -115,8 +115,9 @@ impl Checker {
                 }
             }
             (Some(before), None) => {
+                let is_outlived = self.remembers(write, |outlived, _| outlived == uid);
                 // One that has failed is run anew, whatever the record says of it.
-                let counts = by_agent && !has_failed(before);
+                let counts = by_agent && !has_failed(before) && !is_outlived;
                 let awaited = counts.then(|| self.awaited(&uid)).flatten();
                 if let Some((release, revision)) = awaited {
                     let text = format!(
@@ -127,7 +128,7 @@ impl Checker {
                 }
                 // Nobody can tell any more that it succeeded; nor where several releases have a hook of this name, and it makes way for one of
                 // them.
-                if !by_agent || self.running(&write.id).is_none() {
+                if !by_agent || is_outlived || self.running(&write.id).is_none() {
                     self.hooks.retain(|(id, ..)| *id != write.id);
                 }
             }
@@ -182,21 +183,30 @@ impl Checker {
                 continue;
             }
             let id = Id::new("batch", "jobs", &release.0, &hook.name);
-            let mut runs = self.runs.values();
-            let has_run = runs.any(|run| {
+            let is_it = |run: &Run| {
                 run.id == id
                     && run.release == release
                     && run.revision == revision
                     && run.record == Self::uid(after)
                     && run.has_succeeded
-            });
-            if !has_run {
+            };
+            let mut runs = self.runs.values();
+            if !runs.any(is_it) && !self.remembers(write, |_, run| is_it(run)) {
                 let text = format!(
                     "{id} did not run for revision {revision} of {release:?}, which says that it succeeded"
                 );
                 self.violate("hook did not run", text);
             }
         }
+    }
+
+    /// Whether whoever writes knows such a hook, by uid, as one that has succeeded, of before the local cluster was restored: as docs/security.md has it, the
+    /// life of the agent that lived on goes by that with the write that was under way. What it does once it has written the ledger counts.
+    fn remembers(&self, write: &Write, is_it: impl Fn(&str, &Run) -> bool) -> bool {
+        let life = write.who.agent();
+        let lives_on = self.is_restored && life.is_some() && life == self.lived_on;
+        let mut outlived = self.outlived.iter();
+        lives_on && outlived.any(|(uid, run)| is_it(uid, run))
     }
 
     /// The release and the revision that wait for this job, which makes way for no other by its policy.

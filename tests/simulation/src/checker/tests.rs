@@ -78,6 +78,16 @@ impl Cluster {
         self.write(actor, &Id::new("", "secrets", "apps", &name), Some(object));
     }
 
+    /// Writes a job of apps/r1, which was created as a hook for this record.
+    fn hook(&mut self, actor: Actor, record: &str, status: Value) {
+        let run = format!("apps/r1 1 post-install {record}");
+        let annotations =
+            json!({"helm.sh/hook": "post-install", "fleetagent.cattle.io/hook-of": run});
+        let object =
+            json!({"kind": "Job", "metadata": {"annotations": annotations}, "status": status});
+        self.write(actor, &Id::new("batch", "jobs", "apps", "q1"), Some(object));
+    }
+
     fn delete_record(&mut self, actor: Actor, revision: i64) {
         let name = storage::key("r1", revision);
         self.write(actor, &Id::new("", "secrets", "apps", &name), None);
@@ -173,6 +183,43 @@ fn a_release_is_removed_after_the_hooks_that_precede_that() {
         cluster.record(AGENT, 1, Status::Uninstalling, &[(hook, "")]);
         cluster.delete_object("c1");
         assert_eq!(cluster.rules(), rules, "{hook} of {actor:?}");
+    }
+}
+
+/// The agent that lives on goes by what had ended when the cluster was restored, until it writes the ledger; one that was started since does not.
+#[test]
+fn a_hook_that_had_succeeded_is_known_to_who_outlives_a_restore() {
+    let ledger = Id::new("", "configmaps", SYSTEM, LEDGER);
+    let broken: &[&str] = &["deletes a running hook", "hook did not run"];
+    for (has_succeeded, life, has_noticed, rules) in [
+        (false, 1, false, broken),
+        (true, 2, false, broken),
+        (true, 1, true, broken),
+        (true, 1, false, &[]),
+    ] {
+        let mut cluster = Cluster::default();
+        let running = [("q1", HookExecution::RUNNING)];
+        cluster.record(AGENT, 1, Status::PendingInstall, &running);
+        let record = cluster.uids.to_string();
+        cluster.hook(AGENT, &record, Value::Null);
+        cluster.back_up();
+        if has_succeeded {
+            let status = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+            cluster.hook(Actor::System, &record, status);
+        }
+        cluster.restore();
+        if has_noticed {
+            cluster.write(AGENT, &ledger, Some(json!({"data": {}})));
+        }
+        let (agent, job) = (Actor::Agent(life), Id::new("batch", "jobs", "apps", "q1"));
+        cluster.write(agent, &job, None);
+        let succeeded = [("q1", HookExecution::SUCCEEDED)];
+        cluster.record(agent, 1, Status::Deployed, &succeeded);
+        assert_eq!(
+            cluster.rules(),
+            rules,
+            "{has_succeeded}, life {life}, {has_noticed}"
+        );
     }
 }
 
