@@ -47,15 +47,14 @@ impl CredentialWatch<'_> {
     pub(super) async fn run(&self) {
         let mut bootstrap = self.watch(BOOTSTRAP_NAME);
         let mut credential = self.watch(AGENT_NAME);
-        // Says whether another credential was found.
-        let mut renewal: Option<BoxFuture<'_, bool>> = None;
-        let mut refusals = Backoff::default();
-        // Whether that is since upstream refuses the one in use.
-        let mut is_refused = false;
-        // Whether that is for want of a credential.
-        let mut is_gone = false;
+        // May wait for its turn for an hour, and for its answer for half of one. The session alone ends it.
+        let mut renewal: Option<BoxFuture<'_, ()>> = None;
         // Whether a bootstrap Secret came while another one was made use of.
         let mut is_asked_again = false;
+        // Since upstream refuses the credential in use, or there is none. Says whether another connection is needed, as `check` does.
+        let mut connection: Option<BoxFuture<'_, bool>> = None;
+        let mut refusals = Backoff::default();
+        let mut is_gone = false;
         let mut check: Option<BoxFuture<'_, bool>> = None;
         let mut is_listed = false;
         loop {
@@ -67,21 +66,23 @@ impl CredentialWatch<'_> {
                     }
                     check = None;
                 }
-                is_replaced = until_done(&mut renewal) => {
+                is_replaced = until_done(&mut connection) => {
                     if is_replaced {
                         return;
                     }
-                    (is_gone, is_refused) = (false, false);
+                    (connection, is_gone) = (None, false);
                     refusals.begins();
                     // What was told meanwhile is over; who is still refused tells so again.
                     let _was_told = self.refused.notified().now_or_never();
-                    renewal = std::mem::take(&mut is_asked_again).then(|| self.renew_if_new());
+                }
+                () = until_done(&mut renewal) => {
+                    renewal = std::mem::take(&mut is_asked_again).then(|| self.registrar.renew_if_new().boxed());
                 }
                 Some(event) = bootstrap.next() => {
                     if let Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) = event {
                         match renewal {
                             Some(_) => is_asked_again = true,
-                            None => renewal = Some(self.renew_if_new()),
+                            None => renewal = Some(self.registrar.renew_if_new().boxed()),
                         }
                     }
                 }
@@ -101,7 +102,8 @@ impl CredentialWatch<'_> {
                         // A local cluster that fails now and then tells so each time.
                         if !std::mem::replace(&mut is_gone, true) {
                             logging::info!("the credential is gone, registering again");
-                            renewal = Some(self.registrar.renew().map(|()| false).boxed());
+                            // A registration that is under way goes on all the same.
+                            connection = Some(self.connect_again(Duration::ZERO).boxed());
                         }
                     }
                     Err(failed) => {
@@ -112,33 +114,25 @@ impl CredentialWatch<'_> {
                         }
                     }
                 },
-                () = self.refused.notified(), if !is_refused => {
+                () = self.refused.notified(), if connection.is_none() => {
+                    const TEXT: &str = "upstream refuses the credential, connecting again";
                     let pause = refusals.next().unwrap_or(RETRY);
-                    // A registration with a new bootstrap Secret may be waiting for its turn, for up to an hour: this one makes use of that too.
-                    is_asked_again |= renewal.is_some();
-                    is_refused = true;
-                    renewal = Some(self.connect_again(pause).boxed());
+                    logging::warn!(pause, "{}", TEXT);
+                    self.events.emit_for_agent(Reason::CredentialRefused, TEXT);
+                    connection = Some(self.connect_again(pause).boxed());
                 }
             }
         }
     }
 
-    /// As the watch tells of the credential that it leads to, it says nothing itself.
-    fn renew_if_new(&self) -> BoxFuture<'_, bool> {
-        self.registrar.renew_if_new().map(|()| false).boxed()
-    }
-
-    /// Upstream refuses the credential, once or for good: registers again where it does not connect after a pause either and there is a bootstrap
-    /// Secret. Whether there is another one then, or this one needs a connection of another kind: authorities and TLS mode may have changed.
+    /// Upstream refuses the credential, once or for good, or it is gone: registers again where it does not connect after a pause either and there is a
+    /// bootstrap Secret. Whether there is another one then, or this one needs a connection of another kind: authorities and TLS mode may have changed.
     ///
     /// # Cancellation
     /// Safe, as [`Registrar::register`].
     async fn connect_again(&self, pause: Duration) -> bool {
-        const TEXT: &str = "upstream refuses the credential, connecting again";
-        logging::warn!(pause, "{}", TEXT);
-        self.events.emit_for_agent(Reason::CredentialRefused, TEXT);
         tokio::time::sleep(pause).await;
-        let (found, _) = self.registrar.register().await;
+        let found = self.registrar.connect_again().await;
         if found.credential != self.upstream.credential {
             return true;
         }
@@ -198,15 +192,20 @@ async fn until_done<T>(work: &mut Option<BoxFuture<'_, T>>) -> T {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use http::Request;
+    use http::{Method, Request};
     use kube::client::Body;
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
+    use tokio::time::Instant;
 
     use super::*;
     use crate::client::scripted;
+    use crate::register::bootstrap::ORIGIN_ANNOTATION;
+    use crate::register::credential;
 
     /// What a local cluster answers that has no Secret and ends each watch; what else it is asked it counts, and never answers.
     async fn flap(asked: Arc<AtomicUsize>, request: Request<Body>) -> (u16, Value) {
@@ -250,6 +249,16 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 3);
     }
 
+    fn kubeconfig() -> String {
+        let kubeconfig = json!({
+            "clusters": [{"name": "a", "cluster": {"server": "http://scripted"}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a", "namespace": "bundles"}}],
+            "users": [{"name": "a", "user": {"token": "t"}}],
+            "current-context": "a",
+        });
+        kubeconfig.to_string()
+    }
+
     /// What a local cluster with a credential and without a bootstrap Secret answers, and an upstream that refuses the first requests: as many as
     /// `refused`. What is asked of upstream is counted. The first look at a bootstrap Secret that is there never ends, where one is to `renew`.
     async fn refusing(
@@ -261,14 +270,7 @@ mod tests {
         const FAILED: &str = "Failure";
         let (path, query) = (request.uri().path(), request.uri().query());
         let query = query.unwrap_or_default();
-        let kubeconfig = json!({
-            "clusters": [{"name": "a", "cluster": {"server": "http://scripted"}}],
-            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a", "namespace": "bundles"}}],
-            "users": [{"name": "a", "user": {"token": "t"}}],
-            "current-context": "a",
-        });
-        let data = json!({"kubeconfig": k8s_openapi::ByteString(kubeconfig.to_string().into())});
-        let secret = json!({"metadata": {"name": AGENT_NAME}, "data": data});
+        let secret = secret(AGENT_NAME, &[("kubeconfig", &kubeconfig())]);
         if path.ends_with("/bundledeployments") {
             return match asked.fetch_add(1, Ordering::Relaxed) < refused {
                 true => (
@@ -322,7 +324,7 @@ mod tests {
         } else {
             registrar.clients.clone()
         };
-        let (found, _) = Registrar::scripted(scripted(0)).register().await;
+        let (found, _) = Registrar::scripted(scripted(0)).register(None).await;
         asked.store(0, Ordering::Relaxed);
         renews.store(is_renewed, Ordering::Relaxed);
         let upstream = Upstream {
@@ -373,5 +375,256 @@ mod tests {
         // Another registration is under way, and may be for long.
         let (ended, _) = goes_on(0, true, true).await;
         assert!(ended.is_some_and(|after| after < Duration::from_secs(5)));
+    }
+
+    /// A local cluster, and an upstream that answers the newest registration after five seconds, as Fleet's forgets the older ones.
+    struct Registering {
+        /// Of the credential.
+        version: u64,
+        credential: Option<Value>,
+        bootstrap: Option<Value>,
+        registered: Vec<Instant>,
+        /// The Secret that answers the newest one.
+        answer: String,
+        refuses_first_credential: bool,
+    }
+
+    impl Registering {
+        const ANSWERED_AFTER: Duration = Duration::from_secs(5);
+
+        /// With a credential that came of no bootstrap Secret, and one that is new.
+        fn new() -> Self {
+            let mut credential = secret(AGENT_NAME, &[("kubeconfig", &kubeconfig())]);
+            credential["metadata"]["annotations"] = json!({ORIGIN_ANNOTATION: "none"});
+            let mut registering = Self {
+                version: 0,
+                credential: None,
+                bootstrap: Some(bootstrap("a")),
+                registered: Vec::new(),
+                answer: String::new(),
+                refuses_first_credential: false,
+            };
+            registering.store(credential);
+            registering
+        }
+
+        fn store(&mut self, mut credential: Value) {
+            self.version += 1;
+            credential["metadata"]["resourceVersion"] = json!(self.version.to_string());
+            self.credential = Some(credential);
+        }
+
+        fn delete(&mut self) {
+            self.version += 1;
+            self.credential = None;
+        }
+
+        fn uses_answer(&self) -> bool {
+            let namespace = json!(k8s_openapi::ByteString("granted".into()));
+            let is_answer = |stored: &Value| stored["data"]["deploymentNamespace"] == namespace;
+            self.credential.as_ref().is_some_and(is_answer)
+        }
+
+        fn answer(&mut self, method: &Method, path: &str, sent: &Value) -> (u16, Value) {
+            let status = |code: u16, reason: &str| {
+                let failed = json!({"status": "Failure", "code": code, "reason": reason});
+                (code, failed)
+            };
+            let found = |object: Option<Value>| match object {
+                Some(object) => (200, object),
+                None => status(404, "NotFound"),
+            };
+            let name = path.rsplit('/').next().unwrap_or_default();
+            match (method.as_str(), name) {
+                ("GET", "bundledeployments") => {
+                    match path.contains("/bundles/") && self.refuses_first_credential {
+                        true => status(401, "Unauthorized"),
+                        false => (200, json!({"metadata": {}, "items": []})),
+                    }
+                }
+                ("GET", "kube-system") => (200, json!({"metadata": {"uid": "u"}})),
+                ("GET", AGENT_NAME) if path.contains("/secrets/") => found(self.credential.clone()),
+                ("GET", BOOTSTRAP_NAME) => found(self.bootstrap.clone()),
+                ("DELETE", BOOTSTRAP_NAME) => found(self.bootstrap.take()),
+                ("POST", "clusterregistrations") => {
+                    let random = sent["spec"]["clientRandom"].as_str().unwrap_or_default();
+                    self.answer = credential::secret_name("u", random);
+                    self.registered.push(Instant::now());
+                    (201, sent.clone())
+                }
+                ("GET", name) if name == self.answer => match self.registered.last() {
+                    Some(at) if at.elapsed() >= Self::ANSWERED_AFTER => {
+                        let texts = [("token", "t"), ("deploymentNamespace", "granted")];
+                        (200, secret(name, &texts))
+                    }
+                    _ => status(404, "NotFound"),
+                },
+                ("POST", "secrets") if self.credential.is_some() => status(409, "AlreadyExists"),
+                ("POST", "secrets") | ("PUT", AGENT_NAME) => {
+                    self.store(sent.clone());
+                    found(self.credential.clone())
+                }
+                _ => status(404, "NotFound"),
+            }
+        }
+
+        /// What a watch tells that has told of `version`.
+        fn changed_since(&self, version: &str) -> Option<Value> {
+            if self.version.to_string() == version {
+                return None;
+            }
+            let gone = json!({"metadata": {"name": AGENT_NAME, "resourceVersion": self.version.to_string()}});
+            Some(match &self.credential {
+                Some(stored) => json!({"type": "MODIFIED", "object": stored}),
+                None => json!({"type": "DELETED", "object": gone}),
+            })
+        }
+    }
+
+    fn secret(name: &str, texts: &[(&str, &str)]) -> Value {
+        let bytes = |text: &str| k8s_openapi::ByteString(text.into());
+        let data: BTreeMap<_, _> = texts
+            .iter()
+            .map(|(key, text)| (*key, bytes(text)))
+            .collect();
+        json!({"metadata": {"name": name}, "data": data})
+    }
+
+    fn bootstrap(token: &str) -> Value {
+        let texts = [
+            ("apiServerURL", "http://scripted"),
+            ("token", token),
+            ("clusterNamespace", "clusters"),
+            ("systemRegistrationNamespace", "registrations"),
+        ];
+        secret(BOOTSTRAP_NAME, &texts)
+    }
+
+    async fn registering(state: Arc<Mutex<Registering>>, request: Request<Body>) -> (u16, Value) {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let query = uri.query().unwrap_or_default();
+        if query.contains("watch=true") && !query.contains(BOOTSTRAP_NAME) {
+            let version = query.split("resourceVersion=").nth(1).unwrap_or_default();
+            let version = version.split('&').next().unwrap_or_default();
+            loop {
+                if let Some(changed) = state.lock().changed_since(version) {
+                    return (200, changed);
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        if query.contains("watch=true") {
+            std::future::pending::<()>().await;
+        }
+        if query.contains("fieldSelector") {
+            let state = state.lock();
+            let listed = match query.contains(BOOTSTRAP_NAME) {
+                true => state.bootstrap.clone(),
+                false => state.credential.clone(),
+            };
+            let items: Vec<_> = listed.into_iter().collect();
+            let version = state.version.to_string();
+            let list = json!({"metadata": {"resourceVersion": version}, "items": items});
+            return (200, list);
+        }
+        let body = request.into_body().collect_bytes().await.unwrap();
+        let sent = serde_json::from_slice(&body).unwrap_or_default();
+        state.lock().answer(&method, uri.path(), &sent)
+    }
+
+    fn registrar(state: &Arc<Mutex<Registering>>) -> Registrar {
+        let state = Arc::clone(state);
+        let clients = move |request| registering(Arc::clone(&state), request);
+        Registrar::scripted(scripted::clients(clients))
+    }
+
+    /// Whether a session ends within that time, with another credential; when `acts` ends, it goes on.
+    async fn session(
+        registrar: &Registrar,
+        longest: u64,
+        acts: impl Future<Output = ()>,
+        refused: &Notify,
+    ) -> bool {
+        let (upstream, _) = registrar.register(None).await;
+        let watch = CredentialWatch {
+            local: registrar.local.clone(),
+            namespace: "system",
+            registrar,
+            upstream: &upstream,
+            refused,
+            health: &Health::new(Duration::from_secs(300)),
+            events: &registrar.events,
+        };
+        let acting = async {
+            acts.await;
+            std::future::pending::<()>().await;
+        };
+        let running = async {
+            tokio::select! {
+                () = watch.run() => {}
+                () = acting => {}
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(longest), running).await;
+        ended.is_ok()
+    }
+
+    /// Who lets go of a registration that upstream has accepted and asks again may lose the credential that answers the first.
+    #[rstest::rstest]
+    #[case::told_for_nothing(false, false)]
+    #[case::refused(true, false)]
+    #[case::deleted(false, true)]
+    #[tokio::test(start_paused = true)]
+    async fn a_registration_under_way_is_answered_whatever_becomes_of_the_credential(
+        #[case] is_refused: bool,
+        #[case] is_deleted: bool,
+    ) {
+        let state = Arc::new(Mutex::new(Registering::new()));
+        let (registrar, refused) = (registrar(&state), Notify::new());
+        let acts = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            state.lock().refuses_first_credential = is_refused;
+            match is_deleted {
+                true => state.lock().delete(),
+                false => refused.notify_one(),
+            }
+        };
+        assert!(session(&registrar, 30, acts, &refused).await);
+        let state = state.lock();
+        assert_eq!(state.registered.len(), 1);
+        assert!(state.uses_answer());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registration_under_way_is_answered_in_the_next_session() {
+        let state = Arc::new(Mutex::new(Registering::new()));
+        let (registrar, refused) = (registrar(&state), Notify::new());
+        let nothing = || std::future::ready(());
+        assert!(!session(&registrar, 3, nothing(), &refused).await);
+        assert_eq!(state.lock().registered.len(), 1);
+        assert!(session(&registrar, 30, nothing(), &refused).await);
+        let state = state.lock();
+        assert_eq!(state.registered.len(), 1);
+        assert!(state.uses_answer());
+    }
+
+    /// Two bootstrap Secrets within an hour: the second waits for a minute, and not for one more whenever upstream refuses a request meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn refusals_do_not_put_off_a_registration() {
+        let state = Arc::new(Mutex::new(Registering::new()));
+        let (registrar, refused) = (registrar(&state), Notify::new());
+        assert!(session(&registrar, 30, std::future::ready(()), &refused).await);
+        state.lock().bootstrap = Some(bootstrap("b"));
+        let begun = Instant::now();
+        let acts = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                refused.notify_one();
+            }
+        };
+        session(&registrar, 90, acts, &refused).await;
+        let state = state.lock();
+        assert_eq!(state.registered.len(), 2);
+        assert!(state.registered[1] - begun <= Duration::from_secs(61));
     }
 }

@@ -28,7 +28,7 @@ use crate::process::memory;
 use crate::process::server::{self, Endpoint};
 use crate::process::session::{Ended, Session};
 use crate::public::{Name, PublicText};
-use crate::register::{Registrar, Renewals, Upstream};
+use crate::register::{Credential, Registrar, Renewals, Turns, Upstream};
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
 
@@ -257,19 +257,20 @@ impl Process {
             events: Arc::clone(&self.events),
             last_contact: self.health.last_contact(Side::Upstream).clone(),
             renewals: Renewals::default(),
+            turns: Turns::default(),
         };
         let health = &self.health;
         let deployed_ids = Arc::<DeployedIds>::default();
-        let mut is_first = true;
+        let mut former: Option<Arc<Credential>> = None;
         let mut restarts = Restarts::default();
         health.set_role(Role::Register);
         loop {
             let ((upstream, config), ledger) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                registered = self.register(&registrar, is_first) => registered,
+                registered = self.register(&registrar, former.as_deref()) => registered,
             };
-            is_first = false;
+            former = Some(Arc::clone(&upstream.credential));
             health.contact(Side::Upstream);
             health.set_role(Role::Deploy);
             logging::info!(namespace = upstream.namespace, "registered");
@@ -318,17 +319,17 @@ impl Process {
     async fn register(
         &self,
         registrar: &Registrar,
-        is_first: bool,
+        former: Option<&Credential>,
     ) -> ((Upstream, AgentConfig), Option<Ledger>) {
         let begun = Instant::now();
         let agent = self.identities.agent();
         let load = async {
-            match is_first {
-                true => Ledger::load(&agent, &self.settings.namespace).await.ok(),
-                false => None,
+            match former {
+                None => Ledger::load(&agent, &self.settings.namespace).await.ok(),
+                Some(_) => None,
             }
         };
-        let (registered, ledger) = tokio::join!(registrar.register(), load);
+        let (registered, ledger) = tokio::join!(registrar.register(former), load);
         (registered, ledger.filter(|_| begun.elapsed() < FRESH))
     }
 

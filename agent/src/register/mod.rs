@@ -7,34 +7,33 @@
 pub mod bootstrap;
 pub mod credential;
 mod renewals;
+mod request;
 mod secrets;
+mod turns;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{ListParams, ObjectMeta, PostParams, TypeMeta};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
-use rand::seq::IndexedRandom as _;
 use tokio::time::Instant;
 
-use crate::api::{
-    BundleDeployment, Cluster, ClusterRegistration, ClusterRegistrationSpec,
-    LABEL_CREATED_BY_AGENT_POD, LABEL_REGISTRATION_TOKEN,
-};
+use crate::api::{BundleDeployment, Cluster};
 use crate::client::listed::Metadata;
 use crate::client::requests::{self, Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::{Events, Reason};
-use bootstrap::{Bootstrap, Origin};
+use bootstrap::Origin;
 use secrets::Secrets;
+use turns::Turn;
 
 pub use credential::{Credential, CredentialError};
 pub use renewals::Renewals;
+pub use turns::Turns;
 
 /// Time to reach upstream's API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -128,6 +127,16 @@ pub enum RegisterError {
     Print(#[source] golib::yaml::Error),
 }
 
+impl RegisterError {
+    /// Whether upstream had accepted a registration, which came to nothing.
+    fn is_of_accepted(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout { .. } | Self::NewCredential(_) | Self::Store(_)
+        )
+    }
+}
+
 /// Registers this cluster.
 #[derive(Clone)]
 pub struct Registrar {
@@ -145,6 +154,19 @@ pub struct Registrar {
     pub last_contact: LastContact,
     /// When credentials were renewed.
     pub renewals: Renewals,
+    /// Whose turn it is to register.
+    pub turns: Turns,
+}
+
+/// What an attempt is for.
+#[derive(Clone, Copy)]
+enum Aim<'a> {
+    /// A session; the one before, of the same process, had this credential.
+    Start(Option<&'a Credential>),
+    /// A connection, while a session goes on: bootstrap Secrets are looked at beside that.
+    Connection,
+    /// Another credential than that, which may still work.
+    Renewal,
 }
 
 impl Registrar {
@@ -162,26 +184,45 @@ impl Registrar {
             events: Arc::new(events),
             last_contact: LastContact::default(),
             renewals: Renewals::default(),
+            turns: Turns::default(),
         }
     }
 
-    /// Returns once upstream lists our BundleDeployments, with the configuration that led there; tries for ever.
+    /// Returns once upstream lists our BundleDeployments, with the configuration that led there; tries for ever. For a session: the one before it in
+    /// this process had the credential `former`.
     ///
     /// # Cancellation
-    /// Safe: the stored credential is only replaced by one that works.
-    pub async fn register(&self) -> (Upstream, AgentConfig) {
-        self.until_registered(false).await
+    /// Safe: the stored credential is only replaced by one that works. A registration that upstream has accepted is answered at the next call.
+    pub async fn register(&self, former: Option<&Credential>) -> (Upstream, AgentConfig) {
+        self.until_registered(Aim::Start(former)).await
     }
 
-    /// Registers with a bootstrap Secret that the credential did not come of, as [`Registrar::renew`]. One that it came of is left
-    /// where it is: what restores it would do so again.
+    /// As [`Registrar::register`], in a session whose credential is gone or was refused.
+    ///
+    /// # Cancellation
+    /// Safe, as [`Registrar::register`].
+    pub async fn connect_again(&self) -> Upstream {
+        self.until_registered(Aim::Connection).await.0
+    }
+
+    /// Registers with a bootstrap Secret that the credential did not come of, when its turn has come. One that it came of is left
+    /// where it is: what restores it would do so again. The credential may still work meanwhile. Returns when another one is stored, or when there is
+    /// nothing to register with any more.
     ///
     /// # Cancellation
     /// Safe, as [`Registrar::register`].
     pub async fn renew_if_new(&self) {
         loop {
-            match self.has_new_bootstrap().await {
-                Ok(true) => break,
+            let pause = match self.has_new_bootstrap().await {
+                Ok(true) => {
+                    let first = self.timing.registration_retry;
+                    let pause = self.renewals.pause(Instant::now(), first);
+                    logging::info!(pause, "a bootstrap secret is there, registering again");
+                    if pause.is_zero() {
+                        break;
+                    }
+                    pause
+                }
                 Ok(false) => {
                     logging::info!("the bootstrap secret was made use of before, leaving it");
                     return;
@@ -189,25 +230,12 @@ impl Registrar {
                 Err(failed) => {
                     let error = PublicText::nothing_secret_in(&failed);
                     logging::warn!(error, "cannot read the bootstrap secret");
-                    tokio::time::sleep(self.pause(&failed, 0)).await;
+                    self.pause(&failed, 0)
                 }
-            }
+            };
+            tokio::time::sleep(pause).await;
         }
-        let pause = self
-            .renewals
-            .pause(Instant::now(), self.timing.registration_retry);
-        logging::info!(pause, "a bootstrap secret is there, registering again");
-        tokio::time::sleep(pause).await;
-        self.renew().await;
-    }
-
-    /// Replaces a credential that may still work by what the bootstrap Secret leads to. Returns
-    /// when that is done, or when there is nothing to register with any more.
-    ///
-    /// # Cancellation
-    /// Safe, as [`Registrar::register`].
-    pub async fn renew(&self) {
-        self.until_registered(true).await;
+        self.until_registered(Aim::Renewal).await;
     }
 
     fn secrets(&self) -> Secrets {
@@ -222,17 +250,17 @@ impl Registrar {
         }))
     }
 
-    async fn until_registered(&self, anew: bool) -> (Upstream, AgentConfig) {
-        let (logged, emitted) = match anew {
-            false => ("failed to register agent", "cannot register"),
-            true => (
+    async fn until_registered(&self, aim: Aim<'_>) -> (Upstream, AgentConfig) {
+        let (logged, emitted) = match aim {
+            Aim::Start(_) => ("failed to register agent", "cannot register"),
+            Aim::Connection | Aim::Renewal => (
                 "failed to register agent again",
                 "cannot register again, the old credential is kept",
             ),
         };
         let mut failures = 0;
         loop {
-            let failed = match self.attempt(anew).await {
+            let failed = match self.attempt(aim).await {
                 Ok(registered) => return registered,
                 Err(failed) => failed,
             };
@@ -268,64 +296,130 @@ impl Registrar {
     /// A request upstream has accepted is not repeated hastily; everything else soon, then slower.
     fn pause(&self, failed: &RegisterError, failures: u32) -> Duration {
         let longest = self.timing.registration_retry;
-        match failed {
-            RegisterError::Timeout { .. }
-            | RegisterError::NewCredential(_)
-            | RegisterError::Store(_) => longest,
-            _ => (longest / 60)
+        match failed.is_of_accepted() {
+            true => longest,
+            false => (longest / 60)
                 .saturating_mul(2_u32.saturating_pow(failures.min(10)))
                 .min(longest),
         }
     }
 
-    async fn attempt(&self, anew: bool) -> Result<(Upstream, AgentConfig), RegisterError> {
+    async fn attempt(&self, aim: Aim<'_>) -> Result<(Upstream, AgentConfig), RegisterError> {
         let secrets = self.secrets();
-        let (config, stored, bootstrap) = tokio::try_join!(
-            self.agent_config(),
-            secrets.credential(),
-            secrets.bootstrap(),
-        )?;
-        let current = match &stored {
-            None => None,
-            Some(secret) => {
-                let credential = Credential::from_data(&secret.data.clone().unwrap_or_default());
-                let origin = Origin::of(secret, bootstrap.as_ref());
-                let connected = self.connect(&credential, config.tls_mode).await;
-                Some((secret, origin, connected))
-            }
-        };
-        let upstream = match (current, &bootstrap) {
-            (Some((stored, origin, Ok(upstream))), bootstrap)
-                if !anew || bootstrap.is_none() || origin == Origin::This =>
-            {
-                match origin {
-                    Origin::This => {}
-                    // The session registers with it, and works meanwhile.
-                    Origin::Another => return Ok((upstream, config)),
-                    // Whoever stored the credential may have made use of this Secret: as the Go agent, which deletes it.
-                    Origin::Unknown => secrets.note(stored, bootstrap.as_ref()).await,
+        let (upstream, config, bootstrap) = loop {
+            let (config, stored, bootstrap) = tokio::try_join!(
+                self.agent_config(),
+                secrets.credential(),
+                secrets.bootstrap(),
+            )?;
+            let current = match &stored {
+                None => None,
+                Some(secret) => {
+                    let credential =
+                        Credential::from_data(&secret.data.clone().unwrap_or_default());
+                    let origin = Origin::of(secret, bootstrap.as_ref());
+                    let connected = self.connect(&credential, config.tls_mode).await;
+                    Some((secret, origin, connected))
                 }
-                upstream
-            }
-            (current, Some(bootstrap)) => {
-                if let Some((_, _, Err(failed))) = current {
-                    let error = PublicText::nothing_secret_in(&failed);
-                    logging::error!(error, "current credential failed, registering again");
+            };
+            match (current, &bootstrap) {
+                (Some((stored, origin, Ok(upstream))), _)
+                    if !matches!(aim, Aim::Renewal)
+                        || bootstrap.is_none()
+                        || origin == Origin::This =>
+                {
+                    if !self.is_used_up(aim, origin, &upstream) {
+                        // The session registers with it, and works meanwhile, or leaves it.
+                        return Ok((upstream, config));
+                    }
+                    if origin == Origin::Unknown {
+                        secrets.note(stored, bootstrap.as_ref()).await;
+                    }
+                    break (upstream, config, bootstrap);
                 }
-                self.request(&secrets, bootstrap, config.clone()).await?
-            }
-            (Some((_, _, Err(failed))), None) => return Err(failed),
-            (_, None) => {
-                return Err(RegisterError::NoBootstrap {
-                    namespace: self.namespace.clone(),
-                    name: BOOTSTRAP_NAME,
-                });
+                (current, Some(with)) => {
+                    if let Some((_, _, Err(failed))) = current {
+                        let error = PublicText::nothing_secret_in(&failed);
+                        logging::error!(error, "current credential failed, registering again");
+                    }
+                    // Who has the turn may keep it for half an hour. The credential may work before that.
+                    let Some(mut turn) = self.turns.next(self.timing.registration_retry).await
+                    else {
+                        continue;
+                    };
+                    // Who had the turn may have stored another one, and have used up the Secret.
+                    let now = tokio::try_join!(secrets.credential(), secrets.bootstrap())?;
+                    if (&now.0, &now.1) != (&stored, &bootstrap) {
+                        continue;
+                    }
+                    let is_renewal = matches!(aim, Aim::Renewal);
+                    let registered = self
+                        .register_with(&mut turn, with, &config, is_renewal)
+                        .await;
+                    match &registered {
+                        Ok(_) => turn.succeeds(),
+                        Err(failed) if failed.is_of_accepted() => {
+                            turn.fails(self.timing.registration_retry);
+                        }
+                        Err(_) => {}
+                    }
+                    break (registered?, config, bootstrap);
+                }
+                (Some((_, _, Err(failed))), None) => return Err(failed),
+                (_, None) => {
+                    return Err(RegisterError::NoBootstrap {
+                        namespace: self.namespace.clone(),
+                        name: BOOTSTRAP_NAME,
+                    });
+                }
             }
         };
         if let Some(bootstrap) = bootstrap {
             secrets.discard(bootstrap).await;
         }
         Ok((upstream, config))
+    }
+
+    /// Requests a credential and stores it.
+    async fn register_with(
+        &self,
+        turn: &mut Turn,
+        bootstrap: &Secret,
+        config: &AgentConfig,
+        is_renewal: bool,
+    ) -> Result<Upstream, RegisterError> {
+        let upstream = self.request(turn, bootstrap, config).await?;
+        if is_renewal {
+            let first = self.timing.registration_retry;
+            self.renewals.count(Instant::now(), first);
+        }
+        let origin = bootstrap::origin(Some(bootstrap));
+        let stored = self.secrets().store(&upstream.credential, origin).await;
+        stored.map_err(RegisterError::Store)?;
+        self.events.emit_for_agent(
+            Reason::Registered,
+            public!("registered with {}", Name(&upstream.server)),
+        );
+        Ok(upstream)
+    }
+
+    /// Whether a bootstrap Secret beside a credential that works is to be deleted. Within a session it never is: what restores one that was made use of
+    /// would do so again, and another one, also beside a credential that says nothing of its origin, is to be made use of.
+    fn is_used_up(&self, aim: Aim<'_>, origin: Origin, upstream: &Upstream) -> bool {
+        let Aim::Start(former) = aim else {
+            return false;
+        };
+        match origin {
+            // Its registration may have been cut off before that.
+            Origin::This => true,
+            Origin::Another => false,
+            // Whoever stored the credential may have made use of this Secret: as the Go agent, which deletes it. Not where the session before had the same
+            // credential, which this was asked of then, nor while a registration is under way that may revoke it.
+            Origin::Unknown => {
+                former.is_none_or(|former| *former != *upstream.credential)
+                    && !self.turns.is_under_way()
+            }
+        }
     }
 
     /// The agent's ConfigMap; defaults when there is none.
@@ -346,139 +440,6 @@ impl Registrar {
             Some(map) => Ok(AgentConfig::from_data(&map.data.unwrap_or_default())?),
             None => Ok(AgentConfig::default()),
         }
-    }
-
-    /// Asks upstream for a credential, waits for it, proves it, stores it.
-    async fn request(
-        &self,
-        secrets: &Secrets,
-        bootstrap: &Secret,
-        config: AgentConfig,
-    ) -> Result<Upstream, RegisterError> {
-        let origin = bootstrap::origin(Some(bootstrap));
-        let bootstrap = Bootstrap::from_data(&bootstrap.data.clone().unwrap_or_default());
-        let client_id = match config.client_id.is_empty() {
-            false => config.client_id,
-            true => self.kube_system_uid().await?,
-        };
-        let kubeconfig =
-            credential::kubeconfig(&bootstrap, &bootstrap.token, &bootstrap.cluster_namespace)
-                .map_err(RegisterError::Print)?;
-        let mut asking = credential::client_config(&kubeconfig, config.tls_mode).await?;
-        if config.tls_mode == TlsMode::Strict && asking.root_cert.is_none() {
-            // No CA given means that none is trusted; client-go's fallback comes with the
-            // credential only.
-            asking.root_cert = Some(Vec::new());
-        }
-        let asking = self.client(asking)?;
-
-        logging::info!(
-            client_id = Name(&client_id),
-            "creating a clusterregistration"
-        );
-        let client_random = random_token();
-        let mut cluster_labels = config.labels;
-        cluster_labels.insert(LABEL_CREATED_BY_AGENT_POD.into(), self.hostname.clone());
-        let registration = ClusterRegistration {
-            types: TypeMeta::resource::<ClusterRegistration>(),
-            metadata: ObjectMeta {
-                generate_name: Some("request-".into()),
-                namespace: Some(bootstrap.cluster_namespace.clone()),
-                labels: Some(
-                    [(
-                        LABEL_REGISTRATION_TOKEN.into(),
-                        bootstrap.token_name.clone(),
-                    )]
-                    .into(),
-                ),
-                ..Default::default()
-            },
-            spec: ClusterRegistrationSpec {
-                client_id: client_id.clone(),
-                client_random: client_random.clone(),
-                cluster_labels,
-            },
-        };
-        let registrations =
-            Api::<ClusterRegistration>::namespaced(asking.clone(), &bootstrap.cluster_namespace);
-        registrations
-            .create(&PostParams::default(), &registration)
-            .await
-            .map_err(|source| RegisterError::Create {
-                client_id: client_id.clone(),
-                source,
-            })?;
-
-        let name = credential::secret_name(&client_id, &client_random);
-        let answer = self
-            .await_answer(&asking, &bootstrap.system_registration_namespace, &name)
-            .await?;
-        let text = |key: &str| {
-            let bytes = answer
-                .get(key)
-                .map(|value| value.0.as_slice())
-                .unwrap_or_default();
-            String::from_utf8_lossy(bytes).into_owned()
-        };
-        let deployment_namespace = text("deploymentNamespace");
-        let credential = Credential {
-            kubeconfig: credential::kubeconfig(&bootstrap, &text("token"), &deployment_namespace)
-                .map_err(RegisterError::Print)?,
-            deployment_namespace,
-            cluster_namespace: text("clusterNamespace"),
-            cluster_name: text("clusterName"),
-        };
-        let upstream = self
-            .connect(&credential, config.tls_mode)
-            .await
-            .map_err(|failed| RegisterError::NewCredential(Box::new(failed)))?;
-        secrets
-            .store(&credential, origin)
-            .await
-            .map_err(RegisterError::Store)?;
-        self.events.emit_for_agent(
-            Reason::Registered,
-            public!("registered with {}", Name(&upstream.server)),
-        );
-        Ok(upstream)
-    }
-
-    async fn kube_system_uid(&self) -> Result<String, RegisterError> {
-        let namespaces = Api::<Namespace>::all(self.local.clone());
-        let namespace = namespaces
-            .get("kube-system")
-            .await
-            .map_err(RegisterError::KubeSystem)?;
-        Ok(namespace.metadata.uid.unwrap_or_default())
-    }
-
-    /// Polls for the Secret upstream answers with. Whatever goes wrong means "not there yet": the
-    /// right to read it is granted only when it is.
-    async fn await_answer(
-        &self,
-        asking: &Client,
-        namespace: &str,
-        name: &str,
-    ) -> Result<BTreeMap<String, k8s_openapi::ByteString>, RegisterError> {
-        let secrets = Api::<Secret>::namespaced(asking.clone(), namespace);
-        let poll = async {
-            loop {
-                tokio::time::sleep(self.timing.credential_poll).await;
-                match secrets.get(name).await {
-                    Ok(secret) => return secret.data.unwrap_or_default(),
-                    Err(failed) => {
-                        let error = PublicText::nothing_secret_in(&failed);
-                        logging::info!(namespace, name, error, "waiting for a secret on upstream");
-                    }
-                }
-            }
-        };
-        tokio::time::timeout(self.timing.credential_timeout, poll)
-            .await
-            .map_err(|_| RegisterError::Timeout {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            })
     }
 
     /// Turns a credential into a client and proves it by one LIST.
@@ -514,24 +475,17 @@ impl Registrar {
     }
 }
 
-/// 54 characters of the alphabet of wrangler's `randomtoken`.
-fn random_token() -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut rng = rand::rng();
-    (0..54)
-        .filter_map(|_| ALPHABET.choose(&mut rng))
-        .map(|&byte| char::from(byte))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use http::{Method, Request};
+    use kube::api::ObjectMeta;
     use kube::client::Body;
     use parking_lot::Mutex;
     use serde_json::{Value, json};
 
-    use super::bootstrap::ORIGIN_ANNOTATION;
+    use super::bootstrap::{Bootstrap, ORIGIN_ANNOTATION};
     use super::*;
     use crate::client::scripted;
 
@@ -555,6 +509,10 @@ mod tests {
 
     /// What is written at a start with a credential that works and notes `origin`.
     async fn writes(origin: Option<String>, bootstrap: Option<&Secret>) -> Vec<String> {
+        writes_for(Aim::Start(None), origin, bootstrap).await
+    }
+
+    fn working() -> Credential {
         let open = Bootstrap::from_data(
             &[(
                 "apiServerURL".to_owned(),
@@ -563,7 +521,17 @@ mod tests {
             .into(),
         );
         let kubeconfig = credential::kubeconfig(&open, "t", "bundles").unwrap();
-        let kubeconfig = String::from_utf8(kubeconfig).unwrap();
+        Credential::from_data(
+            &[("kubeconfig".to_owned(), k8s_openapi::ByteString(kubeconfig))].into(),
+        )
+    }
+
+    async fn writes_for(
+        aim: Aim<'_>,
+        origin: Option<String>,
+        bootstrap: Option<&Secret>,
+    ) -> Vec<String> {
+        let kubeconfig = String::from_utf8(working().kubeconfig).unwrap();
         let mut stored = secret(AGENT_NAME, &[("kubeconfig", kubeconfig.as_str())]);
         stored.metadata.annotations =
             origin.map(|origin| [(ORIGIN_ANNOTATION.to_owned(), origin)].into());
@@ -597,7 +565,7 @@ mod tests {
             async move { answer.unwrap_or((500, json!({}))) }
         });
         let registrar = Registrar::scripted(clients);
-        registrar.attempt(false).await.map(drop).unwrap();
+        registrar.attempt(aim).await.map(drop).unwrap();
         written.lock().clone()
     }
 
@@ -624,6 +592,24 @@ mod tests {
         assert_eq!(writes(None, None).await, [note]);
     }
 
+    /// Who stored it without a note may have done so long before this Secret came.
+    #[tokio::test]
+    async fn a_session_that_connects_again_deletes_no_bootstrap_secret_unused() {
+        let bootstrap = secret(BOOTSTRAP_NAME, &[("token", "a")]);
+        let this = bootstrap::origin(Some(&bootstrap));
+        let there = Some(&bootstrap);
+        let former = working();
+        let again = writes_for(Aim::Start(Some(&former)), None, there).await;
+        assert!(again.is_empty());
+        for origin in [None, Some(this)] {
+            assert!(writes_for(Aim::Connection, origin, there).await.is_empty());
+        }
+        // Stored by somebody else in the session before.
+        let other = Credential::from_data(&BTreeMap::new());
+        let other = writes_for(Aim::Start(Some(&other)), None, there).await;
+        assert_eq!(other.len(), 2);
+    }
+
     #[tokio::test]
     async fn what_upstream_accepted_is_not_asked_for_hastily() {
         let registrar = Registrar::scripted(scripted::clients(|_| async { (500, json!({})) }));
@@ -634,17 +620,5 @@ mod tests {
         for failed in [proof, RegisterError::Store(cause())] {
             assert_eq!(registrar.pause(&failed, 0), Duration::from_secs(60));
         }
-    }
-
-    #[test]
-    fn random_tokens_are_wranglers() {
-        let token = random_token();
-        assert_eq!(token.len(), 54);
-        assert!(
-            token
-                .chars()
-                .all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
-        );
-        assert_ne!(token, random_token());
     }
 }

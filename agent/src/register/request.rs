@@ -1,0 +1,196 @@
+//! One registration: what upstream is asked, and how it answers.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{ObjectMeta, PostParams, TypeMeta};
+use kube::{Api, Client};
+use rand::seq::IndexedRandom as _;
+use tokio::time::Instant;
+
+use super::bootstrap::{self, Bootstrap};
+use super::credential::{self, Credential};
+use super::turns::{Sent, Turn};
+use super::{RegisterError, Registrar, Upstream};
+use crate::api::{
+    ClusterRegistration, ClusterRegistrationSpec, LABEL_CREATED_BY_AGENT_POD,
+    LABEL_REGISTRATION_TOKEN,
+};
+use crate::config::{AgentConfig, TlsMode};
+use crate::public::{Name, PublicText};
+
+impl Registrar {
+    /// Asks upstream for a credential, waits for it, proves it. What was asked with this Secret by somebody who was dropped is waited for instead.
+    pub(super) async fn request(
+        &self,
+        turn: &mut Turn,
+        bootstrap: &Secret,
+        config: &AgentConfig,
+    ) -> Result<Upstream, RegisterError> {
+        let origin = bootstrap::origin(Some(bootstrap));
+        let bootstrap = Bootstrap::from_data(&bootstrap.data.clone().unwrap_or_default());
+        let client_id = match config.client_id.is_empty() {
+            false => config.client_id.clone(),
+            true => self.kube_system_uid().await?,
+        };
+        let kubeconfig =
+            credential::kubeconfig(&bootstrap, &bootstrap.token, &bootstrap.cluster_namespace)
+                .map_err(RegisterError::Print)?;
+        let mut asking = credential::client_config(&kubeconfig, config.tls_mode).await?;
+        if config.tls_mode == TlsMode::Strict && asking.root_cert.is_none() {
+            // No CA given means that none is trusted; client-go's fallback comes with the
+            // credential only.
+            asking.root_cert = Some(Vec::new());
+        }
+        let asking = self.client(asking)?;
+
+        let sent = match turn.sent(&origin, &client_id) {
+            Some(sent) => sent,
+            None => {
+                turn.until_due().await;
+                let random = self.send(&asking, &bootstrap, &client_id, config).await?;
+                let sent = Sent {
+                    answer: credential::secret_name(&client_id, &random),
+                    until: Instant::now() + self.timing.credential_timeout,
+                    origin,
+                    client_id,
+                };
+                turn.sends(sent.clone());
+                sent
+            }
+        };
+        let namespace = &bootstrap.system_registration_namespace;
+        let answer = self.await_answer(&asking, namespace, &sent).await?;
+        let text = |key: &str| {
+            let bytes = answer
+                .get(key)
+                .map(|value| value.0.as_slice())
+                .unwrap_or_default();
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        let deployment_namespace = text("deploymentNamespace");
+        let credential = Credential {
+            kubeconfig: credential::kubeconfig(&bootstrap, &text("token"), &deployment_namespace)
+                .map_err(RegisterError::Print)?,
+            deployment_namespace,
+            cluster_namespace: text("clusterNamespace"),
+            cluster_name: text("clusterName"),
+        };
+        self.connect(&credential, config.tls_mode)
+            .await
+            .map_err(|failed| RegisterError::NewCredential(Box::new(failed)))
+    }
+
+    /// Creates a ClusterRegistration; its random part.
+    async fn send(
+        &self,
+        asking: &Client,
+        bootstrap: &Bootstrap,
+        client_id: &str,
+        config: &AgentConfig,
+    ) -> Result<String, RegisterError> {
+        logging::info!(
+            client_id = Name(client_id),
+            "creating a clusterregistration"
+        );
+        let client_random = random_token();
+        let mut cluster_labels = config.labels.clone();
+        cluster_labels.insert(LABEL_CREATED_BY_AGENT_POD.into(), self.hostname.clone());
+        let registration = ClusterRegistration {
+            types: TypeMeta::resource::<ClusterRegistration>(),
+            metadata: ObjectMeta {
+                generate_name: Some("request-".into()),
+                namespace: Some(bootstrap.cluster_namespace.clone()),
+                labels: Some(
+                    [(
+                        LABEL_REGISTRATION_TOKEN.into(),
+                        bootstrap.token_name.clone(),
+                    )]
+                    .into(),
+                ),
+                ..Default::default()
+            },
+            spec: ClusterRegistrationSpec {
+                client_id: client_id.to_owned(),
+                client_random: client_random.clone(),
+                cluster_labels,
+            },
+        };
+        let registrations =
+            Api::<ClusterRegistration>::namespaced(asking.clone(), &bootstrap.cluster_namespace);
+        let created = registrations
+            .create(&PostParams::default(), &registration)
+            .await;
+        created.map_err(|source| RegisterError::Create {
+            client_id: client_id.to_owned(),
+            source,
+        })?;
+        Ok(client_random)
+    }
+
+    async fn kube_system_uid(&self) -> Result<String, RegisterError> {
+        let namespaces = Api::<Namespace>::all(self.local.clone());
+        let namespace = namespaces
+            .get("kube-system")
+            .await
+            .map_err(RegisterError::KubeSystem)?;
+        Ok(namespace.metadata.uid.unwrap_or_default())
+    }
+
+    /// Polls for the Secret upstream answers with. Whatever goes wrong means "not there yet": the
+    /// right to read it is granted only when it is.
+    async fn await_answer(
+        &self,
+        asking: &Client,
+        namespace: &str,
+        sent: &Sent,
+    ) -> Result<BTreeMap<String, k8s_openapi::ByteString>, RegisterError> {
+        let name = sent.answer.as_str();
+        let secrets = Api::<Secret>::namespaced(asking.clone(), namespace);
+        let poll = async {
+            loop {
+                tokio::time::sleep(self.timing.credential_poll).await;
+                match secrets.get(name).await {
+                    Ok(secret) => return secret.data.unwrap_or_default(),
+                    Err(failed) => {
+                        let error = PublicText::nothing_secret_in(&failed);
+                        logging::info!(namespace, name, error, "waiting for a secret on upstream");
+                    }
+                }
+            }
+        };
+        tokio::time::timeout_at(sent.until, poll)
+            .await
+            .map_err(|_| RegisterError::Timeout {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            })
+    }
+}
+
+/// 54 characters of the alphabet of wrangler's `randomtoken`.
+fn random_token() -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut rng = rand::rng();
+    (0..54)
+        .filter_map(|_| ALPHABET.choose(&mut rng))
+        .map(|&byte| char::from(byte))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_tokens_are_wranglers() {
+        let token = random_token();
+        assert_eq!(token.len(), 54);
+        assert!(
+            token
+                .chars()
+                .all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
+        );
+        assert_ne!(token, random_token());
+    }
+}
