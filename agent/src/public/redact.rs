@@ -482,6 +482,8 @@ mod tests {
         let values = json!({
             "password": "hunter2-canary",
             "pin": 424_242_424_242_u64,
+            "half": -42_424_242.5,
+            "huge": 4.242_424_2e22,
             "anchor": "*canary-anchor",
             "lines": "first canary line\nsecond canary line\n",
             "quoted": "canary \"with\" quotes",
@@ -496,9 +498,11 @@ mod tests {
             templates: vec![File::new("templates/t.yaml", template)].into(),
             ..Chart::default()
         };
-        SensitiveData::of_values(values.as_object().unwrap(), &chart.into())
+        let values = crate::values::inline(values.as_object());
+        SensitiveData::of_values(&values, &chart.into())
     }
 
+    /// Numbers as templates print them: by `int64`, `toJson`, `toYaml` and the API server, by `%v` and `quote`, by `printf "%.0f"`.
     #[rstest]
     #[case::in_the_words_of_fail("bad password hunter2-canary!")]
     #[case::encoded("data.x: aHVudGVyMi1jYW5hcnk=")]
@@ -510,12 +514,23 @@ mod tests {
     #[case::cut_off_by_go("cannot unmarshal !!str `hunter2...` into int")]
     #[case::in_json(r#"{"a":"canary\u003cword\u003e\u0026"}"#)]
     #[case::a_large_number("got 4.24242424242e+11")]
+    #[case::a_number_in_json(r#"{"pin":424242424242}"#)]
+    #[case::a_number_with_decimals("got 424242424242.000")]
+    #[case::a_number_in_base64("data.x: NDI0MjQyNDI0MjQy")]
+    #[case::a_number_of_a_login("http://4.24242424242e%2B11@x")]
+    #[case::a_fraction("got -42424242.5")]
+    #[case::a_fraction_as_it_is_printed("got -4.24242425e+07")]
+    #[case::a_fraction_as_an_integer("got 42424242")]
+    #[case::a_fraction_with_decimals("got -42424242.50")]
+    #[case::more_than_an_integer_holds("got 4.2424242e+22")]
+    #[case::more_than_an_integer_holds_plainly("got 42424242000000000000000")]
+    #[case::more_than_an_integer_holds_exactly("got 42424241999999999672320")]
     #[case::in_gos_quotes(r#"Invalid value: "canary \"with\" quotes""#)]
     fn is_redacted(#[case] text: &str) {
         let redacted = secrets().redact(text);
         assert!(redacted.contains(MASK), "{redacted}");
         assert!(
-            !["canary", "hunter2", "4242", "4.24", "aHVu"]
+            !["canary", "hunter2", "4242", "4.24", "aHVu", "NDI0"]
                 .iter()
                 .any(|part| redacted.contains(part)),
             "{redacted}"

@@ -17,17 +17,24 @@ use crate::scene::{conditions, deploy_own, haste, page, target};
 /// Part of every canary; also in base64, at each of the three alignments.
 const CANARY: &str = "xyzzy-canary";
 
+/// One that is a number, and how Go prints it with an exponent.
+const NUMBER: &str = "177506641234567";
+const EXPONENT: &str = "1.77506641234567e";
+
 fn canary(place: &str) -> String {
     format!("{CANARY}-{place}")
 }
 
 fn forms() -> Vec<String> {
-    let mut forms = vec![CANARY.to_owned()];
-    for shift in 0..3 {
-        let text = format!("{}{CANARY}", "x".repeat(shift));
-        let encoded = base64::engine::general_purpose::STANDARD.encode(text);
-        // Without the characters that share bits with what stands around.
-        forms.push(encoded[4..encoded.len() - 4].to_owned());
+    let mut forms = Vec::new();
+    for canary in [CANARY, NUMBER, EXPONENT] {
+        forms.push(canary.to_owned());
+        for shift in 0..3 {
+            let text = format!("{}{canary}", "x".repeat(shift));
+            let encoded = base64::engine::general_purpose::STANDARD.encode(text);
+            // Without the characters that share bits with what stands around.
+            forms.push(encoded[4..encoded.len() - 4].to_owned());
+        }
     }
     // What Go's YAML decoder quotes of a long text.
     forms.push(format!("{}...", &CANARY[..7]));
@@ -72,8 +79,14 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
     )
     .await?;
     for (name, text) in [
-        ("good", format!("password: {}\n", canary("from"))),
-        ("rotated", format!("password: {}\n", canary("before"))),
+        (
+            "good",
+            format!("password: {}\npin: {NUMBER}\n", canary("from")),
+        ),
+        (
+            "rotated",
+            format!("password: {}\npin: {NUMBER}\n", canary("before")),
+        ),
         ("no-map", canary("no-map")),
         (
             "no-yaml",
@@ -110,11 +123,11 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
             .helm("valuesFrom", from("good")),
         )
         .await?;
-    let shown = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: shown\ndata:\n  url: db://{{ .Values.password }}@db\n";
+    let shown = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: shown\ndata:\n  url: db://{{ .Values.password }}@db\n  pin: '{{ int64 .Values.pin }}'\n";
     let shown = chart(&agent, "shown", shown, &[]).helm("valuesFrom", from("good"));
     agent.apply(&shown).await?;
     // Deployed with what the Secret says no more.
-    let kept = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kept\ndata:\n  url: db://{{ .Values.password }}@db\n";
+    let kept = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kept\ndata:\n  url: db://{{ .Values.password }}@db\n  pin: '{{ int64 .Values.pin }}'\n";
     let kept = chart(&agent, "kept", kept, &[])
         .helm("valuesFrom", from("rotated"))
         .annotation("fleet.cattle.io/watch-values", "false");
@@ -132,7 +145,7 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
         .delete("rotated", &DeleteParams::default())
         .await?;
     // What it should be is shown, without what came from a Secret.
-    let edit = json!({ "data": { "url": "edited" } });
+    let edit = json!({ "data": { "url": "edited", "pin": "edited" } });
     for name in ["shown", "kept"] {
         agent
             .objects("v1", "ConfigMap", &namespace)
@@ -183,6 +196,20 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
             &[],
         )
         .values(values.clone()),
+        chart(
+            &agent,
+            "pin",
+            "{{ fail (printf \"no: %v %d %.0f %s %s\" .Values.pin (int64 .Values.pin) .Values.pin (toJson .Values) (.Values.pin | int64 | toString | b64enc)) }}",
+            &[],
+        )
+        .helm("valuesFrom", from("good")),
+        chart(
+            &agent,
+            "pin-refused",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n  pin: {{ int64 .Values.pin }}\n",
+            &[],
+        )
+        .helm("valuesFrom", from("good")),
         chart(
             &agent,
             "required",

@@ -459,7 +459,7 @@ mod tests {
         };
         let config = json!({"image": "web:canary", "password": "hunter2-then", "pin": 84_712_345});
         let release = Release {
-            config: config.as_object().unwrap().clone(),
+            config: values::inline(config.as_object()),
             chart: Some(chart.into()),
             hooks: vec![hook],
             ..Release::default()

@@ -46,37 +46,56 @@ impl Secret {
         };
         match self {
             Self::Number(number) => {
-                add(&number.to_string());
-                // As templates print it.
-                if let Some(number) = number.as_f64() {
-                    add(&golib::strconv::format_float(number, b'g', -1, 64));
-                }
+                let printed = printed(number).into_iter();
+                let printed = printed.filter(|text| text.len() >= SHORTEST);
+                printed.for_each(|text| each_form_of(&text, &mut add));
             }
-            Self::Text(text) => {
-                add(&golib::base64::encode(text));
-                add(text);
-                // In an address. Longer ones stand in none.
-                if text.len() <= MOST_ESCAPED {
-                    for kept in KEPT_IN_ADDRESSES {
-                        let form = escaped(text, kept);
-                        if form != *text {
-                            add(&form);
-                            add(&form.replace("%20", "+"));
-                        }
-                    }
-                }
-                for line in text.lines() {
-                    let line = line.trim();
-                    add(line);
-                    // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
-                    add(line.trim_matches(|c: char| !c.is_alphanumeric()));
-                    let quoted = golib::strconv::quote(line);
-                    add(quoted.trim_matches('"'));
-                }
-                // In an object that is quoted as JSON.
-                let encoded = golib::json::encode(&Value::String(text.clone()));
-                add(encoded.trim_matches('"'));
+            Self::Text(text) => each_form_of(text, &mut add),
+        }
+    }
+}
+
+/// The texts that templates and we make of a number, which is a float in all values: with an exponent or plainly, as an integer or with its fraction.
+fn printed(number: &Number) -> Vec<String> {
+    let mut texts = vec![
+        number.to_string(),
+        golib::json::encode(&Value::Number(number.clone())),
+    ];
+    if let Some(number) = number.as_f64() {
+        for number in [number, number.trunc()] {
+            let formats = [(b'g', -1), (b'f', -1), (b'f', 0)];
+            texts.extend(formats.map(|(format, precision)| {
+                golib::strconv::format_float(number, format, precision, 64)
+            }));
+        }
+    }
+    texts.sort_unstable();
+    texts.dedup();
+    texts
+}
+
+fn each_form_of(text: &str, add: &mut impl FnMut(&str)) {
+    add(&golib::base64::encode(text));
+    add(text);
+    // In an address. Longer ones stand in none.
+    if text.len() <= MOST_ESCAPED {
+        for kept in KEPT_IN_ADDRESSES {
+            let form = escaped(text, kept);
+            if form != *text {
+                add(&form);
+                add(&form.replace("%20", "+"));
             }
         }
     }
+    for line in text.lines() {
+        let line = line.trim();
+        add(line);
+        // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
+        add(line.trim_matches(|c: char| !c.is_alphanumeric()));
+        let quoted = golib::strconv::quote(line);
+        add(quoted.trim_matches('"'));
+    }
+    // In an object that is quoted as JSON.
+    let encoded = golib::json::encode(&Value::String(text.to_owned()));
+    add(encoded.trim_matches('"'));
 }
