@@ -212,6 +212,13 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
         .helm("valuesFrom", from("good")),
         chart(
             &agent,
+            "login",
+            "{{ $all := list }}{{ range list \"u\" \"us\" \"use\" }}{{ $all = append $all (printf \"%s:%s@db\" . $.Values.password | b64enc) }}{{ end }}{{ fail (printf \"no: %v\" $all) }}",
+            &[],
+        )
+        .helm("valuesFrom", from("good")),
+        chart(
+            &agent,
             "required",
             "{{ index .Values (printf \"%s\" .Values.password) \"x\" }}",
             &[],

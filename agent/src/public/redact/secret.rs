@@ -94,8 +94,75 @@ fn each_form_of(text: &str, add: &mut impl FnMut(&str)) {
         add(line.trim_matches(|c: char| !c.is_alphanumeric()));
         let quoted = golib::strconv::quote(line);
         add(quoted.trim_matches('"'));
+        each_base64_within(line, add);
     }
     // In an object that is quoted as JSON.
     let encoded = golib::json::encode(&Value::String(text.to_owned()));
     add(encoded.trim_matches('"'));
+}
+
+/// What its base64 has in common wherever it stands in a longer text, as in `user:password`: without the characters at its ends that tell of what is
+/// around it, too.
+fn each_base64_within(text: &str, add: &mut impl FnMut(&str)) {
+    if text.chars().nth(SHORTEST - 1).is_none() {
+        return;
+    }
+    for before in 0..3 {
+        let longer = [&[0; 3][..before], text.as_bytes()].concat();
+        let encoded = golib::base64::encode(&longer);
+        let (begin, end) = ((before * 4).div_ceil(3), longer.len() * 4 / 3);
+        for form in [&encoded[begin..end], &encoded[begin..]] {
+            add(form);
+            // As tokens have it.
+            if form.contains(['+', '/']) {
+                add(&form.replace('+', "-").replace('/', "_"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use objects::drift::MASK;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::SensitiveData;
+
+    /// Wherever a password stands in a text that is encoded as a whole; what is around it tells nothing of it.
+    #[rstest]
+    #[case::first("hunter2-canary!", "", "kh")]
+    #[case::last_in_a_login("u:hunter2-canary", "dTp", "")]
+    #[case::last_behind_one_character("xhunter2-canary", "eG", "")]
+    #[case::last_in_another_login("us:hunter2-canary", "dXM6", "")]
+    #[case::between_others("user:hunter2-canary@db", "dXNlcjp", "UBkYg==")]
+    #[case::a_line_of_others("u:second-canary;", "dTp", "Ow==")]
+    fn a_password_in_longer_base64_is_masked(
+        #[case] text: &str,
+        #[case] before: &str,
+        #[case] after: &str,
+    ) {
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!(["hunter2-canary", "first\n  second-canary\n"]));
+        let quoted = format!("bad login: Basic {}", golib::base64::encode(text));
+        let masked = format!("bad login: Basic {before}{MASK}{after}");
+        assert_eq!(secrets.redact(&quoted), masked);
+    }
+
+    #[test]
+    fn base64_of_addresses_is_masked_too() {
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!("canary<word>&"));
+        let encoded = golib::base64::encode("us:canary<word>&").replace('+', "-");
+        assert!(encoded.contains('-'));
+        assert_eq!(secrets.redact(&encoded), format!("dXM6{MASK}"));
+    }
+
+    #[test]
+    fn base64_of_a_short_word_in_a_longer_text_is_no_secret() {
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!("admin"));
+        let encoded = golib::base64::encode("is the administrator");
+        assert_eq!(secrets.redact(&encoded), encoded);
+    }
 }
