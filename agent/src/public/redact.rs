@@ -10,6 +10,7 @@
 
 mod by_records;
 mod details;
+mod keys;
 mod masks;
 mod parts;
 mod quotes;
@@ -80,12 +81,10 @@ impl SensitiveData {
     /// Everything in values that a user gave; what the chart's own defaults and templates say is
     /// known anyway.
     pub fn of_values(values: &serde_json::Map<String, Value>, chart: &Arc<Chart>) -> Self {
-        let mut given = Self::default();
-        values.values().for_each(|value| given.add_value(value));
         Self {
             texts: Vec::new(),
             given: vec![Given {
-                texts: given.texts,
+                texts: Self::of_fields(values).texts,
                 shown: Vec::new(),
                 chart: Arc::clone(chart),
             }],
@@ -124,9 +123,7 @@ impl SensitiveData {
     #[must_use]
     pub fn without(mut self, shown: &serde_json::Map<String, Value>) -> Self {
         for given in &mut self.given {
-            let mut known = Self::default();
-            shown.values().for_each(|value| known.add_value(value));
-            given.shown.append(&mut known.texts);
+            given.shown.append(&mut Self::of_fields(shown).texts);
         }
         self
     }
@@ -269,6 +266,34 @@ impl SensitiveData {
         }
     }
 
+    /// Everything in values, and those of their keys that may be secret: they may come from a Secret as the rest does.
+    fn of_fields(values: &serde_json::Map<String, Value>) -> Self {
+        let mut all = Self::default();
+        values.values().for_each(|value| all.add_value(value));
+        all.add_keys_of(values);
+        all
+    }
+
+    fn add_keys_of(&mut self, fields: &serde_json::Map<String, Value>) {
+        for (key, field) in fields {
+            if keys::may_be_secret(key) {
+                self.add_text(key);
+                let in_pointer = keys::in_pointer(key);
+                in_pointer.iter().for_each(|key| self.add_text(key));
+            }
+            self.add_keys(field);
+        }
+    }
+
+    /// The keys in a value that may be secret.
+    fn add_keys(&mut self, value: &Value) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.add_keys(item)),
+            Value::Object(fields) => self.add_keys_of(fields),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
     /// A text and its lines.
     fn add_text(&mut self, text: &str) {
         self.texts.push(Secret::Text(text.to_owned()));
@@ -364,6 +389,7 @@ fn unknown_to(chart: &Chart, parts: &Parts, found: &mut HashSet<Part>) {
     }
     let mut known = SensitiveData::default();
     known.add_value(&chart.values);
+    known.add_keys(&chart.values);
     take_away(&known.texts, parts, found);
     let templates = chart.templates.iter().map(|template| &*template.data);
     parts.without_those_in(found, templates);

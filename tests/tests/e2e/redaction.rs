@@ -87,6 +87,10 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
             "rotated",
             format!("password: {}\npin: {NUMBER}\n", canary("before")),
         ),
+        (
+            "keyed",
+            format!("apiKeys:\n  {}: reader\n", canary("k3y-012345")),
+        ),
         ("no-map", canary("no-map")),
         (
             "no-yaml",
@@ -187,6 +191,7 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
         .await?;
 
     let plain = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n";
+    let keys = r#"{"properties":{"apiKeys":{"additionalProperties":{"type":"number"}}}}"#;
     let failing = [
         chart(&agent, "schema", plain, &[("values.schema.json", pattern)]).values(values.clone()),
         chart(
@@ -217,6 +222,20 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
             &[],
         )
         .helm("valuesFrom", from("good")),
+        chart(
+            &agent,
+            "keyed",
+            "{{ range $key, $_ := .Values.apiKeys }}{{ fail (printf \"no: %s\" $key) }}{{ end }}",
+            &[],
+        )
+        .helm("valuesFrom", from("keyed")),
+        chart(
+            &agent,
+            "keyed-schema",
+            plain,
+            &[("values.schema.json", keys)],
+        )
+        .helm("valuesFrom", from("keyed")),
         chart(
             &agent,
             "required",

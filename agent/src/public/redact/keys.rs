@@ -1,0 +1,75 @@
+//! Which keys of values may be secret: the name of something stands in any message.
+
+use super::secret::SHORTEST;
+
+/// Whether a key has words in it that no name has: of other signs than letters, and together as long as a secret. `nodeSelector`, `kubernetes.io/os`,
+/// `k8s-app` and `web-01` are names, `sk_live_abc123` and `ann@example.com` are none.
+pub(super) fn may_be_secret(key: &str) -> bool {
+    let words = key.split(|c: char| c.is_whitespace() || "-._/:".contains(c));
+    let odd = words.filter(|word| !word.chars().all(char::is_alphabetic));
+    odd.map(|word| word.chars().count()).sum::<usize>() >= SHORTEST
+}
+
+/// A key as a JSON pointer has it, where that is another text: errors of schemas name places so.
+pub(super) fn in_pointer(key: &str) -> Option<String> {
+    let escaped = || key.replace('~', "~0").replace('/', "~1");
+    key.contains(['~', '/']).then(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use chart::{Chart, File};
+    use objects::drift::MASK;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::SensitiveData;
+
+    fn redact(text: &str) -> String {
+        let values = json!({
+            "apiKeys": { "sk_live_abc123": "reader", "a1~b2/c3d4": 1.0 },
+            "users": [{ "ann@example.com": {} }],
+            "hosts": { "web1.example2.com3": {}, "db.example.com": {} },
+            "s3BucketName": "b",
+            "oauth2Proxy": { "x509Directory": "c" },
+            "resources": { "limits": { "nvidia.com/gpu": 1.0 }, "requests": {} },
+            "nodeSelector": { "kubernetes.io/os": "linux", "k8s-app": "dns", "web-01": "d" },
+        });
+        let shown = json!({ "hosts": { "web1.example2.com3": {} } });
+        let chart = Chart {
+            values: json!({ "s3BucketName": "" }).into(),
+            templates: vec![File::new(
+                "templates/t.yaml",
+                "{{ .Values.oauth2Proxy.x509Directory }}",
+            )]
+            .into(),
+            ..Chart::default()
+        };
+        let secrets = SensitiveData::of_values(values.as_object().unwrap(), &chart.into());
+        secrets.without(shown.as_object().unwrap()).redact(text)
+    }
+
+    #[rstest]
+    #[case::in_a_message("no such role: sk_live_abc123", "no such role: **REDACTED**")]
+    #[case::of_an_object_in_a_list("bad user ann@example.com", "bad user **REDACTED**")]
+    #[case::where_something_is(
+        "at '/apiKeys/sk_live_abc123': got string",
+        "at '/apiKeys/**REDACTED**': got string"
+    )]
+    #[case::where_something_is_escaped("at '/apiKeys/a1~0b2~1c3d4'", "at '/apiKeys/**REDACTED**'")]
+    #[case::encoded("got c2tfbGl2ZV9hYmMxMjM=", "got **REDACTED**")]
+    fn a_key_of_values_that_is_no_name_is_masked(#[case] text: &str, #[case] redacted: &str) {
+        assert_eq!(redact(text), redacted);
+        assert_eq!(MASK, "**REDACTED**");
+    }
+
+    #[rstest]
+    #[case::words("spec.resources.limits[nvidia.com/gpu]: exceeds requests, nodeSelector")]
+    #[case::labels("metadata.labels[kubernetes.io/os], k8s-app, web-01: not found")]
+    #[case::of_the_charts_values("s3BucketName is required")]
+    #[case::of_its_templates("oauth2Proxy has no x509Directory")]
+    #[case::of_the_spec("no route to web1.example2.com3")]
+    fn names_among_keys_are_told(#[case] text: &str) {
+        assert_eq!(redact(text), text);
+    }
+}
