@@ -12,9 +12,11 @@ use crate::error;
 const MOST_REVISIONS: usize = 64;
 const MOST_OF_RECORDS: u64 = 64 << 20;
 
-/// Stands for what an error of such a release quotes.
-const UNTOLD: &str =
-    "what it quotes is not told, as the release's records are more than are searched for it";
+/// Why what an error of such a release quotes is not told.
+const TOO_MANY: &str = "the release's records are more than are searched for it";
+
+/// The same of one that has none any more.
+const NONE_LEFT: &str = "no record of the release is left to tell what is secret in it";
 
 /// What is read of a record takes so much at most, in bytes.
 const RECORD: u64 = 24 << 20;
@@ -29,8 +31,10 @@ impl Redacted {
     ) -> Self {
         let gone_through = async {
             let history = records.history(name).await?;
-            if history.len() > MOST_REVISIONS {
-                return Ok(None);
+            match history.len() {
+                0 => return Ok(Err(NONE_LEFT)),
+                1..=MOST_REVISIONS => {}
+                _ => return Ok(Err(TOO_MANY)),
             }
             let turn = memory.reserve(RECORD).await;
             let causes = error::causes(failed);
@@ -43,23 +47,31 @@ impl Redacted {
                 let release = release?;
                 let (Some(begun), Some(rest)) = (redaction, left.checked_sub(release.size_bytes()))
                 else {
-                    return Ok(None);
+                    return Ok(Err(TOO_MANY));
                 };
                 left = rest;
                 let work = move || begun.without(&SensitiveData::of_release(&release));
                 redaction = host.work(work).await.ok();
             }
-            Ok::<_, StorageError>(redaction)
+            Ok::<_, StorageError>(redaction.ok_or(TOO_MANY))
         };
         match gone_through.await {
-            Ok(Some(redaction)) => Self(redaction.finish_all().join(error::BETWEEN)),
-            Ok(None) => Self(format!("{}; {UNTOLD}", Self::unquoted(failed))),
-            Err(unreadable) => Self(format!(
-                "{}; what it quotes is not told, as the release's records cannot be read: {}",
-                Self::unquoted(failed),
-                Self::unquoted(&unreadable)
-            )),
+            Ok(Ok(redaction)) => Self(redaction.finish_all().join(error::BETWEEN)),
+            Ok(Err(why)) => Self::untold(failed, why),
+            Err(unreadable) => {
+                let why = Self::unquoted(&unreadable);
+                Self::untold(
+                    failed,
+                    &format!("the release's records cannot be read: {why}"),
+                )
+            }
         }
+    }
+
+    /// An error without what it quotes.
+    fn untold(failed: &(dyn std::error::Error + 'static), why: &str) -> Self {
+        let unquoted = Self::unquoted(failed);
+        Self(format!("{unquoted}; what it quotes is not told, as {why}"))
     }
 }
 
@@ -156,15 +168,16 @@ mod tests {
 
     /// A tenant may write any number of records, 16 MiB each once they are unpacked. What is searched is searched on another thread.
     #[rstest]
-    #[case::all_that_are_kept(62, 1 << 10, (62, 0), true)]
-    #[case::more_than_are_kept(65, 1, (0, 0), false)]
-    #[case::large_ones(62, 16 << 20, (4, 1), false)]
+    #[case::all_that_are_kept(62, 1 << 10, (62, 0), None)]
+    #[case::none_any_more(0, 1, (0, 0), Some(NONE_LEFT))]
+    #[case::more_than_are_kept(65, 1, (0, 0), Some(TOO_MANY))]
+    #[case::large_ones(62, 16 << 20, (4, 1), Some(TOO_MANY))]
     #[tokio::test]
     async fn the_records_of_a_release_are_gone_through_one_by_one(
         #[case] count: i64,
         #[case] size: usize,
         #[case] (reads, here): (usize, usize),
-        #[case] is_quoted: bool,
+        #[case] untold: Option<&str>,
     ) {
         let (gone_on, counted) = (Arc::<Mutex<Vec<_>>>::default(), Arc::default());
         let records = Storage::new(Records {
@@ -179,9 +192,11 @@ mod tests {
         let failed = release::UninstallError::Discovery(refused);
         let (host, memory) = (Host::default(), Memory::new(48 << 20));
         let redacted = Redacted::by_records(&failed, (&records, "web"), (&host, &memory)).await;
-        let expected = match is_quoted {
-            true => format!("of {MASK} and {MASK}, too"),
-            false => format!("the API server answered 422 Invalid; {UNTOLD}"),
+        let expected = match untold {
+            None => format!("of {MASK} and {MASK}, too"),
+            Some(why) => {
+                format!("the API server answered 422 Invalid; what it quotes is not told, as {why}")
+            }
         };
         assert_eq!(redacted.to_string(), expected);
         let this = std::thread::current().id();
