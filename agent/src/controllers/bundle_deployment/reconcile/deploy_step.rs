@@ -29,6 +29,7 @@ use crate::ledger::records::Writes;
 use crate::ledger::{LedgerEntry, Proof, ReleaseKey};
 use crate::public;
 use crate::public::PublicText;
+use crate::public::redact::SensitiveData;
 use crate::report::events::Reason;
 use crate::values;
 
@@ -38,6 +39,12 @@ const OWED_RETRY: Duration = Duration::from_secs(60);
 /// Whether a change of what values come from leads to a deploy.
 fn watches_values(bundle: &BundleDeployment) -> bool {
     bundle.switch(WATCH_VALUES) != Some("false")
+}
+
+/// That a release under a former name could not be removed, as it is told of any removal.
+fn former(failed: &RemovalError, facts: &SensitiveData) -> Halt {
+    let message = facts.redact_text(&failed.public_text());
+    Halt::new(Cause::FormerRelease, message)
 }
 
 impl Reconciler {
@@ -326,7 +333,7 @@ impl Reconciler {
         state: &mut ReconcileState,
         removed: Result<Option<Duration>, RemovalError>,
     ) {
-        let noted = removed.map_err(Halt::at(Cause::FormerRelease, &state.facts));
+        let noted = removed.map_err(|failed| former(&failed, &state.facts));
         let noted = noted.map(|come_back| {
             if let Some(pause) = come_back {
                 state.report.wake_after(ReconcileKind::Full, pause);
@@ -476,5 +483,29 @@ impl Reconciler {
         let removed = collector.remove_former(bundle.name(), &key, is_new).await;
         self.note_former(state, removed);
         Ok(deployed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use release::kube::ApiError;
+    use release::storage::StorageError;
+
+    use super::*;
+
+    #[test]
+    fn what_the_api_server_says_of_records_of_a_former_release_is_not_told() {
+        let refused = kube::core::Status::failure("no: canary-record", "Forbidden").with_code(403);
+        let failed = RemovalError::Records {
+            release: "apps/canary-site".to_owned(),
+            source: StorageError::Api {
+                verb: "list",
+                source: ApiError::Refused(refused.boxed()),
+            },
+        };
+        let facts = SensitiveData::of_facts(&Default::default(), &["canary-site".to_owned()]);
+        let told = former(&failed, &facts).message;
+        assert!(!told.contains("canary"), "{}", &*told);
+        assert!(told.contains("403 Forbidden"), "{}", &*told);
     }
 }
