@@ -76,6 +76,12 @@ fn identity(data: &Data) -> Result<Option<Identity>, BundleError> {
     }
 }
 
+/// A switch. What is none is not quoted: it may be a password under the wrong key.
+fn flag(key: &str, value: Option<&str>) -> Result<Option<bool>, BundleError> {
+    let flag = value.map(|value| parse_bool(value.as_bytes())).transpose();
+    flag.map_err(|_| invalid(format!("failed to parse {key} as bool")))
+}
+
 /// The authorities that the source's certificate may be of.
 fn authorities(data: &Data) -> Option<Arc<[u8]>> {
     data.get("cacerts").and_then(pem)
@@ -129,12 +135,7 @@ pub fn helm_access(
 /// [`BundleError::Secret`] when it names no host, or what it says of them cannot be used.
 pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, BundleError> {
     let data = data_of(Some(secret));
-    let flag = |key: &str| match text(data, key) {
-        None => Ok(None),
-        Some(value) => parse_bool(value.trim().as_bytes())
-            .map(Some)
-            .map_err(|error| invalid(format!("failed to parse {key} as bool: {error}"))),
-    };
+    let flag = |key: &str| flag(key, text(data, key).as_deref().map(str::trim));
     let access = HostAccess {
         credentials: pair(data)?,
         ca: authorities(data),
@@ -217,12 +218,7 @@ pub fn storage(secret: &Secret, manifest_id: &str) -> Result<Storage, BundleErro
     let data = data_of(Some(secret));
     let reference =
         text(data, "reference").ok_or_else(|| invalid("key \"reference\" not found in secret"))?;
-    let flag = |key: &str| match text(data, key) {
-        None => Ok(None),
-        Some(value) => parse_bool(value.as_bytes())
-            .map(Some)
-            .map_err(|error| invalid(format!("failed to parse {value:?} as bool: {error}"))),
-    };
+    let flag = |key: &str| flag(key, text(data, key).as_deref());
     let plain_http = flag("basicHTTP")?.unwrap_or(false);
     let insecure = match flag("insecureSkipTLS")? {
         Some(insecure) => insecure,
@@ -405,10 +401,7 @@ mod tests {
             "entry 2 of hosts is no host"
         );
         let odd = refused(&[("hosts", "h"), ("insecureSkipVerify", "maybe")]);
-        assert!(
-            odd.starts_with("failed to parse insecureSkipVerify as bool"),
-            "{odd}"
-        );
+        assert_eq!(odd, "failed to parse insecureSkipVerify as bool");
     }
 
     #[test]
@@ -452,7 +445,7 @@ mod tests {
         let odd = [("reference", "r/x"), ("basicHTTP", "maybe")];
         assert_eq!(
             text(OCI_STORAGE_TYPE, &odd),
-            "failed to parse \"maybe\" as bool: strconv.ParseBool: parsing \"maybe\": invalid syntax"
+            "failed to parse basicHTTP as bool"
         );
     }
 }
