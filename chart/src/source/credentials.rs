@@ -132,6 +132,10 @@ impl ShownSecrets {
     pub(super) fn add(&mut self, secret: &str) {
         if !secret.is_empty() {
             self.0.push(secret.to_owned());
+            // As it is quoted by errors of what cannot be read.
+            let quoted = format!("{secret:?}");
+            self.0.push(quoted[1..quoted.len() - 1].to_owned());
+            self.0.dedup();
             // Of two that begin alike the longer one is found.
             self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         }

@@ -167,13 +167,10 @@ async fn pulled(
 ) -> Result<Vouchers, FetchError> {
     let chart = oci::layer(registry, reference).await?;
     if chart.layer.digest != fetched.digest {
-        return Err(FetchError::Artifact {
-            reference: reference.to_string(),
-            problem: format!(
-                "its manifest names the archive {}, and {} was fetched",
-                chart.layer.digest, fetched.digest
-            ),
-        });
+        return Err(registry.artifact(&format!(
+            "its manifest names the archive {}, and {} was fetched",
+            chart.layer.digest, fetched.digest
+        )));
     }
     let mut found = Found {
         registry,

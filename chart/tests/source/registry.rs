@@ -258,6 +258,78 @@ async fn tokens() {
     fetcher().fetch(&chart, &plain()).await.unwrap();
 }
 
+/// A server that tells a tenant the operator's login in what cannot be used of its answers.
+#[tokio::test]
+async fn what_a_registry_was_shown_is_not_quoted_of_answers_that_cannot_be_used() {
+    let digest = format!("sha256:{}", sha256(b"{}"));
+    let invalid = format!(
+        r#"{{"config":{{"mediaType":"{CONFIG}","digest":"{digest}"}},"layers":[{{"mediaType":"{LAYER}","digest":SAID}}]}}"#
+    );
+    let quoted = r#"canary "1" canary"#;
+    let (plain_one, tag) = ("canary-1", "9.0.0-canary-1");
+    for (password, said, version, body, told) in [
+        (
+            quoted,
+            quoted,
+            "1.0.0",
+            r#"{"layers":SAID}"#,
+            "manifest cannot be read",
+        ),
+        (quoted, quoted, "1.0.0", &invalid, "has an invalid digest"),
+        (
+            quoted,
+            quoted,
+            "^1",
+            r#"{"tags":SAID}"#,
+            "tag list cannot be read",
+        ),
+        (
+            plain_one,
+            tag,
+            "^1",
+            r#"{"tags":["9.0.0",SAID]}"#,
+            "newest seen: 9.0.0, ",
+        ),
+    ] {
+        let body = body.replace("SAID", &format!("{said:?}"));
+        let server = Server::plain(move |seen| match seen.authorization {
+            Some(_) => answer(200, body.clone()),
+            None => with(answer(401, ""), "www-authenticate", "Basic realm=\"r\""),
+        });
+        let server = server.await;
+        let access = Access {
+            credentials: Credentials::new("joe", password),
+            ..plain()
+        };
+        let chart = reference(&server.oci("charts/web"), "", version);
+        let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+        let reported = chain(&error);
+        assert!(reported.contains(told), "{reported}");
+        assert!(reported.contains("**REDACTED**"), "{reported}");
+        assert!(!reported.contains("canary"), "{reported}");
+    }
+}
+
+/// It may know a login from before.
+#[tokio::test]
+async fn a_challenge_that_says_what_a_registry_was_shown_is_not_quoted() {
+    let challenge = r#"Bearer realm="/token",service="reg",scope="canary-1""#;
+    let server = Server::plain(|seen| match seen.path.starts_with("/token") {
+        true => answer(403, ""),
+        false => with(answer(401, ""), "www-authenticate", challenge),
+    });
+    let server = server.await;
+    let access = Access {
+        credentials: Credentials::new("joe", "canary-1"),
+        ..plain()
+    };
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+    let reported = chain(&error);
+    assert!(reported.contains("/token\""), "{reported}");
+    assert!(!reported.contains("canary"), "{reported}");
+}
+
 /// A registry with TLS names a token service without: passwords would go there in the clear.
 #[tokio::test]
 async fn a_token_service_without_tls_is_asked_only_by_a_registry_without() {

@@ -214,11 +214,15 @@ async fn token(
             authorize(request, &access)
         }
     };
-    let asked = SafeUrl::from(request.url.clone());
+    let mut asked = request.url.clone();
+    // What it was shown before it may have in its challenge, too.
+    if at.secrets().redact(asked.as_str()) != asked.as_str() {
+        asked.set_query(None);
+    }
     let answer = http.send(request).await?;
     if !answer.status.is_success() {
         return Err(FetchError::Registry {
-            url: asked,
+            url: SafeUrl::from(asked),
             status: answer.status.as_u16(),
             message: message(&answer.body, &at.secrets()),
             detail: detail(&answer.body, &at.secrets()),

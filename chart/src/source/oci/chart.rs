@@ -97,9 +97,15 @@ pub(in crate::source) async fn resolve(
     reference: &Reference,
     constraint: &str,
 ) -> Result<Reference, FetchError> {
-    let not_found = |lookup| FetchError::NotFound {
-        location: reference.to_string(),
-        lookup,
+    let not_found = |mut lookup| {
+        if let LookupError::Tag { newest, .. } = &mut lookup {
+            let secrets = registry.secrets();
+            newest.iter_mut().for_each(|tag| *tag = secrets.redact(tag));
+        }
+        FetchError::NotFound {
+            location: reference.to_string(),
+            lookup,
+        }
     };
     let tags = match registry.tags().await {
         Ok(tags) => versions(&tags),

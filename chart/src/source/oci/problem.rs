@@ -12,7 +12,7 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const MAX_QUOTED: usize = 200;
 
 /// A text of a registry's, without secrets and control characters, cut short.
-fn quoted(text: &str, shown: &ShownSecrets) -> String {
+pub(super) fn quoted(text: &str, shown: &ShownSecrets) -> String {
     let text: String = text.chars().filter(|c| !c.is_control()).collect();
     shown.redact(&text).chars().take(MAX_QUOTED).collect()
 }

@@ -19,7 +19,7 @@ use super::super::http::{Answer, Http, Request};
 use super::super::safe_url::SafeUrl;
 use super::annotations::Annotations;
 use super::auth::{self, Authorization, Challenge};
-use super::problem::{detail, message};
+use super::problem::{detail, message, quoted};
 use super::reference::{Reference, is_digest, is_version};
 
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
@@ -212,6 +212,14 @@ impl<'a> Registry<'a> {
         }
     }
 
+    /// What is wrong with what the registry says, which may be what it was shown.
+    pub(in crate::source) fn artifact(&self, problem: &str) -> FetchError {
+        FetchError::Artifact {
+            reference: self.reference.to_string(),
+            problem: quoted(problem, &self.secrets()),
+        }
+    }
+
     /// The manifest by tag or digest (`name` as the registry knows it), checked against its digest.
     pub(in crate::source) async fn manifest(&self, name: &str) -> Result<Manifest, FetchError> {
         let url = self.url(&format!("manifests/{name}"))?;
@@ -246,12 +254,8 @@ impl<'a> Registry<'a> {
             }
             None => digest_like("sha256:", &answer.body),
         };
-        let artifact = |problem: String| FetchError::Artifact {
-            reference: self.reference.to_string(),
-            problem,
-        };
         let mut manifest: Manifest = serde_json::from_slice(&answer.body)
-            .map_err(|error| artifact(format!("its manifest cannot be read: {error}")))?;
+            .map_err(|error| self.artifact(&format!("its manifest cannot be read: {error}")))?;
         if manifest.media_type.is_empty() {
             let header = answer.headers.get(reqwest::header::CONTENT_TYPE);
             let kind = header
@@ -306,11 +310,9 @@ impl<'a> Registry<'a> {
                 }
                 _ => return Err(self.refused(url, &answer)),
             }
-            let index: Manifest =
-                serde_json::from_slice(&answer.body).map_err(|error| FetchError::Artifact {
-                    reference: self.reference.to_string(),
-                    problem: format!("its referrers cannot be read: {error}"),
-                })?;
+            let index: Manifest = serde_json::from_slice(&answer.body).map_err(|error| {
+                self.artifact(&format!("its referrers cannot be read: {error}"))
+            })?;
             referrers.extend(index.manifests.into_iter().filter_map(&mut pick));
             pages += 1;
             next = next_page(&answer.headers, &url).filter(|next| self.base.same_origin(next));
@@ -348,10 +350,8 @@ impl<'a> Registry<'a> {
         deadline: &Deadline,
     ) -> Result<Bytes, FetchError> {
         if !is_digest(&descriptor.digest) {
-            return Err(FetchError::Artifact {
-                reference: self.reference.to_string(),
-                problem: format!("its manifest has an invalid digest {:?}", descriptor.digest),
-            });
+            let problem = format!("its manifest has an invalid digest {:?}", descriptor.digest);
+            return Err(self.artifact(&problem));
         }
         let url = self.url(&format!("blobs/{}", descriptor.digest))?;
         let shown = SafeUrl::from(url.clone());
@@ -387,13 +387,8 @@ impl<'a> Registry<'a> {
             if answer.status != StatusCode::OK {
                 return Err(self.refused(url, &answer));
             }
-            let page: Page = serde_json::from_slice(&answer.body).map_err(|error| {
-                let problem = format!("its tag list cannot be read: {error}");
-                FetchError::Artifact {
-                    reference: self.reference.to_string(),
-                    problem,
-                }
-            })?;
+            let page: Page = serde_json::from_slice(&answer.body)
+                .map_err(|error| self.artifact(&format!("its tag list cannot be read: {error}")))?;
             let page = page.tags.into_iter();
             for tag in page.filter(|tag| is_version(tag)) {
                 bytes += size_of::<String>() + tag.len();
