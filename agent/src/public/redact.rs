@@ -16,6 +16,7 @@ mod parts;
 mod quotes;
 mod redaction;
 mod secret;
+mod templates;
 
 use std::collections::HashSet;
 use std::sync::Arc;

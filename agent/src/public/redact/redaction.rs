@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::masks::Masks;
 use super::parts::{Part, Parts};
 use super::quotes::quoted;
+use super::templates::words_of;
 use super::{MAX_TEXT_BYTES, SensitiveData};
 
 /// Texts that are to be told. What may be secret in them is looked for bit by bit, and none of that is kept.
@@ -68,6 +69,7 @@ impl Redaction {
 
     pub(super) fn finish_all(self) -> Vec<String> {
         let mut places = self.parts.places(&self.found);
+        places.extend(words_of(&self.text, &places));
         if self.is_unquoted {
             places.extend(self.quoted());
         }
