@@ -39,6 +39,9 @@ use secret::{SHORTEST, Secret};
 /// So much of an error is told at most, in bytes: more than a condition takes. What comes after it is cut before it is redacted.
 pub const MAX_TEXT_BYTES: usize = 32 << 10;
 
+/// Where kubectl keeps the whole object that it applied last, which somebody may have changed since.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// An error as it may leave the process: only [`SensitiveData`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -224,6 +227,14 @@ impl SensitiveData {
         }
         if object.get("kind").and_then(Value::as_str) != Some("Secret") {
             return;
+        }
+        // What it was once, in kubectl's words.
+        let applied = object
+            .get("metadata")
+            .and_then(|all| all.get("annotations"));
+        let applied = applied.and_then(|all| all.get(LAST_APPLIED)?.as_str());
+        if let Some(applied) = applied.and_then(|text| serde_json::from_str(text).ok()) {
+            self.add_object(&applied);
         }
         for field in ["data", "stringData"] {
             let Some(fields) = object.get(field) else {

@@ -16,7 +16,7 @@ use release::BoxError;
 use release::action::{RenderRequest, Rendered};
 use release::kube::ClusterLookup;
 use release::model::Release;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use templating::{Host, Limits, TemplateCache};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{ANNOTATION_LOOKED_UP, BundleDeployment};
 use crate::bundle::{FleetPostRenderer, Kustomization, ResourceScope, Scopes, SetId};
 use crate::public::PublicText;
-use crate::public::redact::SensitiveData;
+use crate::public::redact::{LAST_APPLIED, SensitiveData};
 use crate::schemas::Schemas;
 
 /// Values do not fit the chart's schemas: where, not which.
@@ -91,6 +91,11 @@ impl SensitiveInputs {
         let mut secret = Map::from_iter([("kind".to_owned(), "Secret".into())]);
         for field in ["data", "stringData"] {
             secret.extend(found.get(field).map(|all| (field.to_owned(), all.clone())));
+        }
+        let annotations = found.get("metadata").and_then(|all| all.get("annotations"));
+        if let Some(applied) = annotations.and_then(|all| all.get(LAST_APPLIED)) {
+            let metadata = json!({ "annotations": { LAST_APPLIED: applied } });
+            secret.insert("metadata".to_owned(), metadata);
         }
         let secret = Value::Object(secret);
         looked_up.bytes += golib::budget::weigh(&secret);
@@ -561,6 +566,29 @@ mod tests {
         );
         let secrets = inputs.secrets(&Map::new(), &Arc::default());
         assert!(!secrets.redact(&"x".repeat(1 << 20)).contains('x'));
+    }
+
+    /// A password that was changed where it is used, but not yet in all places.
+    #[test]
+    fn what_a_secret_that_is_looked_up_was_once_is_no_more_told() {
+        let before = json!({"kind": "Secret", "stringData": {"password": "canary-before"}});
+        let annotations = json!({ LAST_APPLIED: before.to_string() });
+        let secret = json!({
+            "kind": "Secret", "metadata": {"name": "a", "annotations": annotations},
+            "data": {"password": golib::base64::encode("canary-now")},
+        });
+        let inputs = SensitiveInputs::default();
+        inputs.looked_up(&secret).unwrap();
+        let secrets = inputs.secrets(&Map::new(), &Arc::default());
+        let told = secrets.redact(&format!("no: {}", golib::json::encode(&secret)));
+        assert!(
+            told.contains("password") && !told.contains("canary"),
+            "{told}"
+        );
+        assert!(
+            !told.contains(&golib::base64::encode("canary-now")),
+            "{told}"
+        );
     }
 
     /// A password of a Secret of others is known at the deploy alone; what a chart makes once and looks up from then on is in its own Secret.
