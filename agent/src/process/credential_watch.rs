@@ -387,6 +387,7 @@ mod tests {
         /// The Secret that answers the newest one.
         answer: String,
         refuses_first_credential: bool,
+        forgets_first_registration: bool,
     }
 
     impl Registering {
@@ -403,6 +404,7 @@ mod tests {
                 registered: Vec::new(),
                 answer: String::new(),
                 refuses_first_credential: false,
+                forgets_first_registration: false,
             };
             registering.store(credential);
             registering
@@ -453,6 +455,9 @@ mod tests {
                     (201, sent.clone())
                 }
                 ("GET", name) if name == self.answer => match self.registered.last() {
+                    _ if self.forgets_first_registration && self.registered.len() == 1 => {
+                        status(404, "NotFound")
+                    }
                     Some(at) if at.elapsed() >= Self::ANSWERED_AFTER => {
                         let texts = [("token", "t"), ("deploymentNamespace", "granted")];
                         (200, secret(name, &texts))
@@ -626,5 +631,21 @@ mod tests {
         let state = state.lock();
         assert_eq!(state.registered.len(), 2);
         assert!(state.registered[1] - begun <= Duration::from_secs(61));
+    }
+
+    /// The Cluster was deleted and imported anew while its registration waited for an answer.
+    #[tokio::test(start_paused = true)]
+    async fn another_bootstrap_secret_ends_the_wait_for_an_answer_to_the_former() {
+        let state = Arc::new(Mutex::new(Registering::new()));
+        state.lock().forgets_first_registration = true;
+        let (registrar, refused) = (registrar(&state), Notify::new());
+        let acts = async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            state.lock().bootstrap = Some(bootstrap("b"));
+        };
+        assert!(session(&registrar, 120, acts, &refused).await);
+        let state = state.lock();
+        assert_eq!(state.registered.len(), 2);
+        assert!(state.uses_answer());
     }
 }

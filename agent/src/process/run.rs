@@ -127,6 +127,11 @@ struct Process {
     metrics: Metrics,
     events: Arc<Events>,
     health: Health,
+    /// A lease that is lost and taken again is no reason to register anew.
+    renewals: Renewals,
+    turns: Turns,
+    /// The credential of the last session.
+    former: parking_lot::Mutex<Option<Arc<Credential>>>,
 }
 
 /// Leads until `stop`: takes the lease, registers, works.
@@ -167,6 +172,9 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
         metrics,
         events: Arc::new(events),
         health,
+        renewals: Renewals::default(),
+        turns: Turns::default(),
+        former: parking_lot::Mutex::default(),
     };
     process.metrics.leading(false);
     // Before the lease: a successor that nobody can ask would never be let in.
@@ -256,21 +264,21 @@ impl Process {
             timing: settings.timing,
             events: Arc::clone(&self.events),
             last_contact: self.health.last_contact(Side::Upstream).clone(),
-            renewals: Renewals::default(),
-            turns: Turns::default(),
+            renewals: self.renewals.clone(),
+            turns: self.turns.clone(),
         };
         let health = &self.health;
         let deployed_ids = Arc::<DeployedIds>::default();
-        let mut former: Option<Arc<Credential>> = None;
         let mut restarts = Restarts::default();
         health.set_role(Role::Register);
         loop {
+            let former = self.former.lock().clone();
             let ((upstream, config), ledger) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 registered = self.register(&registrar, former.as_deref()) => registered,
             };
-            former = Some(Arc::clone(&upstream.credential));
+            *self.former.lock() = Some(Arc::clone(&upstream.credential));
             health.contact(Side::Upstream);
             health.set_role(Role::Deploy);
             logging::info!(namespace = upstream.namespace, "registered");

@@ -117,6 +117,8 @@ pub enum RegisterError {
     },
     #[error("timeout waiting for registration secret '{namespace}/{name}' on management cluster")]
     Timeout { namespace: String, name: String },
+    #[error("another bootstrap secret has come, registering with that one")]
+    Replaced,
     #[error("cannot list bundledeployments on management cluster")]
     List(#[source] kube::Error),
     #[error("new client config cannot list bundledeployments on management cluster")]
@@ -358,6 +360,10 @@ impl Registrar {
                         .await;
                     match &registered {
                         Ok(_) => turn.succeeds(),
+                        Err(RegisterError::Replaced) => {
+                            turn.abandons();
+                            continue;
+                        }
                         Err(failed) if failed.is_of_accepted() => {
                             turn.fails(self.timing.registration_retry);
                         }

@@ -60,7 +60,11 @@ impl Registrar {
             }
         };
         let namespace = &bootstrap.system_registration_namespace;
-        let answer = self.await_answer(&asking, namespace, &sent).await?;
+        let answer = tokio::select! {
+            biased;
+            answer = self.await_answer(&asking, namespace, &sent) => answer?,
+            () = self.until_replaced(&sent.origin) => return Err(RegisterError::Replaced),
+        };
         let text = |key: &str| {
             let bytes = answer
                 .get(key)
@@ -135,6 +139,19 @@ impl Registrar {
             .await
             .map_err(RegisterError::KubeSystem)?;
         Ok(namespace.metadata.uid.unwrap_or_default())
+    }
+
+    /// Returns once another bootstrap Secret is there: the Cluster may have been imported anew, and its former token be worth nothing. That it is gone
+    /// says nothing, as whoever made it may have deleted it.
+    async fn until_replaced(&self, origin: &str) {
+        loop {
+            tokio::time::sleep(self.timing.registration_retry).await;
+            let bootstrap = self.secrets().bootstrap().await;
+            let is_another = |found: &Secret| bootstrap::origin(Some(found)) != origin;
+            if bootstrap.is_ok_and(|found| found.as_ref().is_some_and(is_another)) {
+                return;
+            }
+        }
     }
 
     /// Polls for the Secret upstream answers with. Whatever goes wrong means "not there yet": the

@@ -74,6 +74,11 @@ impl Turn {
         *self = Self::default();
     }
 
+    /// Nobody waits for what was sent any more.
+    pub(super) fn abandons(&mut self) {
+        self.sent = None;
+    }
+
     /// What was sent came to nothing: no other one follows before that pause.
     pub(super) fn fails(&mut self, pause: Duration) {
         (self.sent, self.due) = (None, Some(Instant::now() + pause));
