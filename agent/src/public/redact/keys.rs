@@ -2,12 +2,20 @@
 
 use super::secret::SHORTEST;
 
-/// Whether a key has words in it that no name has: of other signs than letters, and together as long as a secret. `nodeSelector`, `kubernetes.io/os`,
-/// `k8s-app` and `web-01` are names, `sk_live_abc123` and `ann@example.com` are none.
+/// Whether a key has words in it that no name has, and together as long as a secret: of signs that are neither letters nor digits, of many digits, or of
+/// both in turn. `nodeSelector`, `kubernetes.io/os`, `http01`, `v1beta1` and `web-01` are names, `sk_live_51H8s9dKf` and `ann@example.com` are none.
 pub(super) fn may_be_secret(key: &str) -> bool {
     let words = key.split(|c: char| c.is_whitespace() || "-._/:".contains(c));
-    let odd = words.filter(|word| !word.chars().all(char::is_alphabetic));
+    let odd = words.filter(|word| is_odd(word));
     odd.map(|word| word.chars().count()).sum::<usize>() >= SHORTEST
+}
+
+fn is_odd(word: &str) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let digits = word.chars().filter(|c| is_digit(*c)).count();
+    let neighbours = word.chars().zip(word.chars().skip(1));
+    let turns = neighbours.filter(|(one, next)| is_digit(*one) != is_digit(*next));
+    !word.chars().all(char::is_alphanumeric) || digits > 4 || turns.count() > 3
 }
 
 /// A key as a JSON pointer has it, where that is another text: errors of schemas name places so.
@@ -27,15 +35,18 @@ mod tests {
 
     fn redact(text: &str) -> String {
         let values = json!({
-            "apiKeys": { "sk_live_abc123": "reader", "a1~b2/c3d4": 1.0 },
+            "apiKeys": { "sk_live_51H8s9dKf": "reader", "a1~b2x9/c3d4": 1.0 },
             "users": [{ "ann@example.com": {} }],
-            "hosts": { "web1.example2.com3": {}, "db.example.com": {} },
+            "hosts": { "web1.x7k2m9q4.com": {}, "db.example.com": {} },
             "s3BucketName": "b",
             "oauth2Proxy": { "x509Directory": "c" },
+            "solvers": [{ "http01": {} }, { "route53": {} }],
+            "digests": { "sha256": "e", "k8sServiceHost": "f", "v1beta1": "g", "log4j2.properties": "h" },
+            "pools": { "nvidia.com/mig-3g.20gb": 2.0, "10.0.0.0/8": "i", "node01": "j" },
             "resources": { "limits": { "nvidia.com/gpu": 1.0 }, "requests": {} },
             "nodeSelector": { "kubernetes.io/os": "linux", "k8s-app": "dns", "web-01": "d" },
         });
-        let shown = json!({ "hosts": { "web1.example2.com3": {} } });
+        let shown = json!({ "hosts": { "web1.x7k2m9q4.com": {} } });
         let chart = Chart {
             values: json!({ "s3BucketName": "" }).into(),
             templates: vec![File::new(
@@ -50,14 +61,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::in_a_message("no such role: sk_live_abc123", "no such role: **REDACTED**")]
+    #[case::in_a_message("no such role: sk_live_51H8s9dKf", "no such role: **REDACTED**")]
     #[case::of_an_object_in_a_list("bad user ann@example.com", "bad user **REDACTED**")]
     #[case::where_something_is(
-        "at '/apiKeys/sk_live_abc123': got string",
+        "at '/apiKeys/sk_live_51H8s9dKf': got string",
         "at '/apiKeys/**REDACTED**': got string"
     )]
-    #[case::where_something_is_escaped("at '/apiKeys/a1~0b2~1c3d4'", "at '/apiKeys/**REDACTED**'")]
-    #[case::encoded("got c2tfbGl2ZV9hYmMxMjM=", "got **REDACTED**")]
+    #[case::where_something_is_escaped(
+        "at '/apiKeys/a1~0b2x9~1c3d4'",
+        "at '/apiKeys/**REDACTED**'"
+    )]
+    #[case::encoded("got c2tfbGl2ZV81MUg4czlkS2Y=", "got **REDACTED**")]
     fn a_key_of_values_that_is_no_name_is_masked(#[case] text: &str, #[case] redacted: &str) {
         assert_eq!(redact(text), redacted);
         assert_eq!(MASK, "**REDACTED**");
@@ -66,9 +80,13 @@ mod tests {
     #[rstest]
     #[case::words("spec.resources.limits[nvidia.com/gpu]: exceeds requests, nodeSelector")]
     #[case::labels("metadata.labels[kubernetes.io/os], k8s-app, web-01: not found")]
+    #[case::with_digits(
+        "spec.acme.solvers[0].http01.ingress, route53, sha256, k8sServiceHost, v1beta1, log4j2.properties"
+    )]
+    #[case::of_resources("nvidia.com/mig-3g.20gb of node01 in 10.0.0.0/8")]
     #[case::of_the_charts_values("s3BucketName is required")]
     #[case::of_its_templates("oauth2Proxy has no x509Directory")]
-    #[case::of_the_spec("no route to web1.example2.com3")]
+    #[case::of_the_spec("no route to web1.x7k2m9q4.com")]
     fn names_among_keys_are_told(#[case] text: &str) {
         assert_eq!(redact(text), text);
     }
