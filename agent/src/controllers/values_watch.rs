@@ -46,11 +46,20 @@ struct State {
     bundles: BTreeMap<String, Reader>,
 }
 
+/// What a bundle found of an object when it read it.
+pub enum LastRead {
+    /// It is there in this version.
+    At(String),
+    Missing,
+    /// Whoever reads it tries again.
+    Failed,
+}
+
 /// A bundle that reads values.
 #[derive(Default)]
 struct Reader {
     watched: BTreeSet<(String, Source)>,
-    /// The version of each of these that it read last.
+    /// The version of each of these that it read last; none where it read none.
     read: HashMap<Source, String>,
     /// Of what it was deployed with, where the release does not say.
     digest: Option<String>,
@@ -123,15 +132,10 @@ impl ValuesWatches {
         state.bundles.remove(bundle);
     }
 
-    /// A bundle read an object at this version; at none where it could not. What another bundle reads is no news to it. A change that was
-    /// told of before this was noted wakes it.
-    pub fn was_read(&self, bundle: &str, reference: &Reference, version: Option<String>) {
-        let version = version.unwrap_or_default();
-        let missed = self
-            .shared
-            .state
-            .lock()
-            .was_read(bundle, reference, version);
+    /// A bundle read an object, or could not. What another bundle reads is no news to it. A change that was told of before this was noted
+    /// wakes it.
+    pub fn was_read(&self, bundle: &str, reference: &Reference, last: LastRead) {
+        let missed = self.shared.state.lock().was_read(bundle, reference, last);
         for key in missed {
             self.shared.wake(&key, [bundle.to_owned()].into());
         }
@@ -189,23 +193,34 @@ impl Drop for ValuesWatches {
 }
 
 impl State {
-    /// Notes what a bundle read of an object. Those of its watches that have told of a later version.
+    /// Notes what a bundle read of an object. Those of its watches that have told of more.
     fn was_read(
         &mut self,
         bundle: &str,
         reference: &Reference,
-        version: String,
+        last: LastRead,
     ) -> Vec<(String, Source)> {
         let Some(reader) = self.bundles.get_mut(bundle) else {
             return Vec::new();
         };
         let source = source_of(reference);
-        let is_later = |key: &&(String, Source)| {
+        // Later on any event of an object that was missing wakes it.
+        let is_first = !reader.read.contains_key(&source);
+        let is_more = |seen: &str| match &last {
+            LastRead::At(version) => is_later(seen, version),
+            LastRead::Missing => is_first && !seen.is_empty(),
+            LastRead::Failed => false,
+        };
+        let has_more = |key: &&(String, Source)| {
             let watched = self.watches.get(*key);
             let seen = watched.and_then(|watched| watched.seen.as_deref());
-            key.1 == source && seen.is_some_and(|seen| is_later(seen, &version))
+            key.1 == source && seen.is_some_and(is_more)
         };
-        let missed = reader.watched.iter().filter(is_later).cloned().collect();
+        let missed = reader.watched.iter().filter(has_more).cloned().collect();
+        let version = match last {
+            LastRead::At(version) => version,
+            LastRead::Missing | LastRead::Failed => String::new(),
+        };
         reader.read.insert(source, version);
         missed
     }
@@ -382,15 +397,18 @@ mod tests {
 
     /// The answer to a first read is on its way when the object changes: the event finds nobody who has read another version.
     #[rstest]
-    #[case::changed_meanwhile(Some("3"), "2", 1)]
-    #[case::read_as_it_is(Some("3"), "3", 0)]
-    #[case::the_watch_lags_behind(Some("9"), "10", 0)]
-    #[case::nothing_was_told(None, "2", 0)]
-    #[case::gone(Some(""), "2", 0)]
+    #[case::changed_meanwhile(Some("3"), at("2"), 1)]
+    #[case::read_as_it_is(Some("3"), at("3"), 0)]
+    #[case::the_watch_lags_behind(Some("9"), at("10"), 0)]
+    #[case::nothing_was_told(None, at("2"), 0)]
+    #[case::gone(Some(""), at("2"), 0)]
+    #[case::made_meanwhile(Some("3"), LastRead::Missing, 1)]
+    #[case::missing(Some(""), LastRead::Missing, 0)]
+    #[case::tried_again_anyway(Some("3"), LastRead::Failed, 0)]
     #[tokio::test]
     async fn a_change_before_a_read_was_noted_is_not_lost(
         #[case] seen: Option<&str>,
-        #[case] read: &str,
+        #[case] read: LastRead,
         #[case] woken: usize,
     ) {
         let reference = Reference {
@@ -423,7 +441,11 @@ mod tests {
             watches.shared.seen(&key, seen);
         }
         assert_eq!(waiting(), 0, "it is still to read");
-        watches.was_read("a", &reference, Some(read.to_owned()));
+        watches.was_read("a", &reference, read);
         assert_eq!(waiting(), woken);
+    }
+
+    fn at(version: &str) -> LastRead {
+        LastRead::At(version.to_owned())
     }
 }

@@ -30,7 +30,7 @@ use super::outcome::Report;
 use super::plan::{self, DeployReason};
 use super::rendering::{OverReservation, RenderReservation, Rendering, SensitiveInputs};
 use super::turn::Turn;
-use super::values::{Filled, ValuesReader};
+use super::values::{Filled, UnreadValues, ValuesReader};
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment,
     BundleDeploymentOptions, Content,
@@ -664,7 +664,7 @@ impl Deployer {
         impersonated: &DeploymentClient,
         bundle: &BundleDeployment,
         deployed: &Release,
-    ) -> Result<bool, InputError> {
+    ) -> Result<bool, UnreadValues> {
         let Some(digest) = self.values.digest_now(impersonated, bundle).await? else {
             return Ok(false);
         };

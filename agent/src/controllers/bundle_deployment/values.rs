@@ -25,7 +25,7 @@ use crate::api::{
 use crate::client::identity::DeploymentClient;
 use crate::config::ClusterValuesMode;
 use crate::controllers::facts::Facts;
-use crate::controllers::values_watch::ValuesWatches;
+use crate::controllers::values_watch::{LastRead, ValuesWatches};
 use crate::error;
 use crate::public;
 use crate::public::PublicText;
@@ -68,6 +68,22 @@ pub struct Filled {
 
 /// What the key of a reference holds; `None` if there is no such key.
 type Content = (Reference, Option<Vec<u8>>);
+
+/// What values come from cannot be read now.
+pub struct UnreadValues {
+    pub why: InputError,
+    /// Whether an event tells when that changes: the spec is another one, or an object is there that was not.
+    pub is_told_of: bool,
+}
+
+impl UnreadValues {
+    fn new(failed: kube::Error) -> Self {
+        Self {
+            is_told_of: error::is_not_found(&failed),
+            why: InputError::new(failed),
+        }
+    }
+}
 
 /// What the values of a bundle are made of. Cheap to clone.
 #[derive(Clone)]
@@ -242,7 +258,8 @@ impl ValuesReader {
         let mut digest = ValuesDigest::default();
         let (mut contents, mut bytes) = (Vec::new(), 0);
         for reference in references(&spec.options)? {
-            let content = self.read(impersonated, &filled.bundle, &reference).await?;
+            let content = self.read(impersonated, &filled.bundle, &reference).await;
+            let content = content.map_err(InputError::new)?;
             digest.add(&reference, content.as_deref());
             let length = content.as_ref().map_or(0, Vec::len);
             bytes += length;
@@ -270,10 +287,15 @@ impl ValuesReader {
         &self,
         impersonated: &DeploymentClient,
         bundle: &BundleDeployment,
-    ) -> Result<Option<String>, InputError> {
+    ) -> Result<Option<String>, UnreadValues> {
+        let references = references(&bundle.spec.options).map_err(|why| UnreadValues {
+            why,
+            is_told_of: true,
+        })?;
         let mut digest = ValuesDigest::default();
-        for reference in references(&bundle.spec.options)? {
-            let content = self.read(impersonated, bundle, &reference).await?;
+        for reference in references {
+            let content = self.read(impersonated, bundle, &reference).await;
+            let content = content.map_err(UnreadValues::new)?;
             digest.add(&reference, content.as_deref());
         }
         Ok(digest.finish())
@@ -285,10 +307,14 @@ impl ValuesReader {
         impersonated: &DeploymentClient,
         bundle: &BundleDeployment,
         reference: &Reference,
-    ) -> Result<Option<Vec<u8>>, InputError> {
+    ) -> kube::Result<Option<Vec<u8>>> {
         let found = read(impersonated, reference).await;
-        let version = found.as_ref().ok().and_then(|(_, version)| version.clone());
-        self.watches.was_read(bundle.name(), reference, version);
+        let last = match &found {
+            Ok((_, version)) => LastRead::At(version.clone().unwrap_or_default()),
+            Err(failed) if error::is_not_found(failed) => LastRead::Missing,
+            Err(_) => LastRead::Failed,
+        };
+        self.watches.was_read(bundle.name(), reference, last);
         found.map(|(content, _)| content)
     }
 
@@ -376,7 +402,7 @@ impl ValuesDigest {
 async fn read(
     impersonated: &DeploymentClient,
     reference: &Reference,
-) -> Result<(Option<Vec<u8>>, Option<String>), InputError> {
+) -> kube::Result<(Option<Vec<u8>>, Option<String>)> {
     let Reference {
         kind,
         namespace,
@@ -386,7 +412,7 @@ async fn read(
     Ok(match kind {
         ReferenceKind::ConfigMap => {
             let maps = Api::<ConfigMap>::namespaced(impersonated.client(), namespace);
-            let map = maps.get(name).await.map_err(InputError::new)?;
+            let map = maps.get(name).await?;
             let content = map.data.unwrap_or_default().remove(key);
             (
                 content.map(String::into_bytes),
@@ -395,7 +421,7 @@ async fn read(
         }
         ReferenceKind::Secret => {
             let secrets = Api::<Secret>::namespaced(impersonated.client(), namespace);
-            let secret = secrets.get(name).await.map_err(InputError::new)?;
+            let secret = secrets.get(name).await?;
             let content = secret.data.unwrap_or_default().remove(key);
             (
                 content.map(|content| content.0),
@@ -428,6 +454,23 @@ mod tests {
             refused,
             "valuesFrom names 101 ConfigMaps and Secrets, 100 are the most"
         );
+    }
+
+    /// No event comes of an API server that answers again, nor of rights that are there again.
+    #[rstest]
+    #[case::overloaded(429, "TooManyRequests", false)]
+    #[case::forbidden(403, "Forbidden", false)]
+    #[case::out_of_order(500, "InternalError", false)]
+    #[case::a_page_of_a_proxy(404, "Failed to parse error data", false)]
+    #[case::not_there(404, "NotFound", true)]
+    fn only_an_object_that_is_not_there_is_told_of(
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] expected: bool,
+    ) {
+        let status = kube::core::Status::failure("", reason).with_code(code);
+        let unread = UnreadValues::new(kube::Error::Api(status.boxed()));
+        assert_eq!(unread.is_told_of, expected);
     }
 
     /// Deployed with a password that the Secret has no more, whether or not the spec names it still, and with an image that the spec says.

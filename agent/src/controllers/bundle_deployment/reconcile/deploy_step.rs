@@ -21,7 +21,7 @@ use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::{Anew, Report};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason, Record};
-use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES};
+use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES, UnreadValues};
 use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
@@ -33,7 +33,7 @@ use crate::public::redact::SensitiveData;
 use crate::report::events::Reason;
 use crate::values;
 
-/// How soon a source is asked again that did not answer when a change was deployed.
+/// How soon a source is asked again that did not answer when a change was deployed, and values are read again that could not be.
 const OWED_RETRY: Duration = Duration::from_secs(60);
 
 /// Whether a change of what values come from leads to a deploy.
@@ -207,12 +207,18 @@ impl Reconciler {
             match changed {
                 Ok(true) => return Some(DeployReason::ValuesChanged),
                 Ok(false) => {}
-                Err(failed) => report_failure(
-                    report,
-                    Reason::ValuesFailed,
-                    "cannot look at what values come from",
-                    failed,
-                ),
+                Err(UnreadValues { why, is_told_of }) => {
+                    if !is_told_of {
+                        // The event that woke it does not come again.
+                        report.wake_after(ReconcileKind::Full, OWED_RETRY);
+                    }
+                    report_failure(
+                        report,
+                        Reason::ValuesFailed,
+                        "cannot look at what values come from",
+                        why,
+                    );
+                }
             }
         }
         let is_owed = deployer.is_owed_answer(bundle.name());
