@@ -63,7 +63,7 @@ impl Reconciler {
             record: Record::of(stored.map(|stored| stored.status()).as_ref()),
             is_known: known.is_some_and(|known| known.has_deployed(bundle.name(), applied)),
             downstream_resources_changed,
-            overwritten: self.is_overwritten(bundle.name()) || state.is_overwritten(),
+            overwritten: self.overwritten.has(bundle.name()) || state.is_overwritten(),
             facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
             status_is_outdated: self.is_outdated(state),
         }
@@ -449,7 +449,7 @@ impl Reconciler {
         let id = ReleaseId::new(&key, deployed.release.revision);
         self.note_deployed(&bundle, id.to_string());
         self.deploy_succeeded(state, reason).await;
-        self.note_overwritten(bundle.name(), false);
+        self.overwritten.note(bundle.name(), false);
         let chart = chart_poll::event_text(&deployed.release);
         state.report.deployed(&id, deployed.changed, &chart);
         if deployed.changed {

@@ -84,10 +84,31 @@ pub struct Reconciler {
     /// Objects of bundles that another release has or nobody, all of them, as the last look found them: the next deploy looks at them before it writes
     /// them. Nothing of a bundle that is not looked at.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
-    /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
-    overwritten: Mutex<BTreeSet<String>>,
+    overwritten: Overwritten,
     /// Copies of upstream resources of which only this session knows which version was rolled out.
     unnoted_copies: UnnotedCopies,
+}
+
+/// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
+#[derive(Default)]
+struct Overwritten(Mutex<BTreeSet<String>>);
+
+impl Overwritten {
+    fn has(&self, bundle: &str) -> bool {
+        self.0.lock().contains(bundle)
+    }
+
+    /// Whether one is missing that was not: with that known, each deploy says itself when it is tried again.
+    fn note(&self, bundle: &str, is_missing: bool) -> bool {
+        let mut bundles = self.0.lock();
+        match is_missing {
+            true => bundles.insert(bundle.to_owned()),
+            false => {
+                bundles.remove(bundle);
+                false
+            }
+        }
+    }
 }
 
 /// What a reconciler works with; all of it outlives a reconcile.
@@ -180,7 +201,7 @@ impl Reconciler {
             corrections: Mutex::default(),
             records_read: Mutex::default(),
             taken: Mutex::default(),
-            overwritten: Mutex::default(),
+            overwritten: Overwritten::default(),
             unnoted_copies: UnnotedCopies::default(),
         }
     }
@@ -489,18 +510,6 @@ impl Reconciler {
         };
     }
 
-    fn is_overwritten(&self, bundle: &str) -> bool {
-        self.overwritten.lock().contains(bundle)
-    }
-
-    fn note_overwritten(&self, bundle: &str, is_overwritten: bool) {
-        let mut overwritten = self.overwritten.lock();
-        match is_overwritten {
-            true => overwritten.insert(bundle.to_owned()),
-            false => overwritten.remove(bundle),
-        };
-    }
-
     /// How long a bundle has waited for upstream, since the first call.
     fn waited(&self, name: &str) -> Duration {
         let mut waiting = self.waiting.lock();
@@ -521,7 +530,7 @@ impl Reconciler {
         self.context.deployer.forget(name);
         self.context.values_watches.forget(name);
         self.forget(name);
-        self.note_overwritten(name, false);
+        self.overwritten.note(name, false);
         self.corrections.lock().remove(name);
         self.unnoted_copies.forget(name);
         self.records_read.lock().remove(name);
@@ -648,6 +657,17 @@ mod tests {
         let unsent = BundleDeploymentStatus::default();
         assert!(state(bundle.clone(), upstreams).is_overwritten());
         assert!(!state(bundle, unsent).is_overwritten());
+    }
+
+    /// Its redeploy waits for an hour, or it is installed once: a look is no reason to try before.
+    #[test]
+    fn an_object_that_stays_missing_is_asked_for_once() {
+        let overwritten = Overwritten::default();
+        assert!(overwritten.note("web", true));
+        assert!(!overwritten.note("web", true) && overwritten.has("web"));
+        // It is there, and goes again.
+        assert!(!overwritten.note("web", false) && !overwritten.has("web"));
+        assert!(overwritten.note("web", true));
     }
 
     /// What lies in a namespace that a bundle has left decides nothing, and today's account may have no rights there.

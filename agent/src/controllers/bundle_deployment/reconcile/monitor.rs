@@ -207,8 +207,8 @@ impl Reconciler {
             self.adopt_agent(state, impersonated, &observed.extras)
                 .await;
             let overwritten = plan::is_overwritten(&bundle.spec, &observed.modified);
-            self.note_overwritten(bundle.name(), overwritten);
-            if bundle.metadata.deletion_timestamp.is_none() && overwritten {
+            let is_new = self.overwritten.note(bundle.name(), overwritten);
+            if bundle.metadata.deletion_timestamp.is_none() && is_new {
                 state.report.overwritten_missing();
             }
             self.correct(state, impersonated, &release, observed)
