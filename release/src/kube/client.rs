@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::Stream;
 use golib::json::encode;
@@ -309,14 +310,16 @@ impl Cluster {
         Ok(pods)
     }
 
-    /// What happens to one object after `version`; with an empty one, what is there now comes first.
+    /// What happens to one object after `version`, for so long at most; with an empty version, what is there now comes first.
     pub(crate) async fn watch(
         &self,
         object: &Object,
         version: &str,
+        limit: Duration,
     ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Watched>>> + use<>, ApiError> {
         let query = format!(
-            "?watch=true&fieldSelector=metadata.name%3D{}&resourceVersion={}",
+            "?watch=true&allowWatchBookmarks=true&timeoutSeconds={}&fieldSelector=metadata.name%3D{}&resourceVersion={}",
+            limit.as_secs(),
             escape(&object.name),
             escape(version)
         );

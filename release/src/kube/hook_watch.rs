@@ -11,7 +11,7 @@ use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
 use kube::core::WatchEvent;
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::apply::Applied;
 use super::claim::{HookClaim, HookVerdict};
@@ -26,6 +26,15 @@ use objects::readiness::wait::{self, Mode};
 
 /// Between two watches of one hook.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// After so long the server ends a watch; it is begun anew where it was.
+const WATCH_LIMIT: Duration = Duration::from_secs(290);
+
+/// A watch that goes on for longer has a connection that died without a word.
+const WATCH_PATIENCE: Duration = Duration::from_secs(295);
+
+/// How long the look at a hook may take that is made when its time is up.
+const LAST_LOOK: Duration = Duration::from_secs(10);
 
 /// What is there of a hook that was started and does its work once, without what it says, and which objects these are: all else of it is done as
 /// soon as it is written.
@@ -102,11 +111,11 @@ async fn watch_hook(
     deadline: Instant,
 ) -> Result<(), WaitError> {
     let watched = timeout_at(deadline, seen.watch(cluster, object)).await;
-    let (lines, timed_out) = match watched {
-        Ok(()) if seen.status == Status::Current => return Ok(()),
-        Ok(()) => (vec![seen.line(object)], false),
-        Err(_) => (vec![seen.line(object)], true),
-    };
+    let timed_out = watched.is_err() && !seen.look(cluster, object).await;
+    if seen.status == Status::Current {
+        return Ok(());
+    }
+    let lines = vec![seen.line(object)];
     Err(WaitError { lines, timed_out })
 }
 
@@ -127,11 +136,12 @@ impl Seen<'_> {
     /// Watches until the hook is over, one way or the other.
     async fn watch(&mut self, cluster: &Cluster, object: &Object) {
         loop {
-            match cluster.watch(object, &self.version).await {
+            let end = Instant::now() + WATCH_PATIENCE;
+            match cluster.watch(object, &self.version, WATCH_LIMIT).await {
                 Ok(events) => {
                     let mut events = pin!(events);
                     // A watch that breaks off is begun anew where it broke off.
-                    while let Ok(Some(event)) = events.try_next().await {
+                    while let Ok(Ok(Some(event))) = timeout_at(end, events.try_next()).await {
                         if self.is_over_with(event, cluster.host().now()) {
                             return;
                         }
@@ -147,12 +157,26 @@ impl Seen<'_> {
         }
     }
 
+    /// Looks at the hook once more, as the watch may have told less than there was. Whether it is over.
+    async fn look(&mut self, cluster: &Cluster, object: &Object) -> bool {
+        match timeout(LAST_LOOK, cluster.get(object)).await {
+            Ok(Ok(Some(live))) => {
+                let event = WatchEvent::Modified(Watched(live));
+                self.is_over_with(event, cluster.host().now())
+            }
+            _ => false,
+        }
+    }
+
     fn is_over_with(&mut self, event: WatchEvent<Watched>, now: Timestamp) -> bool {
         let (live, is_gone) = match event {
             WatchEvent::Added(Watched(live)) | WatchEvent::Modified(Watched(live)) => (live, false),
             // The last state goes with the news that it is gone.
             WatchEvent::Deleted(Watched(live)) => (live, true),
-            WatchEvent::Bookmark(_) => return false,
+            WatchEvent::Bookmark(news) => {
+                self.version = news.metadata.resource_version;
+                return false;
+            }
             // What happened since is not known any more: what is there now has to do.
             WatchEvent::Error(_) => {
                 self.version.clear();
@@ -181,9 +205,18 @@ impl Seen<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use hyper::body::{Body, Frame};
     use rstest::rstest;
     use serde_json::json;
+    use tower::BoxError;
 
+    use super::super::fixture;
     use super::*;
 
     fn job(condition: &str) -> Value {
@@ -209,13 +242,105 @@ mod tests {
         #[case] is_over: bool,
         #[case] status: Status,
     ) {
-        let mut seen = Seen {
-            version: String::new(),
+        let mut seen = written_at("");
+        assert_eq!(seen.is_over_with(event, Timestamp::UNIX_EPOCH), is_over);
+        assert_eq!((seen.status, seen.version.as_str()), (status, "7"));
+    }
+
+    fn written_at(version: &str) -> Seen<'static> {
+        Seen {
+            version: version.to_owned(),
             instance: None,
             status: Status::Unknown,
             message: String::new(),
+        }
+    }
+
+    /// An answer that says this, and does not end unless it is no watch.
+    struct Told {
+        part: Option<Bytes>,
+        is_watch: bool,
+    }
+
+    impl Body for Told {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            match self.part.take() {
+                Some(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+                None if self.is_watch => Poll::Pending,
+                None => Poll::Ready(None),
+            }
+        }
+    }
+
+    /// A cluster by what a watch from a version tells, and what is there when it is asked for.
+    fn cluster(told: fn(&str) -> Option<(&'static str, Value)>, there: fn() -> Value) -> Cluster {
+        let serve = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let is_watch = query.contains("watch=true&");
+            let part = match is_watch {
+                true => {
+                    assert!(query.contains("&timeoutSeconds=290&"), "{query}");
+                    let version = query.rsplit('=').next().unwrap_or_default();
+                    // The type comes first, as with an API server.
+                    let line = |(event, object): (&str, Value)| {
+                        format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
+                    };
+                    told(version).map(line)
+                }
+                false => Some(there().to_string()),
+            };
+            let part = part.map(Bytes::from);
+            async move { Ok::<_, BoxError>(Response::new(Told { part, is_watch })) }
+        });
+        Cluster::new(kube::Client::new(serve, "n"))
+    }
+
+    /// A tunnel or a load balancer forgets a connection and tells nobody.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_whose_connection_died_goes_on_where_it_was() {
+        let told = |version: &str| match version {
+            "3" => Some(("MODIFIED", job("Suspended"))),
+            "7" => {
+                let metadata = json!({"resourceVersion": "9"});
+                let news = json!({"kind": "Job", "apiVersion": "batch/v1", "metadata": metadata});
+                Some(("BOOKMARK", news))
+            }
+            "9" => Some(("MODIFIED", job("Complete"))),
+            _ => None,
         };
-        assert_eq!(seen.is_over_with(event, Timestamp::UNIX_EPOCH), is_over);
-        assert_eq!((seen.status, seen.version.as_str()), (status, "7"));
+        let cluster = cluster(told, || panic!("asked for"));
+        let begun = Instant::now();
+        let object = fixture::object("batch", "Job", Value::Null);
+        let deadline = begun + Duration::from_secs(60 * 60);
+        let ended = watch_hook(&cluster, &object, written_at("3"), deadline).await;
+        assert!(ended.is_ok(), "{ended:?}");
+        assert!(begun.elapsed() < Duration::from_secs(600));
+    }
+
+    #[rstest]
+    #[case::complete("Complete", None)]
+    #[case::failed("Failed", Some(false))]
+    #[case::runs("Suspended", Some(true))]
+    #[tokio::test(start_paused = true)]
+    async fn a_hook_that_nothing_was_told_of_is_looked_at_when_its_time_is_up(
+        #[case] condition: &'static str,
+        #[case] timed_out: Option<bool>,
+    ) {
+        let there: fn() -> Value = match condition {
+            "Complete" => || job("Complete"),
+            "Failed" => || job("Failed"),
+            _ => || job("Suspended"),
+        };
+        let cluster = cluster(|_| None, there);
+        let object = fixture::object("batch", "Job", Value::Null);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let ended = watch_hook(&cluster, &object, written_at("3"), deadline).await;
+        assert_eq!(ended.err().map(|error| error.timed_out), timed_out);
     }
 }
