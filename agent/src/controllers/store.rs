@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::bundle_deployment::claims::{self, Claimant, ReleaseId};
 use super::bundle_deployment::plan::{is_relevant_change, suspend_reason};
-use super::bundle_deployment::status;
+use super::bundle_deployment::{dependencies, status};
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::ledger::ReleaseKey;
 use crate::report::metrics::Entries;
@@ -410,13 +410,17 @@ impl Inner {
         }
     }
 
-    /// Bundles held up by their dependencies: the state of this one may be what they wait for.
+    /// Bundles held up by their dependencies, of which this one is one: its state may be what they wait for.
     fn waiting_for(&self, name: &str) -> Vec<String> {
+        let Some(changed) = self.bundles.get(name) else {
+            return Vec::new();
+        };
         let waiting = self.bundles.values().filter(|bundle| {
             bundle.name() != name
                 && !bundle.spec.depends_on.is_empty()
                 && suspend_reason(&bundle.spec).is_none()
                 && bundle.status.condition(status::DEPLOYED) == "False"
+                && dependencies::is_on(bundle, changed)
         });
         waiting.map(|bundle| bundle.name().to_owned()).collect()
     }
@@ -427,7 +431,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt as _;
     use rstest::rstest;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn bundle(value: serde_json::Value) -> BundleDeployment {
         serde_json::from_value(value).unwrap()
@@ -550,19 +554,32 @@ mod tests {
     #[test]
     fn a_dependency_that_changes_state_wakes_those_that_wait() {
         let store = Store::default();
-        store.applied(bundle(json!({
-            "metadata": {"name": "late"}, "spec": {"dependsOn": [{"name": "first"}]},
-            "status": {"conditions": [{"type": "Deployed", "status": "False"}]},
-        })));
-        store.applied(named("first"));
-        let mut ready = named("first");
+        let waiting = |name: &str, dependency: Value| {
+            bundle(json!({
+                "metadata": {"name": name}, "spec": {"dependsOn": [dependency]},
+                "status": {"conditions": [{"type": "Deployed", "status": "False"}]},
+            }))
+        };
+        store.applied(waiting(
+            "late",
+            json!({"selector": {"matchLabels": {"team": "a"}}}),
+        ));
+        // It waits for another one.
+        store.applied(waiting("other", json!({"name": "second"})));
+        let labelled = |name: &str| {
+            let mut bundle = named(name);
+            bundle.metadata.labels = Some([("team".to_owned(), "a".to_owned())].into());
+            bundle
+        };
+        store.applied(labelled("first"));
+        let mut ready = labelled("first");
         ready.status.ready = true;
         ready.status.non_modified = true;
         store.writing("first", &ready.status);
         assert_eq!(store.applied(ready.clone()), ["late"]);
         // The answer to the write says it first, as a rule, and once is enough.
         assert!(store.wrote("first", ready.clone()).is_empty());
-        store.applied(named("first"));
+        store.applied(labelled("first"));
         store.writing("first", &ready.status);
         assert_eq!(store.wrote("first", ready.clone()), ["late"]);
         assert!(store.applied(ready).is_empty());

@@ -76,6 +76,17 @@ pub fn check<'a>(
     }
 }
 
+/// Whether a bundle depends on another one. A selector that cannot be parsed selects nothing.
+pub fn is_on(bundle: &BundleDeployment, other: &BundleDeployment) -> bool {
+    let none = BTreeMap::new();
+    let labels = other.metadata.labels.as_ref().unwrap_or(&none);
+    let mut dependencies = bundle.spec.depends_on.iter();
+    dependencies.any(|dependency| {
+        let selector = selector(bundle, dependency).ok().flatten();
+        selector.is_some_and(|selector| selector.matches(labels))
+    })
+}
+
 /// How many of those that are waited for are named.
 const MAX_NAMED: usize = 100;
 
