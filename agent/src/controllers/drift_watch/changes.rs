@@ -17,6 +17,9 @@ const UNREADY_DELAY: Duration = Duration::from_millis(300);
 /// But not more often than this: coming up takes several changes.
 const UNREADY_PAUSE: Duration = Duration::from_secs(1);
 
+/// What does not become ready is left alone for longer: for this part of the time that it was not.
+const UNREADY_SHARE: u32 = 60;
+
 /// Changes to a bundle that has been left alone for a while are compared this soon.
 const READY_DELAY: Duration = Duration::from_millis(500);
 
@@ -44,7 +47,8 @@ struct WatchedBundle {
     seen: Seen,
     /// Objects that it wants and another one has.
     foreign: BTreeSet<ObjectKey>,
-    is_ready: bool,
+    /// None where it is ready.
+    unready_since: Option<Instant>,
     /// While a reconcile is under way: when it began. What was told since is judged by what the monitor reads.
     begun: Option<u64>,
     /// What a list of its kind lacked since.
@@ -53,9 +57,10 @@ struct WatchedBundle {
     changes: BTreeSet<ObjectKey>,
     /// More may have changed than is known.
     is_unknown: bool,
-    /// When the objects were compared; never for a bundle that is new.
-    monitored_at: Option<Instant>,
-    /// The same among the events.
+    /// When the objects were compared, or the last reconcile ended, whether it compared them or failed; never for a bundle whose objects never
+    /// were.
+    looked_at: Option<Instant>,
+    /// When they were compared, among the events.
     compared_at: u64,
 }
 
@@ -72,7 +77,13 @@ impl WatchedBundles {
     /// bundle too: without its hash, events before its first [`WatchedBundles::monitored_all`] would belong to no bundle.
     pub(super) fn started(&mut self, bundle: &str, hash: &str) {
         self.set_hash(bundle, hash);
-        let watched = self.by_name.entry(Arc::from(bundle)).or_default();
+        let watched = self
+            .by_name
+            .entry(Arc::from(bundle))
+            .or_insert_with(|| WatchedBundle {
+                unready_since: Some(Instant::now()),
+                ..WatchedBundle::default()
+            });
         hash.clone_into(&mut watched.hash);
         // One that was given up has none after it that judges what it was told.
         if let Some(begun) = watched.begun.replace(self.recent.begin()) {
@@ -90,12 +101,13 @@ impl WatchedBundles {
     ) -> bool {
         self.set_hash(bundle, hash);
         let name: Arc<str> = Arc::from(bundle);
-        let (mut begun, mut missing) = (None, BTreeSet::new());
+        let (mut begun, mut missing, mut unready_since) = (None, BTreeSet::new(), None);
         if let Some(former) = self.by_name.remove(bundle) {
             for object in former.objects() {
                 self.holders.remove(object, &name);
             }
             (begun, missing) = (former.begun, former.missing);
+            unready_since = former.unready_since;
         }
         for object in seen.keys() {
             self.holders.insert(object, &name);
@@ -104,12 +116,12 @@ impl WatchedBundles {
             hash: hash.to_owned(),
             seen,
             foreign: BTreeSet::new(),
-            is_ready,
+            unready_since: continued(unready_since, is_ready),
             begun,
             missing,
             changes: BTreeSet::new(),
             is_unknown: false,
-            monitored_at: Some(Instant::now()),
+            looked_at: Some(Instant::now()),
             compared_at: self.recent.now(),
         };
         self.by_name.insert(name, watched);
@@ -173,18 +185,26 @@ impl WatchedBundles {
         }
         watched.changes.retain(|object| !seen.contains_key(object));
         watched.seen.extend(seen);
-        watched.is_ready = is_ready;
-        watched.monitored_at = Some(Instant::now());
+        watched.unready_since = continued(watched.unready_since, is_ready);
+        watched.looked_at = Some(Instant::now());
         watched.compared_at = self.recent.now();
         self.judge(bundle)
     }
 
+    /// The bundle was deployed: it is not ready before its objects say so.
+    pub(super) fn deployed(&mut self, bundle: &str) {
+        if let Some(watched) = self.by_name.get_mut(bundle) {
+            watched.unready_since = Some(Instant::now());
+        }
+    }
+
     /// The reconcile ended, whether it read live objects or not. Whether any has changed meanwhile.
     pub(super) fn finished(&mut self, bundle: &str) -> bool {
-        let Some(watched) = self.by_name.get(bundle) else {
+        let Some(watched) = self.by_name.get_mut(bundle) else {
             return false;
         };
-        if watched.monitored_at.is_some() {
+        if watched.looked_at.is_some() {
+            watched.looked_at = Some(Instant::now());
             return self.judge(bundle);
         }
         self.forget(bundle);
@@ -217,7 +237,7 @@ impl WatchedBundles {
     /// What changed since the bundle's objects were compared; `None` if they never were, or more may have changed than is known.
     pub(super) fn changes(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         let watched = self.by_name.get(bundle)?;
-        watched.monitored_at.filter(|_| !watched.is_unknown)?;
+        watched.looked_at.filter(|_| !watched.is_unknown)?;
         Some(watched.changes.iter().cloned().collect())
     }
 
@@ -242,16 +262,19 @@ impl WatchedBundles {
         Some(changes)
     }
 
-    /// How long changes to a bundle are collected before its objects are compared: not long, but where it is ready not more often than once
-    /// in `pause`.
+    /// How long changes to a bundle are collected before its objects are compared: not long, but where it is ready, or does not become so, not
+    /// more often than once in `pause`.
     pub(super) fn delay(&self, bundle: &str, pause: Duration) -> Duration {
         let watched = self.by_name.get(bundle);
-        let (soon, pause) = match watched.is_none_or(|watched| watched.is_ready) {
-            true => (READY_DELAY.min(pause), pause),
-            false => (UNREADY_DELAY.min(pause), UNREADY_PAUSE.min(pause)),
+        let (soon, pause) = match watched.and_then(|watched| watched.unready_since) {
+            None => (READY_DELAY.min(pause), pause),
+            Some(since) => {
+                let longer = UNREADY_PAUSE.max(since.elapsed() / UNREADY_SHARE);
+                (UNREADY_DELAY.min(pause), longer.min(pause))
+            }
         };
-        let monitored = watched.and_then(|watched| watched.monitored_at);
-        let since = monitored.map_or(pause, |monitored| monitored.elapsed());
+        let looked_at = watched.and_then(|watched| watched.looked_at);
+        let since = looked_at.map_or(pause, |looked_at| looked_at.elapsed());
         soon.max(pause.saturating_sub(since))
     }
 
@@ -425,6 +448,14 @@ impl WatchedBundle {
             self.seen.remove(object);
         }
         is_change
+    }
+}
+
+/// Since when a bundle is not ready, by what it was before.
+fn continued(unready_since: Option<Instant>, is_ready: bool) -> Option<Instant> {
+    match is_ready {
+        true => None,
+        false => unready_since.or_else(|| Some(Instant::now())),
     }
 }
 
@@ -706,6 +737,30 @@ mod tests {
         assert_eq!(bundles.delay("web", pause), millis(1_000));
         tokio::time::advance(millis(60_000)).await;
         assert_eq!(bundles.delay("web", pause), millis(300));
+    }
+
+    /// A pod that crashes again and again, and an account whose rights were taken away.
+    #[tokio::test(start_paused = true)]
+    async fn neither_what_stays_unready_nor_a_look_that_fails_has_it_looked_at_without_end() {
+        let pause = Duration::from_secs(5);
+        let minutes = |minutes: u64| tokio::time::advance(Duration::from_secs(60 * minutes));
+        let mut bundles = WatchedBundles::default();
+        bundles.monitored_all("web", "h", seen("7"), false);
+        minutes(3).await;
+        bundles.monitored_some("web", seen("8"), false);
+        assert_eq!(bundles.delay("web", pause), Duration::from_secs(3));
+        minutes(60).await;
+        bundles.monitored_all("web", "h", seen("9"), false);
+        assert_eq!(bundles.delay("web", pause), pause);
+        // What is deployed anew is looked at while it comes up.
+        bundles.deployed("web");
+        bundles.monitored_all("web", "h", seen("10"), false);
+        assert_eq!(bundles.delay("web", pause), UNREADY_PAUSE);
+        bundles.monitored_all("web", "h", seen("11"), true);
+        minutes(1).await;
+        bundles.started("web", "h");
+        bundles.finished("web");
+        assert_eq!(bundles.delay("web", pause), pause);
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl DriftWatches {
         self.shared.lock().started(bundle, hash);
     }
 
+    /// The bundle was deployed, and comes up.
+    pub fn deployed(&self, bundle: &str) {
+        self.shared.lock().deployed(bundle);
+    }
+
     /// The reconcile ended.
     pub fn end(&self, bundle: &str) {
         let has_changes = self.shared.lock().finished(bundle);

@@ -445,6 +445,7 @@ impl Reconciler {
             }
         };
         self.forget(bundle.name());
+        self.context.drift.deployed(bundle.name());
         // At once: the reconcile may be cut off.
         let id = ReleaseId::new(&key, deployed.release.revision);
         self.note_deployed(&bundle, id.to_string());
