@@ -108,10 +108,15 @@ impl CrdWatch {
         }
     }
 
-    /// A bundle failed because the cluster does not serve a kind.
-    pub fn wait(&self, bundle: &str) {
-        self.waiting.lock().insert(bundle.to_owned());
-        self.changed.notify_one();
+    /// A deploy of a bundle failed: because the cluster does not serve a kind, or for another reason.
+    pub fn deploy_failed(&self, bundle: &str, lacks_kind: bool) {
+        match lacks_kind {
+            true => {
+                self.waiting.lock().insert(bundle.to_owned());
+                self.changed.notify_one();
+            }
+            false => self.forget(bundle),
+        }
     }
 
     /// A bundle does not wait any more.
@@ -176,7 +181,12 @@ impl CrdWatch {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+    use crate::client::scripted;
+    use crate::controllers::queue::Backoff;
+    use crate::report::metrics::Metrics;
 
     /// How often there is a retry in ten minutes with a change every `pause` milliseconds, and when the first one is.
     fn retries(pause: u64) -> (usize, Duration) {
@@ -194,6 +204,23 @@ mod tests {
             }
         }
         (count, first.unwrap())
+    }
+
+    /// Definitions are not what it lacks any more.
+    #[tokio::test]
+    async fn a_bundle_that_fails_for_another_reason_waits_for_no_kind() {
+        let clients = scripted::clients(|_| std::future::ready((404, Value::Null)));
+        let identities = Arc::new(scripted::identities(&clients));
+        let backoff = Backoff {
+            min: STORM,
+            max: STORM,
+        };
+        let queue = Arc::new(Queue::new(backoff, Metrics::default()));
+        let watch = CrdWatch::new(identities, queue);
+        watch.deploy_failed("web", true);
+        assert_eq!(watch.entries()[0].1, 1);
+        watch.deploy_failed("web", false);
+        assert_eq!(watch.entries()[0].1, 0);
     }
 
     /// A bundle is there first, and its definitions come a while later, with another bundle.

@@ -438,9 +438,9 @@ impl Reconciler {
                     halt.cause = halt.cause.of_a_take();
                     self.wake_owner(&key);
                 }
-                if halt.cause == Cause::Deploy(Reason::KindMissing, None) {
-                    self.context.crd_watch.wait(bundle.name());
-                }
+                let lacks_kind = halt.cause == Cause::Deploy(Reason::KindMissing, None);
+                let crd_watch = &self.context.crd_watch;
+                crd_watch.deploy_failed(bundle.name(), lacks_kind);
                 return Err(halt);
             }
         };

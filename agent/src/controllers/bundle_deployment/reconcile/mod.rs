@@ -241,6 +241,7 @@ impl Reconciler {
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
             logging::debug!(bundle = name, reason, "suspended");
             self.context.drift.clear(name);
+            self.context.crd_watch.forget(name);
             self.note_taken(name, None);
             return entered.requeue();
         }
@@ -457,7 +458,7 @@ impl Reconciler {
         self.context.drift.clear(name);
         self.observation_cache.forget(name);
         self.note_taken(name, None);
-        self.end_waiting(name);
+        self.forget(name);
         if !self.context.ledger.knows(name) {
             self.context.collector.forget(name);
             self.forget_facts(name);
