@@ -218,8 +218,8 @@ impl Reconciler {
     /// 5. The status is sent upstream if it changed, Events are handed over.
     ///
     /// # Guarantees
-    /// - Status is written once, at the end; before drift is corrected it is written as well, so that upstream learns of the drift. What was
-    ///   just deployed and is not ready yet is written a moment later, mostly when it is.
+    /// - Status is written once, at the end; before drift is corrected it is written as well where upstream answers, so that it learns of the
+    ///   drift. What was just deployed and is not ready yet is written a moment later, mostly when it is.
     /// - Equal content leads to no write, downstream or upstream.
     /// - Nothing is deployed or corrected of a release that another bundle has.
     ///

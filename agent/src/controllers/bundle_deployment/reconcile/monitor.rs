@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, ModifiedStatus};
 use crate::bundle::SetId;
+use crate::client::health::Side;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
@@ -540,9 +541,11 @@ impl Reconciler {
         if due.now.is_empty() {
             return Ok(());
         }
-        // Upstream learns what was found before it is put right.
-        let written = self.write_status(state).await;
-        self.note(state, written);
+        // Upstream learns what was found before it is put right. One that does not answer holds up no correction.
+        if !self.context.health.is_cut_off(Side::Upstream) {
+            let written = self.write_status(state).await;
+            self.note(state, written);
+        }
         let (cluster, desired) = (impersonated.cluster(), &observed.desired);
         match correct::apply(cluster, release, desired, &due.now, correction.force).await {
             Ok(conflicts) => {
