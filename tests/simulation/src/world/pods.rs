@@ -69,7 +69,7 @@ impl World {
             leader_elect: self.setting.has_two,
             ..AgentArgs::default()
         };
-        let settings = Settings::new(&args, &environment.into());
+        let settings = Settings::new(&args, &environment.into_iter().collect());
         let settings = settings.expect("the settings are good");
         let (network, local, upstream) = (
             self.network.clone(),
