@@ -16,8 +16,9 @@ use crate::report::events::Reason;
 impl Collector {
     /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
     /// filled in yet stays until the next call. One whose names were written as they are now stays for good, unless another bundle asks for it
-    /// for a while: other facts filled them in, which may be missing or wrong by mistake. `is_new`: that the bundle has `current` is, so that what
-    /// stays is told. When to come back for that.
+    /// for a while: other facts filled them in, which may be missing or wrong by mistake. While upstream is not heard, or where the bundle
+    /// wants another one than `current` by now, all of them stay. `is_new`: that the bundle has `current` is, so that what stays is told.
+    /// When to come back for that.
     ///
     /// # Errors
     /// A release could not be removed.
@@ -63,8 +64,8 @@ impl Collector {
                 false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
                 false => Removal::Superseded(current),
             };
-            if self.store.is_listing() {
-                // Who waits for it may be yet to be listed.
+            if !self.still_wants(bundle, current) {
+                // It may be wanted again, or by a bundle that is yet to be told of.
                 let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                 come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 continue;
@@ -81,6 +82,14 @@ impl Collector {
             }
         }
         failed.map_or(Ok(come_back), Err)
+    }
+
+    /// Whether `current` is what a bundle wants by now, as far as upstream is heard. The spec that gave it this release may be old: the deploy took its
+    /// time, or began while the watch was broken.
+    fn still_wants(&self, bundle: &str, current: &ReleaseKey) -> bool {
+        let known = self.store.get(bundle);
+        let desired = known.and_then(|known| self.store.desired(&known));
+        self.follows_upstream() && desired.as_ref() == Some(current)
     }
 
     /// Disposes of what a bundle had, as far as it does not wait for others: whether that is all, or the bundle came back meanwhile, which keeps what
@@ -374,5 +383,64 @@ impl Collector {
             ),
         };
         self.events.emit(Reason::RemovalHeld, bundle, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::super::fixtures::collector;
+    use super::*;
+    use crate::api::BundleDeployment;
+    use crate::client::health::Side;
+    use crate::controllers::store::Store;
+    use crate::ledger::{Notes, OwnedRecords, Proof};
+
+    /// The bundle as it wants its release in a namespace.
+    fn web(namespace: &str) -> BundleDeployment {
+        serde_json::from_value(json!({
+            "metadata": {"name": "web"},
+            "spec": {"options": {"defaultNamespace": namespace}},
+        }))
+        .unwrap()
+    }
+
+    fn key(namespace: &str) -> ReleaseKey {
+        ReleaseKey {
+            namespace: namespace.to_owned(),
+            name: "web".to_owned(),
+        }
+    }
+
+    /// A bundle moved to another namespace. It may be back by the time that it is deployed there.
+    #[tokio::test(start_paused = true)]
+    async fn a_former_release_stays_until_it_is_known_that_its_bundle_wants_the_other_one() {
+        let store = Arc::<Store>::default();
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (collector, ledger) = collector(&store, &[("web", entry.clone())], |_| 200).await;
+        let (former, current) = (key("apps"), key("data"));
+        let proof = Proof::of_records(&OwnedRecords::Whole).unwrap();
+        let owned = ledger.own(current.clone(), entry, &proof);
+        owned.await.unwrap();
+        let remove = async || {
+            let removed = collector.remove_former("web", &current, true).await;
+            (removed.unwrap(), ledger.get(&former).is_none())
+        };
+        let stays = (Some(NEIGHBOURS_RETRY), false);
+        store.applied(web("data"));
+        collector.health.trouble(Side::Upstream);
+        assert_eq!(remove().await, stays);
+        collector.health.contact(Side::Upstream);
+        store.applied(web("apps"));
+        assert_eq!(remove().await, stays);
+        store.applied(web("data"));
+        assert_eq!(remove().await, (None, true));
     }
 }

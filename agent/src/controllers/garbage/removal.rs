@@ -105,7 +105,7 @@ impl Collector {
     }
 
     /// Whether the store has what upstream has, as far as a watch that is open tells.
-    fn follows_upstream(&self) -> bool {
+    pub(super) fn follows_upstream(&self) -> bool {
         let is_in_doubt =
             self.health.is_troubled(Side::Upstream) || self.health.is_silent(Side::Upstream);
         !is_in_doubt && !self.store.is_listing() && !self.store.names().is_empty()
