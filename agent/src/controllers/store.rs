@@ -68,8 +68,10 @@ struct Inner {
     before_list: SeenVersions,
     /// Whether a list since had an object that is older than it was seen to be: what the list has of it is all that is known afterwards.
     is_older_listed: bool,
-    /// The version of the last event, or the highest of a list that has ended.
+    /// The version of the last event, or the highest of a list that has ended. Not that of an answer to a write: others were written before it.
     told_until: u64,
+    /// The highest of the list in progress so far.
+    listed_until: u64,
     /// Statuses as we last wrote them.
     written: BTreeMap<String, BundleDeploymentStatus>,
     /// Releases that bundles want, as their `${ }` said when they were filled in last.
@@ -248,6 +250,7 @@ impl Store {
         let seen = self.versions();
         let mut inner = self.inner.lock();
         inner.relisting = Some(HashSet::new());
+        inner.listed_until = 0;
         inner.before_list = seen;
     }
 
@@ -274,12 +277,8 @@ impl Store {
             inner.written.remove(name);
         }
         inner.malformed.retain(|name| listed.contains(name));
-        let versions = inner
-            .bundles
-            .values()
-            .filter_map(|bundle| version(&bundle.metadata));
         // Lower than before where upstream was restored.
-        inner.told_until = versions.max().unwrap_or(0);
+        inner.told_until = std::mem::take(&mut inner.listed_until);
         drop(inner);
         self.is_whole.send_replace(true);
         gone
@@ -290,9 +289,13 @@ impl Store {
         let name = bundle.name().to_owned();
         let mut inner = self.inner.lock();
         inner.seen(&name);
+        let version = version(&bundle.metadata).unwrap_or(0);
         match inner.relisting {
-            Some(_) => inner.is_older_listed |= inner.before_list.is_older(&bundle.metadata),
-            None => inner.told_until = inner.told_until.max(version(&bundle.metadata).unwrap_or(0)),
+            Some(_) => {
+                inner.is_older_listed |= inner.before_list.is_older(&bundle.metadata);
+                inner.listed_until = inner.listed_until.max(version);
+            }
+            None => inner.told_until = inner.told_until.max(version),
         }
         inner.malformed.remove(&name);
         inner.kept.remove(&name);
@@ -502,6 +505,23 @@ mod tests {
         assert!(store.take_older_listed());
         store.relisted();
         assert!(is_older("d", "4") && !is_older("d", "5"));
+    }
+
+    /// Statuses are written while a list of several pages comes: what else was written before them is told by the watch after it.
+    #[test]
+    fn answers_during_a_list_say_nothing_of_what_was_told() {
+        let at = |name: &str, version: &str| {
+            let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
+            bundle(json!({"metadata": metadata}))
+        };
+        let store = Store::default();
+        store.relist();
+        store.applied(at("a", "3"));
+        assert!(store.wrote("a", at("a", "20")).is_empty());
+        store.applied(at("b", "5"));
+        store.relisted();
+        let is_older = |name, version| store.versions().is_older(&at(name, version).metadata);
+        assert!(!is_older("b", "12") && !is_older("c", "12") && is_older("c", "5"));
     }
 
     #[test]

@@ -66,7 +66,11 @@ impl Ledger {
             hold: entry.hold.map(|_| Hold::Held),
             ..entry
         };
-        self.state.lock().change(bundle, held_again);
+        let mut state = self.state.lock();
+        // Of many bundles that are listed few were ever held.
+        if state.has_released() {
+            state.change(bundle, held_again);
+        }
     }
 
     /// Bundles that a permission let go; told once.

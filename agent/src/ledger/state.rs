@@ -109,6 +109,12 @@ impl LedgerState {
         total - before + after <= MAX_BYTES
     }
 
+    /// Whether any release may be removed that was held.
+    pub(super) fn has_released(&self) -> bool {
+        self.iter()
+            .any(|(_, entry)| entry.hold == Some(Hold::Released))
+    }
+
     /// Changes the entries of a bundle. One whose write is awaited with [`Self::is_pending`], if there is one.
     pub(super) fn change(
         &mut self,
