@@ -64,7 +64,11 @@ impl Collector {
                 false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
                 false => Removal::Superseded(current),
             };
-            if !self.still_wants(bundle, current) {
+            // Asked again after the answer, which took a while.
+            let is_certain = self.still_wants(bundle, current)
+                && self.lister.has_as_told(bundle).await
+                && self.still_wants(bundle, current);
+            if !is_certain {
                 // It may be wanted again, or by a bundle that is yet to be told of.
                 let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                 come_back = Some(sooner.min(NEIGHBOURS_RETRY));
@@ -439,6 +443,11 @@ mod tests {
         assert_eq!(remove().await, stays);
         collector.health.contact(Side::Upstream);
         store.applied(web("apps"));
+        assert_eq!(remove().await, stays);
+        // The watch is dead, and has not told of a newer spec.
+        let mut told = web("data");
+        told.metadata.generation = Some(2);
+        store.applied(told);
         assert_eq!(remove().await, stays);
         store.applied(web("data"));
         assert_eq!(remove().await, (None, true));

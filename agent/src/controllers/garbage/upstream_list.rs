@@ -142,6 +142,20 @@ impl Lister {
         self.fresh(not_before).await
     }
 
+    /// Whether upstream has a bundle as the watch told of it, which may be dead without a word.
+    pub(super) async fn has_as_told(&self, bundle: &str) -> bool {
+        let bundles = self
+            .upstream
+            .bundle_deployments::<Metadata<BundleDeployment>>();
+        let Ok(Some(found)) = bundles.get_opt(bundle).await else {
+            return false;
+        };
+        self.store.get(bundle).is_some_and(|told| {
+            let (told, found) = (&told.metadata, &found.metadata);
+            told.uid == found.uid && told.generation == found.generation
+        })
+    }
+
     /// Takes the last list that could not be noted.
     pub(super) fn take_unnoted(&self) -> Option<Arc<UpstreamList>> {
         self.unnoted.lock().take()
