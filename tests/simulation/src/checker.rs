@@ -109,6 +109,8 @@ pub struct Checker {
     deployed_for: BTreeMap<ReleaseKey, usize>,
     /// Bundles that are wanted again after they were deleted, and since when.
     returned: BTreeMap<usize, Instant>,
+    /// What the agent wrote last into each object of a release.
+    contents: BTreeMap<Id, String>,
     /// Objects that the agent once created for a release.
     made: BTreeSet<(Id, ReleaseKey)>,
     origins: BTreeMap<String, Origin>,

@@ -240,11 +240,14 @@ impl Checker {
 
     /// Objects are written once the hooks that precede them have succeeded, as the record says, which [`Self::has_run`] holds against what ran.
     pub(super) fn after_hooks(&mut self, write: &Write, owner: &ReleaseKey) {
-        let is_plain = write
-            .after
-            .as_deref()
-            .is_some_and(|after| !Self::is_hook(after));
-        if !is_plain || is_note(write) || is_bookkeeping(write) {
+        let after = write.after.as_deref();
+        let Some(after) = after.filter(|after| !Self::is_hook(after)) else {
+            return;
+        };
+        let content = format!("{} {}", after["data"], after["spec"]);
+        let former = self.contents.insert(write.id.clone(), content.clone());
+        // What a correction puts back is the former revision's, and nothing of the one that waits.
+        if is_note(write) || is_bookkeeping(write) || former == Some(content) {
             return;
         }
         let Some((revision, hook)) = self.due(owner, 'p', is_deploy) else {
