@@ -278,6 +278,7 @@ impl Attempt<'_> {
         let back = take_back(
             self.cluster,
             &self.owner,
+            None,
             &newest_first(&foreign.created),
             check,
         )
@@ -366,7 +367,14 @@ impl Attempt<'_> {
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, _) = retained.split(obsolete);
         let neighbours = &self.options.neighbours;
-        let checked = check_deletable(self.cluster, &self.owner, neighbours, &obsolete).await;
+        let checked = check_deletable(
+            self.cluster,
+            &self.owner,
+            neighbours,
+            self.previous.since,
+            &obsolete,
+        )
+        .await;
         checked.map_err(DeployError::Delete)
     }
 
@@ -384,7 +392,8 @@ impl Attempt<'_> {
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, retained) = retained.split(obsolete);
         let neighbours = &self.options.neighbours;
-        let removed = delete_all(self.cluster, &self.owner, neighbours, obsolete)
+        let since = self.previous.since;
+        let removed = delete_all(self.cluster, &self.owner, neighbours, since, obsolete)
             .await
             .map_err(DeployError::Delete)?;
         for object in removed.with(Removal::Adopted) {

@@ -32,8 +32,8 @@ use super::hook_progress::carried_on;
 use super::known_records::KnownRecords;
 use super::previous::{Pruning, previous_objects, supersede};
 use super::records::{
-    confirm_install, is_agents, is_mislabelled, last_good, plan, read_if_possible, stored_objects,
-    was_created_since,
+    confirm_install, first_attempt, is_agents, is_mislabelled, last_good, plan, read_if_possible,
+    stored_objects, was_created_since,
 };
 use super::removal_hook::outlast;
 use super::retained::Retained;
@@ -514,12 +514,6 @@ impl OwnershipCheck<'_> {
     }
 }
 
-/// When the first attempt at a release began, as long as its record is there.
-fn first_attempt(history: &[StoredRevision]) -> Option<Timestamp> {
-    let first = history.iter().find(|head| head.revision == 1)?;
-    first.created_at.filter(|_| first.is_own())
-}
-
 /// Whether objects can be created before their owners are checked: on a first install that runs
 /// nothing before its objects.
 fn creates_unchecked(spec: &DeploySpec, history: &[StoredRevision], rendered: &Rendered) -> bool {
@@ -703,7 +697,7 @@ async fn go_back(
             uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await?;
         }
         Undo::TakeBack => {
-            let back = take_back(cluster, &owner, &newest_first(&made.created), check).await;
+            let back = take_back(cluster, &owner, None, &newest_first(&made.created), check).await;
             back.map_err(DeployError::from)?;
         }
         Undo::RollBack { to: revision } => {

@@ -4,12 +4,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
+use jiff::Timestamp;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::DeployError;
 use super::known_records::KnownRecords;
-use super::records::{last_good, read_if_possible, stored_objects};
+use super::records::{first_attempt, last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, take_back};
@@ -39,13 +40,20 @@ pub(super) struct PreviousObjects {
     is_deployed: bool,
     /// What dropping an object of the last good revision is.
     drop: Option<Operation>,
+    /// When the first attempt at the release began: what is older none of them brought.
+    pub(super) since: Option<Timestamp>,
 }
 
 impl PreviousObjects {
-    /// The objects of the last good revision, in its order, and, for deletion only, `others` of later revisions.
-    pub(super) fn new(good: Vec<Object>, others: Vec<(i64, Object)>) -> Self {
+    /// The objects of the last good revision, in its order, and, for deletion only, `others` of later revisions of a `history`.
+    pub(super) fn new(
+        history: &[StoredRevision],
+        good: Vec<Object>,
+        others: Vec<(i64, Object)>,
+    ) -> Self {
         let mut previous = Self {
             others,
+            since: first_attempt(history),
             ..Self::default()
         };
         for object in good {
@@ -165,7 +173,14 @@ impl Pruning<'_> {
         let orphans: Vec<_> = orphans.iter().map(|(object, _)| (object, None)).collect();
         // Rendering takes its time.
         let check = || self.known.check(self.storage, &self.owner.name);
-        take_back(self.cluster, self.owner, &orphans, check).await?;
+        take_back(
+            self.cluster,
+            self.owner,
+            self.previous.since,
+            &orphans,
+            check,
+        )
+        .await?;
         Ok(())
     }
 
@@ -208,7 +223,7 @@ pub(super) async fn previous_objects(
         Some(from) => stored_objects(cluster, from).await?,
         None => Vec::new(),
     };
-    let mut previous = PreviousObjects::new(former, others);
+    let mut previous = PreviousObjects::new(history, former, others);
     previous.is_proven = is_proven;
     let head = history.iter().find(|head| head.revision == good);
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
@@ -408,7 +423,7 @@ mod tests {
         let good = vec![object("good")];
         let others = [(2, "good"), (3, "wanted"), (4, "dropped")];
         let others = others.map(|(revision, name)| (revision, object(name)));
-        let previous = PreviousObjects::new(good, others.to_vec());
+        let previous = PreviousObjects::new(&[], good, others.to_vec());
         let desired = [object("good"), object("wanted")];
         let orphans = |revision| previous.orphans(revision, &desired).len();
         assert_eq!([2, 3, 4].map(orphans), [0, 0, 1]);

@@ -223,6 +223,12 @@ pub(super) async fn confirm_install(
     Ok(plan)
 }
 
+/// When the first attempt at a release began, as long as its record is there.
+pub(super) fn first_attempt(history: &[StoredRevision]) -> Option<Timestamp> {
+    let first = history.iter().find(|head| head.revision == 1)?;
+    first.created_at.filter(|_| first.is_own())
+}
+
 /// Whether an object is not older than an attempt, whose record comes first.
 pub(super) fn was_created_since(live: &Value, began: Option<Timestamp>) -> bool {
     let created = live.pointer("/metadata/creationTimestamp");

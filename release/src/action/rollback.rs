@@ -70,7 +70,7 @@ pub(super) async fn rollback(
         Some(current) => stored_objects(cluster, current).await?,
         None => Vec::new(),
     };
-    let previous = PreviousObjects::new(former, others).undone();
+    let previous = PreviousObjects::new(&history, former, others).undone();
     let is_trusted = |current: &Release| storage.proves(&spec.name, newest, current);
     let is_believed = current.as_deref().is_some_and(is_trusted);
     let is_believed = is_believed || !storage.was_deployed(&spec.name);

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
+use jiff::Timestamp;
 use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
@@ -16,7 +17,7 @@ use super::hook_objects::HookObjects;
 use super::hook_progress::{carried_on, forget_later_runs, is_over};
 use super::hooks::HookRun;
 use super::known_records::KnownRecords;
-use super::records::{is_agents, was_good};
+use super::records::{first_attempt, is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
@@ -186,7 +187,8 @@ pub(super) async fn uninstall_locked(
     }
     if let Some(objects) = objects {
         // What cannot be read is told once the removal is recorded.
-        delete_objects(cluster, &owner, spec, objects?, &mut done).await?;
+        let since = first_attempt(&records.history);
+        delete_objects(cluster, &owner, spec, since, objects?, &mut done).await?;
     }
     match extent {
         Extent::All => {}
@@ -243,7 +245,7 @@ async fn take_created(
     let owner = Owner::new(&spec.name, &spec.namespace);
     let known = KnownRecords::default().with(attempt.clone());
     let check = || known.check(storage, &spec.name);
-    match take_back(cluster, &owner, &newest_first(created), check).await {
+    match take_back(cluster, &owner, None, &newest_first(created), check).await {
         Ok(()) => Ok(Ok(())),
         Err(TakeBackError::Stopped(stopped)) => Ok(Err(stopped)),
         Err(TakeBackError::Delete(failures)) => Err(UninstallError::Delete {
@@ -476,6 +478,7 @@ async fn delete_objects(
     cluster: &Cluster,
     owner: &Owner,
     spec: &UninstallSpec,
+    since: Option<Timestamp>,
     StoredObjects { objects, kept }: StoredObjects,
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
@@ -492,7 +495,7 @@ async fn delete_objects(
         if !awaited.is_empty() {
             break;
         }
-        let removed = delete_all(cluster, owner, &spec.neighbours, objects)
+        let removed = delete_all(cluster, owner, &spec.neighbours, since, objects)
             .await
             .map_err(|failures| UninstallError::Delete {
                 name: spec.name.clone(),

@@ -11,6 +11,7 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::UninstallError;
+use super::records::first_attempt;
 use crate::kube::{Cluster, Owner, TakeBackError, stored_policy, take_back};
 use crate::model::Status;
 use crate::storage::{
@@ -137,7 +138,8 @@ pub async fn withdraw(
     };
     let owner = Owner::new(name, namespace);
     let obsolete: Vec<_> = obsolete.iter().map(|object| (object, None)).collect();
-    if let Err(failed) = take_back(cluster, &owner, &obsolete, check).await {
+    if let Err(failed) = take_back(cluster, &owner, first_attempt(&history), &obsolete, check).await
+    {
         // It may fail for long, and is nothing that a helm client has to wait for.
         says(Status::Failed).await?;
         return Err(match failed {

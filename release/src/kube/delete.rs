@@ -132,7 +132,8 @@ impl DeleteError {
 }
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
-/// tried; of a namespace `neighbours` are asked at that moment.
+/// tried; of a namespace `neighbours` are asked at that moment. An undo leaves what is older than the first attempt at the release, which
+/// began at `since`.
 ///
 /// # Errors
 /// What could not be deleted.
@@ -143,6 +144,7 @@ pub(crate) async fn delete_all(
     cluster: &Cluster,
     owner: &Owner,
     neighbours: &Neighbours,
+    since: Option<Timestamp>,
     objects: Vec<(Object, Operation)>,
 ) -> Result<Removed, Vec<DeleteError>> {
     let mut removed = Removed::default();
@@ -151,7 +153,7 @@ pub(crate) async fn delete_all(
         let deletions: Vec<_> = kind
             .iter()
             .map(|(object, operation)| {
-                delete_owned(cluster, owner, neighbours, object, *operation).boxed()
+                delete_owned(cluster, owner, neighbours, since, (object, *operation)).boxed()
             })
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
@@ -183,7 +185,7 @@ pub(crate) async fn is_awaited(
     if occupancy(namespace, neighbours) != Occupancy::Leaving {
         return Ok(false);
     }
-    let proof = prove(cluster, owner, namespace, operation, None).await;
+    let proof = prove(cluster, owner, None, (namespace, operation), None).await;
     let proof = proof.map_err(|error| DeleteError::unseen(namespace, error))?;
     Ok(proof.is_ok())
 }
@@ -197,6 +199,7 @@ pub(crate) async fn check_deletable(
     cluster: &Cluster,
     owner: &Owner,
     neighbours: &Neighbours,
+    since: Option<Timestamp>,
     objects: &[(Object, Operation)],
 ) -> Result<(), Vec<DeleteError>> {
     let checks: Vec<_> = objects
@@ -206,7 +209,7 @@ pub(crate) async fn check_deletable(
                 if occupancy(object, neighbours) != Occupancy::Vacant {
                     return Ok(());
                 }
-                let proof = prove(cluster, owner, object, *operation, None).await;
+                let proof = prove(cluster, owner, since, (object, *operation), None).await;
                 let Ok(proof) = proof.map_err(|error| DeleteError::unseen(object, error))? else {
                     return Ok(());
                 };
@@ -242,8 +245,8 @@ pub(crate) fn newest_first(created: &[(Object, Created)]) -> Vec<(&Object, Optio
     created.map(|(object, one)| (object, Some(one))).collect()
 }
 
-/// Takes back what an attempt brought, kind by kind in the given order, as far as it is still `owner`'s, and where the attempt is known to have
-/// created it, still that. All are tried.
+/// Takes back what an attempt brought, kind by kind in the given order, as far as it is still `owner`'s, is not older than the first attempt, which
+/// began at `since`, and where the attempt is known to have created it, is still that. All are tried.
 ///
 /// `check` is asked whether nobody has gone on from the attempt once objects were looked at, and before those very versions are deleted: whoever goes on
 /// writes a record before he writes an object.
@@ -253,6 +256,7 @@ pub(crate) fn newest_first(created: &[(Object, Created)]) -> Vec<(&Object, Optio
 pub(crate) async fn take_back<E, F>(
     cluster: &Cluster,
     owner: &Owner,
+    since: Option<Timestamp>,
     brought: &[(&Object, Option<&Created>)],
     check: impl Fn() -> F,
 ) -> Result<(), TakeBackError<E>>
@@ -268,7 +272,7 @@ where
             let looks: Vec<_> = left
                 .iter()
                 .map(|(object, instance)| {
-                    prove(cluster, owner, object, Operation::Undo, *instance).boxed()
+                    prove(cluster, owner, since, (object, Operation::Undo), *instance).boxed()
                 })
                 .collect();
             let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
@@ -315,8 +319,8 @@ where
 async fn prove(
     cluster: &Cluster,
     owner: &Owner,
-    object: &Object,
-    operation: Operation,
+    since: Option<Timestamp>,
+    (object, operation): (&Object, Operation),
     instance: Option<&Created>,
 ) -> Result<Result<Deletable, Removal>, ApiError> {
     if object.name.is_empty() {
@@ -335,7 +339,7 @@ async fn prove(
     if instance.is_some_and(|created| !observed.is_instance(created)) {
         return Ok(Err(Removal::NotOwned));
     }
-    Ok(observed.deletable(operation).map_err(left))
+    Ok(observed.deletable(operation, since).map_err(left))
 }
 
 /// What others have in an object that is about to be deleted.
@@ -350,12 +354,12 @@ async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,
     neighbours: &Neighbours,
-    object: &Object,
-    operation: Operation,
+    since: Option<Timestamp>,
+    (object, operation): (&Object, Operation),
 ) -> Result<Removal, DeleteError> {
     let mut tries = 1;
     loop {
-        let proof = prove(cluster, owner, object, operation, None).await;
+        let proof = prove(cluster, owner, since, (object, operation), None).await;
         let proof = match proof.map_err(|error| DeleteError::unseen(object, error))? {
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),

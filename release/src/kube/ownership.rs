@@ -9,6 +9,7 @@
 //! Mirrors `pkg/action/validate.go`.
 
 use chart::manifest::HOOK_ANNOTATION;
+use jiff::Timestamp;
 use objects::Object;
 use objects::managed_fields::{FIELD_MANAGER, entries};
 use serde_json::{Map, Value, json};
@@ -64,6 +65,8 @@ pub(crate) struct Observed {
     is_kept: bool,
     is_leaving: bool,
     adoption: Option<Adoption>,
+    /// When it came to be, in whole seconds.
+    created: Option<Timestamp>,
     version: Version,
 }
 
@@ -274,10 +277,18 @@ impl Observed {
         }
     }
 
-    /// The proof that an operation may delete the object; else what it is.
-    pub(crate) fn deletable(&self, operation: Operation) -> Result<Deletable, ObjectState> {
+    /// The proof that an operation may delete the object; else what it is. What is older than the first attempt at the release, which began at `since`,
+    /// was there before it, though a record has it and no note tells: the attempt may have ended before anybody had looked.
+    pub(crate) fn deletable(
+        &self,
+        operation: Operation,
+        since: Option<Timestamp>,
+    ) -> Result<Deletable, ObjectState> {
+        let is_older = since
+            .zip(self.created)
+            .is_some_and(|(since, created)| created < since);
         // What is deleted comes from a record.
-        let state = self.state(operation, true);
+        let state = self.state(operation, !is_older);
         match judge(operation, state) {
             Verdict::Delete => Ok(self.instance()),
             _ => Err(state),
@@ -286,7 +297,7 @@ impl Observed {
 
     /// Whether it is one that removing the release would have deleted: then the release is not removed.
     pub(crate) fn outlives_no_removal(&self) -> bool {
-        self.deletable(Operation::Remove).is_ok()
+        self.deletable(Operation::Remove, None).is_ok()
     }
 
     fn instance(&self) -> Deletable {
@@ -379,6 +390,7 @@ impl Owner {
             is_kept: is_kept(live),
             is_leaving: live.pointer("/metadata/deletionTimestamp").is_some(),
             adoption: adoption(live),
+            created: text(live, "/metadata/creationTimestamp").parse().ok(),
             version: Version::of(live),
         }
     }
@@ -501,6 +513,23 @@ mod tests {
                 assert_eq!(state, ObjectState::Anothers, "{operation:?} {is_recorded}");
             }
         }
+    }
+
+    #[test]
+    fn an_undo_leaves_what_is_older_than_the_first_attempt() {
+        let at = "2026-01-01T00:00:07Z";
+        let mut live = json!({"metadata": {"uid": "1", "creationTimestamp": at}});
+        owner().mark(&mut live);
+        let goes = |operation, since: Option<&str>| {
+            let since = since.map(|since| since.parse().expect(since));
+            let object = owner().observe(&live);
+            object.deletable(operation, since).is_ok()
+        };
+        assert!(goes(Operation::Undo, None), "its record is gone");
+        assert!(goes(Operation::Undo, Some(at)));
+        assert!(!goes(Operation::Undo, Some("2026-01-01T00:00:08Z")));
+        assert!(goes(Operation::Drop, Some("2026-01-01T00:00:08Z")));
+        assert!(goes(Operation::Remove, Some("2026-01-01T00:00:08Z")));
     }
 
     /// Which run wrote a hook is believed of what our field manager applied, and of nothing else.

@@ -166,7 +166,11 @@ impl Replacement<'_> {
                 // An attempt that fails could not give it back.
                 return Err(irreplaceable("it was there before this version", refusal));
             }
-            let proof = match claim.owner.observe(&live).deletable(Operation::Recreate) {
+            let proof = match claim
+                .owner
+                .observe(&live)
+                .deletable(Operation::Recreate, None)
+            {
                 Ok(proof) => proof,
                 Err(ObjectState::KeepPolicy) => return Err(irreplaceable(KEPT, refusal)),
                 Err(ObjectState::AdoptedKept) => {
