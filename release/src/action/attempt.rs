@@ -21,6 +21,7 @@ use super::hook_objects::HookObjects;
 use super::hook_progress::has_begun;
 use super::hooks::HookRun;
 use super::install;
+use super::known_records::KnownRecords;
 use super::previous::{PreviousObjects, prune_outdated, supersede};
 use super::records::PAGE;
 use super::retained::Retained;
@@ -392,6 +393,9 @@ impl Attempt<'_> {
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, retained) = retained.split(obsolete);
         let neighbours = &self.options.neighbours;
+        // Hooks and what is awaited take their time: whoever has written a record since has what that says, and is who goes on.
+        let known = KnownRecords::of(self.history).with(self.release.id());
+        known.check(self.storage, &self.release.name).await?;
         let since = self.previous.since;
         let removed = delete_all(self.cluster, &self.owner, neighbours, since, obsolete)
             .await

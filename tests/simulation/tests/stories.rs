@@ -22,6 +22,7 @@ macro_rules! stories {
 stories! {
     a_heartbeat_that_the_controller_sets_back_is_no_restore
     an_import_is_no_restore
+    an_upgrade_ends_where_a_helm_client_has_gone_back
     a_correction_below_an_upgrade_that_waits_for_its_hook_is_no_part_of_it
     what_was_there_before_the_first_attempt_stays_though_that_was_cut_off
     what_another_agent_deployed_outlives_a_label_that_somebody_forged
