@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use kube::Client;
@@ -25,22 +25,19 @@ use prometheus_client::metrics::family::Family;
 use release::kube::{AnswerLimit, AnswerTooLarge, connection};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, Sleep};
-use tower::retry::backoff::{
-    Backoff as _, ExponentialBackoff, ExponentialBackoffMaker, MakeBackoff as _,
-};
-use tower::retry::{Policy, RetryLayer};
+use tower::retry::RetryLayer;
 use tower::util::BoxCloneSyncService;
-use tower::util::rng::Rng;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
+use super::retries::{LastRetry, Retries};
 use crate::public::Name;
 
 /// How long a server may take to begin the answer to a question, and between two parts of it.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The same for what changes something: admission webhooks may take 30 s each, the API server gives up after 60 s itself.
-const PATIENCE_WITH_CHANGES: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE_WITH_CHANGES: Duration = Duration::from_secs(60);
 
 /// Name of the metric, without the suffix that counters get.
 pub const NAME: &str = "rest_client_requests";
@@ -147,7 +144,7 @@ impl Clients {
 }
 
 /// A client whose requests `transport` carries. The layers are those of `ClientBuilder::try_from`.
-fn layered<S, B>(
+pub(super) fn layered<S, B>(
     transport: S,
     config: kube::Config,
     last_contact: &LastContact,
@@ -203,100 +200,6 @@ fn host(address: &http::Uri) -> String {
 pub fn shown(address: &http::Uri) -> String {
     let scheme = address.scheme_str().unwrap_or("https");
     format!("{scheme}://{}{}", host(address), address.path())
-}
-
-/// After what pause a request is sent again; the next one is twice as long.
-const FIRST_RETRY: Duration = Duration::from_millis(250);
-const LONGEST_RETRY: Duration = Duration::from_secs(1000);
-/// Up to so many times as much is added to a pause.
-const RETRY_JITTER: f64 = 2.0;
-
-/// Until when a request may be sent again.
-#[derive(Clone, Copy)]
-struct LastRetry(Instant);
-
-impl LastRetry {
-    /// What is sent again has half of the time for its answer.
-    fn of(limit: Duration) -> Self {
-        Self(Instant::now() + limit / 2)
-    }
-}
-
-/// Which requests are sent again: where there are too many, and where the server says when, as client-go does. Whoever asks has pauses of his own,
-/// which grow where nobody answers: those in here must not multiply what he asks. An answer to a change with 504 may hide that it was carried out,
-/// and what is then found would count as having been there before. Where the next pause is too long the answer is handed back.
-///
-/// In place of kube's `RetryPolicy`, which draws once for all requests of a client: those that fail together would all come back together.
-#[derive(Clone)]
-struct Retries {
-    backoff: ExponentialBackoff<Drawn>,
-}
-
-/// Random numbers, drawn anew for each pause.
-#[derive(Clone)]
-struct Drawn;
-
-impl Rng for Drawn {
-    fn next_u64(&mut self) -> u64 {
-        rand::random()
-    }
-}
-
-impl Default for Retries {
-    fn default() -> Self {
-        let pauses = ExponentialBackoffMaker::new(FIRST_RETRY, LONGEST_RETRY, RETRY_JITTER, Drawn);
-        Self {
-            backoff: pauses
-                .expect("the first pause is shorter than the longest")
-                .make_backoff(),
-        }
-    }
-}
-
-impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
-    type Future = Sleep;
-
-    fn retry(
-        &mut self,
-        request: &mut Request<Body>,
-        result: &mut Result<Response<B>, BoxError>,
-    ) -> Option<Sleep> {
-        let answer = result.as_ref().ok()?;
-        let is_read = request.method() == Method::GET;
-        let retry_after = answer.headers().get(header::RETRY_AFTER);
-        let is_sent_again = match answer.status() {
-            StatusCode::TOO_MANY_REQUESTS => true,
-            StatusCode::SERVICE_UNAVAILABLE => retry_after.is_some(),
-            StatusCode::GATEWAY_TIMEOUT => is_read && retry_after.is_some(),
-            _ => false,
-        };
-        if !is_sent_again {
-            return None;
-        }
-        let pause = self.backoff.next_backoff();
-        let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
-        let retry_after = retry_after.map(Duration::from_secs);
-        let is_longer = |retry_after: &Duration| {
-            let after = Instant::now().checked_add(*retry_after);
-            after.is_none_or(|after| pause.deadline() <= after)
-        };
-        let pause = match retry_after.filter(is_longer) {
-            Some(retry_after) => tokio::time::sleep(retry_after),
-            None => pause,
-        };
-        let last = request.extensions().get::<LastRetry>()?;
-        (pause.deadline() <= last.0).then_some(pause)
-    }
-
-    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        let mut copy = Request::new(request.body().try_clone()?);
-        request.method().clone_into(copy.method_mut());
-        request.uri().clone_into(copy.uri_mut());
-        *copy.version_mut() = request.version();
-        request.headers().clone_into(copy.headers_mut());
-        request.extensions().clone_into(copy.extensions_mut());
-        Some(copy)
-    }
 }
 
 struct Requests<S> {
@@ -463,6 +366,7 @@ where
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use http::StatusCode;
     use rstest::rstest;
 
     use super::super::scripted;
@@ -661,105 +565,6 @@ mod tests {
             .unwrap();
         assert_eq!(names, (0..OBJECTS).collect::<Vec<_>>());
         assert!(largest < 16, "{largest}");
-    }
-
-    /// What may have been carried out is not sent again: a creation would be met as something that was there before.
-    #[rstest]
-    #[case::a_read(Method::GET, 503, None, false)]
-    #[case::a_read_while_the_server_shuts_down(Method::GET, 503, Some("1"), true)]
-    #[case::a_read_that_took_too_long(Method::GET, 504, None, false)]
-    #[case::a_read_that_may_be_asked_again(Method::GET, 504, Some("1"), true)]
-    #[case::a_read_after_too_long(Method::GET, 503, Some("16"), false)]
-    #[case::a_change(Method::PATCH, 503, None, false)]
-    #[case::a_change_that_took_too_long(Method::POST, 504, Some("1"), false)]
-    #[case::a_change_while_the_server_shuts_down(Method::PATCH, 503, Some("1"), true)]
-    #[case::too_many_changes(Method::PATCH, 429, None, true)]
-    #[case::a_refusal(Method::PATCH, 409, None, false)]
-    #[tokio::test(start_paused = true)]
-    async fn a_change_is_sent_again_only_where_the_server_says_so(
-        #[case] method: Method,
-        #[case] code: u16,
-        #[case] again_after: Option<&'static str>,
-        #[case] is_repeated: bool,
-    ) {
-        let count = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&count);
-        let serve = tower::service_fn(move |_: Request<Body>| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            let mut answer = Response::builder().status(code);
-            if let Some(seconds) = again_after {
-                answer = answer.header(header::RETRY_AFTER, seconds);
-            }
-            let body = http_body_util::Full::new(Bytes::from_static(b"{}"));
-            let answer = answer.body(body).unwrap();
-            async { Ok::<_, BoxError>(answer) }
-        });
-        let config = kube::Config::new(http::Uri::from_static("http://unused"));
-        let client = layered(serve, config, &LastContact::default()).unwrap();
-        let request = Request::builder().method(method).uri("/x");
-        let request = request.body(Vec::new()).unwrap();
-        client.request_text(request).await.unwrap_err();
-        assert_eq!(count.load(Ordering::Relaxed) > 1, is_repeated);
-    }
-
-    /// Whoever asks learns that he is refused, and asks ever more rarely; a server that says so is there.
-    #[rstest]
-    #[case::without_saying_when(None)]
-    #[case::again_and_again(Some("1"))]
-    #[case::for_longer_than_anybody_waits(Some("18446744073709551615"))]
-    #[tokio::test(start_paused = true)]
-    async fn a_refusal_that_lasts_is_handed_back(#[case] again_after: Option<&'static str>) {
-        let count = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&count);
-        let serve = tower::service_fn(move |_: Request<Body>| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            let mut answer = Response::builder().status(429);
-            if let Some(seconds) = again_after {
-                answer = answer.header(header::RETRY_AFTER, seconds);
-            }
-            let body = http_body_util::Full::new(Bytes::from_static(b"{\"code\": 429}"));
-            let answer = answer.body(body).unwrap();
-            async { Ok::<_, BoxError>(answer) }
-        });
-        let config = kube::Config::new(http::Uri::from_static("http://unused"));
-        let last_contact = LastContact::default();
-        let client = layered(serve, config, &last_contact).unwrap();
-        for (method, limit) in [
-            (Method::GET, PATIENCE),
-            (Method::PATCH, PATIENCE_WITH_CHANGES),
-        ] {
-            let (begun, before) = (Instant::now(), count.load(Ordering::Relaxed));
-            let request = Request::builder().method(method).uri("/x");
-            let request = request.body(Vec::new()).unwrap();
-            let failed = client.request_text(request).await.unwrap_err();
-            assert!(crate::error::has_code(&failed, 429), "{failed}");
-            assert!(begun.elapsed() <= limit / 2);
-            let asked = count.load(Ordering::Relaxed) - before;
-            assert!((1..=8).contains(&asked), "{asked}");
-            assert_eq!(last_contact.last(), Instant::now());
-        }
-    }
-
-    /// What fails together does not come back together.
-    #[tokio::test(start_paused = true)]
-    async fn each_request_waits_a_time_of_its_own() {
-        let pauses = |retries: &Retries| {
-            let mut retries = retries.clone();
-            let mut request = Request::new(Body::empty());
-            request.extensions_mut().insert(LastRetry::of(PATIENCE));
-            let refused = Response::builder().status(429).body(()).unwrap();
-            let mut answer: Result<Response<()>, BoxError> = Ok(refused);
-            let mut pauses = Vec::new();
-            while let Some(pause) = retries.retry(&mut request, &mut answer) {
-                pauses.push(pause.deadline() - Instant::now());
-            }
-            pauses
-        };
-        let retries = Retries::default();
-        let (one, other) = (pauses(&retries), pauses(&retries));
-        assert_ne!(one, other);
-        assert!(one[0] >= FIRST_RETRY && one[0] <= FIRST_RETRY * 3);
-        assert!(one.iter().all(|pause| *pause <= PATIENCE / 2));
     }
 
     /// `.cargo/config.toml` leaves AWS-LC's own entropy source out: it takes a tenth of a second of every start.
