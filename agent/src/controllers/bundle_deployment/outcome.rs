@@ -18,44 +18,11 @@ use super::status::{
 };
 use crate::api::{BundleDeployment, BundleDeploymentStatus, Condition, TRY_AGAIN};
 use crate::config::Timing;
-use crate::controllers::garbage::{NEIGHBOURS_RETRY, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::ledger::ReleaseKey;
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
-
-/// How often it is looked whether a bundle that may want a release has its `${ }` filled in; when it has, its owner is woken.
-const CLAIMED_RETRY: Duration = Duration::from_secs(20);
-
-/// What a reconcile of a bundle comes to that is not there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// Nothing is to be done about it, or not before somebody wakes it.
-    AtRest,
-    /// It is not missed for long enough: for so long yet.
-    InGrace(Duration),
-    /// The removal of its releases came to this.
-    Removal(Verdict),
-    /// That failed.
-    RemovalFailed,
-}
-
-impl Missing {
-    /// When to come back to it.
-    pub fn requeue(self) -> Requeue {
-        match self {
-            Self::AtRest | Self::Removal(Verdict::Alive | Verdict::Remove) => Requeue::IDLE,
-            // All that is held is looked at together.
-            Self::Removal(Verdict::Held(_)) => Requeue::IDLE,
-            Self::InGrace(left) => Requeue::after(left),
-            Self::Removal(Verdict::Wait(pause)) => Requeue::after(pause),
-            Self::Removal(Verdict::Claimed) => Requeue::after(CLAIMED_RETRY),
-            Self::Removal(Verdict::Neighbours) => Requeue::after(NEIGHBOURS_RETRY),
-            Self::RemovalFailed => Requeue::RETRY,
-        }
-    }
-}
 
 /// Whether the ledger has what another agent deployed for a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

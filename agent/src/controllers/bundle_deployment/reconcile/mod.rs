@@ -1,10 +1,11 @@
 //! One reconcile of one BundleDeployment: its steps in the order of `bundledeployment_controller.go`.
 //!
-//! This file is the flow, from the BundleDeployment to its status. The steps are in `prerequisites.rs`, `deploy_step.rs`, which asks `postponed.rs`
+//! This file is the flow, from the BundleDeployment to its status; `gone.rs` is what becomes of one that is not there. The steps are in `prerequisites.rs`, `deploy_step.rs`, which asks `postponed.rs`
 //! what has to wait, and `monitor.rs`; `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that
 //! means.
 
 mod deploy_step;
+mod gone;
 mod monitor;
 mod postponed;
 mod prerequisites;
@@ -29,7 +30,7 @@ use super::deployer::Deployer;
 use super::downstream_resources::UnnotedCopies;
 use super::halt::{Cause, Halt, InputError};
 use super::observation_cache::ObservationCache;
-use super::outcome::{Missing, Report};
+use super::outcome::Report;
 use super::ownership::OwnershipConflicts;
 use super::plan;
 use super::status;
@@ -42,17 +43,16 @@ use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::Facts;
-use crate::controllers::garbage::{Collector, RemovalError, Verdict};
+use crate::controllers::garbage::Collector;
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::ledger::Ledger;
-use crate::public;
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 use crate::register::Upstream;
-use crate::report::events::{Events, Reason};
+use crate::report::events::Events;
 use crate::report::metrics::Entries;
 use crate::summary::ErrorMapping;
 
@@ -233,7 +233,7 @@ impl Reconciler {
     /// Safe: every `.await` may be the last. What was begun is found and finished by the next reconcile.
     pub async fn reconcile(&self, name: &str, kind: ReconcileKind) -> Requeue {
         let Some(bundle) = self.context.store.get(name) else {
-            return self.gone(name).await.requeue();
+            return self.gone(name).await;
         };
         let keeps = bundle.spec.options.keep_resources;
         self.context.collector.is_back(name, keeps).await;
@@ -448,56 +448,6 @@ impl Reconciler {
         entries
     }
 
-    /// The BundleDeployment is not there.
-    async fn gone(&self, name: &str) -> Missing {
-        if self.context.store.is_listed(name) {
-            // There, but unreadable: left as it is. What it says of its objects is not known.
-            self.context.collector.is_back(name, false).await;
-            return Missing::AtRest;
-        }
-        self.context.drift.clear(name);
-        self.observation_cache.forget(name);
-        self.note_taken(name, None);
-        self.forget(name);
-        if !self.context.ledger.knows(name) {
-            self.context.collector.forget(name);
-            self.forget_facts(name);
-            return Missing::AtRest;
-        }
-        if let Some(hold) = self.context.facts.hold(name).await {
-            logging::info!(bundle = name, hold, "not removing a release");
-            let text = public!("not removed while the site holds deploys: {}", hold);
-            self.context.events.emit(Reason::RemovalHeld, name, text);
-            return Missing::AtRest;
-        }
-        let missing_since = self.context.store.missing_since(name);
-        let missed = missing_since.elapsed();
-        if missed < self.timing.removal_grace {
-            return Missing::InGrace(self.timing.removal_grace - missed);
-        }
-        match self.context.collector.remove(name, missing_since).await {
-            Ok(verdict) => {
-                if matches!(verdict, Verdict::Alive | Verdict::Remove) {
-                    self.forget_facts(name);
-                }
-                Missing::Removal(verdict)
-            }
-            Err(failed) => {
-                if matches!(failed, RemovalError::List(_)) {
-                    self.context.health.trouble(Side::Upstream);
-                }
-                let error = failed.public_text();
-                logging::error!(
-                    bundle = name,
-                    error,
-                    "failed to clean up missing bundledeployment"
-                );
-                self.context.events.emit(Reason::RemovalFailed, name, error);
-                Missing::RemovalFailed
-            }
-        }
-    }
-
     /// The objects of a bundle that others have; nothing if nobody has looked, or not since it was left alone.
     fn taken(&self, bundle: &str) -> Option<BTreeSet<ObjectKey>> {
         self.taken.lock().get(bundle).cloned()
@@ -520,28 +470,10 @@ impl Reconciler {
             .elapsed()
     }
 
-    fn end_waiting(&self, name: &str) {
-        let mut waiting = self.waiting.lock();
-        waiting.remove(name);
-    }
-
-    /// The bundle is gone for good.
-    fn forget_facts(&self, name: &str) {
-        self.context.facts.forget(name);
-        self.context.deployer.forget(name);
-        self.context.values_watches.forget(name);
-        self.forget(name);
-        self.overwritten.note(name, false);
-        self.corrections.lock().remove(name);
-        self.unnoted_copies.forget(name);
-        self.records_read.lock().remove(name);
-        self.context.deployed_ids.forget(name);
-    }
-
     /// Nothing is waited for any more. How often corrections did not help is another matter.
     fn forget(&self, name: &str) {
         self.context.crd_watch.forget(name);
-        self.end_waiting(name);
+        self.waiting.lock().remove(name);
     }
 
     /// Sends the status upstream if it says anything new. That the BundleDeployment is gone is no failure.
