@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use regex::RegexSet;
 
-use super::namespace::NamespaceError;
 use super::status::{DEPLOYED, MAX_MESSAGE_BYTES, MONITORED, READY};
 use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
@@ -372,17 +371,6 @@ impl Halt {
             what,
             requeue,
         }
-    }
-}
-
-impl Halt {
-    /// Labels could not be written.
-    pub fn labels(failed: NamespaceError, secrets: &SensitiveData) -> Self {
-        let cause = match failed {
-            NamespaceError::Forbidden { .. } => Cause::NamespaceForbidden,
-            NamespaceError::Api { .. } => Cause::NamespaceLabels,
-        };
-        Self::at(cause, secrets)(failed)
     }
 }
 

@@ -296,15 +296,9 @@ impl Reconciler {
             let settled = self.confirm_owner(state, impersonated, &id, stored);
             let settled = settled.await;
             self.note(state, settled);
-            let collector = &self.context.collector;
-            let removed = collector
-                .remove_former(state.bundle.name(), &id.key(), false)
-                .await;
-            self.note_former(state, removed);
+            self.remove_former(state, &id.key(), false).await;
         }
-        let others = self.context.store.all();
-        let labelled = namespace::label(impersonated, &state.bundle, &others).await;
-        let labelled = labelled.map_err(|failed| Halt::labels(failed, &state.facts));
+        let labelled = self.label(state, impersonated).await;
         self.note_labels(state, labelled);
         self.forget(state.bundle.name());
     }
@@ -333,19 +327,35 @@ impl Reconciler {
         }
     }
 
-    /// Reports what came of removing releases under former names.
-    fn note_former(
-        &self,
-        state: &mut ReconcileState,
-        removed: Result<Option<Duration>, RemovalError>,
-    ) {
-        let noted = removed.map_err(|failed| former(&failed, &state.facts));
-        let noted = noted.map(|come_back| {
-            if let Some(pause) = come_back {
-                state.report.wake_after(ReconcileKind::Full, pause);
+    /// Removes releases under former names, and reports what came of it.
+    async fn remove_former(&self, state: &mut ReconcileState, key: &ReleaseKey, is_new: bool) {
+        let collector = &self.context.collector;
+        let removed = collector.remove_former(state.bundle.name(), key, is_new);
+        match removed.await {
+            Ok(None) => {}
+            Ok(Some(pause)) => state.report.wake_after(ReconcileKind::Full, pause),
+            Err(failed) => {
+                let halt = former(&failed, &state.facts);
+                self.report(state, &halt);
             }
-        });
-        self.note(state, noted);
+        }
+    }
+
+    /// Labels the namespace; gives the keys that other bundles have.
+    async fn label(
+        &self,
+        state: &ReconcileState,
+        impersonated: &DeploymentClient,
+    ) -> Result<Vec<OwnershipConflict>, Halt> {
+        let others = self.context.store.all();
+        let labelled = namespace::label(impersonated, &state.bundle, &others).await;
+        labelled.map_err(|failed| {
+            let cause = match failed {
+                NamespaceError::Forbidden { .. } => Cause::NamespaceForbidden,
+                NamespaceError::Api { .. } => Cause::NamespaceLabels,
+            };
+            Halt::at(cause, &state.facts)(failed)
+        })
     }
 
     /// Reports what came of labelling the namespace.
@@ -375,13 +385,10 @@ impl Reconciler {
     ) -> Result<Deployed, Halt> {
         let bundle = Arc::clone(&state.bundle);
         let options = &bundle.spec.options;
-        let others = self.context.store.all();
-        let labelled = match namespace::label(impersonated, &bundle, &others).await {
-            Err(failed @ NamespaceError::Api { .. }) => {
-                return Err(Halt::labels(failed, &state.facts));
-            }
+        let labelled = match self.label(state, impersonated).await {
+            Err(halt) if halt.cause == Cause::NamespaceLabels => return Err(halt),
             // An account that lacks the right may still deploy: reported afterwards.
-            labelled => labelled.map_err(|failed| Halt::labels(failed, &state.facts)),
+            labelled => labelled,
         };
         let key = ReleaseKey {
             namespace: options.release_namespace().to_owned(),
@@ -478,17 +485,13 @@ impl Reconciler {
         }
         // Whoever deleted the namespace meanwhile took its labels, and the deploy made it anew.
         let labelled = match (deployed.changed, labelled) {
-            (true, Ok(_)) => namespace::label(impersonated, &bundle, &self.context.store.all())
-                .await
-                .map_err(|failed| Halt::labels(failed, &state.facts)),
+            (true, Ok(_)) => self.label(state, impersonated).await,
             (_, labelled) => labelled,
         };
         self.note_labels(state, labelled);
-        let collector = &self.context.collector;
         let deployed_before = ReleaseId::parse(&bundle.status.release);
         let is_new = deployed_before.is_none_or(|before| before.key() != key);
-        let removed = collector.remove_former(bundle.name(), &key, is_new).await;
-        self.note_former(state, removed);
+        self.remove_former(state, &key, is_new).await;
         Ok(deployed)
     }
 }
