@@ -101,12 +101,21 @@ impl Reconciler {
         {
             state.report.wake_after(ReconcileKind::Full, left);
         }
-        let mut halt = self.refuse(state, key, other);
+        // Its objects are not this one's to watch.
+        self.context.drift.clear(state.bundle.name());
         self.context.collector.is_desired(key, other);
-        if self.has_lost(state, key, other) {
-            halt.cause = Cause::ReleaseLost;
-        }
-        halt
+        let cause = match self.has_lost(state, key, other) {
+            true => Cause::ReleaseLost,
+            false => Cause::ReleaseTaken,
+        };
+        let ReleaseKey { namespace, name } = key;
+        let text = public!(
+            "release {}/{} belongs to bundle {}",
+            Name(namespace),
+            Name(name),
+            Name(other)
+        );
+        Halt::new(cause, text)
     }
 
     /// Whether the bundle had the release that is proven to be another's by now.
@@ -183,21 +192,6 @@ impl Reconciler {
             );
             Halt::new(Cause::ReleaseBusy, text)
         })
-    }
-
-    /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.
-    pub(super) fn refuse(&self, state: &ReconcileState, key: &ReleaseKey, other: &str) -> Halt {
-        let ReleaseKey { namespace, name } = key;
-        self.context.drift.clear(state.bundle.name());
-        Halt::new(
-            Cause::ReleaseTaken,
-            public!(
-                "release {}/{} belongs to bundle {}",
-                Name(namespace),
-                Name(name),
-                Name(other)
-            ),
-        )
     }
 
     pub(super) async fn impersonate(
