@@ -37,7 +37,7 @@ use super::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus, LeftOut, TooMany};
 use crate::bundle::SetId;
 use crate::client::health::{Health, Side};
-use crate::client::identity::Identities;
+use crate::client::identity::{Identities, Purpose};
 use crate::client::listed::Unread;
 use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
@@ -348,7 +348,9 @@ impl Reconciler {
         self.check_names(state)?;
         self.check_target_namespace(state).await?;
         self.check_release_is_free(state)?;
-        let impersonated = match self.impersonate(state).await {
+        let (identities, options) = (&self.context.identities, &state.bundle.spec.options);
+        let account = identities.deployment(&options.service_account, Purpose::Deploy);
+        let impersonated = match account.await {
             Ok(impersonated) => impersonated,
             Err(failed) => {
                 let is_gone = failed.is_missing();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Current, ReconcileState, Reconciler};
 use crate::api::{BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus};
-use crate::client::identity::{DeploymentClient, IdentityError, Purpose};
+use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::claims::ReleaseLock;
 use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
@@ -192,15 +192,6 @@ impl Reconciler {
             );
             Halt::new(Cause::ReleaseBusy, text)
         })
-    }
-
-    pub(super) async fn impersonate(
-        &self,
-        state: &ReconcileState,
-    ) -> Result<DeploymentClient, IdentityError> {
-        let account = &state.bundle.spec.options.service_account;
-        let identities = &self.context.identities;
-        identities.deployment(account, Purpose::Deploy).await
     }
 
     /// The rest of a full reconcile. A deploy that is due fails; what is deployed already is in order without an account, and still looked at.
