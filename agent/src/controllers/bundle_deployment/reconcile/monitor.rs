@@ -283,8 +283,7 @@ impl Reconciler {
         };
         let found = redacted(impersonated.cluster(), &bundle, release, found).await;
         let found = found.ok_or("what was found of the objects cannot be told")?;
-        self.take_in(state, found, owner, &desired);
-        let is_ready = state.report.status().condition(READY) == "True";
+        let is_ready = self.take_in(state, found, &owner, &desired);
         let (drift, name) = (&self.context.drift, bundle.name());
         let foreign = live.foreign();
         if !foreign.is_empty() {
@@ -370,8 +369,7 @@ impl Reconciler {
                 None => return false,
             }
         };
-        self.take_in(state, found, owner.clone(), desired);
-        let is_ready = state.report.status().condition(READY) == "True";
+        let is_ready = self.take_in(state, found, owner, desired);
         self.context.drift.update(name, live.seen(), is_ready);
         true
     }
@@ -394,14 +392,14 @@ impl Reconciler {
         }
     }
 
-    /// Takes what was found into the status, and remembers a bundle in motion.
+    /// Takes what was found into the status, and remembers a bundle in motion. Says whether it is ready.
     fn take_in(
         &self,
         state: &mut ReconcileState,
         found: RedactedObservation,
-        owner: Owner,
+        owner: &Owner,
         desired: &Arc<Vec<Object>>,
-    ) {
+    ) -> bool {
         let bundle = &state.bundle;
         if found.all.modified.is_empty() && !found.all.is_partial {
             let owner = owner.clone();
@@ -412,21 +410,17 @@ impl Reconciler {
             self.observation_cache.forget(bundle.name());
         }
         let generation = bundle.spec.options.force_sync_generation;
-        let taken = found.all.taken.iter();
-        let lost = taken.filter_map(|(key, other, since)| {
-            let holder = self.holder(other, bundle.name())?;
-            let since = since.clone();
-            let name = bundle.name();
-            Some(OwnershipConflict::object(key, holder, since, name)).filter(|_| *other != owner)
-        });
-        let lost = lost.collect();
-        let taken =
-            found.all.taken.iter().filter(|(_, other, _)| {
-                *other != owner && self.holder(other, bundle.name()).is_some()
-            });
-        let taken = taken.map(|(key, ..)| key.clone());
         // What nobody has anybody may make.
-        let taken = taken.chain(found.all.absent.iter().cloned()).collect();
+        let mut taken: BTreeSet<_> = found.all.absent.iter().cloned().collect();
+        let mut lost = Vec::new();
+        let others = found.all.taken.iter().filter(|one| one.1 != *owner);
+        for (key, other, since) in others {
+            if let Some(holder) = self.holder(other, bundle.name()) {
+                let since = since.clone();
+                lost.push(OwnershipConflict::object(key, holder, since, bundle.name()));
+                taken.insert(key.clone());
+            }
+        }
         self.note_taken(bundle.name(), Some(taken));
         let others = self.context.store.all();
         let conflicts = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
@@ -437,6 +431,7 @@ impl Reconciler {
         state.report.ownership_conflicts(Part::Objects, lost);
         state.report.ownership_conflicts(Part::Ours, conflicts);
         state.report.observed(found, generation);
+        state.report.status().condition(READY) == "True"
     }
 
     /// Who has what carries a release's marks; none if it is the bundle itself, under a former name.
