@@ -14,7 +14,7 @@ use super::cache::{Cache, SingleFlight};
 use super::cached::{Cached, CachedIndex, FetchedAt, IndexKey, Key, is_since};
 use super::disk::Disk;
 use super::error::FetchError;
-use super::fetched::{Artifact, FetchedChart, Vouchers};
+use super::fetched::{FetchedChart, Vouchers};
 use super::http::{Http, Request, Transport, authorize};
 use super::index::{Entry, Index};
 use super::indexes::IndexSource;
@@ -220,20 +220,6 @@ impl Fetcher {
         let fetched = self.shared.entry(repo, chart, entry, access, None).await;
         fetched.map(|(fetched, _)| fetched)
     }
-
-    /// Gets the single layer of an artifact whose only annotation `id` is `id`, as Fleet stores
-    /// bundles.
-    ///
-    /// # Errors
-    /// [`FetchError::Artifact`] with Fleet's texts when it is shaped differently.
-    pub async fn layer(
-        &self,
-        reference: &Reference,
-        id: &str,
-        access: &Access,
-    ) -> Result<Artifact, FetchError> {
-        self.shared.layer(reference, id, access).await
-    }
 }
 
 /// What is remembered of the forms of indexes: some hundred of them.
@@ -307,15 +293,18 @@ impl Shared {
                 chart,
                 version,
             } => {
-                let listed = async |since| {
-                    self.fetch_listed(&repo, &chart, &version, access, since)
-                        .await
-                };
-                match listed(since).await {
-                    (Err(error), IndexSource::Memory) if may_be_outdated(&error) => {
-                        listed(Some(Instant::now())).await.0
+                let (repo, chart, version) = (&repo, &*chart, &*version);
+                let (index, from) = self.index(repo, Some(chart), access, since).await?;
+                let listed = self.listed(repo, chart, version, &index, access, since);
+                match listed.await {
+                    Err(error) if from == IndexSource::Memory && may_be_outdated(&error) => {
+                        drop(index);
+                        let since = Some(Instant::now());
+                        let (index, _) = self.index(repo, Some(chart), access, since).await?;
+                        let listed = self.listed(repo, chart, version, &index, access, since);
+                        listed.await
                     }
-                    (result, _) => result,
+                    listed => listed,
                 }
             }
             Location::Archive { url } => {
@@ -328,47 +317,34 @@ impl Shared {
         }
     }
 
-    async fn fetch_listed(
+    /// What an index has under a name, in a version.
+    async fn listed(
         self: &Arc<Self>,
         repo: &SafeUrl,
         chart: &str,
         version: &str,
+        index: &CachedIndex,
         access: &Access,
         since: Option<Instant>,
-    ) -> (Result<FetchedAt, FetchError>, IndexSource) {
-        let (index, from) = match self.index(repo, Some(chart), access, since).await {
-            Ok(found) => found,
-            Err(error) => return (Err(error), IndexSource::Network),
+    ) -> Result<FetchedAt, FetchError> {
+        let entry = index.value.get(chart, version);
+        let entry = entry.map_err(|lookup| match &index.stale {
+            // An old index cannot say that there is no such thing.
+            Some(unanswered) => unanswered.clone(),
+            None => FetchError::NotFound {
+                location: repo.to_string(),
+                lookup,
+            },
+        })?;
+        let (mut fetched, asked) = self.entry(repo, chart, entry, access, since).await?;
+        fetched.is_stale |= index.stale.is_some();
+        // Nothing newer can be had of a source that does not answer.
+        let index_asked = index.asked.filter(|_| index.stale.is_none());
+        let asked = match (asked, index_asked) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
         };
-        let result = async {
-            let entry = index
-                .value
-                .get(chart, version)
-                .map_err(|lookup| match &index.stale {
-                    // An old index cannot say that there is no such thing.
-                    Some(unanswered) => unanswered.clone(),
-                    None => FetchError::NotFound {
-                        location: repo.to_string(),
-                        lookup,
-                    },
-                })?;
-            let (fetched, asked) = self.entry(repo, chart, entry, access, since).await?;
-            let is_stale = fetched.is_stale || index.stale.is_some();
-            // Nothing newer can be had of a source that does not answer.
-            let index_asked = index.asked.filter(|_| index.stale.is_none());
-            let asked = match (asked, index_asked) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-            Ok((
-                FetchedChart {
-                    is_stale,
-                    ..fetched
-                },
-                asked,
-            ))
-        };
-        (result.await, from)
+        Ok((fetched, asked))
     }
 
     async fn entry(
@@ -380,7 +356,7 @@ impl Shared {
         since: Option<Instant>,
     ) -> Result<FetchedAt, FetchError> {
         let url = reference::chart_url(repo, chart, entry)?;
-        let (fetched, asked) = if url.scheme() == "oci" {
+        let (mut fetched, asked) = if url.scheme() == "oci" {
             let reference = Reference::parse(url.as_str())?;
             let access = access.without_own();
             self.fetch_pulled(&reference, &entry.version, &access, since)
@@ -389,10 +365,7 @@ impl Shared {
             let checksum = Checksum::from_index(&entry.digest);
             self.archive(&url, repo, checksum, access, since).await?
         };
-        let fetched = FetchedChart {
-            version: entry.version.clone(),
-            ..fetched
-        };
+        fetched.version.clone_from(&entry.version);
         Ok((fetched, asked))
     }
 }

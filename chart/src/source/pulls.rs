@@ -8,7 +8,7 @@ use super::archive;
 use super::cached::{Cached, FetchedAt, Key};
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
-use super::fetcher::Shared;
+use super::fetcher::{Fetcher, Shared};
 use super::oci::{self, Descriptor, Reference, Registry, Requested};
 use super::safe_url::SafeUrl;
 
@@ -94,31 +94,6 @@ impl Shared {
         Ok(cached)
     }
 
-    /// See [`super::Fetcher::layer`].
-    pub(super) async fn layer(
-        &self,
-        reference: &Reference,
-        id: &str,
-        access: &Access,
-    ) -> Result<Artifact, FetchError> {
-        let registry = Registry::new(&self.http, access, reference)?;
-        let key = (
-            format!("artifact {reference} {id}"),
-            registry.access().fingerprint(),
-        );
-        let found = match self.download_layer(&registry, reference, id, &key).await {
-            Err(error) if error.is_out_of_reach() => {
-                // What a bundle's files are is told by its manifest ID, which is checked.
-                Cached::in_place_of(self.cached_chart(&key, |_, _| true).await, error)?
-            }
-            found => found?,
-        };
-        Ok(Artifact {
-            bytes: found.value.bytes,
-            digest: found.value.digest,
-        })
-    }
-
     async fn download_layer(
         &self,
         registry: &Registry<'_>,
@@ -179,6 +154,38 @@ impl Shared {
             self.keep_chart(key, &cached, &[]).await;
         }
         Ok(cached)
+    }
+}
+
+impl Fetcher {
+    /// Gets the single layer of an artifact whose only annotation `id` is `id`, as Fleet stores
+    /// bundles.
+    ///
+    /// # Errors
+    /// [`FetchError::Artifact`] with Fleet's texts when it is shaped differently.
+    pub async fn layer(
+        &self,
+        reference: &Reference,
+        id: &str,
+        access: &Access,
+    ) -> Result<Artifact, FetchError> {
+        let shared = &self.shared;
+        let registry = Registry::new(&shared.http, access, reference)?;
+        let key = (
+            format!("artifact {reference} {id}"),
+            registry.access().fingerprint(),
+        );
+        let found = match shared.download_layer(&registry, reference, id, &key).await {
+            Err(error) if error.is_out_of_reach() => {
+                // What a bundle's files are is told by its manifest ID, which is checked.
+                Cached::in_place_of(shared.cached_chart(&key, |_, _| true).await, error)?
+            }
+            found => found?,
+        };
+        Ok(Artifact {
+            bytes: found.value.bytes,
+            digest: found.value.digest,
+        })
     }
 }
 
