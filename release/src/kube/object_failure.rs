@@ -76,6 +76,15 @@ impl ObjectFailure {
         }
     }
 
+    /// The API server refused the object, or others wrote it meanwhile.
+    pub(super) fn refused(object: &Object, source: ApiError) -> Self {
+        let object = object.describe();
+        match source.is_conflict() {
+            true => Self::Conflict { object, source },
+            false => Self::Apply { object, source },
+        }
+    }
+
     /// Others wrote the object.
     pub(super) fn conflict(object: &Object, source: ApiError) -> Self {
         let object = object.describe();

@@ -78,17 +78,7 @@ impl Sender<'_> {
                     error
                 }
                 Ok(Creation::Busy(source)) | Err(CreateError::Refused(source)) => {
-                    let object_name = object.describe();
-                    let failure = match source.is_conflict() {
-                        true => ObjectFailure::Conflict {
-                            object: object_name,
-                            source,
-                        },
-                        false => ObjectFailure::Apply {
-                            object: object_name,
-                            source,
-                        },
-                    };
+                    let failure = ObjectFailure::refused(object, source);
                     return Err(self.named(object, failure).await);
                 }
             };

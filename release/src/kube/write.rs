@@ -176,10 +176,7 @@ impl<'a> ObjectWriter<'a> {
             Ok(_) => Ok(()),
             // Whoever writes it next notes it.
             Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
-            Err(source) => Err(ObjectFailure::Apply {
-                object: object.describe(),
-                source,
-            }),
+            Err(source) => Err(ObjectFailure::refused(object, source)),
         }
     }
 
@@ -389,13 +386,7 @@ impl<'a> ObjectWriter<'a> {
     /// Applies without force; what others hold is settled and the rest forced. Only as it was judged, if it was: an object that is written all
     /// the time is written over the version in which it was looked at last, if nothing has changed about whose it is.
     async fn write_settled(&self, object: &Object, judged: Option<&Observed>) -> Sent {
-        let refused = |source: ApiError| {
-            let object = object.describe();
-            match source.is_conflict() {
-                true => ObjectFailure::Conflict { object, source },
-                false => ObjectFailure::Apply { object, source },
-            }
-        };
+        let refused = |source| ObjectFailure::refused(object, source);
         let mut tries = 1;
         loop {
             let mut conflicts = Vec::new();
