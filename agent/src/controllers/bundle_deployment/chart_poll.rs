@@ -1,18 +1,22 @@
-//! Looking for another chart under the same name: how often, and what to do about one. No I/O.
+//! Looking for another chart under the same name: how often, when last, and what to do about one. No I/O.
 //!
 //! What a bundle names may come to mean another chart: a tag is moved, a version that a constraint fits is published or withdrawn. A
 //! bundle that asks for it is looked after; it is upgraded, and never taken back to an older version without being told to.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use chart::Metadata;
 use chart::source::FetchedChart;
 use golib::semver::Version;
+use parking_lot::Mutex;
 use release::model::Release;
+use tokio::time::Instant;
 
 use crate::api::{ANNOTATION_CHART_DIGEST, ANNOTATION_CHART_SOURCE, BundleDeployment, CHART_POLL};
 use crate::public;
 use crate::public::{Name, PublicText};
+use crate::report::metrics::Entries;
 
 /// The shortest interval: what is less counts as this.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -35,6 +39,96 @@ pub fn interval(bundle: &BundleDeployment) -> Result<Option<Duration>, PublicTex
             CHART_POLL,
             Name(text)
         )),
+    }
+}
+
+/// A change of a bundle for which the source of its chart is asked again: once, however often the deploy is tried.
+struct Asking {
+    /// Deployment ID and forced generation.
+    desired: (String, i64),
+    since: Instant,
+    /// The source did not answer, and what it gave before was deployed.
+    is_owed: bool,
+}
+
+/// When the sources of bundles' charts were asked, and since when they must have been.
+#[derive(Default)]
+pub struct AskedSources {
+    /// Since when they must have been asked, by bundle.
+    asked: Mutex<HashMap<String, Asking>>,
+    /// When they were asked last.
+    polled: Mutex<HashMap<String, Instant>>,
+}
+
+impl AskedSources {
+    /// Since when the source of the bundle's chart must have been asked. What is deployed in place of something else, or by force, is what
+    /// is there now; a first deploy and those that only repeat one take what was learnt a moment ago.
+    pub fn asked_since(&self, bundle: &BundleDeployment) -> Option<Instant> {
+        let (spec, status) = (&bundle.spec, &bundle.status);
+        let (id, applied) = (&spec.deployment_id, &status.applied_deployment_id);
+        let sync = spec.options.force_sync_generation;
+        let is_forced = sync != status.sync_generation.unwrap_or_default();
+        if !is_forced && (applied == id || applied.is_empty()) {
+            return None;
+        }
+        let desired = (id.clone(), sync);
+        let mut asked = self.asked.lock();
+        if let Some(known) = asked.get(bundle.name())
+            && known.desired == desired
+        {
+            return Some(known.since);
+        }
+        let since = Instant::now();
+        let asking = Asking {
+            desired,
+            since,
+            is_owed: false,
+        };
+        asked.insert(bundle.name().to_owned(), asking);
+        Some(since)
+    }
+
+    /// Notes whether the source of a changed bundle has yet to be asked.
+    pub fn owes_answer(&self, bundle: &str, is_owed: bool) {
+        if let Some(asking) = self.asked.lock().get_mut(bundle) {
+            asking.is_owed = is_owed;
+        }
+    }
+
+    /// Whether a changed bundle was deployed from what its source gave before, as that did not answer.
+    pub fn is_owed_answer(&self, bundle: &str) -> bool {
+        let asked = self.asked.lock();
+        asked.get(bundle).is_some_and(|asking| asking.is_owed)
+    }
+
+    /// The source of a bundle's chart is asked now.
+    pub fn note_polled(&self, bundle: &str) -> Instant {
+        let now = Instant::now();
+        self.polled.lock().insert(bundle.to_owned(), now);
+        now
+    }
+
+    /// How long until the source of a bundle's chart is to be asked, if it is every `interval`.
+    pub fn poll_in(&self, bundle: &str, interval: Duration) -> Duration {
+        let polled = self.polled.lock();
+        let last = polled.get(bundle);
+        last.map_or(Duration::ZERO, |last| {
+            interval.saturating_sub(last.elapsed())
+        })
+    }
+
+    /// Forgets a bundle that is gone.
+    pub fn forget(&self, bundle: &str) {
+        self.asked.lock().remove(bundle);
+        self.polled.lock().remove(bundle);
+    }
+
+    /// Bundles whose sources were asked.
+    pub fn entries(&self) -> Entries {
+        vec![
+            ("bundles_that_ask_sources", self.asked.lock().len()),
+            ("bundles_that_poll_sources", self.polled.lock().len()),
+        ]
     }
 }
 

@@ -19,18 +19,18 @@ use release::model::Release;
 use release::storage::{Storage, StoredRelease};
 use release::{BoxError, Contested, Neighbours};
 use serde_json::{Map, Value};
-use signatures::Policy;
 use templating::TemplateCache;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::chart_poll;
+use super::chart_poll::{self, AskedSources, Found};
 use super::halt::{Cause, Halt, InputError, Waiting};
 use super::outcome::Report;
 use super::plan::{self, DeployReason};
 use super::rendering::{OverReservation, RenderReservation, Rendering, SensitiveInputs};
 use super::turn::Turn;
-use super::values::{Filled, UnreadValues, ValuesReader};
+use super::values::{Filled, ValuesReader};
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment,
     BundleDeploymentOptions, Content,
@@ -103,15 +103,6 @@ fn reason(cause: &DeployError) -> Reason {
     }
 }
 
-/// A change of a bundle for which the source of its chart is asked again: once, however often the deploy is tried.
-struct Asking {
-    /// Deployment ID and forced generation.
-    desired: (String, i64),
-    since: Instant,
-    /// The source did not answer, and what it gave before was deployed.
-    is_owed: bool,
-}
-
 /// How often in a row the deploy of a bundle was given up for a newer spec: one that changes faster than it is fetched and rendered would
 /// never be deployed.
 #[derive(Default)]
@@ -151,12 +142,9 @@ pub struct Deployer {
     hosts: Arc<SourceHosts>,
     pub(super) values: ValuesReader,
     /// Bundles are often of one chart: a fleet's, or the versions of one.
-    templates: Arc<TemplateCache>,
+    pub(super) templates: Arc<TemplateCache>,
     schemas: Arc<Schemas>,
-    /// Since when the sources of charts must have been asked, by bundle.
-    asked: Mutex<HashMap<String, Asking>>,
-    /// When the source of a bundle's chart was asked last.
-    polled: Mutex<HashMap<String, Instant>>,
+    pub(super) sources: AskedSources,
     /// What vouches for charts.
     signatures: SignaturePolicy,
     /// Knows whether the bundle has changed meanwhile.
@@ -186,8 +174,7 @@ impl Deployer {
             values,
             templates: Arc::new(TemplateCache::new(PARSED)),
             schemas: Arc::new(Schemas::new(settings.remote_schemas)),
-            asked: Mutex::default(),
-            polled: Mutex::default(),
+            sources: AskedSources::default(),
             signatures,
             queue,
             supersessions: Supersessions::default(),
@@ -202,15 +189,9 @@ impl Deployer {
         self.fetcher.memory()
     }
 
-    /// Frees what is kept for the next deploys.
-    pub fn forget_templates(&self) {
-        self.templates.clear();
-    }
-
     /// Forgets a bundle that is gone.
     pub fn forget(&self, bundle: &str) {
-        self.asked.lock().remove(bundle);
-        self.polled.lock().remove(bundle);
+        self.sources.forget(bundle);
         self.supersessions.take(bundle);
     }
 
@@ -245,54 +226,11 @@ impl Deployer {
         done.ok_or_else(give_up)
     }
 
-    /// Bundles whose sources were asked.
+    /// Bundles whose sources were asked, and whose deploys gave way to a newer spec.
     pub fn entries(&self) -> Entries {
-        vec![
-            ("bundles_that_ask_sources", self.asked.lock().len()),
-            ("bundles_that_poll_sources", self.polled.lock().len()),
-            ("superseded_bundles", self.supersessions.0.lock().len()),
-        ]
-    }
-
-    /// Since when the source of the bundle's chart must have been asked. What is deployed in place of something else, or by force, is what
-    /// is there now; a first deploy and those that only repeat one take what was learnt a moment ago.
-    fn asked_since(&self, bundle: &BundleDeployment) -> Option<Instant> {
-        let applied = &bundle.status.applied_deployment_id;
-        let is_change = *applied != bundle.spec.deployment_id || is_forced(bundle);
-        if !is_change || applied.is_empty() && !is_forced(bundle) {
-            return None;
-        }
-        let desired = (
-            bundle.spec.deployment_id.clone(),
-            bundle.spec.options.force_sync_generation,
-        );
-        let mut asked = self.asked.lock();
-        if let Some(known) = asked.get(bundle.name())
-            && known.desired == desired
-        {
-            return Some(known.since);
-        }
-        let since = Instant::now();
-        let asking = Asking {
-            desired,
-            since,
-            is_owed: false,
-        };
-        asked.insert(bundle.name().to_owned(), asking);
-        Some(since)
-    }
-
-    /// Notes whether the source of a changed bundle has yet to be asked.
-    pub fn owes_answer(&self, bundle: &str, is_owed: bool) {
-        if let Some(asking) = self.asked.lock().get_mut(bundle) {
-            asking.is_owed = is_owed;
-        }
-    }
-
-    /// Whether a changed bundle was deployed from what its source gave before, as that did not answer.
-    pub fn is_owed_answer(&self, bundle: &str) -> bool {
-        let asked = self.asked.lock();
-        asked.get(bundle).is_some_and(|asking| asking.is_owed)
+        let mut entries = self.sources.entries();
+        entries.push(("superseded_bundles", self.supersessions.0.lock().len()));
+        entries
     }
 
     /// Brings the release to what the bundle wants; `records` are those of its namespace. Gives back, too, the turn that covers what was
@@ -475,9 +413,7 @@ impl Deployer {
         if let Some(text) = chart_poll::downgrade(known.map(Deref::deref), &deployed.release) {
             report.event(Reason::OlderChart, text);
         }
-        self.polled
-            .lock()
-            .insert(bundle.name().to_owned(), Instant::now());
+        self.sources.note_polled(bundle.name());
         Ok((deployed, reservation.take()))
     }
 
@@ -499,33 +435,17 @@ impl Deployer {
             // A chart that is pulled instead takes a turn of its own, and may have to wait for it.
             turn.reads_content().await;
         }
-        let upstream = UpstreamObjects(&self.upstream);
-        let since = self.asked_since(bundle);
-        let policy = self.signatures.current().await;
-        let policy = policy.map_err(|unusable| {
-            let reason = match unusable {
-                PolicyUnusable::Read(_) => Reason::SourceFailed,
-                _ => Reason::SignatureRefused,
-            };
-            Halt::new(
-                Cause::Deploy(reason, None),
-                PublicText::nothing_secret_in(&unusable),
-            )
-        })?;
-        let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed, None));
-        let fetching = self.fetching(bundle, since, &policy).await;
-        let fetching = fetching.map_err(source_failed())?;
-        let loaded = bundle::load(bundle, &upstream, &fetching, &mut turn);
-        let loaded = Box::pin(loaded).await.map_err(not_loaded)?;
-        let vouched = match &loaded {
-            Bundle::Chart(_, Some(verified)) => Some(public!(
-                "the chart is vouched for: {}",
-                PublicText::of_signer(verified)
-            )),
-            _ => None,
-        };
-        if let Bundle::Chart(fetched, _) = &loaded {
-            self.owes_answer(bundle.name(), fetched.is_stale);
+        let since = self.sources.asked_since(bundle);
+        let loaded = self.load(bundle, since, &mut turn).await?;
+        let mut vouched = None;
+        if let Bundle::Chart(fetched, verified) = &loaded {
+            vouched = verified.as_ref().map(|verified| {
+                public!(
+                    "the chart is vouched for: {}",
+                    PublicText::of_signer(verified)
+                )
+            });
+            self.sources.owes_answer(bundle.name(), fetched.is_stale);
             if fetched.is_stale {
                 let FetchedChart { url, digest, .. } = fetched;
                 let text = public!(
@@ -536,29 +456,19 @@ impl Deployer {
                 report.event(Reason::SourceUnreachable, text);
             }
         }
-        let files =
-            checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
+        let files = checked_size(&loaded).map_err(not_loaded)?;
         // As upstream, after the chart: nothing is downloaded while they are held, and what they make the turn grow by leads to its end.
-        let values_failed = || InputError::at(Cause::Deploy(Reason::ValuesFailed, None));
         let given = self.values.of(impersonated, filled, &mut turn).await;
-        let given = given.map_err(values_failed())?;
+        let given = given.map_err(lacking(Reason::ValuesFailed))?;
         let values_digest = given.digest.clone();
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
         let decode = move |budget: &mut Budget| {
-            let values = given.merged(budget).map_err(values_failed())?;
+            let values = given.merged(budget);
+            let values = values.map_err(lacking(Reason::ValuesFailed))?;
             let package = loaded.package(&bundle, &namespace, budget);
             Ok::<_, Halt>((values, package.map_err(not_loaded)?))
         };
-        let (values, package) = match turn.decode(files, decode).await {
-            Ok(decoded) => decoded?,
-            // A panic may quote anything.
-            Err(_) => {
-                let aborted = InputError::Failed("loading the chart was aborted".into());
-                return Err(InputError::at(Cause::Deploy(Reason::SourceFailed, None))(
-                    aborted,
-                ));
-            }
-        };
+        let (values, package) = turn.decode(files, decode).await.map_err(aborted)??;
         let weight = golib::budget::weigh_entries(&values) as u64 + package.chart.values_bytes();
         let reservation = turn.for_deploy(files, weight).await;
         if let Some(text) = vouched {
@@ -575,32 +485,36 @@ impl Deployer {
         })
     }
 
-    async fn fetching<'f>(
-        &'f self,
+    /// The bundle's files, from whichever source its spec names; one that was asked before `since` is asked again. A chart that is not vouched for
+    /// as the policy asks is none.
+    async fn load(
+        &self,
         bundle: &BundleDeployment,
         since: Option<Instant>,
-        policy: &'f Policy,
-    ) -> Result<Fetching<'f>, InputError> {
+        turn: &mut Turn<'_>,
+    ) -> Result<Bundle, Halt> {
+        let policy = self.signatures.current().await.map_err(|unusable| {
+            let reason = match unusable {
+                PolicyUnusable::Read(_) => Reason::SourceFailed,
+                _ => Reason::SignatureRefused,
+            };
+            lacking(reason)(InputError::new(unusable))
+        })?;
         let is_fetched = Source::of(bundle).is_ok_and(|source| source.is_fetched());
         let hosts = match is_fetched {
-            true => self.hosts.current().await.map_err(InputError::new)?,
-            false => None,
+            true => self.hosts.current().await,
+            false => Ok(None),
         };
-        Ok(Fetching {
+        let fetching = Fetching {
             fetcher: &self.fetcher,
-            hosts,
+            hosts: hosts
+                .map_err(|unread| lacking(Reason::SourceFailed)(InputError::new(unread)))?,
             since,
-            policy,
-        })
-    }
-
-    /// How long until the source of a bundle's chart is to be asked, if it is every `interval`.
-    pub fn poll_in(&self, bundle: &str, interval: Duration) -> Duration {
-        let polled = self.polled.lock();
-        let last = polled.get(bundle);
-        last.map_or(Duration::ZERO, |last| {
-            interval.saturating_sub(last.elapsed())
-        })
+            policy: &policy,
+        };
+        let upstream = UpstreamObjects(&self.upstream);
+        let loaded = bundle::load(bundle, &upstream, &fetching, turn);
+        Box::pin(loaded).await.map_err(not_loaded)
     }
 
     /// Asks the source of a bundle's chart what it has now in place of what is deployed. Nothing where the bundle's chart has no source.
@@ -612,65 +526,40 @@ impl Deployer {
         impersonated: &DeploymentClient,
         bundle: &Arc<BundleDeployment>,
         deployed: &Release,
-    ) -> Result<chart_poll::Found, InputError> {
-        let now = Instant::now();
-        self.polled.lock().insert(bundle.name().to_owned(), now);
+    ) -> Result<Found, Halt> {
+        let now = self.sources.note_polled(bundle.name());
         let is_fetched = matches!(
             Source::of(bundle),
             Ok(Source::Chart { .. } | Source::Content { chart: Some(_), .. })
         );
         if !is_fetched {
-            return Ok(chart_poll::Found::Same);
+            return Ok(Found::Same);
         }
-        let upstream = UpstreamObjects(&self.upstream);
-        // A chart without a valid signature is no upgrade.
-        let policy = self.signatures.current().await.map_err(InputError::new)?;
-        let fetching = self.fetching(bundle, Some(now), &policy).await?;
         let memory = self.fetcher.memory();
         let mut turn = Turn::new(memory, impersonated.cluster().host(), 1);
-        let loaded = bundle::load(bundle, &upstream, &fetching, &mut turn);
-        let loaded = Box::pin(loaded).await?;
-        let (found, digest) = match &loaded {
-            Bundle::Chart(fetched, _) => (
-                chart_poll::compare(deployed, fetched),
-                fetched.digest.clone(),
-            ),
-            Bundle::Files(_) => return Ok(chart_poll::Found::Same),
+        let loaded = self.load(bundle, Some(now), &mut turn).await?;
+        let Bundle::Chart(fetched, _) = &loaded else {
+            return Ok(Found::Same);
         };
-        if found != chart_poll::Found::Other || self.is_owed_answer(bundle.name()) {
+        let (found, digest) = (
+            chart_poll::compare(deployed, fetched),
+            fetched.digest.clone(),
+        );
+        if found != Found::Other || self.sources.is_owed_answer(bundle.name()) {
             return Ok(found);
         }
         // What an index says of a chart is one thing, what the chart says of itself another.
-        let files = checked_size(&loaded)?;
+        let files = checked_size(&loaded).map_err(not_loaded)?;
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
         let decode = move |budget: &mut Budget| {
             let package = loaded.package(&bundle, &namespace, budget);
             package.map(|package| package.chart.metadata)
         };
-        let metadata = turn.decode(files, decode).await;
-        let aborted = |_| InputError::Failed("loading the chart was aborted".into());
-        let metadata = metadata.map_err(aborted)??;
+        let metadata = turn.decode(files, decode).await.map_err(aborted)?;
+        let metadata = metadata.map_err(not_loaded)?;
         drop(turn);
         let older = chart_poll::older(deployed, &metadata.version, &digest);
         Ok(older.unwrap_or(found))
-    }
-
-    /// Whether what a bundle's values come from is not what it was deployed with.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub async fn values_changed(
-        &self,
-        impersonated: &DeploymentClient,
-        bundle: &BundleDeployment,
-        deployed: &Release,
-    ) -> Result<bool, UnreadValues> {
-        let Some(digest) = self.values.digest_now(impersonated, bundle).await? else {
-            return Ok(false);
-        };
-        let recorded = deployed.annotation(ANNOTATION_VALUES_FROM);
-        let watches = &self.values.watches;
-        Ok(watches.is_changed(bundle.name(), recorded, &digest))
     }
 }
 
@@ -698,9 +587,14 @@ fn checked_size(loaded: &Bundle) -> Result<u64, BundleError> {
     }
 }
 
-/// Whether somebody asks for a deploy though nothing has changed.
-fn is_forced(bundle: &BundleDeployment) -> bool {
-    bundle.spec.options.force_sync_generation != bundle.status.sync_generation.unwrap_or_default()
+/// What a deploy is made from cannot be had, for `map_err`.
+fn lacking(reason: Reason) -> impl FnOnce(InputError) -> Halt {
+    InputError::at(Cause::Deploy(reason, None))
+}
+
+/// A panic may quote anything.
+fn aborted(_: JoinError) -> Halt {
+    lacking(Reason::SourceFailed)(InputError::Failed("loading the chart was aborted".into()))
 }
 
 /// The bundle's chart cannot be had, or may not be deployed.
@@ -709,7 +603,7 @@ fn not_loaded(failed: BundleError) -> Halt {
         BundleError::Refused(_) | BundleError::SignatureRule(_) => Reason::SignatureRefused,
         _ => Reason::SourceFailed,
     };
-    InputError::at(Cause::Deploy(reason, None))(InputError::from(failed))
+    lacking(reason)(InputError::from(failed))
 }
 
 /// How many revisions of a release a deploy has before it: its own, and the one that it builds on.

@@ -143,6 +143,13 @@ impl Report {
         self.events.push((reason, text));
     }
 
+    /// Something could not be done, which an Event and the log tell.
+    pub fn failed(&mut self, reason: Reason, what: &'static str, message: &PublicText) {
+        logging::warn!(bundle = self.bundle, error = *message, "{}", what);
+        self.events
+            .push((reason, public!("{}: {}", what, *message)));
+    }
+
     /// The bundle is looked at in a while, since what may change then is no event of its own.
     pub fn wake_after(&mut self, kind: ReconcileKind, pause: Duration) {
         self.wakes.push((kind, pause));
@@ -194,15 +201,10 @@ impl Report {
             }
         }
         self.keep_times();
-        if let Some(reason) = event {
-            let text = match what {
-                "" => message.clone(),
-                what => {
-                    logging::warn!(bundle = self.bundle, error = *message, "{}", what);
-                    public!("{}: {}", what, *message)
-                }
-            };
-            self.events.push((reason, text));
+        match (event, what) {
+            (None, _) => {}
+            (Some(reason), "") => self.events.push((reason, message.clone())),
+            (Some(reason), what) => self.failed(reason, what, message),
         }
         self.come_back(requeue);
     }

@@ -10,36 +10,26 @@ use release::model::Release;
 use release::storage::StoredRelease;
 
 use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
-use crate::api::{ANNOTATION_INSTALL_ONCE, BundleDeployment, WATCH_VALUES};
+use crate::api::BundleDeployment;
 use crate::bundle::release_name;
 use crate::client::identity::DeploymentClient;
-use crate::controllers::bundle_deployment::chart_poll::{self, Found};
+use crate::controllers::bundle_deployment::chart_poll;
 use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::deployer::Base;
-use crate::controllers::bundle_deployment::halt::{Cause, Halt, InputError};
+use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
-use crate::controllers::bundle_deployment::outcome::{Anew, Report};
+use crate::controllers::bundle_deployment::outcome::Anew;
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason, Record};
-use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES, UnreadValues};
+use crate::controllers::bundle_deployment::values::Filled;
 use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::records::Writes;
 use crate::ledger::{LedgerEntry, Proof, ReleaseKey};
-use crate::public;
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 use crate::report::events::Reason;
-use crate::values;
-
-/// How soon a source is asked again that did not answer when a change was deployed, and values are read again that could not be.
-const OWED_RETRY: Duration = Duration::from_secs(60);
-
-/// Whether a change of what values come from leads to a deploy.
-fn watches_values(bundle: &BundleDeployment) -> bool {
-    bundle.switch(WATCH_VALUES) != Some("false")
-}
 
 /// That a release under a former name could not be removed, as it is told of any removal.
 fn former(failed: &RemovalError, facts: &SensitiveData) -> Halt {
@@ -141,12 +131,7 @@ impl Reconciler {
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
             Ok(deployed) => {
-                if let Ok(Some(interval)) = chart_poll::interval(&state.bundle) {
-                    state.report.wake_after(ReconcileKind::Full, interval);
-                }
-                if self.context.deployer.is_owed_answer(state.bundle.name()) {
-                    state.report.wake_after(ReconcileKind::Full, OWED_RETRY);
-                }
+                self.ask_source_again(state);
                 // Only before a first one can nothing be left over.
                 let is_first = deployed.release.revision == 1;
                 let applied = match is_first {
@@ -180,103 +165,6 @@ impl Reconciler {
         let entry = id.and_then(|id| self.context.ledger.get(&id.key()));
         let ids = &self.context.deployed_ids;
         ids.note(bundle, release, entry.as_ref());
-    }
-
-    /// Nothing of the bundle itself has changed. Whether what it only names has: the values it reads on this cluster, its chart's source.
-    /// What cannot be read is told, and is no reason to deploy.
-    async fn changed_source(
-        &self,
-        state: &mut ReconcileState,
-        impersonated: &DeploymentClient,
-        stored: Option<&StoredRelease>,
-    ) -> Option<DeployReason> {
-        let (bundle, stored) = (Arc::clone(&state.bundle), stored?);
-        let is_installed_once = bundle.switch(ANNOTATION_INSTALL_ONCE) == Some("true");
-        if bundle.metadata.deletion_timestamp.is_some() || is_installed_once {
-            return None;
-        }
-        let (deployer, report) = (&self.context.deployer, &mut state.report);
-        let report_failure =
-            |report: &mut Report, reason, what: &'static str, failed: InputError| {
-                let (InputError::NotYet(text) | InputError::Failed(text)) = failed;
-                logging::warn!(bundle = bundle.name(), error = text, "{}", what);
-                report.event(reason, public!("{}: {}", what, text));
-            };
-        if watches_values(&bundle) {
-            let changed = deployer.values_changed(impersonated, &bundle, stored).await;
-            match changed {
-                Ok(true) => return Some(DeployReason::ValuesChanged),
-                Ok(false) => {}
-                Err(UnreadValues { why, is_told_of }) => {
-                    if !is_told_of {
-                        // The event that woke it does not come again.
-                        report.wake_after(ReconcileKind::Full, OWED_RETRY);
-                    }
-                    report_failure(
-                        report,
-                        Reason::ValuesFailed,
-                        "cannot look at what values come from",
-                        why,
-                    );
-                }
-            }
-        }
-        let is_owed = deployer.is_owed_answer(bundle.name());
-        let interval = match chart_poll::interval(&bundle) {
-            Ok(interval) if is_owed => interval.unwrap_or(OWED_RETRY).min(OWED_RETRY),
-            Ok(interval) => interval?,
-            Err(text) => {
-                report_failure(
-                    report,
-                    Reason::SourceFailed,
-                    "not polling",
-                    InputError::Failed(text),
-                );
-                return None;
-            }
-        };
-        let left = deployer.poll_in(bundle.name(), interval);
-        if !left.is_zero() {
-            report.wake_after(ReconcileKind::Full, left);
-            return None;
-        }
-        report.wake_after(ReconcileKind::Full, interval);
-        match deployer.poll(impersonated, &bundle, stored).await {
-            Ok(Found::Unanswered) => None,
-            Ok(Found::Same) => {
-                deployer.owes_answer(bundle.name(), false);
-                None
-            }
-            Ok(Found::Other) => Some(DeployReason::ChartChanged),
-            // Somebody asked for what is there now.
-            Ok(Found::Older(_)) if is_owed => Some(DeployReason::ChartChanged),
-            Ok(Found::Older(text)) => {
-                report.event(Reason::OlderChart, text);
-                None
-            }
-            Err(failed) => {
-                report_failure(
-                    report,
-                    Reason::SourceFailed,
-                    "cannot look for another chart",
-                    failed,
-                );
-                None
-            }
-        }
-    }
-
-    /// Watches what the bundle's values come from, as its account.
-    pub(super) fn watch_values(&self, state: &ReconcileState, impersonated: &DeploymentClient) {
-        let bundle = &state.bundle;
-        let mut references = match watches_values(bundle) {
-            true => values::references(&bundle.spec.options),
-            false => Vec::new(),
-        };
-        // One that has more is refused.
-        references.truncate(MAX_REFERENCES);
-        let watches = &self.context.values_watches;
-        watches.refresh(bundle.name(), impersonated, &references);
     }
 
     /// Nothing to deploy: what was reported as failed before is fine now.

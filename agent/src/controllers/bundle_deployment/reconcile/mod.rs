@@ -1,9 +1,10 @@
 //! One reconcile of one BundleDeployment: its steps in the order of `bundledeployment_controller.go`.
 //!
-//! This file is the flow, from the BundleDeployment to its status; `gone.rs` is what becomes of one that is not there. The steps are in `prerequisites.rs`, `deploy_step.rs`, which asks `postponed.rs`
-//! what has to wait, and `monitor.rs`; `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that
-//! means.
+//! This file is the flow, from the BundleDeployment to its status; `gone.rs` is what becomes of one that is not there. The steps are in
+//! `prerequisites.rs`, `deploy_step.rs`, which asks `changed_source.rs` whether what a bundle only names has changed and `postponed.rs` what has to wait, and
+//! `monitor.rs`; `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that means.
 
+mod changed_source;
 mod deploy_step;
 mod gone;
 mod monitor;
@@ -413,7 +414,7 @@ impl Reconciler {
     /// Forgets what is remembered of bundles that have come to rest, and of their charts.
     pub fn forget_resting(&self) {
         self.observation_cache.forget_resting();
-        self.context.deployer.forget_templates();
+        self.context.deployer.templates.clear();
         let (store, ledger) = (&self.context.store, &self.context.ledger);
         let is_known = |name: &str| store.get(name).is_some() || !ledger.of_bundle(name).is_empty();
         self.context.deployed_ids.retain(is_known);
