@@ -250,15 +250,7 @@ impl Deployer {
         base: Base<'_>,
         report: &mut Report,
     ) -> Result<(Deployed, Option<Reservation>), Halt> {
-        let Base {
-            known,
-            contested,
-            neighbours,
-            is_first,
-            is_forced,
-            on_begun,
-        } = base;
-        let bundle = &filled.bundle;
+        let (bundle, known, is_first) = (&filled.bundle, base.known, base.is_first);
         let (superseded, give_up) = self.supersession(bundle.name());
         let inputs = superseded
             .run_until_cancelled(self.inputs(filled, impersonated, is_first, report))
@@ -280,13 +272,15 @@ impl Deployer {
             kustomization,
             ..
         } = package;
-        if let Some(digest) = &filled.digest {
-            let annotations = chart.metadata.annotations.get_or_insert_default();
-            annotations.insert(ANNOTATION_FACTS.to_owned(), digest.clone());
-        }
-        if let Some(digest) = values_digest {
-            let annotations = chart.metadata.annotations.get_or_insert_default();
-            annotations.insert(ANNOTATION_VALUES_FROM.to_owned(), digest);
+        let digests = [
+            (ANNOTATION_FACTS, filled.digest.clone()),
+            (ANNOTATION_VALUES_FROM, values_digest),
+        ];
+        for (annotation, digest) in digests {
+            if let Some(digest) = digest {
+                let annotations = chart.metadata.annotations.get_or_insert_default();
+                annotations.insert(annotation.to_owned(), digest);
+            }
         }
         let chart = Arc::new(chart);
         let sensitive = Arc::new(SensitiveInputs::default());
@@ -319,7 +313,7 @@ impl Deployer {
         let always = matches!(
             reason,
             DeployReason::DownstreamResourcesChanged | DeployReason::Overwritten
-        ) || is_forced;
+        ) || base.is_forced;
         let has_run_hooks = Arc::new(AtomicBool::new(false));
         let read = Arc::new(Mutex::new(Vec::new()));
         let spec = DeploySpec {
@@ -338,8 +332,8 @@ impl Deployer {
                 create_namespace: options.create_namespace != Some(false)
                     && options.downstream_resources.is_empty(),
                 take_ownership: helm.take_ownership,
-                contested,
-                neighbours,
+                contested: base.contested,
+                neighbours: base.neighbours,
                 check_ownership_first: plan::has_failed(&bundle.status),
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,
@@ -350,7 +344,7 @@ impl Deployer {
                 ..DeployOptions::default()
             },
             known: known.cloned(),
-            on_begun: Some(on_begun),
+            on_begun: Some(base.on_begun),
             on_written: Some({
                 let reservation = reservation.clone();
                 Arc::new(move || reservation.written())
