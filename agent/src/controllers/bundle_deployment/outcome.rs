@@ -427,23 +427,19 @@ fn names<'n>(objects: impl Iterator<Item = (&'n String, &'n String, &'n String)>
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::api::{ANNOTATION_LOOKED_UP, ModifiedStatus};
-    use crate::bundle::{BundleError, UpstreamKind};
-    use crate::controllers::bundle_deployment::halt::{Cause, InputError};
+    use crate::api::ModifiedStatus;
+    use crate::controllers::bundle_deployment::halt::Cause;
     use crate::controllers::bundle_deployment::status::Observation;
     use crate::public::redact::SensitiveData;
-    use chart::Chart;
-    use release::model::Release;
     use rstest::rstest;
     use serde_json::json;
 
-    const DEPENDENCY_RETRY: Requeue = Requeue::after(Duration::from_secs(15));
     const NAMESPACE_RETRY: Requeue = Requeue::after(Duration::from_secs(2 * 60));
 
     /// Of a bundle that was deployed and ready, and now wants another deployment.
-    fn report() -> Report {
+    pub(in super::super) fn report() -> Report {
         let bundle: BundleDeployment = serde_json::from_value(json!({
             "metadata": {"name": "b"},
             "spec": {"deploymentID": "new"},
@@ -487,65 +483,12 @@ mod tests {
     }
 
     /// The conditions with their messages, `True` without.
-    fn conditions(report: &Report) -> Vec<String> {
+    pub(in super::super) fn conditions(report: &Report) -> Vec<String> {
         let conditions = report.status().conditions.iter();
         conditions
             .map(|one| format!("{}={} {}", one.type_, one.status, one.message))
             .map(|text| text.trim_end().to_owned())
             .collect()
-    }
-
-    #[rstest]
-    #[case(Cause::TooMany, &["Deployed=False m"], Some((Reason::ValuesFailed, "cannot work on the spec: m")), Requeue::RETRY)]
-    #[case(Cause::FillIn, &["Deployed=False m"], Some((Reason::ValuesFailed, "cannot fill in values: m")), Requeue::RETRY)]
-    #[case(Cause::WaitForUpstream, &[], Some((Reason::WaitingForUpstream, "waiting for upstream: m")), Requeue::RETRY)]
-    #[case(Cause::CopyResources, &[], Some((Reason::WaitingForUpstream, "cannot copy resources from upstream: m")), Requeue::RETRY)]
-    #[case(Cause::Name, &["Deployed=False m"], Some((Reason::NamespaceRefused, "a name: m")), Requeue::RETRY)]
-    #[case(Cause::TargetNamespace, &["Deployed=False m"], Some((Reason::NamespaceRefused, "target namespace: m")), Requeue::RETRY)]
-    #[case(Cause::ReleaseTaken, &["Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::RETRY)]
-    #[case(Cause::ReleaseLost, &["Ready=False not ready: m", "Installed=False not installed: m", "Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::RETRY)]
-    #[case(Cause::ReleaseBusy, &[], None, Requeue::RETRY)]
-    #[case(Cause::DeployAccount, &["Deployed=False m"], Some((Reason::AccountMissing, "no account to deploy with: m")), Requeue::RETRY)]
-    #[case(Cause::DependencyUnknown, &["Deployed=False m"], Some((Reason::DependencyNotReady, "dependencies: m")), Requeue::RETRY)]
-    #[case(Cause::DependencyNotReady, &["Deployed=False m"], Some((Reason::DependencyNotReady, "m")), DEPENDENCY_RETRY)]
-    #[case(Cause::ReadRelease, &["Deployed=False m"], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::RETRY)]
-    #[case(Cause::ReadHeldRelease, &["Deployed=False m"], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::RETRY)]
-    #[case(Cause::NamespaceForbidden, &["Ready=False not ready: m", "Installed=False not installed: m"], None, NAMESPACE_RETRY)]
-    #[case(Cause::NamespaceLabels, &["Deployed=False m"], Some((Reason::NamespaceRefused, "cannot label the namespace: m")), Requeue::RETRY)]
-    #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
-    #[case(Cause::Deploy(Reason::HookFailed, None), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Deploy(Reason::HookFailed, Some(Waiting::Undone)), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Deploy(Reason::ApplyFailed, None).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Deploy(Reason::HookFailed, None).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
-    #[case(Cause::Ledger, &["Deployed=False m"], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
-    #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
-    #[case(Cause::MonitorAccount, &["Monitored=False m"], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]
-    #[case(Cause::MonitorRelease, &[], Some((Reason::MonitorFailed, "no release: m")), Requeue::RETRY)]
-    #[case(Cause::Monitor, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot monitor deployed bundle: m")), Requeue::RETRY)]
-    #[case(Cause::Correct, &["Ready=False m"], Some((Reason::CorrectionFailed, "failed reconciling drift: m")), Requeue::RETRY)]
-    #[case(
-        Cause::UpdateStatus,
-        &[],
-        Some((Reason::WaitingForUpstream, "failed final update to bundledeployment status: m")),
-        Requeue::RETRY
-    )]
-    fn halts(
-        #[case] cause: Cause,
-        #[case] expected: &[&str],
-        #[case] event: Option<(Reason, &'static str)>,
-        #[case] requeue: Requeue,
-    ) {
-        let mut report = report();
-        report.halt(&Halt::new(cause, "m"), false);
-        assert_eq!(conditions(&report), expected);
-        // What was deployed before still is.
-        assert_eq!(report.status().release, "ns/b:1");
-        assert_eq!(report.status().applied_deployment_id, "old");
-        let (events, next) = report.finish();
-        let event = event.map(|(reason, text)| (reason, text.into()));
-        assert_eq!(events, Vec::from_iter(event));
-        assert_eq!(next, requeue.without_monitor());
     }
 
     #[rstest]
@@ -560,101 +503,6 @@ mod tests {
         report.status.applied_deployment_id = "new".to_owned();
         report.halt(&Halt::new(cause, "m"), false);
         assert_eq!(conditions(&report), expected);
-    }
-
-    #[rstest]
-    #[case(Cause::WaitForUpstream)]
-    #[case(Cause::CopyResources)]
-    fn upstream_is_given_time_before_status_says_that_it_is_late(#[case] cause: Cause) {
-        let halt = Halt::new(cause, "m");
-        assert!(halt.waits_for_upstream());
-        let mut report = report();
-        report.halt(&halt, true);
-        assert_eq!(conditions(&report), ["Deployed=False m"]);
-    }
-
-    #[test]
-    fn an_undone_deploy_is_shown_as_not_ready_though_what_it_quotes_is_redacted() {
-        let mut chart = Chart::default();
-        let annotations = chart.metadata.annotations.get_or_insert_default();
-        annotations.insert(ANNOTATION_LOOKED_UP.to_owned(), "true".to_owned());
-        let mut secrets = SensitiveData::default();
-        secrets.add_release(&Release {
-            chart: Some(chart.into()),
-            ..Release::default()
-        });
-        let failed = "it failed, and has been rolled back due to atomic being set: not \"canary";
-        let cause = Cause::Deploy(Reason::ApplyFailed, None);
-        let halt = Halt::at(cause, &secrets)(std::io::Error::other(failed));
-        let mut report = report();
-        report.halt(&halt, false);
-        let reported = conditions(&report).join("\n");
-        assert!(reported.contains("Installed=False"), "{reported}");
-        assert!(!reported.contains("canary"), "{reported}");
-    }
-
-    #[test]
-    fn a_signature_refusal_is_not_taken_for_a_decoding_error() {
-        let mut report = report();
-        let cause = Cause::Deploy(Reason::SignatureRefused, None);
-        report.halt(&Halt::new(cause, "rules[0]: unknown field `signed`"), false);
-        let expected = ["Deployed=False rules[0]: unknown field `signed`"];
-        assert_eq!(conditions(&report), expected);
-    }
-
-    #[rstest]
-    #[case(r#"strict decoding error: unknown field "spec.x""#, true)]
-    #[case("MalformedYAMLError on f.yaml: x", true)]
-    #[case("chart requires kubeVersion: >=99 which is incompatible with Kubernetes v1.36.3", true)]
-    #[case("Pod is invalid: spec: Forbidden: spec is immutable after creation", true)]
-    #[case(
-        "release web failed, and has been rolled back due to rollback-on-failure being set: x",
-        true
-    )]
-    #[case(
-        "release web failed, and has been uninstalled due to rollback-on-failure being set: x",
-        false
-    )]
-    #[case("dial tcp: connection refused", false)]
-    #[case("resource not found", false)]
-    #[case("label validation error: missing key", false)]
-    fn some_deploy_errors_are_shown_as_not_ready(
-        #[case] message: &'static str,
-        #[case] expected: bool,
-    ) {
-        let mut report = report();
-        let cause = Cause::Deploy(Reason::ApplyFailed, None);
-        report.halt(&Halt::new(cause, message), false);
-        let status = report.status();
-        assert_eq!(status.condition(DEPLOYED) == "True", expected);
-        assert_eq!(status.condition(INSTALLED) == "False", expected);
-        assert_eq!(status.release.is_empty(), expected);
-        assert_eq!(status.applied_deployment_id == "new", expected);
-        assert_eq!(status.ready, !expected);
-        let (events, requeue) = report.finish();
-        let what = match expected {
-            true => "cannot install",
-            false => "failed deploying bundle",
-        };
-        assert_eq!(
-            events,
-            [(Reason::ApplyFailed, public!("{}: {}", what, message))]
-        );
-        assert_eq!(requeue, Requeue::RETRY.without_monitor());
-    }
-
-    /// The controller copies a Secret with credentials a moment after the BundleDeployment; the files it names were there before.
-    #[rstest]
-    #[case(UpstreamKind::Secret, Cause::WaitForUpstream)]
-    #[case(UpstreamKind::Content, Cause::Deploy(Reason::SourceFailed, None))]
-    fn only_what_upstream_copies_is_waited_for(
-        #[case] kind: UpstreamKind,
-        #[case] expected: Cause,
-    ) {
-        let name = "access".to_owned();
-        let missing = InputError::from(BundleError::Missing { kind, name });
-        let halt = InputError::at(Cause::Deploy(Reason::SourceFailed, None))(missing);
-        assert_eq!(halt.cause, expected);
     }
 
     fn id() -> ReleaseId {
