@@ -25,14 +25,9 @@ pub enum SuspendReason {
 /// Whether the bundle is to be left alone.
 pub fn suspend_reason(spec: &BundleDeploymentSpec) -> Option<SuspendReason> {
     match spec {
-        BundleDeploymentSpec { paused: true, .. } => Some(SuspendReason::Paused),
-        BundleDeploymentSpec {
-            off_schedule: true, ..
-        } => Some(SuspendReason::OffSchedule),
-        BundleDeploymentSpec {
-            waiting_for_values: true,
-            ..
-        } => Some(SuspendReason::WaitingForValues),
+        _ if spec.paused => Some(SuspendReason::Paused),
+        _ if spec.off_schedule => Some(SuspendReason::OffSchedule),
+        _ if spec.waiting_for_values => Some(SuspendReason::WaitingForValues),
         _ => None,
     }
 }

@@ -366,14 +366,7 @@ fn count(
 ) -> ResourceCounts {
     let live: BTreeSet<Key<'_>> = resources
         .iter()
-        .map(|r| {
-            (
-                r.kind.as_str(),
-                r.api_version.as_str(),
-                r.namespace.as_str(),
-                r.name.as_str(),
-            )
-        })
+        .map(|r| (&*r.kind, &*r.api_version, &*r.namespace, &*r.name))
         .collect();
     let mut rest = live.clone();
     let mut counts = ResourceCounts::default();

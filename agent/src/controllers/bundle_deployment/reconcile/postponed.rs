@@ -51,10 +51,6 @@ fn longest_wait(
 }
 
 impl Reconciler {
-    fn pauses(&self, waiting: Waiting) -> Pauses {
-        pauses(&self.timing, waiting)
-    }
-
     /// What is about to be tried, if that has to be known before: with other values the same spec may well go, and an object that was only
     /// touched has no other.
     pub(super) async fn known_before(
@@ -126,7 +122,7 @@ impl Reconciler {
         let (ledger, name) = (&self.context.ledger, state.bundle.name());
         // Not when the reconcile began: an attempt may take long.
         let now = self.context.identities.agent().now().as_second();
-        let (before, pauses) = (ledger.postponed(name), self.pauses(waiting));
+        let (before, pauses) = (ledger.postponed(name), pauses(&self.timing, waiting));
         let (postponed, wait) = before.after(tried, now, pauses, rand::random());
         if let Err(failed) = ledger.postpone(name, postponed, now).await {
             let error = PublicText::nothing_secret_in(&failed);
@@ -142,8 +138,9 @@ impl Reconciler {
         let now = self.context.identities.agent().now().as_second();
         let mut postponed = ledger.postponed(name).after_success();
         if reason.is_answer() {
-            let (answer, pauses) = (Tried::answer(&state.bundle), self.pauses(Waiting::Answered));
-            (postponed, _) = postponed.after(answer, now, pauses, rand::random());
+            let pauses = pauses(&self.timing, Waiting::Answered);
+            (postponed, _) =
+                postponed.after(Tried::answer(&state.bundle), now, pauses, rand::random());
         }
         if let Err(failed) = ledger.postpone(name, postponed, now).await {
             let error = PublicText::nothing_secret_in(&failed);
