@@ -415,21 +415,8 @@ impl Cluster {
         self.patch(object, content, "", encode(patch)).await
     }
 
-    /// Deletes an object that was looked at, in the background, and only while it is as it was then.
-    pub(super) async fn delete(&self, object: &Object, proof: &Deletable) -> Result<(), ApiError> {
-        self.send_delete(object, proof, false).await
-    }
-
-    /// Asks whether [`Cluster::delete`] would be refused.
-    pub(super) async fn try_delete(
-        &self,
-        object: &Object,
-        proof: &Deletable,
-    ) -> Result<(), ApiError> {
-        self.send_delete(object, proof, true).await
-    }
-
-    async fn send_delete(
+    /// Deletes an object that was looked at, in the background, and only while it is as it was then; by a dry run it only asks whether that is refused.
+    pub(super) async fn delete(
         &self,
         object: &Object,
         proof: &Deletable,

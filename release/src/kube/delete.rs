@@ -213,7 +213,7 @@ pub(crate) async fn check_deletable(
                 let Ok(proof) = proof.map_err(|error| DeleteError::unseen(object, error))? else {
                     return Ok(());
                 };
-                match cluster.try_delete(object, &proof).await {
+                match cluster.delete(object, &proof, true).await {
                     // Who deletes it looks again.
                     Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
                     tried => tried.map_err(|error| DeleteError::new(object, error)),
@@ -290,7 +290,7 @@ where
             check().await.map_err(TakeBackError::Stopped)?;
             let deletions: Vec<_> = proven
                 .iter()
-                .map(|((object, _), proof)| cluster.delete(object, proof).boxed())
+                .map(|((object, _), proof)| cluster.delete(object, proof, false).boxed())
                 .collect();
             let done: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
             for ((one, _), done) in proven.into_iter().zip(done) {
@@ -365,7 +365,10 @@ async fn delete_owned(
             Err(stays) => return Ok(stays),
         };
         let (done, fate) = match occupancy(object, neighbours) {
-            Occupancy::Vacant => (cluster.delete(object, &proof).await, Removal::Deleted),
+            Occupancy::Vacant => (
+                cluster.delete(object, &proof, false).await,
+                Removal::Deleted,
+            ),
             Occupancy::Leaving => return Ok(Removal::Awaited),
             Occupancy::Inhabited => (cluster.leave(object, &proof).await, Removal::Inhabited),
         };
@@ -460,7 +463,7 @@ async fn delete_ended(
         let Some(proof) = proof else {
             return Ok((Removal::NotOwned, None));
         };
-        match cluster.delete(object, &proof).await {
+        match cluster.delete(object, &proof, false).await {
             Ok(()) => return Ok((Removal::Deleted, Created::from_answer(&live))),
             Err(error) if error.is_not_found() => return Ok((Removal::Absent, None)),
             // Its status was written since.
@@ -544,7 +547,7 @@ pub(crate) async fn delete_hook(
         if stays_for_next_run(object, &live) {
             return Ok((Removal::Kept, None));
         }
-        match cluster.delete(object, &proof).await {
+        match cluster.delete(object, &proof, false).await {
             Ok(()) => return Ok((Removal::Deleted, Created::from_answer(&live))),
             Err(error) if error.is_not_found() => return Ok((Removal::Absent, None)),
             // A Job tells its status all the time.

@@ -183,7 +183,7 @@ impl Replacement<'_> {
                     return Err(ObjectFailure::NotOurs(refusal));
                 }
             };
-            match self.sender.cluster.delete(object, &proof).await {
+            match self.sender.cluster.delete(object, &proof, false).await {
                 Ok(()) => break,
                 Err(error) if error.is_not_found() => break,
                 Err(error) if error.is_conflict() && tries < MAX_TRIES => {
