@@ -481,25 +481,21 @@ impl Reconciler {
 
     /// Sends the status upstream if it says anything new. That the BundleDeployment is gone is no failure.
     async fn write_status(&self, state: &ReconcileState) -> Result<(), Halt> {
-        let name = state.bundle.name();
-        let status = &*state.report.status().fitting(&state.bundle.spec);
-        match self.send_status(state, name, status).await {
-            Err(failed) if is_too_large(&failed) => {
-                // Else the former one would stay, whatever that says.
-                let lean = state.report.status().lean();
-                let sent = self.send_status(state, name, &lean).await;
-                sent.map_err(Halt::at(Cause::UpdateStatus, &state.facts))
-            }
-            sent => sent.map_err(Halt::at(Cause::UpdateStatus, &state.facts)),
+        let status = state.report.status().fitting(&state.bundle.spec);
+        let mut sent = self.send_status(state, &status).await;
+        if sent.as_ref().is_err_and(is_too_large) {
+            // Else the former one would stay, whatever that says.
+            sent = self.send_status(state, &state.report.status().lean()).await;
         }
+        sent.map_err(Halt::at(Cause::UpdateStatus, &state.facts))
     }
 
     async fn send_status(
         &self,
         state: &ReconcileState,
-        name: &str,
         status: &BundleDeploymentStatus,
     ) -> Result<(), kube::Error> {
+        let name = state.bundle.name();
         let known = self
             .context
             .store
