@@ -36,9 +36,7 @@ fn text<'a>(data: &'a Data, key: &str) -> Option<std::borrow::Cow<'a, str>> {
 }
 
 fn invalid(problem: impl Into<String>) -> BundleError {
-    BundleError::Secret {
-        problem: problem.into(),
-    }
+    BundleError::Secret(problem.into())
 }
 
 /// Docker's logins of a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.

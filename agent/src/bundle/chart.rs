@@ -124,9 +124,8 @@ pub fn from_archive(
     let mut kept = Vec::with_capacity(files.len());
     for found in files {
         let is_ignored = ignore.ignores(&found.name);
-        let is_ignored = is_ignored.map_err(|error| BundleError::Content {
-            problem: format!(".fleetignore: {error}"),
-        })?;
+        let is_ignored =
+            is_ignored.map_err(|error| BundleError::Content(format!(".fleetignore: {error}")))?;
         if !is_hidden(&found.name) && !is_ignored {
             kept.push(file(found.name, found.data));
         }
@@ -233,8 +232,7 @@ fn generated_chart_yaml(
         _ => manifest_id.to_owned(),
     };
     let chart = json!({"apiVersion": "v2", "name": name, "version": format!("v0.0.0+{suffix}")});
-    let text = golib::yaml::encode(&chart).map_err(|error| BundleError::Content {
-        problem: error.to_string(),
-    })?;
+    let text =
+        golib::yaml::encode(&chart).map_err(|error| BundleError::Content(error.to_string()))?;
     Ok(file("Chart.yaml".to_owned(), text))
 }

@@ -45,17 +45,17 @@ pub enum BundleError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A Secret does not hold what it must.
-    #[error("{problem}")]
-    Secret { problem: String },
+    #[error("{0}")]
+    Secret(String),
     /// The stored files are damaged or too large.
-    #[error("{problem}")]
-    Content { problem: String },
+    #[error("{0}")]
+    Content(String),
     /// A fetched chart lacks charts it depends on. None are fetched for it.
     #[error(transparent)]
     Incomplete(#[from] chart::rendered::NotInstallable),
     /// An overlay does not apply.
-    #[error("{problem}")]
-    Overlay { problem: String },
+    #[error("{0}")]
+    Overlay(String),
     /// The chart or the stored files cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),

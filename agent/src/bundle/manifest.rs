@@ -44,8 +44,8 @@ pub struct Resource {
 impl Resource {
     /// The file's bytes, taken off `budget`.
     pub(super) fn decode(&self, budget: &mut Budget) -> Result<Vec<u8>, BundleError> {
-        let invalid = |problem: String| BundleError::Content {
-            problem: format!("file {:?} cannot be decoded: {problem}", self.name),
+        let invalid = |problem: String| {
+            BundleError::Content(format!("file {:?} cannot be decoded: {problem}", self.name))
         };
         let (data, is_packed) = self.stored().map_err(invalid)?;
         if is_packed {
@@ -168,30 +168,22 @@ impl Manifest {
         }
         // serde would take a list for a struct.
         if json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-            return Err(BundleError::Content {
-                problem: "not a list of files".to_owned(),
-            });
+            return Err(BundleError::Content("not a list of files".to_owned()));
         }
         let mut values = serde_json::Deserializer::from_slice(json).into_iter::<Stored>();
-        let stored = values
-            .next()
-            .transpose()
-            .map_err(|error| BundleError::Content {
-                // serde's texts quote wrong scalars, and a file's content may be secret.
-                problem: format!(
-                    "not a list of at most {MAX_FILES} files (line {}, column {})",
-                    error.line(),
-                    error.column()
-                ),
-            })?;
-        let stored = stored.ok_or_else(|| BundleError::Content {
-            problem: "it is empty".into(),
+        let stored = values.next().transpose().map_err(|error| {
+            // serde's texts quote wrong scalars, and a file's content may be secret.
+            let (line, column) = (error.line(), error.column());
+            BundleError::Content(format!(
+                "not a list of at most {MAX_FILES} files (line {line}, column {column})"
+            ))
         })?;
+        let stored = stored.ok_or_else(|| BundleError::Content("it is empty".into()))?;
         let is_long = |resource: &Resource| resource.name.len() > MAX_PATH_BYTES;
         if let Some(at) = stored.resources.iter().position(is_long) {
-            return Err(BundleError::Content {
-                problem: format!("path of file {at} is longer than {MAX_PATH_BYTES} bytes"),
-            });
+            return Err(BundleError::Content(format!(
+                "path of file {at} is longer than {MAX_PATH_BYTES} bytes"
+            )));
         }
         let unpacked_bytes = stored.resources.iter().fold(0, |bytes: u64, resource| {
             let limit = (MAX_UNPACKED_BYTES + 1).saturating_sub(bytes);
@@ -216,19 +208,19 @@ impl Manifest {
     pub fn from_content(content: &Content) -> Result<Self, BundleError> {
         let json = Budget::default()
             .unpack(&content.content.0)
-            .map_err(|problem| BundleError::Content {
-                problem: format!(
+            .map_err(|problem| {
+                BundleError::Content(format!(
                     "Content {:?}: {problem}",
                     content.metadata.name.as_deref().unwrap_or_default()
-                ),
+                ))
             })?;
         let expected = &content.sha256_sum;
         if !expected.is_empty() {
             let got = golib::hex::encode(&Sha256::digest(&json));
             if got != *expected {
-                return Err(BundleError::Content {
-                    problem: format!("content does not match hash got {got}, expected {expected}"),
-                });
+                return Err(BundleError::Content(format!(
+                    "content does not match hash got {got}, expected {expected}"
+                )));
             }
         }
         Self::from_json(&json)
@@ -241,12 +233,10 @@ impl Manifest {
     pub fn from_registry(json: &[u8], expected_id: &str) -> Result<Self, BundleError> {
         let manifest = Self::from_json(json)?;
         if manifest.id != expected_id {
-            return Err(BundleError::Content {
-                problem: format!(
-                    "invalid or corrupt manifest. Expecting id: {expected_id:?}, got {:?}",
-                    manifest.id
-                ),
-            });
+            return Err(BundleError::Content(format!(
+                "invalid or corrupt manifest. Expecting id: {expected_id:?}, got {:?}",
+                manifest.id
+            )));
         }
         Ok(manifest)
     }

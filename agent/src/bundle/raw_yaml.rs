@@ -91,14 +91,12 @@ fn overlaid(
     let mut all_patched_bytes = 0;
     let mut left_bytes = MAX_OVERLAY_BYTES;
     let mut work = |bytes: usize| {
-        left_bytes = left_bytes
-            .checked_sub(bytes)
-            .ok_or_else(|| BundleError::Overlay {
-                problem: format!(
-                    "overlays have more than {} MiB to read and write",
-                    MAX_OVERLAY_BYTES >> 20
-                ),
-            })?;
+        left_bytes = left_bytes.checked_sub(bytes).ok_or_else(|| {
+            BundleError::Overlay(format!(
+                "overlays have more than {} MiB to read and write",
+                MAX_OVERLAY_BYTES >> 20
+            ))
+        })?;
         Ok::<_, BundleError>(())
     };
     for overlay in overlays {
@@ -120,8 +118,8 @@ fn overlaid(
             let Some(target) = patched_file(&name) else {
                 continue;
             };
-            let base = files.get(&target).ok_or_else(|| BundleError::Overlay {
-                problem: format!("failed to find base file {target} to patch"),
+            let base = files.get(&target).ok_or_else(|| {
+                BundleError::Overlay(format!("failed to find base file {target} to patch"))
             })?;
             work(base.len())?;
             // They are let go of again: each may take what is left.
@@ -133,8 +131,8 @@ fn overlaid(
             let before = patched_bytes.insert(target.clone(), patched.len());
             all_patched_bytes = all_patched_bytes - before.unwrap_or(0) + patched.len();
             let kept = decoded.clone().text(all_patched_bytes);
-            kept.map_err(|error| BundleError::Overlay {
-                problem: format!("failed to patch {target}: {error}"),
+            kept.map_err(|error| {
+                BundleError::Overlay(format!("failed to patch {target}: {error}"))
             })?;
             files.insert(target, patched);
         }
@@ -164,17 +162,15 @@ fn patched_file(name: &str) -> Option<String> {
 
 fn read(name: &str, data: &[u8], budget: &mut Weight) -> Result<Value, BundleError> {
     let decoded = golib::yaml::Decoder::new().decode(data, budget);
-    decoded.map_err(|error| BundleError::Overlay {
-        problem: format!("failed to convert {name} to json: {error}"),
-    })
+    decoded
+        .map_err(|error| BundleError::Overlay(format!("failed to convert {name} to json: {error}")))
 }
 
 /// A list is RFC 6902; for kinds the API server has built in a map is a strategic merge patch, for
 /// others a JSON merge patch.
 fn patch_object(target: &str, base: Value, patch: Value) -> Result<Value, BundleError> {
-    let failed = |problem: &str| BundleError::Overlay {
-        problem: format!("failed to patch {target}: {problem}"),
-    };
+    let failed =
+        |problem: &str| BundleError::Overlay(format!("failed to patch {target}: {problem}"));
     if let Value::Array(operations) = &patch {
         return operations::patch(&base, operations).map_err(|error| failed(&error.to_string()));
     }

@@ -575,9 +575,9 @@ fn checked_size(loaded: &Bundle) -> Result<u64, BundleError> {
     match loaded.size_bytes() {
         files @ ..=MAX_UNPACKED_BYTES => Ok(files),
         // Nobody has counted further.
-        _ => Err(BundleError::Content {
-            problem: format!("the files take more than {MAX_UNPACKED_BYTES} bytes unpacked"),
-        }),
+        _ => Err(BundleError::Content(format!(
+            "the files take more than {MAX_UNPACKED_BYTES} bytes unpacked"
+        ))),
     }
 }
 

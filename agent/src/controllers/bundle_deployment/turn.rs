@@ -161,9 +161,7 @@ impl Unpacking for Turn<'_> {
         let done = self.covered(work).await;
         self.rests();
         // A panic may quote anything.
-        done.map_err(|_| BundleError::Content {
-            problem: "unpacking the bundle was aborted".to_owned(),
-        })
+        done.map_err(|_| BundleError::Content("unpacking the bundle was aborted".to_owned()))
     }
 }
 
