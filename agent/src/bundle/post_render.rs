@@ -166,18 +166,11 @@ impl<'a> FleetPostRenderer<'a> {
         let Value::Object(metadata) = metadata else {
             return;
         };
-        set_text(
-            metadata,
-            "labels",
-            [(LABEL_OBJECT_SET_HASH, self.set.hash())],
-        );
-        set_text(
-            metadata,
-            "annotations",
-            [(ANNOTATION_OBJECT_SET_ID, self.set.id())],
-        );
+        let (hash, id) = (self.set.hash(), self.set.id());
+        set_text(metadata, "labels", LABEL_OBJECT_SET_HASH, hash);
+        set_text(metadata, "annotations", ANNOTATION_OBJECT_SET_ID, id);
         if keeps {
-            set_text(metadata, "annotations", [(RESOURCE_POLICY, "keep")]);
+            set_text(metadata, "annotations", RESOURCE_POLICY, "keep");
         }
     }
 
@@ -308,11 +301,7 @@ fn raw_objects(
 
 /// Adds to a table of texts. One that holds anything else counts as empty, as for Kubernetes'
 /// `Unstructured`; null entries become empty texts.
-fn set_text<const N: usize>(
-    metadata: &mut Map<String, Value>,
-    field: &str,
-    entries: [(&str, &str); N],
-) {
+fn set_text(metadata: &mut Map<String, Value>, field: &str, key: &str, value: &str) {
     let mut table = match metadata.remove(field) {
         Some(Value::Object(table)) if table.values().all(|v| v.is_string() || v.is_null()) => table,
         _ => Map::new(),
@@ -320,9 +309,7 @@ fn set_text<const N: usize>(
     for value in table.values_mut().filter(|value| value.is_null()) {
         *value = Value::String(String::new());
     }
-    for (key, value) in entries {
-        table.insert(key.to_owned(), value.into());
-    }
+    table.insert(key.to_owned(), value.into());
     metadata.insert(field.to_owned(), Value::Object(table));
 }
 
