@@ -35,26 +35,17 @@ use crate::summary::{self, ErrorMapping, IgnoredConditions};
 pub enum ObserveError {
     #[error("failed to list {kind}")]
     List { kind: String, source: ApiError },
-    #[error("{kind} {namespace}/{name} is nested too deep to be compared")]
-    TooDeep {
-        kind: String,
-        namespace: String,
-        name: String,
-    },
-    #[error("failed to compare {kind} {namespace}/{name}")]
-    Predict {
-        kind: String,
-        namespace: String,
-        name: String,
-        source: ApiError,
-    },
-    #[error("failed to get {kind} {namespace}/{name}")]
-    Get {
-        kind: String,
-        namespace: String,
-        name: String,
-        source: ApiError,
-    },
+    #[error("{} is nested too deep to be compared", shown(.0))]
+    TooDeep(ObjectKey),
+    #[error("failed to compare {}", shown(.0))]
+    Predict(ObjectKey, #[source] ApiError),
+    #[error("failed to get {}", shown(.0))]
+    Get(ObjectKey, #[source] ApiError),
+}
+
+fn shown(object: &ObjectKey) -> String {
+    let (kind, namespace, name) = (&object.kind, &object.namespace, &object.name);
+    format!("{kind} {namespace}/{name}")
 }
 
 /// A release cannot be turned into objects.
@@ -221,7 +212,7 @@ impl Live {
                 Ok(None) => continue,
                 Ok(Some(found)) => ownership::holder(&found),
                 // Not for this account to see: that does not mean that it is gone.
-                Err(ObserveError::Get { source, .. }) if source.is_forbidden() => None,
+                Err(ObserveError::Get(_, source)) if source.is_forbidden() => None,
                 // Whoever does not answer is not asked once for each object.
                 Err(failed) => return Err(failed),
             };
@@ -299,11 +290,7 @@ impl Live {
         for item in items {
             let key = ObjectKey::of(&item);
             if desired.contains(&key) {
-                return Err(ObserveError::TooDeep {
-                    kind: key.kind,
-                    namespace: key.namespace,
-                    name: key.name,
-                });
+                return Err(ObserveError::TooDeep(key));
             }
             self.objects.insert(key, item);
         }
@@ -412,14 +399,8 @@ impl Live {
                     Prediction::Estimate
                 }
                 Err(failed) => {
-                    differences
-                        .problem
-                        .get_or_insert_with(|| ObserveError::Predict {
-                            kind: key.kind.clone(),
-                            namespace: key.namespace.clone(),
-                            name: key.name.clone(),
-                            source: failed,
-                        });
+                    let problem = || ObserveError::Predict(key.clone(), failed);
+                    differences.problem.get_or_insert_with(problem);
                     differences.keep(key, former);
                     continue;
                 }
@@ -641,12 +622,7 @@ fn hash_of(object: &Value) -> &str {
 
 async fn get(cluster: &Cluster, object: &Object) -> Result<Option<Value>, ObserveError> {
     let found = cluster.get(object).await;
-    found.map_err(|source| ObserveError::Get {
-        kind: object.resource.kind.clone(),
-        namespace: object.namespace.clone().unwrap_or_default(),
-        name: object.name.clone(),
-        source,
-    })
+    found.map_err(|source| ObserveError::Get(object.key(), source))
 }
 
 #[cfg(test)]
