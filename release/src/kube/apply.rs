@@ -78,9 +78,8 @@ impl std::error::Error for ApplyError {}
 impl ApplyError {
     /// One object was refused.
     pub(crate) fn of(object: &Object, source: ApiError) -> Self {
-        let object = object.describe();
         Self {
-            failures: vec![ObjectFailure::Apply { object, source }],
+            failures: vec![ObjectFailure::Apply(object.describe(), source)],
             applied: Applied::default(),
         }
     }
@@ -265,10 +264,8 @@ async fn establish(cluster: &Cluster, definitions: &[&mut Object]) -> Vec<Object
     let mut failures = Vec::new();
     for object in definitions {
         let waited = wait_until_ready(cluster, &[&**object], Mode::Wait, ESTABLISH_TIMEOUT).await;
-        failures.extend(waited.err().map(|source| ObjectFailure::NotEstablished {
-            object: object.describe(),
-            source,
-        }));
+        let failed = |source| ObjectFailure::NotEstablished(object.describe(), source);
+        failures.extend(waited.err().map(failed));
     }
     failures
 }
@@ -555,7 +552,7 @@ mod tests {
         let failed = apply_all(&cluster, &mut objects, &previous, options, Some(claim)).await;
         let failures = failed.unwrap_err().failures;
         assert!(
-            matches!(failures[..], [ObjectFailure::Terminating { .. }]),
+            matches!(failures[..], [ObjectFailure::Terminating(..)]),
             "{failures:?}"
         );
     }
@@ -568,9 +565,9 @@ mod tests {
                 problems: Vec::new(),
             })
         };
-        let unanswered = || ObjectFailure::Apply {
-            object: "a".to_owned(),
-            source: ApiError::Unreachable(kube::Error::Service("connection reset by peer".into())),
+        let unanswered = || {
+            let reset = kube::Error::Service("connection reset by peer".into());
+            ObjectFailure::Apply("a".to_owned(), ApiError::Unreachable(reset))
         };
         let is_in_doubt = |failures| {
             let applied = Applied::default();

@@ -10,20 +10,20 @@ use super::wait::WaitError;
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectFailure {
     /// The API server refused it.
-    #[error("server-side apply failed for object {object}")]
-    Apply { object: String, source: ApiError },
+    #[error("server-side apply failed for object {0}")]
+    Apply(String, #[source] ApiError),
     /// The API server refused it, and an earlier revision or attempt did not leave it either.
-    #[error("failed to create resource: server-side apply failed for object {object}")]
-    Create { object: String, source: ApiError },
+    #[error("failed to create resource: server-side apply failed for object {0}")]
+    Create(String, #[source] ApiError),
     /// Others wrote it each time we tried.
-    #[error("conflict occurred while applying object {object}")]
-    Conflict { object: String, source: ApiError },
+    #[error("conflict occurred while applying object {0}")]
+    Conflict(String, #[source] ApiError),
     /// Field ownership of another client could not be taken over.
-    #[error("failed to upgrade managed fields for object {object}")]
-    Migrate { object: String, source: ApiError },
+    #[error("failed to upgrade managed fields for object {0}")]
+    Migrate(String, #[source] ApiError),
     /// It should have been recreated, and its predecessor could not be deleted.
-    #[error("failed to replace object {object}")]
-    Recreate { object: String, source: ApiError },
+    #[error("failed to replace object {0}")]
+    Recreate(String, #[source] ApiError),
     /// A field of it cannot change, and it is not recreated, whatever was asked for.
     #[error("object {object} is not recreated, although a field of it cannot change: {lost}")]
     Irreplaceable {
@@ -32,13 +32,9 @@ pub enum ObjectFailure {
         /// Which field, in the API server's words.
         source: ApiError,
     },
-    /// It is being deleted and does not go.
-    #[error("object {object} is being deleted")]
-    Terminating {
-        object: String,
-        /// What it waits for.
-        source: WaitError,
-    },
+    /// It is being deleted and does not go: what it waits for.
+    #[error("object {0} is being deleted")]
+    Terminating(String, #[source] WaitError),
     /// It is somebody else's.
     #[error(transparent)]
     NotOurs(OwnershipError),
@@ -50,51 +46,45 @@ pub enum ObjectFailure {
         /// Kind, name and namespace.
         object: String,
     },
-    /// It defines kinds, and is not served.
-    #[error("the kinds of {object} are not served")]
-    NotEstablished {
-        object: String,
-        /// What it says of itself.
-        source: WaitError,
-    },
+    /// It defines kinds, and is not served: what it says of itself.
+    #[error("the kinds of {0} are not served")]
+    NotEstablished(String, #[source] WaitError),
 }
 
 impl ObjectFailure {
     /// The API server's reason, for metrics and conditions.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Apply { source, .. }
-            | Self::Create { source, .. }
-            | Self::Conflict { source, .. }
-            | Self::Migrate { source, .. }
-            | Self::Recreate { source, .. } => source.reason(),
-            Self::Terminating { .. } => "Terminating",
+            Self::Apply(_, source)
+            | Self::Create(_, source)
+            | Self::Conflict(_, source)
+            | Self::Migrate(_, source)
+            | Self::Recreate(_, source) => source.reason(),
+            Self::Terminating(..) => "Terminating",
             Self::Irreplaceable { .. } => "Irreplaceable",
             Self::NotOurs(OwnershipError::Unknown { source, .. }) => source.reason(),
             Self::NotOurs(OwnershipError::Foreign { .. }) | Self::NoHookOfOurs { .. } => "NotOwned",
-            Self::NotEstablished { .. } => "NotEstablished",
+            Self::NotEstablished(..) => "NotEstablished",
         }
     }
 
     /// The API server refused the object, or others wrote it meanwhile.
     pub(super) fn refused(object: &Object, source: ApiError) -> Self {
-        let object = object.describe();
         match source.is_conflict() {
-            true => Self::Conflict { object, source },
-            false => Self::Apply { object, source },
+            true => Self::conflict(object, source),
+            false => Self::Apply(object.describe(), source),
         }
     }
 
     /// Others wrote the object.
     pub(super) fn conflict(object: &Object, source: ApiError) -> Self {
-        let object = object.describe();
-        Self::Conflict { object, source }
+        Self::Conflict(object.describe(), source)
     }
 
     /// Whether the kind itself may be gone since it was discovered.
     pub(super) fn is_unserved(&self) -> bool {
         match self {
-            Self::Apply { source, .. } | Self::Create { source, .. } => source.is_unserved(),
+            Self::Apply(_, source) | Self::Create(_, source) => source.is_unserved(),
             _ => false,
         }
     }

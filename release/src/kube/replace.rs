@@ -42,10 +42,7 @@ impl Replacement<'_> {
         if refusal.is_immutable() {
             return self.recreate(object, refusal).await;
         }
-        let failed = |source| ObjectFailure::Recreate {
-            object: object.describe(),
-            source,
-        };
+        let failed = |source| ObjectFailure::Recreate(object.describe(), source);
         let found = self
             .sender
             .cluster
@@ -53,10 +50,7 @@ impl Replacement<'_> {
             .await
             .map_err(failed)?;
         let Some(live) = found else {
-            let failure = ObjectFailure::Apply {
-                object: object.describe(),
-                source: refusal,
-            };
+            let failure = ObjectFailure::Apply(object.describe(), refusal);
             return Err(self.sender.named(object, failure).await);
         };
         self.check_writable(object, &live, refusal)?;
@@ -128,10 +122,7 @@ impl Replacement<'_> {
 
     /// Deletes the object and creates it anew, where that loses nothing but the object.
     async fn recreate(&self, object: &Object, refusal: ApiError) -> Result<Value, ObjectFailure> {
-        let failed = |source| ObjectFailure::Recreate {
-            object: object.describe(),
-            source,
-        };
+        let failed = |source| ObjectFailure::Recreate(object.describe(), source);
         let irreplaceable = |lost, source| ObjectFailure::Irreplaceable {
             object: object.describe(),
             lost,

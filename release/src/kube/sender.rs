@@ -92,35 +92,28 @@ impl Sender<'_> {
     pub(super) async fn until_gone(&self, object: &Object) -> Result<(), ObjectFailure> {
         wait_until_left(self.cluster, object, None, TERMINATION_TIMEOUT)
             .await
-            .map_err(|source| ObjectFailure::Terminating {
-                object: object.describe(),
-                source,
-            })
+            .map_err(|source| ObjectFailure::Terminating(object.describe(), source))
     }
 
     /// What is said of an object that is being deleted whenever it is looked at.
     pub(super) fn leaving(object: &Object) -> ObjectFailure {
         let message = "Resource scheduled for deletion";
         let line = line(object, "still exists", Status::Terminating, message);
-        ObjectFailure::Terminating {
-            object: object.describe(),
-            source: WaitError {
-                lines: vec![line],
-                timed_out: false,
-            },
-        }
+        let source = WaitError {
+            lines: vec![line],
+            timed_out: false,
+        };
+        ObjectFailure::Terminating(object.describe(), source)
     }
 
     /// Says of an object that is not there that it could not be created.
     pub(super) async fn named(&self, object: &Object, failure: ObjectFailure) -> ObjectFailure {
         match failure {
-            ObjectFailure::Apply {
-                object: name,
-                source,
-            } if self.is_update && self.is_missing(object).await => ObjectFailure::Create {
-                object: name,
-                source,
-            },
+            ObjectFailure::Apply(name, source)
+                if self.is_update && self.is_missing(object).await =>
+            {
+                ObjectFailure::Create(name, source)
+            }
             failure => failure,
         }
     }

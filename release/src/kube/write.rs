@@ -110,14 +110,10 @@ impl<'a> ObjectWriter<'a> {
     }
 
     pub(super) async fn write(&self, object: &Object) -> Written {
-        let object_name = || object.describe();
         if object.name.is_empty() {
             let created = self.sender.cluster.create(object).await;
-            let failed = |source| ObjectFailure::Apply {
-                object: object_name(),
-                source,
-            };
-            let created = created.map_err(failed)?;
+            let created =
+                created.map_err(|source| ObjectFailure::Apply(object.describe(), source))?;
             return Ok(Some(WrittenObject::over(created, Vec::new())));
         }
         let mut wrote = match self.open(object) {
@@ -128,7 +124,7 @@ impl<'a> ObjectWriter<'a> {
             None if self.options.migrate => self.migrate(object, None).await?,
             None => match (self.write_unjudged(object).await, self.claim) {
                 // Its replacement met somebody else's change, or what is to be noted or left.
-                (Err(ObjectFailure::Conflict { .. }), Some(claim)) if self.options.force => {
+                (Err(ObjectFailure::Conflict(..)), Some(claim)) if self.options.force => {
                     let found = self.read_metadata(object).await?;
                     match self.write_judged(claim, object, found).await? {
                         Some(wrote) if wrote.created.is_none() => wrote,
@@ -235,10 +231,7 @@ impl<'a> ObjectWriter<'a> {
                             continue;
                         }
                         Err(source) => {
-                            return Err(ObjectFailure::Apply {
-                                object: object.describe(),
-                                source,
-                            });
+                            return Err(ObjectFailure::Apply(object.describe(), source));
                         }
                     }
                 }
@@ -260,7 +253,7 @@ impl<'a> ObjectWriter<'a> {
             };
             match written {
                 // Somebody wrote it: whose it is has to be seen again.
-                Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => {
+                Err(ObjectFailure::Conflict(..)) if tries < MAX_TRIES => {
                     sleep(pause(tries)).await;
                     found = self.read_metadata(object).await?;
                 }
@@ -296,7 +289,7 @@ impl<'a> ObjectWriter<'a> {
                     let judged = claim.run.owner().observe(&live);
                     match self.write_settled(object, Some(&judged)).await {
                         // Somebody wrote it: whose it is has to be seen again.
-                        Err(ObjectFailure::Conflict { .. }) if tries < MAX_TRIES => {
+                        Err(ObjectFailure::Conflict(..)) if tries < MAX_TRIES => {
                             sleep(pause(tries)).await;
                             continue;
                         }
@@ -318,7 +311,7 @@ impl<'a> ObjectWriter<'a> {
         failure: ObjectFailure,
     ) -> Result<Value, ObjectFailure> {
         let is_in_doubt = match &failure {
-            ObjectFailure::Apply { source, .. } | ObjectFailure::Create { source, .. } => {
+            ObjectFailure::Apply(_, source) | ObjectFailure::Create(_, source) => {
                 source.is_in_doubt()
             }
             _ => false,
@@ -345,12 +338,9 @@ impl<'a> ObjectWriter<'a> {
     /// Writes an object of another Helm client: what that owned is ours from now on, and nothing of
     /// the manifest before stays behind. Only as it was judged, if it was.
     async fn migrate(&self, object: &Object, judged: Option<&Observed>) -> Sent {
-        let failed = |source: ApiError| {
-            let object = object.describe();
-            match source.is_conflict() && judged.is_some() {
-                true => ObjectFailure::Conflict { object, source },
-                false => ObjectFailure::Migrate { object, source },
-            }
+        let failed = |source: ApiError| match source.is_conflict() && judged.is_some() {
+            true => ObjectFailure::conflict(object, source),
+            false => ObjectFailure::Migrate(object.describe(), source),
         };
         let version = judged.map(Observed::version);
         let (managers, version) = migrate::take_over_managers(self.sender.cluster, object, version)

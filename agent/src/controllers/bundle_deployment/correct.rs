@@ -95,7 +95,7 @@ fn is_anothers(failure: &ObjectFailure) -> bool {
 
 /// Whether somebody wrote the object since it was looked at.
 fn is_outdated(failure: &ObjectFailure) -> bool {
-    matches!(failure, ObjectFailure::Conflict { .. })
+    matches!(failure, ObjectFailure::Conflict(..))
 }
 
 /// Leaves a trace of a correction that failed in the release's history (`keepFailHistory`): one
