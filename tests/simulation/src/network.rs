@@ -496,14 +496,17 @@ fn header(headers: &HeaderMap, name: &str) -> String {
 }
 
 fn respond(answer: &Answer) -> Result<Response<Answered>, BoxError> {
-    Ok(Response::builder()
+    let mut response = Response::builder()
         .status(answer.code)
-        .header("content-type", "application/json")
-        .body(
-            Full::new(answer.text.clone())
-                .map_err(|never| match never {})
-                .boxed_unsync(),
-        )?)
+        .header("content-type", "application/json");
+    if answer.code == 504 {
+        response = response.header("retry-after", "1");
+    }
+    Ok(response.body(
+        Full::new(answer.text.clone())
+            .map_err(|never| match never {})
+            .boxed_unsync(),
+    )?)
 }
 
 /// A watch on its way.
