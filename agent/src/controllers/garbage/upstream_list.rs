@@ -130,7 +130,8 @@ impl Lister {
         self.compared.load(Ordering::Acquire) == self.ledger.doubts()
     }
 
-    /// A list that was begun no earlier than `not_before`. Before upstream was compared with what it was, none proves anything.
+    /// A list that was begun no earlier than `not_before`. Before upstream was compared with what it was, none proves anything, nor does one that was
+    /// under way when that was in doubt again: some of its pages may be a backup's.
     ///
     /// # Errors
     /// Upstream does not answer, or not with a list or with its last heartbeat; the ledger cannot be written.
@@ -138,8 +139,14 @@ impl Lister {
         &self,
         not_before: Instant,
     ) -> Result<Arc<UpstreamList>, RemovalError> {
-        self.compare().await?;
-        self.fresh(not_before).await
+        loop {
+            let doubt = self.ledger.doubts();
+            self.compare().await?;
+            let list = self.fresh(not_before).await?;
+            if self.ledger.doubts() == doubt {
+                return Ok(list);
+            }
+        }
     }
 
     /// Whether upstream has a bundle as the watch told of it, which may be dead without a word.
@@ -378,6 +385,43 @@ mod tests {
         lister.compare().await.unwrap();
         assert!(lister.is_compared());
         assert!(begun.elapsed() >= slow * 2);
+    }
+
+    /// Upstream is restored while it is listed, and the list lacks a bundle that is back.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_during_which_the_connection_broke_is_made_again() {
+        let slow = Duration::from_secs(10);
+        let (lists, comparisons) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (listed, compared) = (Arc::clone(&lists), Arc::clone(&comparisons));
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let path = request.uri().path();
+            let is_list = path.ends_with("/bundledeployments");
+            let lacks = is_list && listed.fetch_add(1, Ordering::Relaxed) == 1;
+            compared.fetch_add(usize::from(path.contains("/clusters/")), Ordering::Relaxed);
+            async move {
+                if is_list {
+                    tokio::time::sleep(slow).await;
+                }
+                let items = match lacks {
+                    true => json!([]),
+                    false => json!([{"metadata": {"name": "web", "uid": "u"}}]),
+                };
+                let metadata = json!({"resourceVersion": "5"});
+                (
+                    200,
+                    json!({"metadata": metadata, "spec": {}, "items": items}),
+                )
+            }
+        });
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+        lister.compare().await.unwrap();
+        let doubting = async {
+            tokio::time::sleep(slow / 2).await;
+            lister.doubt();
+        };
+        let (list, ()) = tokio::join!(lister.list(Instant::now()), doubting);
+        assert!(list.unwrap().listed.contains("web"));
+        assert_eq!(comparisons.load(Ordering::Relaxed), 2);
     }
 
     /// Twenty bundles are gone at once, and upstream takes its time: half of the removals ask while it lists for the others.
