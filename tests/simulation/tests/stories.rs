@@ -127,6 +127,7 @@ stories! {
     a_job_that_comes_before_the_hook_of_its_name_stays
     what_is_held_goes_by_permission_though_it_was_back_unseen
     a_removal_that_began_ends_though_its_bundle_comes_back
+    a_removal_that_began_ends_though_a_restore_brings_its_bundle_back
     a_copy_goes_with_a_bundle_that_lost_its_release
     a_copy_goes_with_a_bundle_that_lost_its_release_before_it_was_deployed
     what_a_failed_install_made_goes_with_its_bundle_though_another_has_the_release

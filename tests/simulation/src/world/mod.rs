@@ -200,9 +200,14 @@ impl World {
                 if let Some((backup, _)) = self.backup.clone() {
                     let before = (self.announced_version(), self.heartbeat());
                     let lost = self.checker().lost.clone();
+                    let removed = self.missing_with(&["isRemoving"]);
                     self.upstream.restore(&backup, *goes_back);
                     // What was deleted since is there again, and somebody wants it until it is deleted again.
                     self.rediscover();
+                    // As docs/removal.md has it: a removal that was proven and has begun is finished.
+                    let back = removed.into_iter().filter(|bundle| self.present(*bundle));
+                    let back = back.collect();
+                    self.checker().come_back(back);
                     self.note_lost();
                     let lost = &self.checker().lost - &lost;
                     let is_hidden =
