@@ -51,6 +51,10 @@ struct Origin {
     taken: bool,
     /// The number of the release's good revisions when it was created.
     born: u64,
+    /// The release that it was created for.
+    release: Option<ReleaseKey>,
+    /// When an agent last wrote it.
+    written: Instant,
 }
 
 /// A release that another bundle took over above a forged record, or that the Go agent deployed there.
@@ -93,6 +97,10 @@ pub struct Checker {
     cut_off: BTreeMap<ReleaseKey, Arc<Value>>,
     /// Releases that another bundle took over above a forged record, or that the Go agent deployed there.
     taken_above_forged: BTreeMap<ReleaseKey, Takeover>,
+    /// Releases with a helm client's record of which the agent has just deleted a revision that was no good one.
+    withdrawn: BTreeSet<ReleaseKey>,
+    /// Objects, by uid, of a bundle's attempts at such releases, once the agent has forgotten these, until it writes them again.
+    given_up: BTreeSet<String>,
     /// Objects, by uid, that the Go agent has written since it began its last revision.
     written_by_go: BTreeSet<String>,
     /// The revision that the Go agent created last of each release, until our agent has entered it into its ledger.
@@ -597,12 +605,16 @@ impl Audit for Checker {
             self.keep_entered(after);
         }
         if let (None, Some(after)) = (&write.before, &write.after) {
-            let owner = Self::owner(after);
-            let born = owner.and_then(|owner| self.deployed.get(&owner).copied());
+            let release = Self::owner(after);
+            let born = release
+                .as_ref()
+                .and_then(|release| self.deployed.get(release));
             let origin = Origin {
                 actor: write.who.actor,
                 taken: false,
-                born: born.unwrap_or(0),
+                born: born.copied().unwrap_or(0),
+                release,
+                written: Instant::now(),
             };
             self.origins.insert(Self::uid(after), origin);
         }
@@ -631,6 +643,15 @@ impl Audit for Checker {
             self.written_by_go.insert(uid.clone());
             // What the Go agent deployed is the release's too, whatever a person strips of it.
             self.marked.insert((uid, owner));
+        }
+        if let Some(after) = &write.after
+            && write.who.actor.deploys_bundles()
+        {
+            let uid = Self::uid(after);
+            self.given_up.remove(&uid);
+            if let Some(origin) = self.origins.get_mut(&uid) {
+                origin.written = Instant::now();
+            }
         }
         if !by_agent || write.id.namespace == SYSTEM {
             return;

@@ -160,6 +160,7 @@ stories! {
     an_attempt_is_withdrawn_after_a_withdrawal_that_was_cut_off
     an_attempt_is_withdrawn_after_a_pruning_that_was_cut_off
     what_attempts_over_a_helm_release_left_goes_with_the_next_version_there
+    what_attempts_at_a_helm_release_brought_stays_when_their_bundle_goes
     a_helm_upgrade_during_an_undo_keeps_what_it_has
     a_helm_upgrade_during_a_pruning_keeps_what_it_has
     the_last_good_revision_stays_though_a_tenant_replaces_a_later_one

@@ -48,6 +48,8 @@ impl Checker {
         self.deployed_by_agent = then.deployed_by_agent;
         self.deployed_for = then.deployed_for;
         self.taken_above_forged = then.taken_above_forged;
+        self.withdrawn = then.withdrawn;
+        self.given_up = then.given_up;
         self.origins = then.origins;
         self.marked = then.marked;
         self.claimed = then.claimed;

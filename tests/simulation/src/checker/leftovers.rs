@@ -35,12 +35,14 @@ impl Checker {
         left.next().or_else(|| self.copy_left(rest))
     }
 
-    /// Whether an object is one that the agent made, has the marks of its release and was neither kept nor there before.
+    /// Whether an object is one that the agent made, has the marks of its release, was neither kept nor there before, and is not of attempts that went with
+    /// their records alone.
     fn is_own(&self, live: &Value, release: &ReleaseKey) -> bool {
         let origin = self.origins.get(&Self::uid(live));
         let is_made = origin.is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
         let is_marked = Self::owner(live).as_ref() == Some(release);
-        is_made && is_marked && adoption(live).is_none() && !Self::is_hook(live)
+        let is_given_up = self.given_up.contains(&Self::uid(live));
+        !is_given_up && is_made && is_marked && adoption(live).is_none() && !Self::is_hook(live)
     }
 
     fn left_of(&self, id: &Id, release: &ReleaseKey, rest: &Rest<'_>) -> Option<String> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Checker, FORGED_STATUS, ReleaseKey, Takeover, named_bundle, names};
+use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle, names};
 use crate::apiserver::{Actor, Id, Write};
 use crate::records::decoded;
 
@@ -155,6 +155,7 @@ impl Checker {
                 }
                 if write.before.is_none() && by_agent {
                     *self.revisions.entry(release.clone()).or_default() += 1;
+                    self.withdrawn.remove(&release);
                 }
             }
             None => {
@@ -169,6 +170,10 @@ impl Checker {
                 {
                     // Withdrawn, as if it had never been.
                     *count = count.saturating_sub(1);
+                }
+                let is_there = |(revision, _): &(i64, _)| records.contains_key(revision);
+                if by_agent && !was_good && self.helms.get(&release).is_some_and(is_there) {
+                    self.withdrawn.insert(release.clone());
                 }
                 // A revision of this number would be another one.
                 is_over = true;
@@ -244,6 +249,7 @@ impl Checker {
     /// What the ledger says of revisions, and of bundles.
     pub(super) fn keep_entered(&mut self, ledger: &Arc<Value>) {
         self.ledger = Some(Arc::clone(ledger));
+        self.give_up();
         let claimed = &self.claimed;
         self.unnoticed.retain(|uid, namespace| {
             let mut needing = claimed.iter().filter(|(copy, _)| copy == uid);
@@ -256,11 +262,44 @@ impl Checker {
             .collect();
     }
 
+    /// As docs/removal.md has it: of attempts at a release of somebody else's the records go with their bundle, and nothing else. The ledger knows nothing of
+    /// the release then; what was made there before the agent last deployed it, if ever, is of no such attempt.
+    fn give_up(&mut self) {
+        let withdrawn = self.withdrawn.iter().cloned();
+        let (known, forgotten): (BTreeSet<_>, BTreeSet<_>) =
+            withdrawn.partition(|release| self.entry(release).is_some());
+        self.withdrawn = known;
+        let is_helms = |release: &&ReleaseKey| {
+            let helms = self.helms.get(*release);
+            let records = self.records.get(*release);
+            helms
+                .zip(records)
+                .is_some_and(|((revision, _), records)| records.contains_key(revision))
+        };
+        let forgotten: BTreeSet<_> = forgotten.iter().filter(is_helms).collect();
+        let is_of_attempt = |origin: &Origin| {
+            let release = origin.release.as_ref();
+            let release = release.filter(|release| forgotten.contains(release));
+            release.is_some_and(|release| {
+                let deployed = self.last_deployed.get(release);
+                deployed.is_none_or(|deployed| *deployed < origin.written)
+            })
+        };
+        let objects = self.origins.iter();
+        let left = objects.filter(|(_, origin)| is_of_attempt(origin));
+        let left: Vec<_> = left.map(|(uid, _)| uid.clone()).collect();
+        self.given_up.extend(left);
+    }
+
+    /// What the ledger has of a release.
+    fn entry(&self, (namespace, name): &ReleaseKey) -> Option<&str> {
+        let ledger = self.ledger.as_ref()?;
+        ledger["data"][format!("{namespace}_{name}")].as_str()
+    }
+
     /// Whether the ledger has a note of a revision.
-    pub(super) fn is_entered(&self, (namespace, name): &ReleaseKey, revision: i64) -> bool {
-        let ledger = self.ledger.as_ref();
-        let entry =
-            ledger.and_then(|ledger| ledger["data"][format!("{namespace}_{name}")].as_str());
+    pub(super) fn is_entered(&self, release: &ReleaseKey, revision: i64) -> bool {
+        let entry = self.entry(release);
         let entry = entry.and_then(|text| serde_json::from_str::<Value>(text).ok());
         let notes = entry.as_ref().and_then(|entry| entry.get("revisions"));
         notes.is_some_and(|notes| notes.get(revision.to_string()).is_some())

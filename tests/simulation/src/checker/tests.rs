@@ -398,3 +398,38 @@ fn what_a_forged_record_leaves_out_is_left_where_the_go_agent_deployed() {
     assert!(is_left(Actor::Tenant, Status::Failed, &[]));
     assert!(is_left(AGENT, Status::Deployed, &[]));
 }
+
+/// With a bundle whose attempts at a helm client's release failed go their records, and nothing else.
+#[test]
+fn what_attempts_at_a_helm_release_brought_is_left_where_their_records_go() {
+    let ledger = Id::new("", "configmaps", SYSTEM, LEDGER);
+    let is_left = |client: Actor, end: Status, entries: Value, is_written: bool| {
+        let mut cluster = Cluster::default();
+        let wanted = Desired::of(0, 1, BTreeSet::new());
+        cluster.checker.want(0, &wanted);
+        cluster.record(client, 1, Status::Deployed, &[]);
+        cluster.record(AGENT, 2, Status::PendingUpgrade, &[]);
+        cluster.object("c2");
+        cluster.record(AGENT, 2, end, &[]);
+        cluster.delete_record(AGENT, 2);
+        cluster.write(AGENT, &ledger, Some(json!({"data": entries})));
+        // The bundle is back.
+        cluster.record(AGENT, 2, Status::PendingUpgrade, &[]);
+        if is_written {
+            cluster.object("c2");
+        }
+        cluster.record(AGENT, 2, Status::Deployed, &[]);
+        cluster.leftover().is_none()
+    };
+    let (nothing, entry) = (json!({}), json!({"apps_r1": "{}"}));
+    assert!(is_left(Actor::Helm, Status::Failed, nothing.clone(), false));
+    assert!(!is_left(Actor::Helm, Status::Failed, entry, false));
+    assert!(!is_left(Actor::Helm, Status::Failed, nothing.clone(), true));
+    assert!(!is_left(
+        Actor::Helm,
+        Status::Deployed,
+        nothing.clone(),
+        false
+    ));
+    assert!(!is_left(AGENT, Status::Failed, nothing, false));
+}
