@@ -68,7 +68,7 @@ impl Heartbeat {
             }
             match beat {
                 Ok(taken) => {
-                    self.health.contact(Side::Upstream);
+                    // No contact: whether the watch is back, who removes releases has to know.
                     if let Err(failed) = self.ledger.reported(taken).await {
                         let error = PublicText::nothing_secret_in(&failed);
                         logging::warn!(error, "cannot write the ledger");
@@ -128,7 +128,47 @@ fn report(namespace: &str, now: Timestamp, last: Option<i64>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Request;
+    use kube::client::Body;
+
     use super::*;
+    use crate::client::scripted;
+
+    /// What was told before the watch broke off is old until it is back, whatever else upstream answers.
+    #[tokio::test(start_paused = true)]
+    async fn a_heartbeat_that_is_taken_does_not_say_that_the_watch_is_back() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&taken);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_beat = request.uri().path().ends_with("/clusters/cluster/status");
+            counted.fetch_add(usize::from(is_beat), Ordering::Relaxed);
+            async {
+                (
+                    200,
+                    json!({"metadata": {"resourceVersion": "5"}, "spec": {}}),
+                )
+            }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let health = Health::new(Duration::from_secs(300));
+        let heartbeat = Heartbeat {
+            upstream: Upstream::scripted(&clients),
+            namespace: "system".to_owned(),
+            first: Duration::from_secs(5),
+            interval: Duration::from_secs(900),
+            health: health.clone(),
+            ledger: Arc::new(Ledger::load(&agent, "system").await.unwrap()),
+            agent,
+        };
+        health.trouble(Side::Upstream);
+        let minute = Duration::from_secs(60);
+        let running = tokio::time::timeout(minute, heartbeat.run());
+        running.await.unwrap_err();
+        assert_eq!(taken.load(Ordering::Relaxed), 1);
+        assert!(health.is_cut_off(Side::Upstream));
+    }
 
     #[test]
     fn reports_are_upstreams() {

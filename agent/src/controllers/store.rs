@@ -62,6 +62,8 @@ struct Inner {
     bundles: BTreeMap<String, Arc<BundleDeployment>>,
     /// Named by the server but not readable: neither deployed nor removed.
     malformed: HashSet<String>,
+    /// The watch broke off, and has told nothing since.
+    is_broken_off: bool,
     /// Names seen by the list in progress.
     relisting: Option<HashSet<String>>,
     /// What was seen before that list began.
@@ -120,6 +122,16 @@ impl Store {
     /// Whether a list is still coming.
     pub fn is_listing(&self) -> bool {
         self.inner.lock().relisting.is_some()
+    }
+
+    /// The watch broke off, or was ended: what upstream has by now is told once it is back, which no answer to another request shows.
+    pub fn breaks_off(&self) {
+        self.inner.lock().is_broken_off = true;
+    }
+
+    /// Whether it did, and has told nothing since.
+    pub fn is_broken_off(&self) -> bool {
+        self.inner.lock().is_broken_off
     }
 
     /// Waits until a list has ended: before that, a bundle that is not there may be one of those that are yet to be listed.
@@ -266,6 +278,7 @@ impl Store {
             return Vec::new();
         };
         inner.before_list = SeenVersions::default();
+        inner.is_broken_off = false;
         let gone: Vec<_> = inner
             .bundles
             .keys()
@@ -333,6 +346,7 @@ impl Store {
     /// A bundle was deleted while we watched.
     pub fn deleted(&self, name: &str) {
         let mut inner = self.inner.lock();
+        inner.is_broken_off &= inner.relisting.is_some();
         inner.gone(name);
         inner.malformed.remove(name);
         inner.written.remove(name);
@@ -408,8 +422,11 @@ impl Inner {
     fn seen(&mut self, name: &str) {
         self.deleted.remove(name);
         self.missing.remove(name);
-        if let Some(listed) = &mut self.relisting {
-            listed.insert(name.to_owned());
+        match &mut self.relisting {
+            Some(listed) => {
+                listed.insert(name.to_owned());
+            }
+            None => self.is_broken_off = false,
         }
     }
 
@@ -548,6 +565,29 @@ mod tests {
         assert!(store.until_whole().now_or_never().is_some());
         store.relist();
         assert!(store.until_whole().now_or_never().is_some());
+    }
+
+    /// Of the pages of a list that breaks off nobody knows what the rest has.
+    #[test]
+    fn a_watch_that_broke_off_is_back_once_it_tells_something() {
+        let store = Store::default();
+        let tells: [fn(&Store); 4] = [
+            |store| drop(store.applied(named("a"))),
+            |store| store.malformed("a"),
+            |store| store.deleted("a"),
+            |store| {
+                store.relist();
+                store.applied(named("a"));
+                assert!(store.is_broken_off());
+                store.relisted();
+            },
+        ];
+        for tells in tells {
+            store.breaks_off();
+            assert!(store.is_broken_off());
+            tells(&store);
+            assert!(!store.is_broken_off());
+        }
     }
 
     #[test]

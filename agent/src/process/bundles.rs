@@ -73,6 +73,7 @@ impl BundleWatch<'_> {
             let event = match event {
                 Ok(event) => event,
                 Err(failed) => {
+                    self.store.breaks_off();
                     match watch::is_answer(&failed) {
                         true => self.health.refused(Side::Upstream),
                         false => self.health.trouble(Side::Upstream),

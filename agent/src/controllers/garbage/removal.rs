@@ -108,7 +108,10 @@ impl Collector {
     pub(super) fn follows_upstream(&self) -> bool {
         let is_in_doubt =
             self.health.is_troubled(Side::Upstream) || self.health.is_silent(Side::Upstream);
-        !is_in_doubt && !self.store.is_listing() && !self.store.names().is_empty()
+        !is_in_doubt
+            && !self.store.is_broken_off()
+            && !self.store.is_listing()
+            && !self.store.names().is_empty()
     }
 
     /// What the watch of upstream has told.
