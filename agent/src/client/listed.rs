@@ -20,7 +20,7 @@ use super::requests::PAGE;
 use crate::api::{HOLD_ANNOTATION, LABEL_OBJECT_SET_HASH, RELEASE_HOLD_ANNOTATION};
 
 /// Labels that are read of an object's metadata, and annotations: whoever may write an object may give it a hundred thousand.
-const MOST_LABELS: usize = 1_000;
+pub const MOST_LABELS: usize = 1_000;
 
 /// What is read of one with more of them. Not what marks a copy of an upstream resource: a copy whose claims cannot all be read is nobody's
 /// to delete.

@@ -4,6 +4,7 @@ pub mod bundle_deployment;
 pub mod cluster_status;
 pub mod crd_watch;
 pub mod drift_watch;
+pub mod edition;
 pub mod facts;
 pub mod garbage;
 pub mod neighbours;

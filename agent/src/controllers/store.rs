@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::bundle_deployment::claims::{self, Claimant, ReleaseId};
 use super::bundle_deployment::plan::{is_relevant_change, suspend_reason};
 use super::bundle_deployment::{dependencies, status};
+use super::edition::Edition;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::ledger::ReleaseKey;
 use crate::report::metrics::Entries;
@@ -47,6 +48,13 @@ impl SeenVersions {
 /// The version of an object; nothing where it is no number.
 fn version(metadata: &ObjectMeta) -> Option<u64> {
     metadata.resource_version.as_ref()?.parse().ok()
+}
+
+/// Whether what a bundle wants cannot have changed.
+fn wants_the_same(one: &BundleDeployment, other: &BundleDeployment) -> bool {
+    one.metadata.annotations == other.metadata.annotations
+        && one.metadata.labels == other.metadata.labels
+        && one.spec == other.spec
 }
 
 /// The bundles; shared by reference.
@@ -134,6 +142,15 @@ impl Store {
         self.inner.lock().is_broken_off
     }
 
+    /// Whether the watch has told of a bundle as it is listed. Of one that cannot be read it tells no more.
+    pub fn is_told(&self, name: &str, listed: &Edition) -> bool {
+        let inner = self.inner.lock();
+        match inner.bundles.get(name) {
+            Some(told) => listed.is_of(&told.metadata),
+            None => inner.malformed.contains(name),
+        }
+    }
+
     /// Waits until a list has ended: before that, a bundle that is not there may be one of those that are yet to be listed.
     ///
     /// # Cancellation
@@ -201,6 +218,19 @@ impl Store {
     /// The release that a bundle wants, if that is known. What is deployed as its spec says is what it wants.
     pub fn desired(&self, bundle: &BundleDeployment) -> Option<ReleaseKey> {
         self.inner.lock().desired(bundle)
+    }
+
+    /// The release that a bundle wants as it is `now`, if that is known, whatever the watch has told of it.
+    pub fn desired_by(&self, now: &BundleDeployment) -> Option<ReleaseKey> {
+        if !claims::is_template(now) {
+            return Some(claims::desired(now));
+        }
+        let inner = self.inner.lock();
+        let told = inner.bundles.get(now.name())?;
+        match wants_the_same(told, now) {
+            true => inner.desired(told),
+            false => None,
+        }
     }
 
     /// All bundles, with the releases they want.
@@ -314,11 +344,7 @@ impl Store {
         inner.kept.remove(&name);
         let written = inner.written.get(&name);
         let old = inner.bundles.get(&name);
-        let wants_the_same = old.is_some_and(|old| {
-            old.metadata.annotations == bundle.metadata.annotations
-                && old.metadata.labels == bundle.metadata.labels
-                && old.spec == bundle.spec
-        });
+        let wants_the_same = old.is_some_and(|old| wants_the_same(old, &bundle));
         let relevant = old.is_none_or(|old| is_relevant_change(old, &bundle, written));
         let state_changed = old.is_some_and(|old| status::state(old) != status::state(&bundle));
         inner.bundles.insert(name.clone(), Arc::new(bundle));
@@ -588,6 +614,30 @@ mod tests {
             tells(&store);
             assert!(!store.is_broken_off());
         }
+    }
+
+    #[test]
+    fn what_a_bundle_wants_is_known_of_one_that_was_not_told_of_as_it_is() {
+        let named = |name: &str, version: u8| {
+            bundle(json!({"metadata": {"name": "a"}, "spec": {
+                "deploymentID": version.to_string(),
+                "options": {"defaultNamespace": "apps", "helm": {"releaseName": name}},
+            }}))
+        };
+        let key = |name: &str| {
+            Some(ReleaseKey {
+                namespace: "apps".into(),
+                name: name.into(),
+            })
+        };
+        let store = Store::default();
+        let template = "${ .ClusterName }";
+        store.applied(named(template, 1));
+        store.filled("a", &key("edge").unwrap());
+        assert_eq!(store.desired_by(&named("other", 1)), key("other"));
+        assert_eq!(store.desired_by(&named(template, 1)), key("edge"));
+        // What its `${ }` stand for by now is not known.
+        assert_eq!(store.desired_by(&named(template, 2)), None);
     }
 
     #[test]

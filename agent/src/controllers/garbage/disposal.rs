@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::error::{Awaited, RemovalError};
 use super::uninstall::{Found, Removal, WhyLeft};
 use super::verdict::Verdict;
 use super::{Collector, NEIGHBOURS_RETRY};
+use crate::client::health::Side;
 use crate::controllers::bundle_deployment::claims::{self, NextOwner};
 use crate::controllers::queue::ReconcileKind;
+use crate::error;
 use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
 use crate::public::{Name, PublicText};
@@ -21,7 +25,7 @@ impl Collector {
     /// When to come back for that.
     ///
     /// # Errors
-    /// A release could not be removed.
+    /// A release could not be removed, or upstream refuses to say whether it may be.
     pub async fn remove_former(
         &self,
         bundle: &str,
@@ -40,6 +44,7 @@ impl Collector {
         let names = entry.names.clone();
         let is_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
         let (mut come_back, mut failed): (Option<Duration>, _) = (None, None);
+        let mut asked: Option<(Instant, bool)> = None;
         for (key, entry) in releases.into_iter().filter(is_former) {
             if key.is_claims() && failed.is_some() {
                 continue;
@@ -64,11 +69,20 @@ impl Collector {
                 false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
                 false => Removal::Superseded(current),
             };
-            // Asked again after the answer, which took a while.
-            let is_certain = self.still_wants(bundle, current)
-                && self.lister.has_as_told(bundle).await
-                && self.still_wants(bundle, current);
-            if !is_certain {
+            let is_known = |(at, _): &(Instant, bool)| at.elapsed() < NEIGHBOURS_RETRY;
+            let (at, is_confirmed) = match asked.filter(is_known) {
+                Some(asked) => asked,
+                None => match self.is_confirmed(bundle, current).await {
+                    Ok(is_confirmed) => (Instant::now(), is_confirmed),
+                    Err(problem) => {
+                        problem.keep_first(&mut failed, &key);
+                        break;
+                    }
+                },
+            };
+            asked = Some((at, is_confirmed));
+            // The answer took a while, and so may the removal before this one.
+            if !is_confirmed || !self.still_wants(bundle, current) {
                 // It may be wanted again, or by a bundle that is yet to be told of.
                 let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                 come_back = Some(sooner.min(NEIGHBOURS_RETRY));
@@ -94,6 +108,39 @@ impl Collector {
         let known = self.store.get(bundle);
         let desired = known.and_then(|known| self.store.desired(&known));
         self.follows_upstream() && desired.as_ref() == Some(current)
+    }
+
+    /// Whether `current` is what a bundle wants as upstream itself says, too. Not where upstream does not answer.
+    ///
+    /// # Errors
+    /// Upstream refuses to say, or what it says cannot be written.
+    async fn is_confirmed(&self, bundle: &str, current: &ReleaseKey) -> Result<bool, RemovalError> {
+        if !self.still_wants(bundle, current) {
+            return Ok(false);
+        }
+        let failed = match self.confirm(bundle, current).await {
+            Err(failed) => failed,
+            confirmed => return confirmed,
+        };
+        let upstreams = failed.of_upstream();
+        if let Some(failed) = upstreams {
+            self.health.failed(Side::Upstream, failed);
+        }
+        match upstreams.is_none_or(error::is_answered) {
+            true => Err(failed),
+            false => Ok(false),
+        }
+    }
+
+    /// The watch may be dead without a word: asks upstream which release a bundle wants, and whether any other bundle is another one by now, which may
+    /// want what this one leaves.
+    async fn confirm(&self, bundle: &str, current: &ReleaseKey) -> Result<bool, RemovalError> {
+        let list = self.lister.list(Instant::now()).await?;
+        if self.may_miss_claimants(&list) {
+            return Ok(false);
+        }
+        let desired = self.lister.desired(bundle).await?;
+        Ok(desired.as_ref() == Some(current))
     }
 
     /// Disposes of what a bundle had, as far as it does not wait for others: whether that is all, or the bundle came back meanwhile, which keeps what
@@ -394,62 +441,205 @@ impl Collector {
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::json;
+    use std::sync::atomic::{AtomicU16, Ordering};
 
-    use super::super::fixtures::collector;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::super::fixtures::{Upstreams, collector_beside, own};
     use super::*;
-    use crate::api::BundleDeployment;
-    use crate::client::health::Side;
     use crate::controllers::store::Store;
-    use crate::ledger::{Notes, OwnedRecords, Proof};
+    use crate::ledger::{Ledger, Notes, OwnedRecords, Proof};
 
     /// The bundle as it wants its release in a namespace.
-    fn web(namespace: &str) -> BundleDeployment {
-        serde_json::from_value(json!({
-            "metadata": {"name": "web"},
+    fn web(namespace: &str) -> Value {
+        json!({
+            "metadata": {"name": "web", "generation": 1},
             "spec": {"options": {"defaultNamespace": namespace}},
-        }))
-        .unwrap()
+        })
     }
 
-    fn key(namespace: &str) -> ReleaseKey {
+    /// Another one, in a namespace of its own.
+    fn other(metadata: &Value) -> Value {
+        let mut other = web("elsewhere");
+        other["metadata"] = metadata.clone();
+        other
+    }
+
+    fn key(name: &str) -> ReleaseKey {
         ReleaseKey {
-            namespace: namespace.to_owned(),
-            name: "web".to_owned(),
+            namespace: "apps".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The release that bundle "web" has now.
+    fn current() -> ReleaseKey {
+        ReleaseKey {
+            namespace: "data".to_owned(),
+            ..key("web")
+        }
+    }
+
+    fn entry() -> LedgerEntry {
+        LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(Notes::default()),
+            ..LedgerEntry::default()
+        }
+    }
+
+    /// A bundle that had releases in namespace "apps" and is deployed in namespace "data".
+    struct Moved {
+        collector: Collector,
+        ledger: Arc<Ledger>,
+        store: Arc<Store>,
+        upstreams: Upstreams,
+        /// How upstream answers who asks for a bundle by its name.
+        code: Arc<AtomicU16>,
+        /// What it was asked of bundles.
+        requests: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Moved {
+        async fn from(former: &[&str]) -> Self {
+            let (store, upstreams) = (Arc::<Store>::default(), own());
+            let (code, requests) = (Arc::new(AtomicU16::new(200)), Arc::default());
+            let (answer, asked) = (Arc::clone(&code), Arc::<Mutex<Vec<_>>>::clone(&requests));
+            let serve = move |path: &str| {
+                if path.contains("/bundledeployments") {
+                    asked.lock().push(path.to_owned());
+                }
+                match path.contains("/bundledeployments/") {
+                    true => answer.load(Ordering::Relaxed),
+                    false => 200,
+                }
+            };
+            let entries: Vec<_> = former.iter().map(|name| (*name, entry())).collect();
+            let (collector, ledger) = collector_beside(&upstreams, &store, &entries, serve).await;
+            let proof = Proof::of_records(&OwnedRecords::Whole).unwrap();
+            let owned = ledger.own(current(), entry(), &proof);
+            owned.await.unwrap();
+            collector.lister.compare().await.unwrap();
+            requests.lock().clear();
+            let moved = Self {
+                collector,
+                ledger,
+                store,
+                upstreams,
+                code,
+                requests,
+            };
+            moved.upstream_has(&web("data"));
+            moved.is_told(&web("data"));
+            moved
+        }
+
+        fn upstream_has(&self, bundle: &Value) {
+            let mut upstreams = self.upstreams.lock();
+            upstreams.retain(|one| one["metadata"]["name"] != bundle["metadata"]["name"]);
+            upstreams.push(bundle.clone());
+        }
+
+        fn is_told(&self, bundle: &Value) {
+            let bundle = serde_json::from_value(bundle.clone()).unwrap();
+            self.store.applied(bundle);
+        }
+
+        /// When to come back, and which former releases are left.
+        async fn remove(&self) -> Result<(Option<Duration>, Vec<String>), RemovalError> {
+            // No list of before is as good as another one.
+            tokio::time::advance(Duration::from_secs(2)).await;
+            let current = current();
+            let removed = self.collector.remove_former("web", &current, true).await;
+            let left = self.ledger.of_bundle("web").into_iter();
+            let left = left.filter(|(key, _)| *key != current);
+            Ok((removed?, left.map(|(key, _)| key.name).collect()))
+        }
+
+        async fn stays(&self) -> bool {
+            let stays = (Some(NEIGHBOURS_RETRY), vec!["web".to_owned()]);
+            self.remove().await.unwrap() == stays
         }
     }
 
     /// A bundle moved to another namespace. It may be back by the time that it is deployed there.
     #[tokio::test(start_paused = true)]
     async fn a_former_release_stays_until_it_is_known_that_its_bundle_wants_the_other_one() {
-        let store = Arc::<Store>::default();
-        let entry = LedgerEntry {
-            bundle: "web".to_owned(),
-            revisions: Some(Notes::default()),
-            ..LedgerEntry::default()
-        };
-        let (collector, ledger) = collector(&store, &[("web", entry.clone())], |_| 200).await;
-        let (former, current) = (key("apps"), key("data"));
-        let proof = Proof::of_records(&OwnedRecords::Whole).unwrap();
-        let owned = ledger.own(current.clone(), entry, &proof);
-        owned.await.unwrap();
-        let remove = async || {
-            let removed = collector.remove_former("web", &current, true).await;
-            (removed.unwrap(), ledger.get(&former).is_none())
-        };
-        let stays = (Some(NEIGHBOURS_RETRY), false);
-        store.applied(web("data"));
-        collector.health.trouble(Side::Upstream);
-        assert_eq!(remove().await, stays);
-        collector.health.contact(Side::Upstream);
-        store.applied(web("apps"));
-        assert_eq!(remove().await, stays);
+        let moved = Moved::from(&["web"]).await;
+        moved.collector.health.trouble(Side::Upstream);
+        assert!(moved.stays().await);
+        moved.collector.health.contact(Side::Upstream);
+        moved.is_told(&web("apps"));
+        assert!(moved.stays().await);
+        // It told that before it broke off, and upstream answers all else.
+        moved.is_told(&web("data"));
+        moved.store.breaks_off();
+        assert!(moved.stays().await);
+        assert!(moved.requests.lock().is_empty());
         // The watch is dead, and has not told of a newer spec.
-        let mut told = web("data");
-        told.metadata.generation = Some(2);
-        store.applied(told);
-        assert_eq!(remove().await, stays);
-        store.applied(web("data"));
-        assert_eq!(remove().await, (None, true));
+        moved.is_told(&web("data"));
+        let mut newer = web("data");
+        newer["metadata"]["generation"] = json!(2);
+        moved.upstream_has(&newer);
+        assert!(moved.stays().await);
+        moved.is_told(&newer);
+        assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
+    }
+
+    /// It was restored from a backup, and changed once more: its versions are what they were. Its release may be named by an annotation, too.
+    #[tokio::test(start_paused = true)]
+    async fn a_former_release_stays_where_its_bundle_wants_it_as_upstream_has_it() {
+        let moved = Moved::from(&["web"]).await;
+        moved.upstream_has(&web("apps"));
+        assert!(moved.stays().await);
+        let mut named = web("data");
+        named["metadata"]["annotations"] = json!({"fleet.cattle.io/release-name": "api"});
+        moved.upstream_has(&named);
+        assert!(moved.stays().await);
+        moved.upstream_has(&web("data"));
+        assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
+    }
+
+    /// It may want that release by now: under a watch that is dead nothing tells of it.
+    #[tokio::test(start_paused = true)]
+    async fn a_former_release_stays_while_another_bundle_was_not_told_of_as_it_is() {
+        let is = [
+            json!({"name": "other", "generation": 1}),
+            json!({"name": "other", "generation": 2}),
+            json!({"name": "other", "generation": 2, "annotations": {"a": "b"}}),
+        ];
+        let moved = Moved::from(&["web"]).await;
+        for metadata in &is {
+            moved.upstream_has(&other(metadata));
+            assert!(moved.stays().await, "{metadata}");
+            moved.is_told(&other(metadata));
+        }
+        assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
+    }
+
+    /// The right to read bundles may be gone for good.
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_refuses_to_say_what_a_bundle_wants_is_told_of() {
+        let moved = Moved::from(&["web"]).await;
+        moved.code.store(403, Ordering::Relaxed);
+        let refused = moved.remove().await.unwrap_err();
+        assert!(matches!(refused, RemovalError::Ask(_)), "{refused:?}");
+        assert!(moved.ledger.get(&key("web")).is_some());
+        assert!(!moved.collector.health.is_troubled(Side::Upstream));
+        // One that does not answer is told of otherwise.
+        moved.code.store(500, Ordering::Relaxed);
+        assert!(moved.stays().await);
+        assert!(moved.collector.health.is_troubled(Side::Upstream));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_all_former_releases_together_upstream_is_asked_once() {
+        let moved = Moved::from(&["old", "older", "web"]).await;
+        assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
+        let requests = moved.requests.lock().clone();
+        let is_list = |path: &&String| path.ends_with("/bundledeployments");
+        assert_eq!(requests.iter().filter(is_list).count(), 1, "{requests:?}");
+        assert_eq!(requests.len(), 2, "{requests:?}");
     }
 }

@@ -16,6 +16,8 @@ pub enum RemovalError {
     List(#[source] kube::Error),
     #[error("cannot compare upstream with what it was before")]
     Compare(#[source] kube::Error),
+    #[error("cannot ask upstream which release its bundledeployment wants")]
+    Ask(#[source] kube::Error),
     #[error("cannot read or write the ledger")]
     Ledger(#[source] kube::Error),
     #[error(transparent)]
@@ -61,6 +63,14 @@ impl fmt::Display for Awaited {
 }
 
 impl RemovalError {
+    /// What upstream said, or that it did not, where that is what failed.
+    pub(super) fn of_upstream(&self) -> Option<&kube::Error> {
+        match self {
+            Self::List(failed) | Self::Compare(failed) | Self::Ask(failed) => Some(failed),
+            _ => None,
+        }
+    }
+
     /// Keeps the first of several problems, which is reported; the others are logged.
     pub(super) fn keep_first(self, first: &mut Option<Self>, key: &ReleaseKey) {
         let Some(_) = first else {

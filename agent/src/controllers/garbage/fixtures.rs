@@ -6,7 +6,8 @@ use std::time::Duration;
 use chart::source::Memory;
 use http::Request;
 use kube::client::Body;
-use serde_json::json;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
 
 use super::{Collector, CollectorContext};
 use crate::api::BundleDeployment;
@@ -25,6 +26,16 @@ pub(super) fn bundle(name: &str) -> BundleDeployment {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
 }
 
+/// The BundleDeployments that upstream has.
+pub(super) type Upstreams = Arc<Mutex<Vec<Value>>>;
+
+/// The agent's own alone.
+pub(super) fn own() -> Upstreams {
+    Arc::new(Mutex::new(vec![
+        json!({"metadata": {"name": "fleet-agent-edge"}}),
+    ]))
+}
+
 /// A collector with these entries in the ledger, and an API server that has nothing of them. `code` says how it answers a request for a
 /// path. Gives the ledger, too.
 pub(super) async fn collector(
@@ -32,18 +43,45 @@ pub(super) async fn collector(
     entries: &[(&str, LedgerEntry)],
     code: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
 ) -> (Collector, Arc<Ledger>) {
+    collector_beside(&own(), store, entries, code).await
+}
+
+/// The same, with these BundleDeployments upstream.
+pub(super) async fn collector_beside(
+    upstreams: &Upstreams,
+    store: &Arc<Store>,
+    entries: &[(&str, LedgerEntry)],
+    code: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
+) -> (Collector, Arc<Ledger>) {
+    let upstreams = Arc::clone(upstreams);
     let clients = scripted::clients(move |request: Request<Body>| {
         let path = request.uri().path();
-        let items = match path.contains("bundledeployments") {
-            true => vec![json!({"metadata": {"name": "fleet-agent-edge"}})],
+        let listed = || match path.ends_with("/bundledeployments") {
+            true => upstreams.lock().clone(),
             false => Vec::new(),
         };
-        let (code, metadata) = (code(path), json!({"resourceVersion": "5"}));
-        let body = match code {
-            200 => json!({"metadata": metadata, "spec": {}, "items": items}),
-            _ => {
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code})
+        let list = || json!({"metadata": {"resourceVersion": "5"}, "spec": {}, "items": listed()});
+        let asked = path.split_once("/bundledeployments/");
+        let found = match asked {
+            Some((_, name)) => {
+                let upstreams = upstreams.lock();
+                let mut named = upstreams
+                    .iter()
+                    .filter(|one| one["metadata"]["name"] == name);
+                named.next().cloned()
             }
+            None => Some(list()),
+        };
+        let (code, body) = match (code(path), found) {
+            (200, Some(found)) => (200, found),
+            (200, None) => (
+                404,
+                json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}),
+            ),
+            (code, _) => (
+                code,
+                json!({"kind": "Status", "status": "Failure", "code": code}),
+            ),
         };
         async move { (code, body) }
     });

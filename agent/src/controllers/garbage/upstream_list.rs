@@ -13,10 +13,13 @@ use super::error::RemovalError;
 use crate::api::BundleDeployment;
 use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
-use crate::client::listed::{self, Metadata};
+use crate::client::listed::{self, Metadata, Unread};
+use crate::controllers::edition::Edition;
 use crate::controllers::store::Store;
 use crate::error;
-use crate::ledger::{ContinuityBreak, Ledger, Listed, Remembered, Renewal, UpstreamState, is_own};
+use crate::ledger::{
+    ContinuityBreak, Ledger, Listed, ReleaseKey, Remembered, Renewal, UpstreamState, is_own,
+};
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::register::Upstream;
@@ -28,6 +31,8 @@ const REUSED_FOR: Duration = Duration::from_secs(1);
 /// A fresh, successful list.
 pub(super) struct UpstreamList {
     pub(super) listed: BTreeSet<String>,
+    /// As they are; nothing of what is only told.
+    pub(super) editions: Vec<(String, Edition)>,
     /// The agent's own BundleDeployment is listed, and not being deleted.
     pub(super) own_is_listed: bool,
     /// Something that is listed is not being deleted.
@@ -149,18 +154,18 @@ impl Lister {
         }
     }
 
-    /// Whether upstream has a bundle as the watch told of it, which may be dead without a word.
-    pub(super) async fn has_as_told(&self, bundle: &str) -> bool {
+    /// The release that a bundle wants as upstream has it, whatever the watch has told of it, which may be dead without a word. Nothing where it is
+    /// not there, or cannot be read, or the names of its release are yet to be filled in.
+    ///
+    /// # Errors
+    /// Upstream does not answer, or refuses to.
+    pub(super) async fn desired(&self, bundle: &str) -> Result<Option<ReleaseKey>, RemovalError> {
         let bundles = self
             .upstream
-            .bundle_deployments::<Metadata<BundleDeployment>>();
-        let Ok(Some(found)) = bundles.get_opt(bundle).await else {
-            return false;
-        };
-        self.store.get(bundle).is_some_and(|told| {
-            let (told, found) = (&told.metadata, &found.metadata);
-            told.uid == found.uid && told.generation == found.generation
-        })
+            .bundle_deployments::<Unread<BundleDeployment>>();
+        let found = bundles.get_opt(bundle).await.map_err(RemovalError::Ask)?;
+        let found = found.and_then(|found| found.kept().ok());
+        Ok(found.and_then(|found| self.store.desired_by(&found)))
     }
 
     /// Takes the last list that could not be noted.
@@ -210,11 +215,13 @@ impl Lister {
         let (seen_version, was_broken) = (self.ledger.seen_version(), self.ledger.is_broken());
         let seen = self.store.versions();
         let mut is_older = false;
-        let mut listed = BTreeSet::new();
+        let (mut listed, mut editions) = (BTreeSet::new(), Vec::new());
         let (mut leaving, mut own) = (BTreeSet::new(), BTreeMap::new());
         let mut names = |item: Metadata<BundleDeployment>| {
             is_older |= seen.is_older(&item.metadata);
+            let edition = Edition::of(&item.metadata);
             let name = item.metadata.name.unwrap_or_default();
+            editions.push((name.clone(), edition));
             if item.metadata.deletion_timestamp.is_some() {
                 leaving.insert(name.clone());
             } else if is_own(&name, None) {
@@ -249,6 +256,7 @@ impl Lister {
             own_is_listed: has_own,
             has_live_bundles: listed.len() > leaving.len(),
             listed,
+            editions,
         });
         let now = UpstreamState {
             server: self.upstream.server.clone(),

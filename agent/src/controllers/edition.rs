@@ -1,0 +1,80 @@
+//! Whether a BundleDeployment that is listed is the one that the watch has told of. No I/O.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use kube::api::ObjectMeta;
+
+use crate::client::listed::MOST_LABELS;
+
+/// What an object's metadata tell of what it wants: of one that wants something else they are others, but where it was restored from a backup and
+/// changed anew.
+#[derive(Clone, Debug)]
+pub struct Edition {
+    uid: Option<String>,
+    generation: Option<i64>,
+    /// A digest of labels and annotations, which name releases and count as no change of the spec.
+    marks: u64,
+}
+
+impl Edition {
+    /// As an object's metadata have it.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        let mut marks = DefaultHasher::new();
+        for all in [&metadata.labels, &metadata.annotations] {
+            all.iter().flatten().collect::<Vec<_>>().hash(&mut marks);
+        }
+        Self {
+            uid: metadata.uid.clone(),
+            generation: metadata.generation,
+            marks: marks.finish(),
+        }
+    }
+
+    /// Whether it is that of an object as it was told of. Of one with more labels than are read in lists those count for nothing.
+    pub fn is_of(&self, told: &ObjectMeta) -> bool {
+        let mut marks = [&told.labels, &told.annotations].into_iter().flatten();
+        let is_read = marks.all(|marks| marks.len() <= MOST_LABELS);
+        let told = Self::of(told);
+        let is_marked_so = !is_read || self.marks == told.marks;
+        (&self.uid, self.generation) == (&told.uid, told.generation) && is_marked_so
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::the_same(json!({"generation": 2, "resourceVersion": "9"}), true)]
+    #[case::without_a_label(json!({"generation": 2, "labels": {}}), true)]
+    #[case::another_spec(json!({"generation": 3}), false)]
+    #[case::made_anew(json!({"generation": 2, "uid": "other"}), false)]
+    #[case::an_annotation(json!({"generation": 2, "annotations": {"a": "b"}}), false)]
+    #[case::a_label(json!({"generation": 2, "labels": {"a": "b"}}), false)]
+    fn an_object_that_wants_something_else_is_another_edition(
+        #[case] metadata: Value,
+        #[case] is_equal: bool,
+    ) {
+        let read = |metadata: Value| serde_json::from_value::<ObjectMeta>(metadata).unwrap();
+        let told = read(json!({"generation": 2, "resourceVersion": "7"}));
+        assert_eq!(Edition::of(&read(metadata)).is_of(&told), is_equal);
+    }
+
+    #[test]
+    fn of_a_bundle_with_a_thousand_labels_only_the_spec_is_compared() {
+        let with = |count: usize| ObjectMeta {
+            labels: Some((0..count).map(|n| (n.to_string(), String::new())).collect()),
+            ..ObjectMeta::default()
+        };
+        let listed = Edition::of(&with(0));
+        assert!(listed.is_of(&with(MOST_LABELS + 1)) && !listed.is_of(&with(MOST_LABELS)));
+        let annotated = ObjectMeta {
+            annotations: with(1).labels,
+            ..ObjectMeta::default()
+        };
+        assert!(!Edition::of(&with(1)).is_of(&annotated));
+    }
+}
