@@ -1,5 +1,5 @@
 //! What other releases have: objects of this one that they may have by now, though its last good revision has them, and what is in a namespace
-//! that it is about to delete, which would go with it. No I/O.
+//! that it is about to delete, which would go with it; and whether they want a release after all that is about to go. No I/O.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,6 +30,33 @@ impl Contested {
 impl fmt::Debug for Contested {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Contested").finish_non_exhaustive()
+    }
+}
+
+/// Tells whether a removal that has begun is called off. It is asked after the hooks that come before it, which take their time, and before the first
+/// object goes. By default none is.
+#[derive(Clone, Default)]
+pub struct CalledOff(Option<Arc<IsCalledOff>>);
+
+type IsCalledOff = dyn Fn() -> bool + Send + Sync;
+
+impl CalledOff {
+    /// Where `is_called_off` says so.
+    pub fn new(is_called_off: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_called_off)))
+    }
+
+    /// Whether it is by now.
+    pub(crate) fn now(&self) -> bool {
+        self.0
+            .as_deref()
+            .is_some_and(|is_called_off| is_called_off())
+    }
+}
+
+impl fmt::Debug for CalledOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CalledOff").finish_non_exhaustive()
     }
 }
 

@@ -233,6 +233,15 @@ impl Store {
         }
     }
 
+    /// Whether a bundle that is there wants a release, or may.
+    pub fn may_want(&self, name: &str, key: &ReleaseKey) -> bool {
+        let inner = self.inner.lock();
+        match inner.bundles.get(name) {
+            Some(bundle) => inner.desired(bundle).is_none_or(|desired| desired == *key),
+            None => inner.malformed.contains(name),
+        }
+    }
+
     /// All bundles, with the releases they want.
     pub fn claimants(&self) -> Vec<Claimant> {
         let inner = self.inner.lock();
@@ -638,6 +647,14 @@ mod tests {
         assert_eq!(store.desired_by(&named(template, 1)), key("edge"));
         // What its `${ }` stand for by now is not known.
         assert_eq!(store.desired_by(&named(template, 2)), None);
+        let may_want = |name: &str| store.may_want("a", &key(name).unwrap());
+        assert!(may_want("edge") && !may_want("other"));
+        store.applied(named(template, 2));
+        assert!(may_want("other"));
+        store.malformed("a");
+        assert!(may_want("other"));
+        store.deleted("a");
+        assert!(!may_want("other"));
     }
 
     #[test]

@@ -289,6 +289,9 @@ pub enum UninstallError {
     /// Since it was found to be the caller's another one of those that share its digests has taken it, or somebody wrote another record.
     #[error("release {0} is another's by now")]
     Taken(String),
+    /// It is wanted after all. What its removal has not come to is there yet, and the next deploy goes on with it.
+    #[error("release {0} is wanted again")]
+    CalledOff(String),
     /// Nothing is left of it but these namespaces, in which other releases are that are about to go.
     #[error("namespaces {} are deleted once the releases in them are removed", .0.join(", "))]
     Awaits(Vec<String>),
@@ -316,7 +319,7 @@ impl UninstallError {
     /// Whether all that it says is said here: nothing of it can quote an object.
     pub fn quotes_nothing(&self) -> bool {
         match self {
-            Self::Locked | Self::Taken(_) | Self::Awaits(_) => true,
+            Self::Locked | Self::Taken(_) | Self::CalledOff(_) | Self::Awaits(_) => true,
             Self::Load { .. }
             | Self::Purge(_)
             | Self::Hook(_)
@@ -333,7 +336,11 @@ impl UninstallError {
             Self::Load { .. } | Self::Locked | Self::Purge(_) | Self::Corrupted(_) => true,
             Self::Delete { failures, .. } => failures.iter().all(|failed| failed.is_in(namespace)),
             // Others were yet to be deleted.
-            Self::Hook(_) | Self::Discovery(_) | Self::Taken(_) | Self::Awaits(_) => false,
+            Self::Hook(_)
+            | Self::Discovery(_)
+            | Self::Taken(_)
+            | Self::CalledOff(_)
+            | Self::Awaits(_) => false,
         }
     }
 }

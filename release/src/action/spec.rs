@@ -13,7 +13,7 @@ use super::known_records::KnownRecords;
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
-use crate::others::{Contested, Neighbours};
+use crate::others::{CalledOff, Contested, Neighbours};
 use crate::state::Plan;
 use crate::storage::StoredRelease;
 
@@ -254,6 +254,8 @@ pub struct UninstallSpec {
     pub writer: Writer,
     /// Who else is in a namespace of the release: it is left to them, or goes after them.
     pub neighbours: Neighbours,
+    /// Whether it is wanted after all.
+    pub called_off: CalledOff,
     /// Keep the records, the newest one marked `uninstalled`.
     pub keep_history: bool,
     /// Do not run hooks.
@@ -274,6 +276,7 @@ impl UninstallSpec {
             up_to: None,
             writer: Writer::default(),
             neighbours: Neighbours::default(),
+            called_off: CalledOff::default(),
             keep_history: false,
             disable_hooks: false,
             timeout: None,

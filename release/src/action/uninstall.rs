@@ -185,6 +185,9 @@ pub(super) async fn uninstall_locked(
         let ran = run.event(&mut release, HookEvent::PreDelete).await;
         ran.map_err(UninstallError::Hook)?;
     }
+    if spec.called_off.now() {
+        return Err(UninstallError::CalledOff(spec.name.clone()));
+    }
     if let Some(objects) = objects {
         // What cannot be read is told once the removal is recorded.
         let since = first_attempt(&records.history);

@@ -71,6 +71,7 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
             UninstallError::Load { .. }
             | UninstallError::Locked
             | UninstallError::Taken(_)
+            | UninstallError::CalledOff(_)
             | UninstallError::Awaits(_)
             | UninstallError::Purge(_)
             | UninstallError::Corrupted(_)

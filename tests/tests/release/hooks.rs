@@ -7,7 +7,9 @@ use anyhow::{Result, bail, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use release::model::{HookExecution, Status};
 use release::state::Action;
-use release::{Cluster, DeployError, DeployOptions, Host, UninstallSpec};
+use release::{
+    CalledOff, Cluster, DeployError, DeployOptions, Host, UninstallError, UninstallSpec,
+};
 use testbed::cluster::ADMIN;
 use tokio::sync::Notify;
 
@@ -184,6 +186,29 @@ async fn fail_to_begin_to_uninstall(world: &World) -> Result<()> {
         world.config_map("a").await?.is_some(),
         "nothing goes before it has run"
     );
+    Ok(())
+}
+
+/// Somebody wants it again while its hook runs: what it has stays, and the next deploy goes on with it.
+#[tokio::test]
+async fn a_release_that_is_wanted_again_once_its_hook_has_run_stays() -> Result<()> {
+    let world = World::new().await?;
+    let template =
+        Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &job("goodbye"));
+    world.deploy_with(&template, options()).await?;
+    let before = world.uid("configmap/a")?;
+    let spec = UninstallSpec {
+        called_off: CalledOff::new(|| true),
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    let called_off = release::uninstall(&world.cluster, &world.storage, &spec).await;
+    assert!(matches!(called_off, Err(UninstallError::CalledOff(_))));
+    world.uid("job/goodbye")?;
+    world.deploy_with(&template, options()).await?;
+    assert_eq!(world.uid("configmap/a")?, before);
+    let spec = UninstallSpec::new("web", &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(world.config_map("a").await?.is_none());
     Ok(())
 }
 

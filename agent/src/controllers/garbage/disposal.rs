@@ -94,6 +94,8 @@ impl Collector {
                     let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
+                // What its bundle wants by now is heard: it is its turn next.
+                Err(RemovalError::CalledOff(key)) => self.report_called_off(bundle, &key),
                 // It keeps none of the others.
                 Err(problem) => problem.keep_first(&mut failed, &key),
                 Ok(()) => {}
@@ -170,6 +172,10 @@ impl Collector {
                     Err(RemovalError::Awaits(awaited)) => {
                         self.report_awaited(&entry.bundle, &key, &awaited);
                         waiting.push((key, entry));
+                    }
+                    Err(RemovalError::CalledOff(key)) => {
+                        self.report_called_off(&entry.bundle, &key);
+                        return Ok(Verdict::Alive);
                     }
                     Err(problem) => problem.keep_first(&mut failed, &key),
                     Ok(()) => {}
@@ -411,6 +417,13 @@ impl Collector {
         );
         logging::warn!(bundle, "{}", text);
         self.events.emit(Reason::RemovalHeld, bundle, text);
+    }
+
+    /// Tells of a removal that had begun, hooks of it perhaps, and ends before its first object goes.
+    fn report_called_off(&self, bundle: &str, key: &ReleaseKey) {
+        let text = public!("release {} is not removed: its bundle wants it again", *key);
+        logging::info!(bundle, "{}", text);
+        self.events.emit(Reason::RemovalReleased, bundle, text);
     }
 
     /// Tells that a removal waits for others that do not end soon: they may wait for something themselves.

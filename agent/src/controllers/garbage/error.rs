@@ -29,6 +29,9 @@ pub enum RemovalError {
     },
     #[error("failed to delete release {name}")]
     Uninstall { name: String, source: Redacted },
+    /// Its bundle was told of again meanwhile, or otherwise: what the removal has not come to stays.
+    #[error("release {0} is wanted again")]
+    CalledOff(ReleaseKey),
     #[error("release {0} is removed once the releases in its namespaces are")]
     Awaits(Awaited),
     #[error("failed to delete copies of upstream resources")]

@@ -8,6 +8,7 @@ use chart::source::Memory;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use objects::ObjectKey;
+use release::CalledOff;
 use release::action::{KnownRecords, UninstallError, UninstallSpec, Writer, uninstall, withdraw};
 use release::model::Status;
 use release::storage::{Storage, StorageError};
@@ -376,6 +377,11 @@ impl Uninstaller {
         let with_bundle = matches!(removal, Removal::OfBundle);
         let neighbourhood = &self.neighbourhood;
         spec.neighbours = neighbourhood.of_removal(key, &entry.bundle, with_bundle);
+        spec.called_off = CalledOff::new({
+            let (store, bundle) = (Arc::clone(&self.store), entry.bundle.clone());
+            let key = key.clone();
+            move || store.may_want(&bundle, &key)
+        });
         let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
             Ok(done) => done,
             Err(UninstallError::Awaits(namespaces)) => {
@@ -389,6 +395,9 @@ impl Uninstaller {
                     namespaces,
                     is_again,
                 }));
+            }
+            Err(UninstallError::CalledOff(_)) => {
+                return Err(RemovalError::CalledOff(key.clone()));
             }
             // Whose it is, is asked anew.
             Err(UninstallError::Taken(_)) => {
