@@ -56,8 +56,9 @@ pub struct LedgerEntry {
     /// than this. The newest one ever noted stays, also when its record is gone, and of attempts the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revisions: Option<Notes>,
-    /// Which deployment of the bundle's spec was begun or found deployed last, as a digest of its ID; not known where an older agent wrote the entry. Of
-    /// its claims, the one with which it had a release in the namespace when another bundle took that.
+    /// Which deployment of the bundle's spec was begun or found deployed last, as a digest of its ID; not known where an older agent wrote the entry. That
+    /// it is none, where a deploy of another release of the bundle's was begun since that may have taken over its objects. Of its claims, the one with which it had a release in the
+    /// namespace when another bundle took that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentDigest>,
     /// What other bundles wrote over it, by bundle: attempts of theirs, or what they had before this one took it.
@@ -78,6 +79,11 @@ impl DeploymentDigest {
         let mut digest = golib::hex::encode(&Sha256::digest(id));
         digest.truncate(Self::LEN);
         Self(digest)
+    }
+
+    /// What stands for none at all: no digest reads so.
+    fn none() -> Self {
+        Self("none".to_owned())
     }
 }
 
@@ -221,6 +227,21 @@ impl LedgerEntry {
         let claims = self.claims.values();
         let mut written = claims.flat_map(|claim| claim.revisions.digests());
         written.any(|(written, _)| written > revision)
+    }
+
+    /// This entry once the bundle has begun to deploy another release, which may have taken over objects of this one: they go with that one until this
+    /// one is deployed anew.
+    #[must_use]
+    pub fn left_behind(self) -> Self {
+        Self {
+            deployment: Some(DeploymentDigest::none()),
+            ..self
+        }
+    }
+
+    /// Whether the bundle has begun to deploy another release since it deployed this one.
+    pub fn is_left_behind(&self) -> bool {
+        self.deployment == Some(DeploymentDigest::none())
     }
 
     /// Whether another deployment of the bundle's spec than this one was begun or found deployed last.
@@ -518,6 +539,21 @@ mod tests {
             assert!(!others.has_deployed("b", "s-2:b") && !others.has_deployed("a", "s-2:b"));
         }
         assert_eq!(begun.for_claims().deployment, None);
+    }
+
+    /// Whatever a status says that was written before.
+    #[test]
+    fn of_a_release_that_was_left_behind_no_deployment_is_there() {
+        let deployed = LedgerEntry {
+            deployment: Some(DeploymentDigest::of("s-1:a")),
+            ..entry("a").noting(1, "one".into())
+        };
+        assert!(!deployed.is_left_behind());
+        let left = deployed.left_behind();
+        assert!(left.is_left_behind() && left.is_of_another("s-1:a"));
+        assert!(!left.has_deployed("a", "s-1:a"));
+        let text = serde_json::to_string(&left).unwrap();
+        assert_eq!(serde_json::from_str::<LedgerEntry>(&text).unwrap(), left);
     }
 
     #[test]

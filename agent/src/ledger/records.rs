@@ -31,6 +31,8 @@ pub struct Bundle {
     pub keep_resources: bool,
     /// The ID of what its deploys deploy; nothing where none is one.
     pub deployment: Option<DeploymentDigest>,
+    /// Whether they take over objects that others have.
+    pub takes_ownership: bool,
 }
 
 /// What is written of a release.
@@ -205,6 +207,11 @@ impl DigestStore for LedgerDigests {
                 .entry((release.to_owned(), revision))
                 .or_insert_with(|| before.cloned());
             let theirs = self.theirs.lock().get(release).cloned().unwrap_or_default();
+            if self.writes == Writes::Deploys && self.bundle.deployment.is_some() {
+                // It goes out with the revision.
+                let mut state = self.ledger.state.lock();
+                state.begins(name, &key, self.bundle.takes_ownership);
+            }
             let entry = match known {
                 // Whose it is, is settled by how the deploy ends.
                 Some(known) if known.bundle != *name => {
@@ -265,9 +272,71 @@ impl DigestStore for LedgerDigests {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Method, Request};
+    use kube::client::Body;
+
     use super::*;
     use crate::client::scripted;
     use serde_json::json;
+
+    /// Killed then, it would take upstream's word for what is deployed.
+    #[tokio::test]
+    async fn a_bundle_that_begins_to_deploy_another_release_leaves_those_it_has_behind() {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_write = request.method() != Method::GET;
+            counted.fetch_add(usize::from(is_write), Ordering::Relaxed);
+            async { (200, json!({"metadata": {}})) }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
+        let digests = |id: Option<&str>| LedgerDigests {
+            ledger: Arc::clone(&ledger),
+            namespace: "apps".to_owned(),
+            bundle: Bundle {
+                name: "a".to_owned(),
+                account: String::new(),
+                keep_resources: false,
+                deployment: id.map(DeploymentDigest::of),
+                takes_ownership: id.is_some_and(|id| id.ends_with("take")),
+            },
+            writes: Writes::Deploys,
+            replaced: Mutex::default(),
+            theirs: Mutex::default(),
+        };
+        let store = async |id: Option<&str>, release: &str, revision: i64| {
+            let digests = digests(id);
+            let stored = digests.store(release, revision, format!("{release} {revision}"));
+            stored.await.unwrap();
+            writes.load(Ordering::Relaxed)
+        };
+        let left = || {
+            let left = ledger.of_bundle("a").into_iter();
+            let left = left.filter(|(_, entry)| entry.is_left_behind());
+            left.map(|(key, _)| key.name).collect::<Vec<_>>()
+        };
+        assert_eq!(store(Some("s-1:a"), "web", 1).await, 1);
+        store(Some("s-2:a"), "other", 1).await;
+        // One that takes nothing over got nothing of theirs.
+        assert_eq!(left(), [""; 0]);
+        let before = writes.load(Ordering::Relaxed);
+        let written = store(Some("s-3:take"), "api", 1).await;
+        assert_eq!(
+            (left().join(" "), written),
+            ("other web".to_owned(), before + 1)
+        );
+        // What a removal writes of it is no deploy.
+        store(None, "web", 1).await;
+        assert_eq!(left(), ["other", "web"]);
+        // It takes back what it had.
+        store(Some("s-1:a"), "web", 2).await;
+        assert_eq!(left(), ["api", "other"]);
+        store(Some("s-1:a"), "web", 3).await;
+        assert_eq!(left(), ["api", "other"]);
+    }
 
     /// The namespace was missing and is made; meanwhile a helm client wrote the record.
     #[tokio::test]
@@ -283,6 +352,7 @@ mod tests {
                 account: String::new(),
                 keep_resources: false,
                 deployment: None,
+                takes_ownership: false,
             },
             writes: Writes::Deploys,
             replaced: Mutex::default(),

@@ -158,6 +158,17 @@ impl LedgerState {
         last
     }
 
+    /// A bundle begins to deploy a release: where that may take over what others have, others of its own are left behind. One that was left behind itself takes back what it had.
+    pub(super) fn begins(&mut self, bundle: &str, current: &ReleaseKey, takes_ownership: bool) {
+        let known = self.get(current).filter(|known| known.bundle == bundle);
+        let takes_over = takes_ownership || known.is_some_and(LedgerEntry::is_left_behind);
+        for (key, entry) in self.of_bundle(bundle) {
+            if takes_over && key != *current && !key.is_claims() && !entry.is_left_behind() {
+                self.set(&key, entry.left_behind());
+            }
+        }
+    }
+
     /// What a bundle tried goes on otherwise now, and is tried at once.
     pub(super) fn postpones_no_more(&mut self, bundle: &str) {
         if let Some(postponed) = self.postponed.get_mut(bundle) {

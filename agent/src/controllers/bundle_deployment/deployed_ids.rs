@@ -113,11 +113,13 @@ impl DeployedIds {
         self.is_deployed(bundle, |last| last.id == bundle.spec.deployment_id)
     }
 
-    /// Whether somebody asks for a deploy though nothing has changed, and it was not done yet.
-    pub fn is_forced(&self, bundle: &BundleDeployment) -> bool {
+    /// Whether a deploy is to write all anew though nothing has changed: somebody asks for it, and it was not done yet; or another release of the bundle's
+    /// may have objects of this one, of which the ledger has this `entry`.
+    pub fn is_forced(&self, bundle: &BundleDeployment, entry: Option<&LedgerEntry>) -> bool {
         let desired = bundle.spec.options.force_sync_generation;
-        desired != bundle.status.sync_generation.unwrap_or_default()
-            && !self.is_deployed(bundle, |last| last.sync == desired)
+        let is_asked_for = desired != bundle.status.sync_generation.unwrap_or_default()
+            && !self.is_deployed(bundle, |last| last.sync == desired);
+        is_asked_for || entry.is_some_and(LedgerEntry::is_left_behind)
     }
 
     fn is_deployed(&self, bundle: &BundleDeployment, is_it: impl Fn(&Deployed) -> bool) -> bool {
@@ -171,13 +173,31 @@ mod tests {
     fn a_deployed_id_is_neither_outstanding_nor_forced_again() {
         let ids = DeployedIds::default();
         let first = bundle("s-1:a", 1);
-        assert!(!ids.has_latest(&first) && ids.is_forced(&first));
+        assert!(!ids.has_latest(&first) && ids.is_forced(&first, None));
         note(&ids, &first);
-        assert!(ids.has_latest(&first) && !ids.is_forced(&first));
+        assert!(ids.has_latest(&first) && !ids.is_forced(&first, None));
         assert!(!ids.has_latest(&bundle("s-2:a", 1)));
-        assert!(ids.is_forced(&bundle("s-1:a", 2)));
+        assert!(ids.is_forced(&bundle("s-1:a", 2), None));
         ids.forget_all();
-        assert!(!ids.has_latest(&first) && ids.is_forced(&first));
+        assert!(!ids.has_latest(&first) && ids.is_forced(&first, None));
+    }
+
+    /// A bundle got another release, which took over its objects, and upstream took that back: the record of the former one has what is wanted.
+    #[test]
+    fn a_release_that_was_left_behind_is_deployed_anew_though_nothing_has_changed() {
+        let ids = DeployedIds::default();
+        let mut back = bundle("s-1:a", 0);
+        back.status.applied_deployment_id = "s-1:a".to_owned();
+        let deployed = LedgerEntry {
+            deployment: Some(DeploymentDigest::of("s-1:a")),
+            ..written(&[1])
+        };
+        let deploys = |entry: &LedgerEntry| {
+            let is_outdated = ids.is_outdated(&back, "shop/web:1", |_| Some(entry.clone()));
+            (is_outdated, ids.is_forced(&back, Some(entry)))
+        };
+        assert_eq!(deploys(&deployed), (false, false));
+        assert_eq!(deploys(&deployed.left_behind()), (true, true));
     }
 
     /// Of a restored upstream, which has the one before.
@@ -192,7 +212,7 @@ mod tests {
         ids.note_tried("web");
         assert!(ids.contradict(&first));
         // What was deployed is what it was.
-        assert!(ids.has_latest(&first) && !ids.is_forced(&first));
+        assert!(ids.has_latest(&first) && !ids.is_forced(&first, None));
         // It begins anew, and fails or is cut off.
         ids.note_tried("web");
         assert!(ids.contradict(&first));

@@ -129,7 +129,7 @@ pub struct Base<'a> {
     pub neighbours: Neighbours,
     /// There was no attempt before whose record is read.
     pub is_first: bool,
-    /// Somebody asks for it though nothing has changed.
+    /// All is written anew though nothing has changed.
     pub is_forced: bool,
     /// Called once the record of an attempt is stored.
     pub on_begun: Arc<dyn Fn() + Send + Sync>,

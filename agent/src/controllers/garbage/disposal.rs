@@ -41,6 +41,10 @@ impl Collector {
             // It has no other one.
             return Ok(None);
         };
+        if entry.is_left_behind() {
+            // It is installed once, and not deployed anew: what it has may be with one that came after it.
+            return Ok(None);
+        }
         let names = entry.names.clone();
         let is_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
         let (mut come_back, mut failed): (Option<Duration>, _) = (None, None);
@@ -628,6 +632,22 @@ mod tests {
             assert!(moved.stays().await, "{metadata}");
             moved.is_told(&other(metadata));
         }
+        assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
+    }
+
+    /// The agent was killed once it had deployed the other one, and upstream took that back before it was told: what the other one got of this one's
+    /// objects is its own until this one is deployed anew.
+    #[tokio::test(start_paused = true)]
+    async fn a_release_that_is_deployed_no_more_since_another_one_was_costs_that_one_nothing() {
+        let moved = Moved::from(&["web"]).await;
+        let proof = Proof::of_records(&OwnedRecords::Whole).unwrap();
+        let own = async |entry| moved.ledger.own(current(), entry, &proof).await.unwrap();
+        own(entry().left_behind()).await;
+        assert_eq!(
+            moved.remove().await.unwrap(),
+            (None, vec!["web".to_owned()])
+        );
+        own(entry()).await;
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
     }
 

@@ -613,6 +613,7 @@ impl Uninstaller {
             account: impersonated.account().to_owned(),
             keep_resources,
             deployment: None,
+            takes_ownership: false,
         };
         let (ledger, namespace) = (&self.ledger, &key.namespace);
         records::records(ledger, impersonated, namespace, of, Writes::Deploys)

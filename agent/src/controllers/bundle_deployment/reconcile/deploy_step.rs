@@ -315,7 +315,10 @@ impl Reconciler {
             contested,
             neighbours: neighbourhood.of_deploy(&key, bundle.name()),
             is_first: before.is_none(),
-            is_forced: self.context.deployed_ids.is_forced(&bundle),
+            is_forced: self
+                .context
+                .deployed_ids
+                .is_forced(&bundle, before.as_ref()),
             on_begun: Arc::new(on_begun),
         };
         let report = &mut state.report;

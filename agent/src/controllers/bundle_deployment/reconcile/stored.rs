@@ -206,11 +206,13 @@ impl Reconciler {
         namespace: &str,
         writes: Writes,
     ) -> Storage {
+        let helm = bundle.spec.options.helm.as_ref();
         let of = records::Bundle {
             name: bundle.name().to_owned(),
             account: impersonated.account().to_owned(),
             keep_resources: bundle.spec.options.keep_resources,
             deployment: Some(DeploymentDigest::of(&bundle.spec.deployment_id)),
+            takes_ownership: helm.is_some_and(|helm| helm.take_ownership),
         };
         records::records(&self.context.ledger, impersonated, namespace, of, writes)
     }
