@@ -57,8 +57,8 @@ pub struct LedgerEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revisions: Option<Notes>,
     /// Which deployment of the bundle's spec was begun or found deployed last, as a digest of its ID; not known where an older agent wrote the entry. That
-    /// it is none, where a deploy of another release of the bundle's was begun since that may have taken over its objects. Of its claims, the one with which it had a release in the
-    /// namespace when another bundle took that.
+    /// it is none, where a deploy of another release of the bundle's was begun since that may have taken over its objects. Of its claims, the one with
+    /// which it had a release in the namespace when another bundle took that, until another one is begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentDigest>,
     /// What other bundles wrote over it, by bundle: attempts of theirs, or what they had before this one took it.

@@ -730,6 +730,15 @@ mod tests {
         assert!(!ledger.had_deployed("a", "apps", "s-2:a"));
         assert!(!ledger.had_deployed("a", "other", "s-1:a"));
         assert!(!ledger.had_deployed("b", "apps", "s-1:b"), "it has it");
+        // Once another one begins, wherever that is deployed, it takes the release as any other.
+        let begins = |deployment: &str| {
+            let deployment = DeploymentDigest::of(deployment);
+            let mut state = ledger.state.lock();
+            state.begins("a", &key("other"), &deployment, false);
+            drop(state);
+            ledger.had_deployed("a", "apps", "s-1:a")
+        };
+        assert!(begins("s-1:a") && !begins("s-2:a") && !begins("s-1:a"));
         // It goes with the bundle.
         let claims = ReleaseKey::claims_of("a", "apps");
         ledger.forget(&claims).await.unwrap();

@@ -207,10 +207,10 @@ impl DigestStore for LedgerDigests {
                 .entry((release.to_owned(), revision))
                 .or_insert_with(|| before.cloned());
             let theirs = self.theirs.lock().get(release).cloned().unwrap_or_default();
-            if self.writes == Writes::Deploys && self.bundle.deployment.is_some() {
+            if let (Writes::Deploys, Some(deployment)) = (self.writes, &self.bundle.deployment) {
                 // It goes out with the revision.
                 let mut state = self.ledger.state.lock();
-                state.begins(name, &key, self.bundle.takes_ownership);
+                state.begins(name, &key, deployment, self.bundle.takes_ownership);
             }
             let entry = match known {
                 // Whose it is, is settled by how the deploy ends.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::{Hold, LedgerEntry};
+use super::entry::{DeploymentDigest, Hold, LedgerEntry};
 use super::key::ReleaseKey;
 use super::postponed::AllPostponed;
 use super::upstream::UpstreamState;
@@ -158,13 +158,28 @@ impl LedgerState {
         last
     }
 
-    /// A bundle begins to deploy a release: where that may take over what others have, others of its own are left behind. One that was left behind itself takes back what it had.
-    pub(super) fn begins(&mut self, bundle: &str, current: &ReleaseKey, takes_ownership: bool) {
+    /// A bundle begins to deploy a release: it lost none with another deployment than this one, and where this one may take over what others have,
+    /// releases of its own are left behind. One that was left behind itself takes back what it had.
+    pub(super) fn begins(
+        &mut self,
+        bundle: &str,
+        current: &ReleaseKey,
+        deployment: &DeploymentDigest,
+        takes_ownership: bool,
+    ) {
         let known = self.get(current).filter(|known| known.bundle == bundle);
         let takes_over = takes_ownership || known.is_some_and(LedgerEntry::is_left_behind);
         for (key, entry) in self.of_bundle(bundle) {
-            if takes_over && key != *current && !key.is_claims() && !entry.is_left_behind() {
-                self.set(&key, entry.left_behind());
+            let changed = match key.is_claims() {
+                true => LedgerEntry {
+                    deployment: entry.deployment.clone().filter(|lost| lost == deployment),
+                    ..entry.clone()
+                },
+                false if key == *current || !takes_over => continue,
+                false => entry.clone().left_behind(),
+            };
+            if changed != entry {
+                self.set(&key, changed);
             }
         }
     }
