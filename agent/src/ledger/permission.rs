@@ -93,27 +93,6 @@ mod tests {
     use super::*;
     use crate::api::RELEASE_HOLD_ANNOTATION;
     use crate::client::scripted;
-    use crate::ledger::fixtures::{entry, key};
-
-    /// Upstream was out of reach when the bundle came and went again.
-    #[tokio::test]
-    async fn a_permission_ends_where_its_bundle_comes_back() {
-        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
-        let agent = scripted::identities(&clients).agent();
-        let ledger = Ledger::load(&agent, "system").await.unwrap();
-        for bundle in ["web", "other"] {
-            let hold = Some(Hold::Released);
-            let entry = LedgerEntry {
-                hold,
-                ..entry(bundle)
-            };
-            ledger.state.lock().set(&key(bundle), entry);
-        }
-        ledger.came_back("web");
-        let hold = |bundle| ledger.of_bundle(bundle)[0].1.hold;
-        assert_eq!(hold("web"), Some(Hold::Held));
-        assert_eq!(hold("other"), Some(Hold::Released));
-    }
 
     /// It was given while the hold of another bundle was about to be written.
     #[tokio::test]

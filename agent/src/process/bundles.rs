@@ -266,3 +266,71 @@ impl Workers<'_> {
         kind
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::scripted;
+    use crate::controllers::garbage::fixtures::collector;
+    use crate::controllers::queue::Backoff;
+    use crate::ledger::{Hold, LedgerEntry};
+
+    /// Lets a watch act, of an upstream that answers each request with this code. Gives the ledger, which begins with these entries.
+    async fn watching(
+        store: &Arc<Store>,
+        entries: &[(&str, LedgerEntry)],
+        code: u16,
+        acts: impl AsyncFnOnce(&BundleWatch<'_>),
+    ) -> Arc<Ledger> {
+        let clients = scripted::clients(move |_| {
+            let status = json!({"kind": "Status", "status": "Failure", "code": code});
+            std::future::ready((code, status))
+        });
+        let (collector, ledger) = collector(store, entries, |_| 200).await;
+        let backoff = Backoff {
+            min: Duration::ZERO,
+            max: Duration::ZERO,
+        };
+        let watch = BundleWatch {
+            upstream: &Upstream::scripted(&clients),
+            store,
+            queue: &Queue::new(backoff, Metrics::default()),
+            collector: &collector,
+            ledger: &ledger,
+            health: &Health::new(GRACE),
+            restart: &Notify::new(),
+            refused: &Notify::new(),
+        };
+        acts(&watch).await;
+        ledger
+    }
+
+    /// The bundle came and went again before it was its turn.
+    #[tokio::test(start_paused = true)]
+    async fn a_permission_ends_where_its_bundle_comes_back() {
+        for spec in [json!({}), json!("unreadable")] {
+            let told = json!({"metadata": {"name": "web"}, "spec": spec}).to_string();
+            let told = || serde_json::from_str(&told).unwrap();
+            let entries = ["web", "other"].map(|name| {
+                let entry = LedgerEntry {
+                    bundle: name.to_owned(),
+                    hold: Some(Hold::Released),
+                    ..LedgerEntry::default()
+                };
+                (name, entry)
+            });
+            let comes_and_goes = async |watch: &BundleWatch<'_>| {
+                watch.take(watcher::Event::Apply(told())).await;
+                watch.take(watcher::Event::Delete(told())).await;
+            };
+            let ledger = watching(&Arc::default(), &entries, 404, comes_and_goes).await;
+            let hold = |bundle| ledger.of_bundle(bundle)[0].1.hold;
+            assert_eq!(hold("web"), Some(Hold::Held), "{spec}");
+            assert_eq!(hold("other"), Some(Hold::Released), "{spec}");
+        }
+    }
+}

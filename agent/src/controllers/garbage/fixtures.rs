@@ -38,7 +38,7 @@ pub(super) fn own() -> Upstreams {
 
 /// A collector with these entries in the ledger, and an API server that has nothing of them. `code` says how it answers a request for a
 /// path. Gives the ledger, too.
-pub(super) async fn collector(
+pub(crate) async fn collector(
     store: &Arc<Store>,
     entries: &[(&str, LedgerEntry)],
     code: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,

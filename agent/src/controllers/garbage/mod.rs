@@ -315,7 +315,7 @@ async fn permitted(permissions: &mut Option<BoxStream<'static, ()>>) {
 }
 
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 
 #[cfg(test)]
 mod tests {
