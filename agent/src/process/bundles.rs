@@ -275,7 +275,7 @@ mod tests {
 
     use super::*;
     use crate::client::scripted;
-    use crate::controllers::garbage::fixtures::collector;
+    use crate::controllers::garbage::fixtures::{bundle, collector};
     use crate::controllers::queue::Backoff;
     use crate::ledger::{Hold, LedgerEntry};
 
@@ -331,6 +331,22 @@ mod tests {
             let hold = |bundle| ledger.of_bundle(bundle)[0].1.hold;
             assert_eq!(hold("web"), Some(Hold::Held), "{spec}");
             assert_eq!(hold("other"), Some(Hold::Released), "{spec}");
+        }
+    }
+
+    /// The namespace may have been deleted, and its bundles with it.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_seen_deleted_counts_no_more_where_upstream_refuses_to_be_watched() {
+        for (code, is_proof) in [(401, false), (403, false), (404, false), (500, true)] {
+            let store = Arc::<Store>::default();
+            store.applied(bundle("web"));
+            store.deleted("web");
+            let watches = async |watch: &BundleWatch<'_>| {
+                let ended = tokio::time::timeout(GRACE, watch.run()).await;
+                assert!(ended.is_err());
+            };
+            watching(&store, &[], code, watches).await;
+            assert_eq!(store.deleted_since("web").is_some(), is_proof, "{code}");
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::report::events::Events;
 use crate::report::metrics::Metrics;
 
 /// A bundle of that name.
-pub(super) fn bundle(name: &str) -> BundleDeployment {
+pub(crate) fn bundle(name: &str) -> BundleDeployment {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
 }
 

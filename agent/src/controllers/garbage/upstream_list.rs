@@ -432,6 +432,29 @@ mod tests {
         assert_eq!(comparisons.load(Ordering::Relaxed), 2);
     }
 
+    /// The namespace may have been deleted, and its bundles with it.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_seen_deleted_counts_no_more_where_upstream_refuses_to_list() {
+        for (code, is_proof) in [(401, false), (403, false), (404, false), (500, true)] {
+            let clients = scripted::clients(move |request: Request<Body>| {
+                let refused = json!({
+                    "kind": "Status", "status": "Failure", "code": code, "reason": "NotFound",
+                });
+                let answer = match request.uri().path().ends_with("/bundledeployments") {
+                    true => (code, refused),
+                    false => (200, json!({"metadata": {}, "spec": {}})),
+                };
+                std::future::ready(answer)
+            });
+            let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+            lister.store.deleted("web");
+            let list = lister.list(Instant::now()).await;
+            assert!(matches!(list, Err(RemovalError::List(_))), "{code}");
+            let is_seen = lister.store.deleted_since("web").is_some();
+            assert_eq!(is_seen, is_proof, "{code}");
+        }
+    }
+
     /// Twenty bundles are gone at once, and upstream takes its time: half of the removals ask while it lists for the others.
     #[tokio::test(start_paused = true)]
     async fn removals_that_wait_for_a_slow_list_share_the_next_one() {
