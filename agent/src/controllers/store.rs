@@ -496,6 +496,12 @@ mod tests {
         bundle(json!({"metadata": {"name": name, "generation": 1}}))
     }
 
+    /// A version of a bundle.
+    fn seen(name: &str, uid: &str, version: &str) -> BundleDeployment {
+        let metadata = json!({"name": name, "uid": uid, "resourceVersion": version});
+        bundle(json!({"metadata": metadata}))
+    }
+
     #[test]
     fn bundles_that_a_list_lacks_are_gone() {
         let store = Store::default();
@@ -509,10 +515,7 @@ mod tests {
 
     #[test]
     fn versions_of_one_object_never_go_back() {
-        let at = |uid: &str, version: &str| {
-            let metadata = json!({"name": "a", "uid": uid, "resourceVersion": version});
-            bundle(json!({"metadata": metadata}))
-        };
+        let at = |uid, version| seen("a", uid, version);
         let store = Store::default();
         assert!(!store.versions().is_older(&at("1", "7").metadata));
         store.applied(at("1", "9"));
@@ -530,10 +533,7 @@ mod tests {
     /// Upstream was restored, and is as far as it was when it was seen last.
     #[test]
     fn what_is_as_old_as_what_was_told_and_was_not_told_is_of_another_past() {
-        let at = |name: &str, version: &str| {
-            let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
-            bundle(json!({"metadata": metadata}))
-        };
+        let at = |name, version| seen(name, name, version);
         let store = Store::default();
         store.relist();
         store.applied(at("a", "3"));
@@ -562,10 +562,7 @@ mod tests {
     /// Statuses are written while a list of several pages comes: what else was written before them is told by the watch after it.
     #[test]
     fn answers_during_a_list_say_nothing_of_what_was_told() {
-        let at = |name: &str, version: &str| {
-            let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
-            bundle(json!({"metadata": metadata}))
-        };
+        let at = |name, version| seen(name, name, version);
         let store = Store::default();
         store.relist();
         store.applied(at("a", "3"));
