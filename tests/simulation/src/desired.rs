@@ -333,23 +333,7 @@ impl Desired {
 
     /// The Content: its name and object.
     pub fn content(&self) -> (String, Value) {
-        let resources: Vec<Value> = self
-            .files()
-            .map(|(name, content)| json!({"name": name, "content": content}))
-            .collect();
-        let manifest = json!({"resources": resources}).to_string();
-        let hash = hash(&manifest);
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed
-            .write_all(manifest.as_bytes())
-            .expect("a Vec takes everything");
-        let packed = packed.finish().expect("a Vec takes everything");
-        let name = format!("s-{}", &hash[..32]);
-        let object = json!({
-            "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "Content",
-            "metadata": {"name": name}, "content": STANDARD.encode(packed), "sha256sum": hash,
-        });
-        (name, object)
+        content_of(self.files())
     }
 
     /// The files of its chart.
@@ -503,6 +487,26 @@ impl Desired {
             switches.join(" "),
         )
     }
+}
+
+/// The Content of these files, by path and text: its name and object.
+pub fn content_of(files: impl Iterator<Item = (String, String)>) -> (String, Value) {
+    let resources: Vec<Value> = files
+        .map(|(name, content)| json!({"name": name, "content": content}))
+        .collect();
+    let manifest = json!({"resources": resources}).to_string();
+    let hash = hash(&manifest);
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed
+        .write_all(manifest.as_bytes())
+        .expect("a Vec takes everything");
+    let packed = packed.finish().expect("a Vec takes everything");
+    let name = format!("s-{}", &hash[..32]);
+    let object = json!({
+        "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "Content",
+        "metadata": {"name": name}, "content": STANDARD.encode(packed), "sha256sum": hash,
+    });
+    (name, object)
 }
 
 fn hash(text: &str) -> String {

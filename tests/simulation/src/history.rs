@@ -90,12 +90,9 @@ pub fn again(plan: &Plan, keeps_log: bool) -> Outcome {
 fn begin(plan: &Plan, keeps_log: bool, hash_maps: usize) -> Outcome {
     let plan = plan.clone();
     let (seed, plan_steps) = (plan.seed, plan.steps.len());
-    let thread = std::thread::Builder::new()
-        .name(format!("{seed:x}"))
-        .stack_size(8 << 20);
-    let running = thread.spawn(move || {
+    let running = thread(seed).spawn(move || {
         let others: Vec<RandomState> = (0..hash_maps).map(|_| RandomState::new()).collect();
-        let outcome = alone(&plan, keeps_log);
+        let outcome = alone(take_place(&plan, keeps_log));
         drop(others);
         outcome
     });
@@ -119,14 +116,46 @@ fn begin(plan: &Plan, keeps_log: bool, hash_maps: usize) -> Outcome {
     })
 }
 
-fn alone(plan: &Plan, keeps_log: bool) -> Outcome {
+/// Lets a plan take place, and then a test act in its world, whose faults go on: what no plan has, step by step. In a thread whose name makes all its
+/// randomness.
+///
+/// # Panics
+/// Where `acts` does.
+pub fn scene(plan: &Plan, acts: impl AsyncFnOnce(&mut World) + Send + 'static) {
+    let plan = plan.clone();
+    let running = thread(plan.seed).spawn(move || {
+        alone(async {
+            let mut world = World::new(&plan, Network::new(plan.seed, false));
+            world.start();
+            for step in &plan.steps {
+                pass(&mut world, step.after).await;
+                world.act(&step.action).await;
+                world.revive();
+            }
+            acts(&mut world).await;
+            world.end();
+        });
+    });
+    if let Err(panic) = running.expect("a thread can be started").join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// A thread whose name makes all its randomness.
+fn thread(seed: u64) -> std::thread::Builder {
+    let thread = std::thread::Builder::new().name(format!("{seed:x}"));
+    thread.stack_size(8 << 20)
+}
+
+/// What goes on by itself, under virtual time.
+fn alone<T>(taking_place: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without I/O can be made");
     let local = LocalSet::new();
-    let outcome = runtime.block_on(local.run_until(take_place(plan, keeps_log)));
+    let outcome = runtime.block_on(local.run_until(taking_place));
     drop(local);
     runtime.shutdown_background();
     outcome

@@ -109,6 +109,8 @@ pub struct Traffic {
     pub outages: BTreeSet<Outage>,
     /// Servers nobody reaches, by name.
     pub down: BTreeSet<&'static str>,
+    /// Servers that take what is sent to them and never answer, by name.
+    pub silent: BTreeSet<&'static str>,
     /// Lives that reach no server.
     pub cut: BTreeSet<u32>,
     /// The lives of the agent that have not ended.
@@ -187,6 +189,7 @@ impl Network {
             faults: Faults::default(),
             outages: BTreeSet::new(),
             down: BTreeSet::new(),
+            silent: BTreeSet::new(),
             cut: BTreeSet::new(),
             alive: BTreeSet::new(),
             kill_after: BTreeMap::new(),
@@ -367,7 +370,7 @@ impl Connection {
     async fn carry(self, request: http::Request<Body>) -> Result<Response<Answered>, BoxError> {
         let request = self.read(request).await?;
         sleep(self.network.latency()).await;
-        if !self.network.is_alive(&request.who) {
+        if !self.network.is_alive(&request.who) || self.is_silent() {
             return never().await;
         }
         if self.is_down() {
@@ -413,6 +416,10 @@ impl Connection {
     fn is_down(&self) -> bool {
         let traffic = self.network.lock();
         traffic.down.contains(self.to) || traffic.cut.contains(&self.life)
+    }
+
+    fn is_silent(&self) -> bool {
+        self.network.lock().silent.contains(self.to)
     }
 
     fn server_error(&self) -> Answer {
@@ -522,7 +529,7 @@ impl WatchStream {
     async fn part(&mut self) -> Option<Result<Bytes, BoxError>> {
         let network = self.connection.network.clone();
         while !self.is_over {
-            if !network.is_alive(&self.who) {
+            if !network.is_alive(&self.who) || self.connection.is_silent() {
                 return never().await;
             }
             if self.connection.is_down() {

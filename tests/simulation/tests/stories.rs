@@ -1,6 +1,8 @@
 //! Histories that once broke an invariant, each by the name of its story: what random histories found, made small. `make simulate
 //! ARGS="--seed N"` prints such scripts.
 
+mod scenes;
+
 use simulation::history::run;
 use simulation::script::{parse, script};
 

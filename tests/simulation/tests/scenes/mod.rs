@@ -1,0 +1,249 @@
+//! Scenes: what no random history has, acted step by step around a whole agent. What they show is that what is decided in one place is asked in another.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simulation::apiserver::{Actor, Id};
+use simulation::desired::{CLUSTER, SYSTEM, content_of};
+use simulation::history::scene;
+use simulation::plan::Action;
+use simulation::script::parse;
+use simulation::world::{World, path};
+use tokio::time::sleep;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const BUNDLES: &str =
+    "/apis/fleet.cattle.io/v1alpha1/namespaces/cluster-fleet-default-c1/bundledeployments";
+
+/// Begins with what a script says, in a world where upstream has a bundle of the agent's own.
+fn act(steps: &str, acts: impl AsyncFnOnce(&mut World) + Send + 'static) {
+    const SETTING: &str =
+        "seed 1: upstream has a bundle of the agent's own; fleet-default does not exist";
+    let plan = parse(&format!("{SETTING}\n{steps}")).expect("the script is understood");
+    scene(&plan, acts);
+}
+
+/// Does what a line of a script says, at once.
+async fn happens(world: &mut World, step: &str) {
+    let plan = parse(&format!("seed 1:\n{step}")).expect("the step is understood");
+    world.act(&plan.steps[0].action).await;
+}
+
+/// What a script says of a bundle of a ConfigMap `c0` in namespace `apps`, with these options.
+fn wants(value: u8, options: &str) -> String {
+    format!("5.0 s later upstream wants of b0: apps/r0 [c0=v{value}] {options}")
+}
+
+/// A ConfigMap in namespace `apps`.
+fn map(name: &str) -> Id {
+    Id::new("", "configmaps", "apps", name)
+}
+
+/// What a ConfigMap holds; nothing where it is not there.
+fn value(world: &World, name: &str) -> Value {
+    let map = world.local.get(&map(name));
+    map.map_or(Value::Null, |map| map["data"]["value"].clone())
+}
+
+/// A person writes into a ConfigMap.
+fn edit(world: &World, name: &str) {
+    let edited = json!({"data": {"value": "edited"}});
+    let path = path(&map(name));
+    world.local.act(Actor::Person, "PATCH", &path, edited);
+    assert_eq!(value(world, name), "edited");
+}
+
+/// A bundle as it is upstream; nothing where it is not there.
+fn bundle(world: &World, name: &str) -> Value {
+    let id = Id::new("fleet.cattle.io", "bundledeployments", CLUSTER, name);
+    let found = world.upstream.get(&id);
+    found.map_or(Value::Null, |found| found.as_ref().clone())
+}
+
+/// Writes a bundle, new or over what is there.
+fn write(world: &World, name: &str, mut written: Value) {
+    let (method, path) = match bundle(world, name) {
+        Value::Null => ("POST", BUNDLES.to_owned()),
+        _ => ("PATCH", format!("{BUNDLES}/{name}")),
+    };
+    written["metadata"]["name"] = name.into();
+    let upstream = &world.upstream;
+    let answer = upstream.act(Actor::Upstream, method, &path, written);
+    assert!(answer.is_ok(), "{:?}", answer.value());
+}
+
+/// Wants an object in namespace `apps` of a bundle, with more options.
+fn want(world: &World, name: &str, object: &Value, more: &Value) {
+    let file = ("object.yaml".to_owned(), object.to_string());
+    let (content, body) = content_of(std::iter::once(file));
+    let contents = "/apis/fleet.cattle.io/v1alpha1/contents";
+    // It may be there.
+    world.upstream.act(Actor::Upstream, "POST", contents, body);
+    let mut options = json!({"defaultNamespace": "apps", "helm": {"timeoutSeconds": 5}});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        options[key] = value.clone();
+    }
+    let id = format!("{content}:1");
+    let spec = json!({
+        "deploymentID": id, "stagedDeploymentID": id, "options": options, "stagedOptions": options,
+    });
+    write(world, name, json!({"spec": spec}));
+}
+
+/// After a while so many bundles wait for a kind.
+async fn waits(world: &World, why: &str, expected: usize) {
+    sleep(2 * MINUTE).await;
+    let entries = world.entries().into_iter();
+    let waiting = entries.filter(|(map, _)| *map == "bundles_waiting_for_kinds");
+    let waiting: usize = waiting.map(|(_, count)| count).sum();
+    assert_eq!(waiting, expected, "{why}");
+}
+
+/// Of an upstream that swallows what is sent to it each question takes a minute.
+#[test]
+fn an_upstream_that_is_silent_holds_up_no_correction() {
+    act(&wants(1, "correctDrift"), async |world| {
+        sleep(MINUTE).await;
+        assert_eq!(value(world, "c0"), "v1");
+        world.network.lock().silent.insert("upstream");
+        // By then that was noticed.
+        sleep(10 * MINUTE).await;
+        edit(world, "c0");
+        sleep(MINUTE / 4).await;
+        assert_eq!(value(world, "c0"), "v1", "it is not corrected yet");
+    });
+}
+
+/// What waits is woken by each change of a definition, and keeps definitions watched.
+#[test]
+fn a_bundle_waits_for_a_kind_only_while_it_fails_for_that() {
+    act("", async |world| {
+        let widget = json!({
+            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "one"},
+        });
+        let refused = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"},
+            "data": {"refuse": "true"},
+        });
+        want(world, "web", &widget, &Value::Null);
+        waits(world, "its kind is not served", 1).await;
+        write(world, "web", json!({"spec": {"paused": true}}));
+        waits(world, "it is left alone", 0).await;
+        write(world, "web", json!({"spec": {"paused": false}}));
+        waits(world, "its kind is not served yet", 1).await;
+        want(world, "web", &refused, &Value::Null);
+        waits(world, "it fails for another reason", 0).await;
+        want(world, "web", &widget, &Value::Null);
+        waits(world, "its kind is still not served", 1).await;
+        let definition = json!({
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+                "versions": [{"name": "v1", "served": true, "storage": true}],
+            },
+        });
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        world
+            .local
+            .act(Actor::Person, "POST", definitions, definition);
+        waits(world, "it is deployed", 0).await;
+        let one = Id::new("example.com", "widgets", "apps", "one");
+        assert!(world.local.get(&one).is_some());
+    });
+}
+
+/// Where the redeploy waits, or the bundle is installed once, a look at its objects is no reason for another try.
+#[test]
+fn an_overwritten_object_that_stays_missing_is_asked_for_once() {
+    act("", async |world| {
+        let object = |name: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                "data": {"value": "v1"},
+            })
+        };
+        for name in ["anew", "once"] {
+            let overwrites = json!({"overwrites": [{"kind": "ConfigMap", "name": name}]});
+            want(world, name, &object(name), &overwrites);
+        }
+        let once = json!({"fleet.cattle.io/install-once": "true"});
+        write(world, "once", json!({"metadata": {"annotations": once}}));
+        sleep(2 * MINUTE).await;
+        for name in ["anew", "once"] {
+            assert_eq!(value(world, name), "v1", "{name}");
+            let path = path(&map(name));
+            world.local.act(Actor::Person, "DELETE", &path, Value::Null);
+        }
+        sleep(2 * MINUTE).await;
+        assert_eq!(value(world, "anew"), "v1");
+        assert_eq!(value(world, "once"), Value::Null);
+        let before = world.network.lock().requests;
+        sleep(10 * MINUTE).await;
+        let asked = world.network.lock().requests - before;
+        assert!(asked < 100, "{asked} requests");
+    });
+}
+
+/// Its removal had begun, which the list would prove no more: the agent's own bundle is gone with it when it is gone again.
+#[test]
+fn a_removal_is_over_once_its_bundle_is_there_though_it_cannot_be_read() {
+    act(&wants(1, "as deployer"), async |world| {
+        sleep(MINUTE).await;
+        world.act(&Action::Deny("deployer", 0)).await;
+        world.act(&Action::Unwant(0)).await;
+        sleep(2 * MINUTE).await;
+        let begun = world.held();
+        assert_eq!(begun, [0], "its removal has begun, and fails");
+        write(world, "b0", json!({"spec": {"options": 5}}));
+        sleep(2 * MINUTE).await;
+        world.act(&Action::Empty).await;
+        sleep(2 * MINUTE).await;
+        world.act(&Action::Grant).await;
+        sleep(10 * MINUTE).await;
+        assert_eq!(value(world, "c0"), "v1", "it was removed without a proof");
+    });
+}
+
+#[test]
+fn while_the_site_holds_changes_nothing_is_deployed_corrected_or_removed() {
+    let other = "1.0 s later upstream wants of b1: apps/r1 [c1=v1]";
+    let steps = format!("{}\n{other}", wants(1, "correctDrift"));
+    act(&steps, async |world| {
+        sleep(MINUTE).await;
+        let hold = |annotations: Value| json!({"metadata": {"name": "fleet-site", "annotations": annotations}});
+        let maps = format!("/api/v1/namespaces/{SYSTEM}/configmaps");
+        let held = hold(json!({"fleet.cattle.io/hold-deploys": "until Monday"}));
+        world.local.act(Actor::Person, "POST", &maps, held);
+        sleep(MINUTE).await;
+        edit(world, "c0");
+        world.act(&Action::Unwant(1)).await;
+        sleep(10 * MINUTE).await;
+        assert_eq!(value(world, "c0"), "edited");
+        assert_eq!(value(world, "c1"), "v1");
+        happens(world, &wants(2, "")).await;
+        sleep(10 * MINUTE).await;
+        assert_eq!(value(world, "c0"), "edited");
+        let free = hold(json!({"fleet.cattle.io/hold-deploys": null}));
+        let site = format!("{maps}/fleet-site");
+        world.local.act(Actor::Person, "PATCH", &site, free);
+        sleep(10 * MINUTE).await;
+        assert_eq!(value(world, "c0"), "v2");
+        assert_eq!(value(world, "c1"), Value::Null);
+    });
+}
+
+/// What cannot be one segment of a path becomes part of none.
+#[test]
+fn a_name_that_leads_elsewhere_is_refused_before_anything_is_asked() {
+    act("", async |world| {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"},
+        });
+        want(world, "web", &object, &json!({"defaultNamespace": ".."}));
+        sleep(2 * MINUTE).await;
+        let told = bundle(world, "web")["status"]["conditions"].to_string();
+        assert!(told.contains("invalid namespace"), "{told}");
+    });
+}
