@@ -183,6 +183,7 @@ stories! {
     a_former_release_goes_to_a_bundle_that_is_listed_last
     a_former_release_stays_until_upstream_is_heard_again
     a_list_that_a_restore_comes_upon_is_made_again
+    a_leader_that_was_cut_off_works_no_more
     what_a_forged_record_leaves_out_stays_with_the_go_agent
     what_a_forged_record_leaves_out_outlives_the_bundle_that_took_over
 }
