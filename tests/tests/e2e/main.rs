@@ -20,6 +20,7 @@ mod hostile;
 mod identity;
 mod kills;
 mod kustomize;
+mod moves;
 mod obstacles;
 mod options;
 mod own_chart;
