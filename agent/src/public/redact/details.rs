@@ -133,6 +133,24 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_are_masked_alike_stay_apart() {
+        let mut secrets = secrets();
+        secrets.add_value(&json!(["canary-one", "canary-two", "canary-three"]));
+        let patch = json!({
+            "data": { "canary-one": 1, "canary-three": "canary-one", "canary-two": { "x": 2 }, "z": 3 },
+        });
+        let entry = ModifiedStatus {
+            patch: patch.to_string(),
+            ..Default::default()
+        };
+        let redacted = secrets.redact_modified(entry).into_inner().patch;
+        let expected = json!({
+            "data": { MASK: 1, format!("{MASK} 2"): MASK, format!("{MASK} 3"): { "x": 2 }, "z": 3 },
+        });
+        assert_eq!(redacted, golib::json::encode(&expected));
+    }
+
+    #[test]
     fn a_long_patch_is_cut_to_its_field_names_without_secrets() {
         let long = "x".repeat(MAX_TEXT_BYTES);
         let name = format!("{}canary-password", "n".repeat(90));

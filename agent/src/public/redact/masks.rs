@@ -58,12 +58,18 @@ impl Masks {
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
             Value::Object(fields) => {
-                let all = std::mem::take(fields).into_iter();
-                fields.extend(all.map(|(key, mut field)| {
-                    let key = self.take(&key);
+                let mut count = 1;
+                for (key, mut field) in std::mem::take(fields) {
+                    let masked = self.take(&key);
                     self.redact_value(&mut field);
-                    (key, field)
-                }));
+                    // Others may have become the same: none takes the place of another.
+                    let mut key = masked.clone();
+                    while fields.contains_key(&key) {
+                        count += 1;
+                        key = format!("{masked} {count}");
+                    }
+                    fields.insert(key, field);
+                }
             }
             Value::Null | Value::Bool(_) => {}
         }
