@@ -4,19 +4,23 @@
 //! Most errors name places and never content. Some texts are not ours, though: a chart's
 //! `fail`, the API server's "Invalid value", a YAML parser that quotes what it stumbled over. So
 //! everything that may be secret in a deployment is collected, and any of it that stands in the
-//! text is replaced. The forms in which it may be quoted are many for each value: they are made one by one while a text is told, are looked up
-//! in what the text has, and none is kept. That takes as long as all of them are long, whatever they are, and a moment for what is told, of
-//! which there is at most 32 KiB: what comes after that is cut first.
+//! text is replaced. Who quotes it may escape it, in many ways: these are taken off the text, which is read in each way (`readings`, `views`). In what other
+//! forms it may stand, as in base64, is made of each value, one by one while a text is told, looked up in what the text has, and not kept. That takes as
+//! long as all of them are long, whatever they are, and a moment for what is told, of which there is at most 32 KiB: what comes after that is cut first,
+//! and of a value that is longer no form is made that is as long.
 
 mod by_records;
 mod details;
 mod keys;
+mod limits;
 mod masks;
 mod parts;
 mod quotes;
+mod readings;
 mod redaction;
 mod secret;
 mod templates;
+mod views;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,14 +34,13 @@ use crate::api::ANNOTATION_LOOKED_UP;
 use crate::error;
 use crate::public::PublicText;
 pub use details::{MAX_DETAIL_BYTES, RedactedDetail};
+pub use limits::MAX_TEXT_BYTES;
+use limits::SHORTEST;
 use masks::{Masks, collect};
-use parts::{Part, Parts};
 pub use quotes::without_quotes;
 use redaction::Redaction;
-use secret::{SHORTEST, Secret};
-
-/// So much of an error is told at most, in bytes: more than a condition takes. What comes after it is cut before it is redacted.
-pub const MAX_TEXT_BYTES: usize = 32 << 10;
+use secret::Secret;
+use views::{Found, Views};
 
 /// Where kubectl keeps the whole object that it applied last, which somebody may have changed since.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -325,14 +328,11 @@ impl SensitiveData {
     }
 
     /// How much stands at the end of a text of anything that is secret, and may go on where the text was cut.
-    fn begun_at_end(&self, parts: &Parts) -> usize {
+    fn begun_at_end(&self, views: &Views) -> usize {
         let mut most = 0;
         let given = self.given.iter().flat_map(|given| &given.texts);
         for secret in self.texts.iter().chain(given) {
-            secret.each_form(|form| {
-                let begun = parts.begun_at_end(form);
-                most = most.max(if begun < SHORTEST { 0 } else { begun });
-            });
+            secret.each_form(|form| most = most.max(views.begun_at_end(form)));
         }
         most
     }
@@ -344,19 +344,19 @@ impl SensitiveData {
         }
         let mut texts = String::new();
         collect(value, &mut texts);
-        let parts = Parts::of(&texts);
-        let mut masks = Masks::at(parts.places(&self.found_in(&parts)));
+        let views = Views::of(&texts);
+        let mut masks = Masks::at(views.places(&self.found_in(&views)));
         if !masks.is_empty() {
             masks.redact_value(value);
         }
     }
 
     /// What of it stands in a text.
-    fn found_in(&self, parts: &Parts) -> HashSet<Part> {
+    fn found_in(&self, views: &Views) -> Found {
         let standing = |secrets: &[Secret]| {
-            let mut found = HashSet::new();
+            let mut found = Found::default();
             for secret in secrets {
-                secret.each_form(|form| found.extend(parts.find(form)));
+                secret.each_form(|form| views.find(form, &mut found));
             }
             found
         };
@@ -364,15 +364,15 @@ impl SensitiveData {
         for given in &self.given {
             let mut found = standing(&given.texts);
             if !found.is_empty() {
-                take_away(&given.shown, parts, &mut found);
-                unknown_to(&given.chart, parts, &mut found);
+                take_away(&given.shown, views, &mut found);
+                unknown_to(&given.chart, views, &mut found);
             }
             all.extend(found);
         }
         let documents = self.unread.iter();
         let unread = documents.flat_map(|one| words(one).chain(one.split_whitespace()));
         let unread = unread.filter(|word| word.len() >= SHORTEST);
-        all.extend(unread.filter_map(|word| parts.find(word)));
+        unread.for_each(|word| views.find(word, &mut all));
         all
     }
 }
@@ -384,29 +384,25 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Takes away all forms of what is no secret.
-fn take_away(known: &[Secret], parts: &Parts, found: &mut HashSet<Part>) {
+fn take_away(known: &[Secret], views: &Views, found: &mut Found) {
     for known in known {
-        known.each_form(|form| {
-            if let Some(known) = parts.find(form) {
-                found.remove(&known);
-            }
-        });
+        known.each_form(|form| views.forget(form, found));
     }
 }
 
 /// Leaves those that neither the chart's own values nor its templates say.
-fn unknown_to(chart: &Chart, parts: &Parts, found: &mut HashSet<Part>) {
+fn unknown_to(chart: &Chart, views: &Views, found: &mut Found) {
     if found.is_empty() {
         return;
     }
     let mut known = SensitiveData::default();
     known.add_value(&chart.values);
     known.add_keys(&chart.values);
-    take_away(&known.texts, parts, found);
+    take_away(&known.texts, views, found);
     let templates = chart.templates.iter().map(|template| &*template.data);
-    parts.without_those_in(found, templates);
+    views.forget_those_in(&templates.collect::<Vec<_>>(), found);
     for chart in &chart.dependencies {
-        unknown_to(chart, parts, found);
+        unknown_to(chart, views, found);
     }
 }
 

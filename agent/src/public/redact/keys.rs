@@ -1,6 +1,6 @@
 //! Which keys of values may be secret: the name of something stands in any message.
 
-use super::secret::SHORTEST;
+use super::limits::SHORTEST;
 
 /// Whether a key has words in it that no name has, and together as long as a secret: of signs that are neither letters nor digits, of many digits, or of
 /// both in turn. `nodeSelector`, `kubernetes.io/os`, `http01`, `v1beta1` and `web-01` are names, `sk_live_51H8s9dKf` and `ann@example.com` are none.

@@ -10,17 +10,9 @@ pub(super) struct Masks {
 }
 
 impl Masks {
-    pub(super) fn at(mut places: Vec<(usize, usize)>) -> Self {
-        places.sort_unstable();
-        places.dedup_by(|next, before| {
-            let is_one = next.0 < before.1;
-            if is_one {
-                before.1 = before.1.max(next.1);
-            }
-            is_one
-        });
+    pub(super) fn at(places: Vec<(usize, usize)>) -> Self {
         Self {
-            places: places.into_iter().peekable(),
+            places: merged(places).into_iter().peekable(),
             at: 0,
         }
     }
@@ -74,6 +66,19 @@ impl Masks {
             Value::Null | Value::Bool(_) => {}
         }
     }
+}
+
+/// These places from first to last; what overlaps is one.
+pub(super) fn merged(mut places: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+    places.sort_unstable();
+    places.dedup_by(|next, before| {
+        let is_one = next.0 < before.1;
+        if is_one {
+            before.1 = before.1.max(next.1);
+        }
+        is_one
+    });
+    places
 }
 
 /// Every text of a value, with a sign between them that none has.

@@ -1,11 +1,9 @@
 //! Texts on their way to being told.
 
-use std::collections::HashSet;
-
 use super::masks::Masks;
-use super::parts::{Part, Parts};
 use super::quotes::quoted;
 use super::templates::words_of;
+use super::views::{Found, Views};
 use super::{MAX_TEXT_BYTES, SensitiveData};
 
 /// Texts that are to be told. What may be secret in them is looked for bit by bit, and none of that is kept.
@@ -16,8 +14,8 @@ pub(super) struct Redaction {
     lengths: Vec<usize>,
     /// More came after it, which is not told.
     is_cut: bool,
-    parts: Parts,
-    found: HashSet<Part>,
+    views: Views,
+    found: Found,
     /// How much of its end is not told.
     dropped: usize,
     /// Nothing is told that it quotes.
@@ -41,8 +39,8 @@ impl Redaction {
             text: text.to_owned(),
             lengths,
             is_cut: text.len() < whole.len(),
-            parts: Parts::of(text),
-            found: HashSet::new(),
+            views: Views::of(text),
+            found: Found::default(),
             dropped: 0,
             is_unquoted: false,
         }
@@ -50,14 +48,14 @@ impl Redaction {
 
     /// Leaves out all of these, and the beginning of any where the text is cut.
     pub(super) fn without(mut self, secrets: &SensitiveData) -> Self {
-        self.found.extend(secrets.found_in(&self.parts));
+        self.found.extend(secrets.found_in(&self.views));
         self.is_unquoted |= secrets.are_some_unknown;
         if self.is_cut {
             let word = match secrets.unread.is_empty() {
                 true => 0,
                 false => self.text.len() - self.text.rfind(char::is_whitespace).unwrap_or_default(),
             };
-            let begun = secrets.begun_at_end(&self.parts);
+            let begun = secrets.begun_at_end(&self.views);
             self.dropped = self.dropped.max(word).max(begun);
         }
         self
@@ -68,7 +66,7 @@ impl Redaction {
     }
 
     pub(super) fn finish_all(self) -> Vec<String> {
-        let mut places = self.parts.places(&self.found);
+        let mut places = self.views.places(&self.found);
         places.extend(words_of(&self.text, &places));
         if self.is_unquoted {
             places.extend(self.quoted());

@@ -2,29 +2,7 @@
 
 use serde_json::{Number, Value};
 
-/// Shorter texts are no secrets but words, and redacting them would spoil every message.
-pub(super) const SHORTEST: usize = 6;
-
-/// Go's YAML decoder quotes so much of what it cannot use.
-const GO_QUOTED: usize = 7;
-
-/// The longest text that is looked for as addresses have it, in bytes.
-const MOST_ESCAPED: usize = 1 << 10;
-
-/// What Go leaves as it is, besides letters, digits and `-_.~`: in a query, a path and a login.
-const KEPT_IN_ADDRESSES: [&str; 3] = ["", "$&+=:@", "$&+,;="];
-
-fn escaped(text: &str, kept: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        let sign = char::from(byte);
-        match sign.is_ascii_alphanumeric() || "-_.~".contains(sign) || kept.contains(sign) {
-            true => escaped.push(sign),
-            false => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
-}
+use super::limits::{MAX_TEXT_BYTES, SHORTEST};
 
 /// Something that may be secret, as it came.
 pub(super) enum Secret {
@@ -33,15 +11,11 @@ pub(super) enum Secret {
 }
 
 impl Secret {
-    /// All forms that it may be quoted in, one by one.
+    /// All forms that it may be quoted in, one by one, besides escapes, which are taken off the text. Of one that is longer than any text it is the beginning.
     pub(super) fn each_form(&self, mut take: impl FnMut(&str)) {
         let mut add = |form: &str| {
-            if form.chars().nth(SHORTEST - 1).is_none() {
-                return;
-            }
-            take(form);
-            if let Some((end, _)) = form.char_indices().nth(GO_QUOTED) {
-                take(&format!("{}...", &form[..end]));
+            if form.chars().nth(SHORTEST - 1).is_some() {
+                take(form);
             }
         };
         match self {
@@ -63,10 +37,15 @@ fn printed(number: &Number) -> Vec<String> {
     ];
     if let Some(number) = number.as_f64() {
         for number in [number, number.trunc()] {
-            let formats = [(b'g', -1), (b'f', -1), (b'f', 0)];
-            texts.extend(formats.map(|(format, precision)| {
-                golib::strconv::format_float(number, format, precision, 64)
-            }));
+            let print =
+                |(format, precision)| golib::strconv::format_float(number, format, precision, 64);
+            texts.extend([(b'g', -1), (b'f', -1), (b'f', 0)].map(print));
+            // As `%e` and `%f` have it, which make many digits of few.
+            let exact = print((b'e', -1));
+            let digits = exact.bytes().take_while(|byte| *byte != b'e');
+            if digits.filter(u8::is_ascii_digit).count() >= SHORTEST {
+                texts.extend([exact, print((b'e', 6)), print((b'f', 6))]);
+            }
         }
     }
     texts.sort_unstable();
@@ -75,30 +54,31 @@ fn printed(number: &Number) -> Vec<String> {
 }
 
 fn each_form_of(text: &str, add: &mut impl FnMut(&str)) {
-    add(&golib::base64::encode(text));
-    add(text);
-    // In an address. Longer ones stand in none.
-    if text.len() <= MOST_ESCAPED {
-        for kept in KEPT_IN_ADDRESSES {
-            let form = escaped(text, kept);
-            if form != *text {
-                add(&form);
-                add(&form.replace("%20", "+"));
+    let begun = beginning(text);
+    add(&golib::base64::encode(begun));
+    add(begun);
+    // A plain word is another word then.
+    if !begun.chars().all(char::is_alphabetic) {
+        for cased in [begun.to_lowercase(), begun.to_uppercase()] {
+            if cased != begun {
+                add(&cased);
             }
         }
     }
     for line in text.lines() {
-        let line = line.trim();
-        add(line);
+        let line = beginning(line.trim());
+        if line.len() < text.len() {
+            add(line);
+        }
         // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
         add(line.trim_matches(|c: char| !c.is_alphanumeric()));
-        let quoted = golib::strconv::quote(line);
-        add(quoted.trim_matches('"'));
         each_base64_within(line, add);
     }
-    // In an object that is quoted as JSON.
-    let encoded = golib::json::encode(&Value::String(text.to_owned()));
-    add(encoded.trim_matches('"'));
+}
+
+/// As much of it as is longer than any text that is told.
+fn beginning(text: &str) -> &str {
+    &text[..text.ceil_char_boundary(MAX_TEXT_BYTES + 1)]
 }
 
 /// What its base64 has in common wherever it stands in a longer text, as in `user:password`: without the characters at its ends that tell of what is
@@ -128,6 +108,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::SensitiveData;
+    use super::*;
 
     /// Wherever a password stands in a text that is encoded as a whole; what is around it tells nothing of it.
     #[rstest]
@@ -147,6 +128,83 @@ mod tests {
         let quoted = format!("bad login: Basic {}", golib::base64::encode(text));
         let masked = format!("bad login: Basic {before}{MASK}{after}");
         assert_eq!(secrets.redact(&quoted), masked);
+    }
+
+    #[rstest]
+    #[case::with_an_exponent("1.234568e+08")]
+    #[case::with_all_digits("1.23456789e+08")]
+    #[case::in_capitals("1.23456789E+08")]
+    #[case::with_a_sign("+1.234568e+08")]
+    #[case::plainly("123456789.000000")]
+    #[case::a_fraction("1234567.123457")]
+    #[case::a_fraction_with_an_exponent("1.234567e+06")]
+    #[case::less_than_one("0.001235")]
+    #[case::less_than_one_with_an_exponent("1.234568e-03")]
+    #[case::a_huge_one("1.234568e+21")]
+    #[case::a_huge_one_in_json("1.23456789e+21")]
+    #[case::a_huge_one_plainly("1234567890000000000000.000000")]
+    fn a_number_is_masked_however_go_prints_it(#[case] printed: &str) {
+        let mut secrets = SensitiveData::default();
+        let numbers = json!([
+            123_456_789,
+            1_234_567.123_456_7,
+            0.001_234_567_8,
+            1.234_567_89e21
+        ]);
+        secrets.add_value(&numbers);
+        let redacted = secrets.redact(&format!("got {printed}"));
+        let told = redacted.replace(MASK, "");
+        assert!(
+            !told.contains(|c: char| c.is_ascii_digit() && c != '0'),
+            "{redacted}"
+        );
+    }
+
+    #[test]
+    fn a_number_of_few_digits_is_a_word() {
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!([3, 80, 1_200, 0.5, 99_999]));
+        let text = "3.000000 of 8.000000e+01, 1200.000000, 0.500000, 9.999900e+04";
+        assert_eq!(secrets.redact(text), text);
+    }
+
+    #[rstest]
+    #[case::in_small_letters("hunter2-canary", "hunter2-canary")]
+    #[case::in_capitals("HUNTER2-CANARY", "hunter2-canary")]
+    #[case::cut_by_a_template("\"Hunter2-Ca\"...", "hunter2-ca")]
+    #[case::cut_in_an_excerpt("|\"Hunter2-C|...", "hunter2-c")]
+    fn a_text_is_masked_in_other_letters_and_where_it_is_cut(
+        #[case] told: &str,
+        #[case] part: &str,
+    ) {
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!("Hunter2-Canary"));
+        let redacted = secrets.redact(&format!("got {told}, which is none"));
+        assert!(redacted.contains(MASK), "{redacted}");
+        assert!(!redacted.to_lowercase().contains(part), "{redacted}");
+    }
+
+    /// What is longer than any text stands in none, and is made into nothing that is as long; its lines do.
+    #[test]
+    fn of_what_is_longer_than_any_text_the_beginning_is_looked_for() {
+        let line = "\u{1}".repeat(1 << 20);
+        let long = Secret::Text(format!("{line}\ncanary-line\n{line}"));
+        let (mut longest, mut has_line) = (0, false);
+        long.each_form(|form| {
+            longest = longest.max(form.len());
+            has_line |= form == "canary-line";
+        });
+        assert!(
+            longest > MAX_TEXT_BYTES && longest < 2 * MAX_TEXT_BYTES,
+            "{longest}"
+        );
+        assert!(has_line);
+        let mut secrets = SensitiveData::default();
+        secrets.texts.push(long);
+        let text = format!("no {}, nor canary-line", &line[..100]);
+        assert_eq!(secrets.redact(&text), text.replace("canary-line", MASK));
+        // Of a text that is cut, which may go on with it, nothing of it is told.
+        assert_eq!(&*secrets.redact(&format!("no {line}")), "no ");
     }
 
     #[test]

@@ -18,12 +18,17 @@ pub(super) fn words_of(text: &str, secrets: &[(usize, usize)]) -> Vec<(usize, us
         return Vec::new();
     };
     let said = templates.iter().map(|(begin, end)| &text[*begin..*end]);
-    let said = Parts::of(&said.collect::<Vec<_>>().join("\0"));
+    let said = Parts::of(said.collect::<Vec<_>>().join("\0").as_bytes());
+    let is_said = |word: &str| {
+        let mut is_said = false;
+        said.find(word.bytes(), |_| is_said = true);
+        is_said
+    };
     let mut found = Vec::new();
     let is_sign = |c: char| !c.is_alphanumeric();
     for word in text[at..].split_inclusive(is_sign) {
         let bare = word.trim_end_matches(is_sign);
-        if bare.len() >= SHORTEST_WORD && said.find(bare).is_some() {
+        if bare.len() >= SHORTEST_WORD && is_said(bare) {
             found.push((at, at + bare.len()));
         }
         at += word.len();

@@ -1,0 +1,7 @@
+//! How much is told, and how little is a secret.
+
+/// So much of an error is told at most, in bytes: more than a condition takes. What comes after it is cut before it is redacted.
+pub const MAX_TEXT_BYTES: usize = 32 << 10;
+
+/// Shorter texts are no secrets but words, and redacting them would spoil every message.
+pub(super) const SHORTEST: usize = 6;
