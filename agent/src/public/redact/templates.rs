@@ -1,39 +1,118 @@
-//! What is wrong with a secret that is a template, as a password with `{{` in it is to `tpl`: that is said in its own words, of any length.
+//! What is wrong with a secret that is a template, as a password with `{{` in it is to `tpl`: that is said in the words of its code, of any length.
 
-use super::parts::Parts;
+use std::collections::BTreeSet;
 
-/// How the code in a template begins.
-const CODE: &str = "{{";
+use templating::Dialect;
+
+use super::limits::SHORTEST;
+use super::readings::unescaped;
+
+/// How the code in a template begins, and ends.
+const CODE: [&str; 2] = ["{{", "}}"];
 
 /// A single character tells nothing.
 const SHORTEST_WORD: usize = 2;
 
-/// Where words of the secret templates in a text stand behind the first of them, once it is known where all secrets are.
+/// What templates are written in besides functions.
+const KEYWORDS: [&str; 11] = [
+    "block", "break", "continue", "define", "else", "end", "if", "nil", "range", "template", "with",
+];
+
+/// What Helm gives them: a path that begins so says where something is.
+const OBJECTS: [&str; 6] = [
+    "Capabilities",
+    "Chart",
+    "Files",
+    "Release",
+    "Template",
+    "Values",
+];
+
+/// Where words of the secret templates in a text stand behind the first of them, once it is known where all secrets are, from first to last.
 pub(super) fn words_of(text: &str, secrets: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let templates = secrets.iter().copied();
     let templates: Vec<_> = templates
-        .filter(|(begin, end)| text[*begin..*end].contains(CODE))
+        .filter(|(begin, end)| text[*begin..*end].contains(CODE[0]))
         .collect();
     let Some(&(_, mut at)) = templates.first() else {
         return Vec::new();
     };
-    let said = templates.iter().map(|(begin, end)| &text[*begin..*end]);
-    let said = Parts::of(said.collect::<Vec<_>>().join("\0").as_bytes());
-    let is_said = |word: &str| {
-        let mut is_said = false;
-        said.find(word.bytes(), |_| is_said = true);
-        is_said
-    };
+    // As Go quotes them.
+    let templates = templates.iter().map(|(begin, end)| &text[*begin..*end]);
+    let templates: Vec<_> = templates.map(unescaped).collect();
+    let said = templates.iter().flat_map(|template| words_in(template));
+    let said: BTreeSet<_> = said.collect();
     let mut found = Vec::new();
-    let is_sign = |c: char| !c.is_alphanumeric();
     for word in text[at..].split_inclusive(is_sign) {
         let bare = word.trim_end_matches(is_sign);
-        if bare.len() >= SHORTEST_WORD && is_said(bare) {
+        if is_of(bare, &said) {
             found.push((at, at + bare.len()));
         }
         at += word.len();
     }
     found
+}
+
+/// Whether a word is one of these, or the beginning of one: a number is quoted up to where it is none any more, other things are cut.
+fn is_of(word: &str, said: &BTreeSet<&str>) -> bool {
+    let mut following = said.range(word..);
+    let Some(next) = following.next().filter(|next| next.starts_with(word)) else {
+        return false;
+    };
+    let is_piece = word.len() >= SHORTEST || word.contains(|c: char| c.is_ascii_digit());
+    word.len() >= SHORTEST_WORD && (*next == word || is_piece)
+}
+
+fn is_sign(c: char) -> bool {
+    !c.is_alphanumeric()
+}
+
+/// The words in the code of a template, without those of the language and those of paths that say where something is.
+fn words_in(template: &str) -> impl Iterator<Item = &str> {
+    let functions = Dialect::Helm.functions();
+    let between = |c: char| c.is_whitespace() || "()|,=:\"'`".contains(c);
+    let code = code_in(template).into_iter();
+    let terms = code.flat_map(move |code| code.split(between));
+    let words = terms
+        .filter(|term| !is_path(term))
+        .flat_map(|term| term.split(is_sign));
+    words.filter(move |word| !KEYWORDS.contains(word) && functions.get(word).is_none())
+}
+
+/// Whether this is a path from one of Helm's objects, as `.Values.web.port`.
+fn is_path(term: &str) -> bool {
+    let mut names = term.trim_start_matches('$').split('.');
+    let begins = names.next() == Some("") && names.next().is_some_and(|n| OBJECTS.contains(&n));
+    begins && names.all(|name| name.chars().all(|c| c.is_alphanumeric() || c == '_'))
+}
+
+/// What stands between the braces of a template.
+fn code_in(template: &str) -> Vec<&str> {
+    let [begins, _] = CODE;
+    let (mut code, mut rest) = (Vec::new(), template);
+    while let Some((_, action)) = rest.split_once(begins) {
+        let (within, behind) = action.split_at(end_of(action));
+        code.push(within);
+        rest = behind;
+    }
+    code
+}
+
+/// Where the code in braces ends, whatever texts in it say: where the template does, if they are not closed.
+fn end_of(action: &str) -> usize {
+    let [_, ends] = CODE;
+    let (mut open, mut is_escaped) = (None, false);
+    for (at, c) in action.char_indices() {
+        match open {
+            None if action[at..].starts_with(ends) => return at,
+            None => open = "\"'`".contains(c).then_some(c),
+            Some(begun) => {
+                open = open.filter(|_| c != begun || is_escaped);
+                is_escaped = c == '\\' && !is_escaped && begun != '`';
+            }
+        }
+    }
+    action.len()
 }
 
 #[cfg(test)]
@@ -63,11 +142,35 @@ mod tests {
         r#""{{Zx9q}}": template: gotpl:1: function "Zx9q" not defined"#,
         r#""{{Zx9q}}": template: gotpl:1: function "Zx9q" not defined"#
     )]
+    #[case::in_its_texts(
+        r#""a function {{ Zx9 \"}}Ab7\" `\nnow`Cd8 }}": template: gotpl:1: function "Zx9" not defined, Ab7, now, Cd8"#,
+        r#""**REDACTED**": template: gotpl:1: function "**REDACTED**" not defined, **REDACTED**, now, **REDACTED**"#
+    )]
+    #[case::not_closed(
+        r#""secret {{ Zx9 \"defined": template: gotpl:1: unterminated quoted string, defined"#,
+        r#""**REDACTED**": template: gotpl:1: unterminated quoted string, **REDACTED**"#
+    )]
+    #[case::outside_of_its_braces(
+        r#""a function is not defined at {{ 7Zx }}": template: gotpl:1: bad number syntax: "7Z" is not defined at"#,
+        r#""**REDACTED**": template: gotpl:1: bad number syntax: "**REDACTED**" is not defined at"#
+    )]
+    #[case::in_the_words_of_the_language(
+        r#""https://{{ include \"web\" .Values.site.host }}": template: gotpl:1:13: executing "gotpl" at <.Values.site.host>: nil pointer evaluating interface {}.host, include"#,
+        r#""**REDACTED**": template: gotpl:1:13: executing "gotpl" at <.Values.site.host>: nil pointer evaluating interface {}.host, include"#
+    )]
     fn what_is_wrong_with_a_template_that_is_secret_is_told_without_its_words(
         #[case] said: &str,
         #[case] redacted: &str,
     ) {
-        let values = json!(["ab{{Zx9q}}cd", "ab{{12Zx9q}}cd", "ab{{.Zx9.Ab7}}cd"]);
+        let values = json!([
+            "ab{{Zx9q}}cd",
+            "ab{{12Zx9q}}cd",
+            "ab{{.Zx9.Ab7}}cd",
+            "a function {{ Zx9 \"}}Ab7\" `\nnow`Cd8 }}",
+            "secret {{ Zx9 \"defined",
+            "a function is not defined at {{ 7Zx }}",
+            "https://{{ include \"web\" .Values.site.host }}",
+        ]);
         let mut secrets = SensitiveData::default();
         secrets.add_value(&values);
         let whole = secrets.redact(&format!("{QUOTED}{said}"));
