@@ -11,6 +11,7 @@
 
 mod by_records;
 mod details;
+mod fragments;
 mod keys;
 mod limits;
 mod masks;
@@ -357,6 +358,9 @@ impl SensitiveData {
             let mut found = Found::default();
             for secret in secrets {
                 secret.each_form(|form| views.find(form, &mut found));
+                if let Secret::Text(text) = secret {
+                    views.find_fragments_of(text, &mut found);
+                }
             }
             found
         };

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::fragments::Fragment;
 use super::limits::SHORTEST;
 use super::masks::merged;
 use super::parts::{Part, Parts};
@@ -13,6 +14,7 @@ const SHORTEST_BROKEN: usize = 16;
 /// A text in all ways.
 pub(super) struct Views {
     all: Vec<View>,
+    fragments: Vec<Fragment>,
     /// How long the text is, in bytes.
     length: usize,
 }
@@ -90,6 +92,7 @@ impl Views {
         let all = plain.chain(address).chain(lines);
         Self {
             all: all.map(|(reading, kind)| View::of(reading, kind)).collect(),
+            fragments: Fragment::all_in(text),
             length: text.len(),
         }
     }
@@ -99,6 +102,14 @@ impl Views {
         self.each_of(form, found, |found, part| {
             found.insert(part);
         });
+    }
+
+    /// Adds where a parser quotes what is wrong with this.
+    pub(super) fn find_fragments_of(&self, secret: &str, found: &mut Found) {
+        let fragments = self.fragments.iter();
+        for fragment in fragments.filter(|fragment| fragment.is_of(secret)) {
+            self.find(&fragment.quoted, found);
+        }
     }
 
     /// Takes away where this is.
