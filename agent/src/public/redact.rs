@@ -15,6 +15,7 @@ mod fragments;
 mod keys;
 mod limits;
 mod masks;
+mod names;
 mod parts;
 mod quotes;
 mod readings;
@@ -377,6 +378,9 @@ impl SensitiveData {
         let unread = documents.flat_map(|one| words(one).chain(one.split_whitespace()));
         let unread = unread.filter(|word| word.len() >= SHORTEST);
         unread.for_each(|word| views.find(word, &mut all));
+        for name in names::OF_EVERY_CLUSTER {
+            views.forget(name, &mut all);
+        }
         all
     }
 }

@@ -1,0 +1,54 @@
+//! Names that every cluster has: who sets a value to one makes no secret of it, and all messages are full of them.
+
+pub(super) const OF_EVERY_CLUSTER: [&str; 26] = [
+    "0.0.0.0",
+    "127.0.0.1",
+    "cattle-fleet-system",
+    "cattle-system",
+    "cluster.local",
+    "default",
+    "fleet-default",
+    "fleet-local",
+    "kube-node-lease",
+    "kube-public",
+    "kube-system",
+    "kubernetes",
+    "localhost",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "DaemonSet",
+    "Deployment",
+    "Ingress",
+    "Namespace",
+    "RoleBinding",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "StatefulSet",
+    "secret",
+];
+
+#[cfg(test)]
+mod tests {
+    use objects::drift::MASK;
+    use serde_json::json;
+
+    use super::super::SensitiveData;
+
+    #[test]
+    fn names_that_every_cluster_has_and_short_words_are_told() {
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!({
+            "namespace": "default", "system": "kube-system", "kind": "Deployment", "host": "localhost",
+            "enabled": true, "debug": "true", "user": "admin", "replicas": 1, "level": "info",
+            "password": "default-canary",
+        }));
+        let text = "Deployment.apps \"admin\" in default, kube-system: true, 1, info of http://localhost:1/kube-system";
+        assert_eq!(secrets.redact(text), text);
+        assert_eq!(
+            secrets.redact("default: default-canary"),
+            format!("default: {MASK}")
+        );
+    }
+}
