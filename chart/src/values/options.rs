@@ -8,7 +8,7 @@ use golib::json;
 use serde_json::{Map, Value};
 
 use super::load::{MAX_VALUES, load_values_within};
-use super::strvals::{self, StrvalsError};
+use super::strvals::{Mode, StrvalsError, set};
 use super::{LoadValuesError, merge_maps};
 use crate::depth::bounded;
 
@@ -113,27 +113,23 @@ impl ValueOptions {
                     .ok_or_else(|| OptionsError::JsonObject(text.clone()))?;
                 merge(&mut base, json::floats(object));
             } else {
-                strvals::parse_json(text, table(&mut base))
+                set(text, &mut Mode::Json, table(&mut base))
                     .map_err(|_| OptionsError::Json(text.clone()))?;
             }
         }
-        let failed = |flag| move |source| OptionsError::Set { flag, source };
-        for text in &self.values {
-            strvals::parse_into(text, table(&mut base)).map_err(failed("set"))?;
-        }
-        for text in &self.string_values {
-            strvals::parse_into_string(text, table(&mut base)).map_err(failed("set-string"))?;
-        }
-        for text in &self.file_values {
-            let mut reader = |name: &str| {
-                let data = read(name)?;
-                Ok(String::from_utf8_lossy(&data).into_owned())
-            };
-            strvals::parse_into_file(text, table(&mut base), &mut reader)
-                .map_err(failed("set-file"))?;
-        }
-        for text in &self.literal_values {
-            strvals::parse_literal_into(text, table(&mut base)).map_err(failed("set-literal"))?;
+        let mut read_text =
+            |name: &str| read(name).map(|data| String::from_utf8_lossy(&data).into_owned());
+        let groups = [
+            ("set", &self.values, Mode::Typed),
+            ("set-string", &self.string_values, Mode::Text),
+            ("set-file", &self.file_values, Mode::File(&mut read_text)),
+            ("set-literal", &self.literal_values, Mode::Literal),
+        ];
+        for (flag, texts, mut mode) in groups {
+            for text in texts {
+                set(text, &mut mode, table(&mut base))
+                    .map_err(|source| OptionsError::Set { flag, source })?;
+            }
         }
         Ok(base)
     }

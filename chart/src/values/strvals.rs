@@ -75,101 +75,60 @@ fn runes(text: &str) -> String {
     quoted.join(" ")
 }
 
-/// Reads the file a `--set-file` value names; the error is shown as it is.
-pub type FileReader<'r> = dyn FnMut(&str) -> Result<String, String> + 'r;
-
-enum Mode<'r> {
+/// How values are read, and the flag that reads them so.
+pub enum Mode<'r> {
+    /// Booleans, null, integers without leading zeros, else text: `--set`.
     Typed,
+    /// Text: `--set-string`.
     Text,
+    /// JSON; an empty value is null: `--set-json`.
     Json,
-    File(&'r mut FileReader<'r>),
+    /// What is in the file that is named, or the error to show: `--set-file`.
+    File(&'r mut dyn FnMut(&str) -> Result<String, String>),
+    /// One text, which is the rest of the expression whatever it holds: `--set-literal`.
     Literal,
 }
 
-/// Sets typed values (`--set`): booleans, null, integers without leading zeros, else text.
+/// Sets what an expression says.
 ///
 /// ```
+/// use chart::values::strvals::{Mode, set};
+///
 /// let mut values = serde_json::Map::new();
-/// chart::values::strvals::parse_into("a.b[1]=x,on=true,n=null", &mut values)?;
-/// assert_eq!(serde_json::Value::from(values).to_string(), r#"{"a":{"b":[null,"x"]},"n":null,"on":true}"#);
+/// set("a.b[1]=x,on=true,n=null", &mut Mode::Typed, &mut values)?;
+/// set("tag=1.10", &mut Mode::Text, &mut values)?;
+/// set(r#"hosts=["a", "b"]"#, &mut Mode::Json, &mut values)?;
+/// set("motto=a,b=c\\d", &mut Mode::Literal, &mut values)?;
+/// let mut read = |path: &str| Ok(format!("what is in {path}"));
+/// set("config=app.ini", &mut Mode::File(&mut read), &mut values)?;
+/// assert_eq!(
+///     serde_json::Value::from(values),
+///     serde_json::json!({
+///         "a": {"b": [null, "x"]}, "on": true, "n": null, "tag": "1.10", "hosts": ["a", "b"], "motto": "a,b=c\\d",
+///         "config": "what is in app.ini"
+///     })
+/// );
 /// # Ok::<(), chart::values::strvals::StrvalsError>(())
 /// ```
 ///
 /// # Errors
-/// The expression is malformed or does not fit what is there.
-pub fn parse_into(expression: &str, values: &mut Map<String, Value>) -> Result<(), StrvalsError> {
-    Parser::new(expression, Mode::Typed).run(values)
-}
-
-/// Sets text values (`--set-string`).
-///
-/// ```
-/// let mut values = serde_json::Map::new();
-/// chart::values::strvals::parse_into_string("tag=1.10", &mut values)?;
-/// assert_eq!(values["tag"], "1.10");
-/// # Ok::<(), chart::values::strvals::StrvalsError>(())
-/// ```
-///
-/// # Errors
-/// As [`parse_into`].
-pub fn parse_into_string(
+/// The expression is malformed or does not fit what is there, a value is no JSON, or a file cannot be read.
+pub fn set(
     expression: &str,
+    mode: &mut Mode<'_>,
     values: &mut Map<String, Value>,
 ) -> Result<(), StrvalsError> {
-    Parser::new(expression, Mode::Text).run(values)
-}
-
-/// Sets JSON values (`--set-json`); an empty one is null.
-///
-/// ```
-/// let mut values = serde_json::Map::new();
-/// chart::values::strvals::parse_json(r#"hosts=["a", "b"]"#, &mut values)?;
-/// assert_eq!(values["hosts"], serde_json::json!(["a", "b"]));
-/// # Ok::<(), chart::values::strvals::StrvalsError>(())
-/// ```
-///
-/// # Errors
-/// As [`parse_into`], and when a value is no JSON.
-pub fn parse_json(expression: &str, values: &mut Map<String, Value>) -> Result<(), StrvalsError> {
-    Parser::new(expression, Mode::Json).run(values)
-}
-
-/// Sets the contents of files (`--set-file`).
-///
-/// ```
-/// let mut values = serde_json::Map::new();
-/// let mut reader = |path: &str| Ok(format!("what is in {path}"));
-/// chart::values::strvals::parse_into_file("config=app.ini", &mut values, &mut reader)?;
-/// assert_eq!(values["config"], "what is in app.ini");
-/// # Ok::<(), chart::values::strvals::StrvalsError>(())
-/// ```
-///
-/// # Errors
-/// As [`parse_into`], and when `reader` fails.
-pub fn parse_into_file<'r>(
-    expression: &'r str,
-    values: &mut Map<String, Value>,
-    reader: &'r mut FileReader<'r>,
-) -> Result<(), StrvalsError> {
-    Parser::new(expression, Mode::File(reader)).run(values)
-}
-
-/// Sets one value to the rest of the expression, whatever it holds (`--set-literal`).
-///
-/// ```
-/// let mut values = serde_json::Map::new();
-/// chart::values::strvals::parse_literal_into("motto=a,b=c\\d", &mut values)?;
-/// assert_eq!(values["motto"], "a,b=c\\d");
-/// # Ok::<(), chart::values::strvals::StrvalsError>(())
-/// ```
-///
-/// # Errors
-/// As [`parse_into`].
-pub fn parse_literal_into(
-    expression: &str,
-    values: &mut Map<String, Value>,
-) -> Result<(), StrvalsError> {
-    Parser::new(expression, Mode::Literal).run(values)
+    let mut parser = Parser {
+        rest: expression,
+        mode,
+    };
+    loop {
+        match parser.key(values, 0) {
+            Ok(()) => {}
+            Err(Stop::End) => return Ok(()),
+            Err(Stop::Failed(error)) => return Err(error),
+        }
+    }
 }
 
 /// Why reading a name stopped.
@@ -185,9 +144,9 @@ impl From<StrvalsError> for Stop {
     }
 }
 
-struct Parser<'e, 'r> {
+struct Parser<'e, 'm, 'r> {
     rest: &'e str,
-    mode: Mode<'r>,
+    mode: &'m mut Mode<'r>,
 }
 
 /// Text up to a stop character, and that character; none at the end.
@@ -196,24 +155,7 @@ struct Token {
     stop: Option<char>,
 }
 
-impl<'e, 'r> Parser<'e, 'r> {
-    fn new(expression: &'e str, mode: Mode<'r>) -> Self {
-        Self {
-            rest: expression,
-            mode,
-        }
-    }
-
-    fn run(mut self, values: &mut Map<String, Value>) -> Result<(), StrvalsError> {
-        loop {
-            match self.key(values, 0) {
-                Ok(()) => {}
-                Err(Stop::End) => return Ok(()),
-                Err(Stop::Failed(error)) => return Err(error),
-            }
-        }
-    }
-
+impl Parser<'_, '_, '_> {
     fn next(&mut self) -> Option<char> {
         let mut chars = self.rest.chars();
         let next = chars.next();
@@ -259,12 +201,12 @@ impl<'e, 'r> Parser<'e, 'r> {
                     Some(other) => return Err(wrong_shape(other, &Value::Array(vec![])).into()),
                 };
                 let done = self.list_item(&mut list, index, level);
-                set(data, name, Value::Array(list));
+                put(data, name, Value::Array(list));
                 done
             }
-            Some('=') => self.assignment(|value| set(data, name, value)),
+            Some('=') => self.assignment(|value| put(data, name, value)),
             Some(',') => {
-                set(data, name.clone(), Value::String(String::new()));
+                put(data, name.clone(), Value::String(String::new()));
                 Err(StrvalsError::EndsWithComma(name).into())
             }
             Some(_) => {
@@ -285,7 +227,7 @@ impl<'e, 'r> Parser<'e, 'r> {
                     return Err(StrvalsError::EmptyMap(name).into());
                 }
                 if existed || !inner.is_empty() {
-                    set(data, name, Value::Object(inner));
+                    put(data, name, Value::Object(inner));
                 }
                 done
             }
@@ -294,7 +236,7 @@ impl<'e, 'r> Parser<'e, 'r> {
 
     /// Reads what follows `=` and hands it to `store`.
     fn assignment(&mut self, store: impl FnOnce(Value)) -> Result<(), Stop> {
-        match &self.mode {
+        match self.mode {
             Mode::Literal => {
                 store(Value::String(std::mem::take(&mut self.rest).to_owned()));
                 Ok(())
@@ -420,7 +362,7 @@ impl<'e, 'r> Parser<'e, 'r> {
     }
 
     fn read(&mut self, text: String) -> Result<Value, Stop> {
-        match &mut self.mode {
+        match self.mode {
             Mode::Typed => Ok(typed(text)),
             Mode::File(reader) => match reader(&text) {
                 Ok(content) => Ok(Value::String(content)),
@@ -522,7 +464,7 @@ fn wrong_shape(found: &Value, expected: &Value) -> StrvalsError {
 }
 
 /// An empty name sets nothing.
-fn set(data: &mut Map<String, Value>, name: String, value: Value) {
+fn put(data: &mut Map<String, Value>, name: String, value: Value) {
     if !name.is_empty() {
         data.insert(name, value);
     }
@@ -566,18 +508,18 @@ fn typed(text: String) -> Value {
 mod tests {
     use serde_json::{Map, Value, json};
 
-    use super::{parse_into, parse_into_file, parse_json, parse_literal_into};
+    use super::Mode;
 
-    fn set(expression: &str) -> Value {
+    fn set(expression: &str, mut mode: Mode<'_>) -> Value {
         let mut values = Map::new();
-        parse_into(expression, &mut values).expect("a valid expression");
+        super::set(expression, &mut mode, &mut values).expect("a valid expression");
         Value::Object(values)
     }
 
     #[test]
     fn types_are_guessed() {
         assert_eq!(
-            set("a=1,b=1.5,c=TRUE,d=null,e=010,f=0,g="),
+            set("a=1,b=1.5,c=TRUE,d=null,e=010,f=0,g=", Mode::Typed),
             json!({
                 "a": 1, "b": "1.5", "c": true, "d": null, "e": "010", "f": 0, "g": ""
             })
@@ -587,32 +529,32 @@ mod tests {
     #[test]
     fn paths_and_lists_nest() {
         assert_eq!(
-            set(r"a.b[1].c=v,d={x,2},e\.f=g"),
+            set(r"a.b[1].c=v,d={x,2},e\.f=g", Mode::Typed),
             json!({"a": {"b": [null, {"c": "v"}]}, "d": ["x", 2], "e.f": "g"})
         );
     }
 
     #[test]
     fn json_values_end_where_json_ends() {
-        let mut values = Map::new();
-        parse_json(r#"a={"b":[1,"x]"]},c=,d= 2 "#, &mut values).expect("valid");
         assert_eq!(
-            Value::Object(values),
+            set(r#"a={"b":[1,"x]"]},c=,d= 2 "#, Mode::Json),
             json!({"a": {"b": [1.0, "x]"]}, "c": null, "d": 2.0})
         );
     }
 
     #[test]
     fn literals_are_taken_whole() {
-        let mut values = Map::new();
-        parse_literal_into(r"a.b={x},c=\d", &mut values).expect("valid");
-        assert_eq!(Value::Object(values), json!({"a": {"b": r"{x},c=\d"}}));
+        assert_eq!(
+            set(r"a.b={x},c=\d", Mode::Literal),
+            json!({"a": {"b": r"{x},c=\d"}})
+        );
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_reported() {
         let mut reader = |name: &str| Err(format!("no file {name}"));
-        let error = parse_into_file("a=x", &mut Map::new(), &mut reader).expect_err("no file");
+        let mut mode = Mode::File(&mut reader);
+        let error = super::set("a=x", &mut mode, &mut Map::new()).expect_err("no file");
         assert_eq!(error.to_string(), "no file x");
     }
 }

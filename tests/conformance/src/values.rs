@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use chart::rendered::RenderedError;
 use chart::values::options::ValueOptions;
-use chart::values::{self, schema, strvals};
+use chart::values::strvals::{self, Mode};
+use chart::values::{self, schema};
 use chart::{Chart, File, Warning, dependency};
 use golib::json;
 use serde_json::{Map, Value};
@@ -163,14 +164,15 @@ fn set(case: &Case) -> Outcome {
             .cloned()
             .ok_or_else(|| format!("no file {name}"))
     };
-    let parsed = match case.text("mode") {
-        Some("set") => strvals::parse_into(&expression, &mut values),
-        Some("string") => strvals::parse_into_string(&expression, &mut values),
-        Some("json") => strvals::parse_json(&expression, &mut values),
-        Some("literal") => strvals::parse_literal_into(&expression, &mut values),
-        Some("file") => strvals::parse_into_file(&expression, &mut values, &mut reader),
+    let mut mode = match case.text("mode") {
+        Some("set") => Mode::Typed,
+        Some("string") => Mode::Text,
+        Some("json") => Mode::Json,
+        Some("literal") => Mode::Literal,
+        Some("file") => Mode::File(&mut reader),
         _ => return Outcome::unknown("mode"),
     };
+    let parsed = strvals::set(&expression, &mut mode, &mut values);
     finish_set(
         case,
         parsed.map(|()| values).map_err(|error| error.to_string()),
