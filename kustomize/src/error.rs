@@ -84,6 +84,12 @@ fn shortened(text: String) -> String {
     format!("{} … {}", &text[..head], &text[tail..])
 }
 
+impl From<String> for Error {
+    fn from(message: String) -> Self {
+        Self::new(message)
+    }
+}
+
 impl From<node::Error> for Error {
     fn from(error: node::Error) -> Self {
         match &error {

@@ -1,7 +1,7 @@
 //! JSON as Go's `encoding/json` reads and prints it, error texts included.
 //!
 //! Integers keep their 64 bits in both directions; where Go decodes into `any`, every number is a float: see [`floats`].
-//! Nothing here recurses, so depth costs memory and never stack; decoding stops at [`MAX_DEPTH`](crate::budget::MAX_DEPTH)
+//! Nothing that reads recurses, so depth costs memory and never stack; decoding stops at [`MAX_DEPTH`](crate::budget::MAX_DEPTH)
 //! levels, where Go stops at 10,000, and at the weight a [`Budget`](crate::budget::Budget) allows.
 
 mod bounded;
@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod equal;
 mod fields;
+pub mod patch;
 pub mod pointer;
 mod text;
 mod weight;
@@ -86,6 +87,19 @@ pub fn type_name(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
+    }
+}
+
+/// How many lists and maps are inside each other; none in a scalar.
+///
+/// ```
+/// assert_eq!(golib::json::depth(&serde_json::json!({"a": [1, {}]})), 3);
+/// ```
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(entries) => 1 + entries.values().map(depth).max().unwrap_or(0),
+        _ => 0,
     }
 }
 
