@@ -65,14 +65,7 @@ pub fn validate_release_name(name: &str) -> Result<(), ReleaseNameError> {
     if name.is_empty() {
         return Err(ReleaseNameError::Missing);
     }
-    let part_is_valid = |part: &str| {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        !part.is_empty()
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-            && part.bytes().all(|byte| allowed(byte) || byte == b'-')
-    };
-    if name.len() > MAX_NAME_BYTES || !name.split('.').all(part_is_valid) {
+    if name.len() > MAX_NAME_BYTES || !golib::validation::is_dns1123_subdomain(name) {
         return Err(ReleaseNameError::Invalid);
     }
     Ok(())

@@ -19,4 +19,5 @@ pub mod toml;
 pub mod unicode;
 pub mod url;
 pub mod utf8;
+pub mod validation;
 pub mod yaml;

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use golib::strconv::quote;
+use golib::validation::KUSTOMIZE;
+
 use crate::error::{Error, Result};
 use crate::fns::Texts;
 
@@ -304,116 +307,21 @@ fn found(token: &Token, expected: &str) -> Error {
     Error::new(format!("found '{}', expected: {expected}", token.literal()))
 }
 
-const NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-const MAX_NAME: usize = 63;
-const MAX_DOMAIN: usize = 253;
-
-fn is_name(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
-        return false;
-    };
-    first.is_ascii_alphanumeric()
-        && last.is_ascii_alphanumeric()
-        && bytes
-            .iter()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
-}
-
-fn is_domain(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        let fits = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-        bytes.first().is_some_and(fits)
-            && bytes.last().is_some_and(fits)
-            && bytes.iter().all(|c| fits(c) || *c == b'-')
-    };
-    text.split('.').all(is_label)
-}
-
-fn name_error(what: &str) -> String {
-    format!(
-        "{what} must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
-         character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{NAME}')"
-    )
-}
-
 fn validate_key(key: &str) -> Result<()> {
-    let mut errors = Vec::new();
-    let parts: Vec<&str> = key.split('/').collect();
-    let name = match parts.as_slice() {
-        [name] => Some(*name),
-        [prefix, name] => {
-            if prefix.is_empty() {
-                errors.push("prefix part must be non-empty".to_owned());
-            } else {
-                if prefix.len() > MAX_DOMAIN {
-                    errors.push(format!(
-                        "prefix part must be no more than {MAX_DOMAIN} characters"
-                    ));
-                }
-                if !is_domain(prefix) {
-                    errors.push(
-                        "prefix part a DNS-1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
-                         must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-                         '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-                            .to_owned(),
-                    );
-                }
-            }
-            Some(*name)
-        }
-        _ => {
-            errors.push(
-                name_error("a qualified name")
-                    + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-            );
-            None
-        }
-    };
-    if let Some(name) = name {
-        if name.is_empty() {
-            errors.push("name part must be non-empty".to_owned());
-        } else if name.len() > MAX_NAME {
-            errors.push(format!(
-                "name part must be no more than {MAX_NAME} characters"
-            ));
-        }
-        if !is_name(name) {
-            errors.push(name_error("name part"));
-        }
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    Err(Error::new(format!(
-        "invalid label key {}: {}",
-        golib::strconv::quote(key),
-        errors.join("; ")
-    )))
+    let problem = KUSTOMIZE.invalid_label_key(key);
+    problem.map_or(Ok(()), |problem| {
+        let key = quote(key);
+        Err(Error::new(format!("invalid label key {key}: {problem}")))
+    })
 }
 
 fn validate_value(key: &str, value: &str) -> Result<()> {
-    let mut errors = Vec::new();
-    if value.len() > MAX_NAME {
-        errors.push(format!("must be no more than {MAX_NAME} characters"));
-    }
-    if !value.is_empty() && !is_name(value) {
-        errors.push(format!(
-            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start \
-             and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation \
-             is '({NAME})?')"
-        ));
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    Err(Error::new(format!(
-        "invalid label value: {}: at key: {}: {}",
-        golib::strconv::quote(value),
-        golib::strconv::quote(key),
-        errors.join("; ")
-    )))
+    let problem = KUSTOMIZE.invalid_label_value(value);
+    problem.map_or(Ok(()), |problem| {
+        let (key, value) = (quote(key), quote(value));
+        let text = format!("invalid label value: {value}: at key: {key}: {problem}");
+        Err(Error::new(text))
+    })
 }
 
 impl Selector {

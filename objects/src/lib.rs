@@ -8,7 +8,6 @@
 //! - [`conflict`] and [`managed_fields`] decide who keeps a field that several managers want.
 //! - [`readiness`] judges a live object.
 //! - [`drift`] compares desired with live.
-//! - [`labels`] tells what may be a label.
 //! - [`fields`] reads nested fields with Go's notion of "absent", "null" and "wrong type".
 //!
 //! From a manifest to objects, by what a cluster says that it serves:
@@ -31,7 +30,6 @@ pub mod conflict;
 pub mod discovery;
 pub mod drift;
 pub mod fields;
-pub mod labels;
 pub mod managed_fields;
 pub mod manifest;
 pub mod merge;

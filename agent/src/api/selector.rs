@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use golib::validation::API_SERVER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use objects::labels;
 
 /// What labels must be.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Requirement {
         mut values: Vec<String>,
     ) -> Result<Self, InvalidSelector> {
         let mut problems = Vec::new();
-        if let Some(problem) = labels::invalid_key(key) {
+        if let Some(problem) = API_SERVER.invalid_label_key(key) {
             let quoted = golib::strconv::quote(key);
             problems.push(format!("key: Invalid value: {quoted}: {problem}"));
         }
@@ -103,7 +103,7 @@ impl Requirement {
             _ => {}
         }
         for (at, value) in values.iter().enumerate() {
-            if let Some(problem) = labels::invalid_value(value) {
+            if let Some(problem) = API_SERVER.invalid_label_value(value) {
                 let quoted = golib::strconv::quote(value);
                 problems.push(format!(
                     "values[{at}][{key}]: Invalid value: {quoted}: {problem}"

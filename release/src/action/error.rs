@@ -16,7 +16,7 @@ pub enum DeployError {
     Name {
         name: String,
         /// Helm's rule that it breaks.
-        problem: &'static str,
+        problem: chart::ReleaseNameError,
     },
     /// Another client is at work on the release.
     #[error("another operation (install/upgrade/rollback) is in progress")]

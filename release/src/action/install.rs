@@ -21,32 +21,10 @@ const CRD_TIMEOUT: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`DeployError::Name`]: it breaks the rule.
 pub fn check_name(name: &str) -> Result<(), DeployError> {
-    const MAX_BYTES: usize = 53;
-    let problem = if name.is_empty() {
-        "no name provided"
-    } else if name.len() > MAX_BYTES || !name.split('.').all(is_label) {
-        "invalid release name, must match regex \
-         ^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$ and the length must not \
-         be longer than 53"
-    } else {
-        return Ok(());
-    };
-    Err(DeployError::Name {
+    chart::validate_release_name(name).map_err(|problem| DeployError::Name {
         name: name.to_owned(),
         problem,
     })
-}
-
-fn is_label(part: &str) -> bool {
-    let is_edge = |byte: Option<&u8>| {
-        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-    };
-    let bytes = part.as_bytes();
-    is_edge(bytes.first())
-        && is_edge(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| *byte == b'-' || is_edge(Some(byte)))
 }
 
 /// The kinds that the chart's `crds/` bring.

@@ -211,7 +211,7 @@ impl Storage {
     /// # Errors
     /// The API server refused, or `release` cannot be a label value.
     pub async fn history(&self, release: &str) -> Result<Vec<StoredRevision>, StorageError> {
-        if let Some(problem) = objects::labels::invalid_value(release) {
+        if let Some(problem) = golib::validation::API_SERVER.invalid_label_value(release) {
             return Err(StorageError::Label {
                 value: release.to_owned(),
                 problem,

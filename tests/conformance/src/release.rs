@@ -333,7 +333,7 @@ fn query(case: &Case) -> Outcome {
         .cloned()
         .unwrap_or_default();
     for value in wanted.values() {
-        if let Some(problem) = objects::labels::invalid_value(value) {
+        if let Some(problem) = golib::validation::API_SERVER.invalid_label_value(value) {
             let error = StorageError::Label {
                 value: value.clone(),
                 problem,

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use golib::validation::{MAX_LABEL_BYTES, is_dns1123_label};
+
 use super::{Current, ReconcileState, Reconciler};
 use crate::api::{BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus};
 use crate::client::identity::DeploymentClient;
@@ -18,9 +20,6 @@ use crate::controllers::queue::ReconcileKind;
 use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
 use crate::public::Name;
-
-/// Longest namespace.
-const MAX_LABEL: usize = 63;
 
 /// When copies are compared again that were put back during a deploy: writing them anew leads to the next one.
 const COPY_RETRY: Duration = Duration::from_secs(60);
@@ -370,22 +369,13 @@ fn check_namespace(name: &str) -> Result<(), String> {
     if let Some(problem) = problem(name) {
         return Err(format!("invalid namespace {name:?}: [{problem}]"));
     }
-    let bytes = name.as_bytes();
-    let is_edge = |byte: Option<&u8>| {
-        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-    };
-    let is_label = is_edge(bytes.first())
-        && is_edge(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| *byte == b'-' || is_edge(Some(byte)));
-    if is_label && bytes.len() <= MAX_LABEL {
+    if is_dns1123_label(name) && name.len() <= MAX_LABEL_BYTES {
         return Ok(());
     }
     // The API server's words.
     Err(format!(
         "Namespace {name:?} is invalid: metadata.name: Invalid value: {name:?}: a lowercase RFC 1123 label must consist of lower case \
-         alphanumeric characters or '-', and must start and end with an alphanumeric character, and be no longer than {MAX_LABEL}"
+         alphanumeric characters or '-', and must start and end with an alphanumeric character, and be no longer than {MAX_LABEL_BYTES}"
     ))
 }
 
