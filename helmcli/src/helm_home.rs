@@ -81,6 +81,9 @@ pub struct HelmFlags {
     #[arg(long, value_parser = pflag::float)]
     pub qps: Option<f64>,
 
+    #[arg(short, long, hide = true, value_parser = pflag::integer)]
+    pub v: Option<i64>,
+
     #[command(flatten)]
     pub klog: KlogFlags,
 
@@ -89,39 +92,29 @@ pub struct HelmFlags {
     pub color: Option<String>,
 }
 
-/// Flags of the logging in Kubernetes' libraries, which are not in here.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct KlogFlags {
-    #[arg(short, long, hide = true, value_parser = pflag::integer)]
-    pub v: Option<i64>,
-    #[arg(long, hide = true)]
-    pub vmodule: Option<String>,
-    #[arg(long, hide = true)]
-    pub log_dir: Option<String>,
-    #[arg(long, hide = true)]
-    pub log_file: Option<String>,
-    #[arg(long, hide = true)]
-    pub log_file_max_size: Option<String>,
-    #[arg(long, hide = true)]
-    pub log_backtrace_at: Option<String>,
-    #[arg(long, hide = true)]
-    pub stderrthreshold: Option<String>,
-    #[arg(long, hide = true)]
-    pub alsologtostderrthreshold: Option<String>,
-    #[arg(long, hide = true)]
-    pub legacy_stderr_threshold_behavior: bool,
-    #[arg(long, hide = true)]
-    pub logtostderr: bool,
-    #[arg(long, hide = true)]
-    pub alsologtostderr: bool,
-    #[arg(long, hide = true)]
-    pub add_dir_header: bool,
-    #[arg(long, hide = true)]
-    pub one_output: bool,
-    #[arg(long, hide = true)]
-    pub skip_headers: bool,
-    #[arg(long, hide = true)]
-    pub skip_log_headers: bool,
+/// Flags that command lines carry and that do nothing: texts, those that are there or not, and those of which it counts whether they are given.
+macro_rules! unheeded {
+    ($(#[$doc:meta])* $name:ident { texts: $($text:ident)*; switches: $($switch:ident)*; given: $($given:ident)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, clap::Args)]
+        pub struct $name {
+            $(#[arg(long, hide = true)] pub $text: Option<String>,)*
+            $(#[arg(long, hide = true)] pub $switch: bool,)*
+            $(#[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+                    value_parser = pflag::boolean)]
+              pub $given: Option<bool>,)*
+        }
+    };
+}
+pub(crate) use unheeded;
+
+unheeded! {
+    /// Flags of the logging in Kubernetes' libraries, which are not in here.
+    KlogFlags {
+        texts: vmodule log_dir log_file log_file_max_size log_backtrace_at stderrthreshold alsologtostderrthreshold;
+        switches: legacy_stderr_threshold_behavior logtostderr alsologtostderr add_dir_header one_output skip_headers skip_log_headers;
+        given:
+    }
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -2,6 +2,7 @@
 //! accepted, because command lines carry them, and do nothing, as with helm.
 
 use crate::csv::checked_list;
+use crate::helm_home::unheeded;
 use crate::pflag;
 
 /// What to render, and what to print of it.
@@ -76,10 +77,6 @@ pub struct RenderFlags {
     #[arg(long)]
     pub post_renderer: Vec<String>,
 
-    /// Of no use without --post-renderer
-    #[arg(long, hide = true)]
-    pub post_renderer_args: Vec<String>,
-
     /// Labels of the release: checked only
     #[arg(short, long, value_name = "KEY=VALUE,…", value_parser = pflag::pairs)]
     pub labels: Vec<Vec<(String, String)>>,
@@ -88,47 +85,24 @@ pub struct RenderFlags {
 /// Flags of an installation: nothing is installed.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct InstallFlags {
-    #[arg(long, hide = true)]
-    pub create_namespace: bool,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", value_parser = pflag::boolean)]
-    pub force_replace: Option<bool>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", value_parser = pflag::boolean)]
-    pub force: Option<bool>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", value_parser = pflag::boolean)]
-    pub force_conflicts: Option<bool>,
-    #[arg(long, hide = true)]
-    pub server_side: bool,
-    #[arg(long, hide = true)]
-    pub replace: bool,
     #[arg(long, hide = true, value_parser = pflag::duration)]
     pub timeout: Option<i64>,
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "watcher", value_parser = wait)]
     pub wait: Option<String>,
     #[arg(long, hide = true)]
-    pub wait_for_jobs: bool,
-    #[arg(long, hide = true)]
-    pub description: Option<String>,
-    #[arg(long, hide = true)]
-    pub disable_openapi_validation: bool,
-    #[arg(long, hide = true)]
-    pub rollback_on_failure: bool,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", value_parser = pflag::boolean)]
-    pub atomic: Option<bool>,
-    #[arg(long, hide = true)]
     pub skip_crds: bool,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", value_parser = pflag::boolean)]
-    pub render_subchart_notes: Option<bool>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", value_parser = pflag::boolean)]
-    pub hide_notes: Option<bool>,
-    #[arg(long, hide = true)]
-    pub take_ownership: bool,
+    #[command(flatten)]
+    pub unheeded: UnheededFlags,
+}
+
+unheeded! {
+    /// Those that do nothing at all; but helm warns of some, and refuses some beside others.
+    UnheededFlags {
+        texts: description post_renderer_args;
+        switches: create_namespace server_side replace wait_for_jobs disable_openapi_validation rollback_on_failure take_ownership;
+        given: force force_replace force_conflicts atomic hide_notes render_subchart_notes
+    }
 }
 
 fn wait(text: &str) -> Result<String, String> {
@@ -146,16 +120,17 @@ impl InstallFlags {
     pub(super) fn remarks(&self, render: &RenderFlags) -> (Vec<String>, Result<(), String>) {
         const NOTES: &str =
             "this flag has no effect for 'helm template' and will be removed in Helm 5";
+        let set = &self.unheeded;
         let deprecated = [
-            (self.force.is_some(), "force", "use --force-replace instead"),
+            (set.force.is_some(), "force", "use --force-replace instead"),
             (
-                self.atomic.is_some(),
+                set.atomic.is_some(),
                 "atomic",
                 "use --rollback-on-failure instead",
             ),
-            (self.hide_notes.is_some(), "hide-notes", NOTES),
+            (set.hide_notes.is_some(), "hide-notes", NOTES),
             (
-                self.render_subchart_notes.is_some(),
+                set.render_subchart_notes.is_some(),
                 "render-subchart-notes",
                 NOTES,
             ),
@@ -180,11 +155,11 @@ impl InstallFlags {
         let groups = [
             (
                 "force-replace force-conflicts",
-                [self.force_conflicts.is_some(), self.force_replace.is_some()],
+                [set.force_conflicts.is_some(), set.force_replace.is_some()],
             ),
             (
                 "force force-conflicts",
-                [self.force.is_some(), self.force_conflicts.is_some()],
+                [set.force.is_some(), set.force_conflicts.is_some()],
             ),
             (
                 "validate dry-run",
