@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use url::Url;
 
 /// What `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` say, in capitals or small letters.
@@ -22,10 +23,7 @@ enum Exception {
         ip: IpAddr,
         port: Option<u16>,
     },
-    Network {
-        ip: IpAddr,
-        prefix: u32,
-    },
+    Network(IpNet),
     Domain {
         suffix: String,
         itself: bool,
@@ -98,10 +96,7 @@ impl ProxyRules {
         let fits = |requested: Option<u16>| requested.is_none() || requested == port;
         self.exceptions.iter().any(|exception| match exception {
             Exception::Address { ip: known, port } => ip == Some(*known) && fits(*port),
-            Exception::Network {
-                ip: network,
-                prefix,
-            } => ip.is_some_and(|ip| is_within(ip, *network, *prefix)),
+            Exception::Network(network) => ip.is_some_and(|ip| network.contains(&ip)),
             Exception::Domain {
                 suffix,
                 itself,
@@ -126,8 +121,9 @@ fn proxy_url(text: &str) -> Option<Url> {
 fn exception(text: &str) -> Option<Exception> {
     if let Some((ip, prefix)) = text.split_once('/')
         && let (Ok(ip), Ok(prefix)) = (ip.parse(), prefix.parse())
+        && let Ok(network) = IpNet::new(ip, prefix)
     {
-        return Some(Exception::Network { ip, prefix });
+        return Some(Exception::Network(network));
     }
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     if let Ok(ip) = bare.parse() {
@@ -160,24 +156,6 @@ fn exception(text: &str) -> Option<Exception> {
             port,
         },
     })
-}
-
-fn is_within(ip: IpAddr, network: IpAddr, prefix: u32) -> bool {
-    match (ip, network) {
-        (IpAddr::V4(ip), IpAddr::V4(network)) => {
-            let mask = u32::MAX
-                .checked_shl(32u32.saturating_sub(prefix))
-                .unwrap_or(0);
-            ip.to_bits() & mask == network.to_bits() & mask
-        }
-        (IpAddr::V6(ip), IpAddr::V6(network)) => {
-            let mask = u128::MAX
-                .checked_shl(128u32.saturating_sub(prefix))
-                .unwrap_or(0);
-            ip.to_bits() & mask == network.to_bits() & mask
-        }
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -214,6 +192,8 @@ mod tests {
     #[case("10.0.0.0/8", "http://11.1.2.3/", true)]
     #[case("0.0.0.0/0", "http://11.1.2.3/", false)]
     #[case("fd00::/8", "http://[fd12::1]/", false)]
+    #[case("10.0.0.0/33", "http://10.0.0.0/", true)]
+    #[case("010.0.0.0/8", "http://10.0.0.1/", true)]
     fn exceptions(#[case] no_proxy: &str, #[case] url: &str, #[case] proxied: bool) {
         let proxy = rules(no_proxy).for_url(&Url::parse(url).unwrap());
         assert_eq!(proxy.is_some(), proxied, "{proxy:?}");
