@@ -433,8 +433,7 @@ fn path_in_chart(name: &str) -> Result<String, ArchiveError> {
     if rest.starts_with('/') {
         return Err(ArchiveError::AbsolutePath);
     }
-    let clean = golib::path::clean(rest.as_bytes());
-    let clean = String::from_utf8_lossy(&clean).into_owned();
+    let clean = golib::path::clean_text(&rest);
     if clean == "." {
         return Err(ArchiveError::OutsideBase(name.to_owned()));
     }

@@ -141,10 +141,8 @@ impl Chart {
     fn collect_crds(&self, path: String, found: &mut Vec<Crd>) {
         for file in &self.files {
             if file.name.starts_with("crds/") && has_manifest_extension(&file.name) {
-                let joined = golib::path::clean(format!("{path}/{}", file.name).as_bytes());
-                let path = String::from_utf8_lossy(&joined).into_owned();
                 found.push(Crd {
-                    path,
+                    path: golib::path::clean_text(&format!("{path}/{}", file.name)),
                     file: file.clone(),
                 });
             }

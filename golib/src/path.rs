@@ -86,6 +86,15 @@ pub fn clean(path: &[u8]) -> Vec<u8> {
     }
 }
 
+/// [`clean`] of a text.
+///
+/// ```
+/// assert_eq!(golib::path::clean_text("/a/../b/"), "/b");
+/// ```
+pub fn clean_text(path: &str) -> String {
+    String::from_utf8_lossy(&clean(path.as_bytes())).into_owned()
+}
+
 /// The pattern of [`matches()`] is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("syntax error in pattern")]
@@ -313,6 +322,8 @@ mod tests {
             ("", "."),
             ("a/../..", ".."),
             ("/../a", "/a"),
+            ("../a", "../a"),
+            ("a/../b", "b"),
             ("a/./b//c/..", "a/b"),
             ("../../a", "../../a"),
             ("a/..", "."),

@@ -2,7 +2,7 @@
 //!
 //! Mirrors `internal/urlutil` and `ResolveReferenceURL` (`pkg/repo/v1/chartrepo.go`).
 
-use golib::path;
+use golib::path::{self, clean_text};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
@@ -46,14 +46,14 @@ fn cleaned(text: &str) -> String {
     };
     let (origin, place) = front.split_at(start);
     let place = match place {
-        "" => "/".into(),
-        place => path::clean(place.as_bytes()),
+        "" => "/".to_owned(),
+        place => clean_text(place),
     };
     let origin = match (scheme(origin), origin.split_once(':')) {
         (Some(scheme), Some((_, rest))) => format!("{scheme}:{rest}"),
         _ => origin.to_owned(),
     };
-    format!("{origin}{}{query}", String::from_utf8_lossy(&place))
+    format!("{origin}{place}{query}")
 }
 
 /// An address that an index names, seen from its repository; the repository's query stays.

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-use golib::path::io_cause;
+use golib::path::{clean_text, io_cause};
 use golib::yaml::node::Node;
 
 use crate::error::{Error, Result};
-use crate::origin::clean;
 
 /// What a path leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +100,7 @@ impl<'a> MemoryFiles<'a> {
     }
 
     fn put(&mut self, path: &str, content: Content<'a>) -> Result<()> {
-        let path = clean(path.trim_start_matches('/'));
+        let path = clean_text(path.trim_start_matches('/'));
         if path == "." || path == ".." || path.starts_with("../") {
             return Err(Error::new(format!(
                 "illegal name '{path}' in file creation"
@@ -145,7 +144,7 @@ impl<'a> MemoryFiles<'a> {
     }
 
     fn find(&self, path: &str) -> Result<String> {
-        let query = clean(path.trim_start_matches('/'));
+        let query = clean_text(path.trim_start_matches('/'));
         let absolute = if query == "." {
             "/".to_owned()
         } else {
@@ -274,7 +273,7 @@ impl FileSystem for DiskFiles {
                 .map_err(|error| Error::new(format!("abs path error on '{path}' : {error}")))?;
             format!("{}/{path}", current.display())
         };
-        let absolute = clean(&absolute);
+        let absolute = clean_text(&absolute);
         let resolved = resolve(Path::new(&absolute))
             .map_err(|error| error.prefixed(&format!("evalsymlink failure on '{path}' : ")))?;
         let text = |path: &Path| path.to_string_lossy().into_owned();

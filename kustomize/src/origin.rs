@@ -1,5 +1,6 @@
 //! Where a resource comes from and what changed it, as the annotations of `buildMetadata` tell.
 
+use golib::path::clean_text;
 use golib::yaml::node::{Kind, Node};
 use serde_json::Value;
 
@@ -111,10 +112,5 @@ pub(crate) fn join(one: &str, other: &str) -> String {
         (false, true) => one.to_owned(),
         (false, false) => format!("{one}/{other}"),
     };
-    clean(&joined)
-}
-
-/// `filepath.Clean`.
-pub(crate) fn clean(path: &str) -> String {
-    String::from_utf8_lossy(&golib::path::clean(path.as_bytes())).into_owned()
+    clean_text(&joined)
 }

@@ -15,7 +15,6 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::error::BundleError;
-use super::style::clean;
 use crate::api::BundleHelmOptions;
 
 /// Type of the Secrets that say where a bundle's files are stored.
@@ -230,7 +229,7 @@ pub fn storage(secret: &Secret, manifest_id: &str) -> Result<Storage, BundleErro
     let username = either("agentUsername", "username").unwrap_or_default();
     let password = either("agentPassword", "password").unwrap_or_default();
     let base = reference.strip_prefix("oci://").unwrap_or(&reference);
-    let repository = clean(&format!("{base}/{manifest_id}"));
+    let repository = golib::path::clean_text(&format!("{base}/{manifest_id}"));
     Ok(Storage {
         reference: Reference::parse(&repository)?.with_tag("latest")?,
         access: Access {

@@ -154,7 +154,7 @@ fn patched_file(name: &str) -> Option<String> {
         return None;
     }
     let base = base.replacen(PATCH_MARK, ".", 1);
-    Some(super::style::clean(&match directory {
+    Some(golib::path::clean_text(&match directory {
         "" => base,
         directory => format!("{directory}/{base}"),
     }))

@@ -2,6 +2,7 @@
 //!
 //! Mirrors `internal/bundlereader/style.go`, decided from names alone.
 
+use golib::path::clean_text;
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::Resource;
@@ -77,28 +78,7 @@ fn join_and_clean(directory: &str, file: &str) -> String {
         "" => file.to_owned(),
         directory => format!("{directory}/{file}"),
     };
-    clean(&joined).trim_start_matches('/').to_owned()
-}
-
-/// Go's `path.Clean`.
-pub(super) fn clean(path: &str) -> String {
-    let rooted = path.starts_with('/');
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." if parts.last().is_some_and(|last| *last != "..") => {
-                parts.pop();
-            }
-            ".." if rooted => {}
-            part => parts.push(part),
-        }
-    }
-    match (rooted, parts.join("/")) {
-        (true, path) => format!("/{path}"),
-        (false, path) if path.is_empty() => ".".to_owned(),
-        (false, path) => path,
-    }
+    clean_text(&joined).trim_start_matches('/').to_owned()
 }
 
 /// `Chart.yaml` directly in the directory of the fetched chart, or one below.
@@ -176,19 +156,6 @@ mod tests {
             let name = format!("{prefix}/{path}");
             let style = style(&[&name], Some(("web", "")), "");
             assert_eq!(style.chart.is_some(), found, "{path}");
-        }
-    }
-
-    #[test]
-    fn clean_paths() {
-        for (from, want) in [
-            ("a/../b", "b"),
-            ("../a", "../a"),
-            ("/../a", "/a"),
-            ("a//./b/", "a/b"),
-            ("a/..", "."),
-        ] {
-            assert_eq!(clean(from), want);
         }
     }
 }

@@ -98,8 +98,7 @@ impl<'a> Walk<'a> {
 
 /// Go's `path.Join`.
 fn join(parent: &str, name: &str) -> String {
-    let joined = golib::path::clean(format!("{parent}/{name}").as_bytes());
-    String::from_utf8_lossy(&joined).into_owned()
+    golib::path::clean_text(&format!("{parent}/{name}"))
 }
 
 fn release(info: &ReleaseInfo) -> Map {

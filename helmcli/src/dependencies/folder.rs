@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use chart::loader::{self, LoadError, io_cause};
 use chart::{Chart, Dependency, Lock};
+use golib::path::clean_text;
 use golib::strconv::quote;
-use golib::{path, yaml};
+use golib::yaml;
 use release::error_chain;
 
 use crate::console::{log_warnings, print};
@@ -54,8 +55,7 @@ impl Folder {
             true => place.to_owned(),
             false => format!("{}/{place}", self.path.display()),
         };
-        let cleaned = path::clean(joined.as_bytes());
-        let shown = String::from_utf8_lossy(&cleaned).into_owned();
+        let shown = clean_text(&joined);
         match fs::metadata(&shown) {
             Ok(_) => Ok(shown.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -26,10 +26,7 @@ impl<'a> OutputDir<'a> {
     /// With `release_name`, manifests and hooks go into a folder of that name.
     pub(super) fn new(root: &'a str, release_name: Option<&str>) -> Self {
         let release = match release_name {
-            Some(name) => {
-                let joined = format!("{root}/{name}");
-                String::from_utf8_lossy(&golib::path::clean(joined.as_bytes())).into_owned()
-            }
+            Some(name) => golib::path::clean_text(&format!("{root}/{name}")),
             None => root.to_owned(),
         };
         Self {

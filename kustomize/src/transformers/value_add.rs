@@ -125,7 +125,7 @@ fn insert_path_part(path: &str, position: usize, part: &str) -> String {
     let is_absolute = path.starts_with('/');
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     parts.insert(position.min(parts.len()), part);
-    let joined = crate::origin::clean(&parts.join("/"));
+    let joined = golib::path::clean_text(&parts.join("/"));
     if is_absolute {
         format!("/{joined}")
     } else {

@@ -6,6 +6,7 @@
 mod secrets;
 
 use golib::budget::Allowance;
+use golib::path::clean_text;
 use golib::yaml::node::{Kind, Node, tag};
 use kustomize::{Limits, MemoryFiles, Options};
 use serde_json::{Map, Value};
@@ -13,7 +14,7 @@ use serde_json::{Map, Value};
 use self::secrets::Secrets;
 use super::error::BundleError;
 use super::manifest::{Budget, Resource};
-use super::style::{clean, kustomization_path};
+use super::style::kustomization_path;
 use crate::api::BundleDeploymentOptions;
 
 /// What the rendered documents are called beside the kustomization file.
@@ -64,7 +65,7 @@ impl Kustomization {
         options: &BundleDeploymentOptions,
     ) -> Result<Option<Self>, BundleError> {
         let path = kustomization_path(options);
-        let is_it = |resource: &Resource| clean(resource.name.trim_start_matches('/')) == path;
+        let is_it = |resource: &Resource| clean_text(resource.name.trim_start_matches('/')) == path;
         if !resources.iter().any(is_it) {
             return Ok(None);
         }

@@ -7,7 +7,6 @@ use golib::regexp::{Regexp, Steps};
 use golib::yaml::decode_all;
 use serde_json::Value;
 
-use crate::bundle::style::clean;
 use crate::public::redact::SensitiveData;
 
 /// Bytes of text that are kept back word by word. Beyond it no message is shown at all.
@@ -216,7 +215,7 @@ impl<'a> Secrets<'a> {
 }
 
 fn normal(path: &str) -> String {
-    clean(path.trim_start_matches('/'))
+    golib::path::clean_text(path.trim_start_matches('/'))
 }
 
 #[cfg(test)]
