@@ -311,19 +311,8 @@ impl Certificate {
         let fingerprint = hex(&self.primary.fingerprint);
         let hashed = self.primary.hashed();
         let of_key = self.own(&self.direct, &[&hashed]);
-        if of_key.iter().any(|one| one.kind == kind::KEY_REVOCATION) {
-            return Err(format!("key {fingerprint} is revoked"));
-        }
-        // What might be a revocation is not passed over because it cannot be read.
-        if self
-            .direct
-            .iter()
-            .any(|body| claims(body, kind::KEY_REVOCATION))
-        {
-            return Err(format!(
-                "key {fingerprint} has a revocation that cannot be checked"
-            ));
-        }
+        let named = format!("key {fingerprint}");
+        not_revoked(&named, &of_key, &self.direct, kind::KEY_REVOCATION)?;
         let mut users = Vec::new();
         let mut best: Option<Signature<'_>> = None;
         for user in self.users.iter().filter(|user| !user.what.is_empty()) {
@@ -380,18 +369,8 @@ impl Certificate {
         let id = hex(&subkey.what.fingerprint);
         let own_hashed = subkey.what.hashed();
         let own = self.own(&subkey.signatures, &[hashed, &own_hashed]);
-        if own.iter().any(|one| one.kind == kind::SUBKEY_REVOCATION) {
-            return Err(format!("subkey {id} is revoked"));
-        }
-        if subkey
-            .signatures
-            .iter()
-            .any(|body| claims(body, kind::SUBKEY_REVOCATION))
-        {
-            return Err(format!(
-                "subkey {id} has a revocation that cannot be checked"
-            ));
-        }
+        let (named, bodies) = (format!("subkey {id}"), &subkey.signatures);
+        not_revoked(&named, &own, bodies, kind::SUBKEY_REVOCATION)?;
         let binding = latest(own.iter(), |one| one.kind == kind::SUBKEY_BINDING)
             .filter(|binding| !binding.has_expired(now))
             .ok_or_else(|| format!("subkey {id} is not bound to its key"))?;
@@ -438,6 +417,23 @@ fn claims(body: &[u8], kind: u8) -> bool {
     match body {
         [3, _, found, ..] | [_, found, ..] => *found == kind,
         _ => true,
+    }
+}
+
+/// Of a key with these signatures of its own, among those that stand with it.
+fn not_revoked(
+    key: &str,
+    own: &[Signature<'_>],
+    bodies: &[Vec<u8>],
+    kind: u8,
+) -> Result<(), String> {
+    if own.iter().any(|one| one.kind == kind) {
+        return Err(format!("{key} is revoked"));
+    }
+    // What might be a revocation is not passed over because it cannot be read.
+    match bodies.iter().any(|body| claims(body, kind)) {
+        true => Err(format!("{key} has a revocation that cannot be checked")),
+        false => Ok(()),
     }
 }
 
