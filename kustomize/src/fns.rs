@@ -172,14 +172,15 @@ fn clean<'a>(path: &[&'a str]) -> Vec<&'a str> {
 
 /// `Lookup(path...)`.
 pub(crate) fn lookup<'a>(node: &'a Node, path: &[&str]) -> Result<Option<&'a Node>> {
-    let mut found = node;
-    for text in clean(path) {
-        match step(found, text)? {
-            Some(index) => found = &found.content[index],
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(found))
+    let place = place_of(node, path)?;
+    let into = |found: &'a Node, at: usize| &found.content[at];
+    Ok(place.map(|place| place.into_iter().fold(node, into)))
+}
+
+pub(crate) fn lookup_mut<'a>(node: &'a mut Node, path: &[&str]) -> Result<Option<&'a mut Node>> {
+    let place = place_of(node, path)?;
+    let into = |found: &'a mut Node, at: usize| &mut found.content[at];
+    Ok(place.map(|place| place.into_iter().fold(node, into)))
 }
 
 /// As [`lookup`]: where in the content of each collection on the way it is.
@@ -187,13 +188,11 @@ pub(crate) fn place_of(node: &Node, path: &[&str]) -> Result<Option<Vec<usize>>>
     let mut found = node;
     let mut place = Vec::new();
     for text in clean(path) {
-        match step(found, text)? {
-            Some(index) => {
-                found = &found.content[index];
-                place.push(index);
-            }
-            None => return Ok(None),
-        }
+        let Some(index) = step(found, text)? else {
+            return Ok(None);
+        };
+        found = &found.content[index];
+        place.push(index);
     }
     Ok(Some(place))
 }
@@ -223,62 +222,26 @@ pub(crate) fn expect_depth(depth: usize) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn lookup_mut<'a>(node: &'a mut Node, path: &[&str]) -> Result<Option<&'a mut Node>> {
-    lookup_or_create(node, path, None)
-}
-
 /// `LookupCreate(kind, path...)`: what is missing is made, the last of the path of the given kind.
 pub(crate) fn lookup_create<'a>(
     node: &'a mut Node,
     path: &[&str],
     kind: Kind,
 ) -> Result<Option<&'a mut Node>> {
-    lookup_or_create(node, path, Some(kind))
-}
-
-fn untagged(kind: Kind) -> Node {
-    Node {
-        tag: "".into(),
-        ..Node::collection(kind)
-    }
-}
-
-fn lookup_or_create<'a>(
-    node: &'a mut Node,
-    path: &[&str],
-    create: Option<Kind>,
-) -> Result<Option<&'a mut Node>> {
     let path = clean(path);
     let mut found = node;
     for (at, text) in path.iter().enumerate() {
-        let index = match part(text)? {
-            Part::Index(index) => (index < elements(found)?).then_some(index),
-            Part::Last => elements(found)?.checked_sub(1),
-            Part::Element(name, value) => {
-                let index = matching_element(found, name, value)?;
-                if index.is_none() && create.is_some() && !is_null(found) {
-                    found.content.push(new_element(name, value));
-                    Some(found.content.len() - 1)
-                } else {
-                    index
-                }
+        let index = match (step(found, text)?, part(text)?) {
+            (None, Part::Element(name, value)) if !is_null(found) => {
+                found.content.push(new_element(name, value));
+                Some(found.content.len() - 1)
             }
-            Part::Field(name) => {
-                if is_null(found) {
-                    return Ok(None);
-                }
-                expect_kind(found, Kind::Mapping)?;
-                match (position(found, name), create) {
-                    (Some(index), _) => Some(index),
-                    (None, None) => None,
-                    (None, Some(kind)) => {
-                        let next = path.get(at + 1).copied().unwrap_or("");
-                        let made = untagged(path_part_kind(next, kind));
-                        set_field(found, name, Some(made))?;
-                        position(found, name)
-                    }
-                }
+            (None, Part::Field(name)) if !is_null(found) => {
+                let next = path.get(at + 1).copied().unwrap_or("");
+                set_field(found, name, Some(untagged(path_part_kind(next, kind))))?;
+                position(found, name)
             }
+            (index, _) => index,
         };
         match index {
             Some(index) => found = &mut found.content[index],
@@ -286,6 +249,13 @@ fn lookup_or_create<'a>(
         }
     }
     Ok(Some(found))
+}
+
+fn untagged(kind: Kind) -> Node {
+    Node {
+        tag: "".into(),
+        ..Node::collection(kind)
+    }
 }
 
 fn new_element(name: &str, value: &str) -> Node {
