@@ -23,7 +23,6 @@ pub enum Outcome {
 /// A field that another manager held when we applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldConflict {
-    /// The object.
     pub object: ObjectKey,
     /// Path of the field in the API server's notation, `.spec.replicas`; empty for all the fields
     /// of an object that another Helm client had written.

@@ -22,7 +22,6 @@ pub struct Resource {
     pub group: String,
     /// API version within the group.
     pub version: String,
-    /// Kind.
     pub kind: String,
     /// Name in URLs.
     pub plural: String,
@@ -55,7 +54,6 @@ impl Resource {
 pub struct GroupKind {
     /// API group; empty for the core group.
     pub group: String,
-    /// Kind.
     pub kind: String,
 }
 

@@ -12,11 +12,9 @@ use crate::fields::text;
 pub struct ObjectKey {
     /// API group; empty for the core group.
     pub group: String,
-    /// Kind.
     pub kind: String,
     /// Namespace; empty for kinds without.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 
@@ -49,7 +47,6 @@ pub struct Object {
     pub resource: Arc<Resource>,
     /// Its namespace; none for kinds without.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
     /// The object itself.
     pub body: Value,

@@ -40,7 +40,6 @@ pub struct Operation {
 pub struct Rule {
     /// `group/version` of the objects.
     pub api_version: String,
-    /// Their kind.
     pub kind: String,
     /// Their namespace; see the fields for what empty means.
     pub namespace: String,

@@ -57,7 +57,6 @@ pub struct Condition {
 /// The verdict on one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
-    /// The status.
     pub status: Status,
     /// Why, for people.
     pub message: String,

@@ -26,7 +26,6 @@ pub enum Mode {
 /// One reading of an object; an object whose rules fail reads as `Unknown` with the error's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The status.
     pub status: Status,
     /// Why, for people; empty when `error` is set.
     pub message: String,
