@@ -58,12 +58,9 @@ pub(crate) fn encode_base64(value: &[u8]) -> String {
         return text;
     }
     let mut out = String::with_capacity(text.len() + text.len() / LINE + 1);
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, tail) = rest.split_at(rest.len().min(LINE));
-        out.push_str(line);
+    for line in text.as_bytes().chunks(LINE) {
+        out.push_str(&String::from_utf8_lossy(line));
         out.push('\n');
-        rest = tail;
     }
     out
 }

@@ -276,9 +276,7 @@ pub(crate) fn hash(node: &Node) -> Result<String> {
 
 /// Ten characters that spell no words.
 fn encoded(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    let hex = digest.iter().take(5).map(|byte| format!("{byte:02x}"));
-    hex.collect::<String>()
+    golib::hex::encode(&Sha256::digest(text.as_bytes())[..5])
         .chars()
         .map(|c| match c {
             '0' => 'g',
