@@ -32,13 +32,13 @@ pub trait Argument: Sized {
     fn take(operand: Operand) -> Option<Self>;
 }
 
-macro_rules! scalar_argument {
-    ($($rust:ty, $type:ident, $variant:ident);* $(;)?) => {$(
+macro_rules! arguments {
+    ($($rust:ty = $type:expr, $variant:ident($value:ident) => $made:expr;)*) => {$(
         impl Argument for $rust {
-            const TYPE: Type = Type::$type;
+            const TYPE: Type = $type;
             fn take(operand: Operand) -> Option<Self> {
                 match operand.value {
-                    Value::$variant(value) => Some(value),
+                    Value::$variant($value) => Some($made),
                     _ => None,
                 }
             }
@@ -46,12 +46,15 @@ macro_rules! scalar_argument {
     )*};
 }
 
-scalar_argument! {
-    Str, String, Str;
-    i64, Int, Int;
-    u32, Uint32, Uint32;
-    f64, Float64, Float;
-    bool, Bool, Bool;
+arguments! {
+    Str = Type::String, Str(value) => value;
+    i64 = Type::Int, Int(value) => value;
+    Int64 = Type::Int64, Int64(value) => Self(value);
+    u32 = Type::Uint32, Uint32(value) => value;
+    f64 = Type::Float64, Float(value) => value;
+    bool = Type::Bool, Bool(value) => value;
+    List = Type::List(&LIST), List(list) => list.with_type(&LIST);
+    Map = Type::Map(&MAP), Map(map) => map.with_type(&MAP);
 }
 
 /// Go's `int64`, where `i64` stands for `int`; as a result too.
@@ -66,16 +69,6 @@ scalar_argument! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Int64(pub i64);
 
-impl Argument for Int64 {
-    const TYPE: Type = Type::Int64;
-    fn take(operand: Operand) -> Option<Self> {
-        match operand.value {
-            Value::Int64(value) => Some(Self(value)),
-            _ => None,
-        }
-    }
-}
-
 impl Argument for Value {
     const TYPE: Type = Type::Any;
     fn take(operand: Operand) -> Option<Self> {
@@ -87,26 +80,6 @@ impl Argument for Operand {
     const TYPE: Type = Type::Reflect;
     fn take(operand: Operand) -> Option<Self> {
         Some(operand)
-    }
-}
-
-impl Argument for List {
-    const TYPE: Type = Type::List(&LIST);
-    fn take(operand: Operand) -> Option<Self> {
-        match operand.value {
-            Value::List(list) => Some(list.with_type(&LIST)),
-            _ => None,
-        }
-    }
-}
-
-impl Argument for Map {
-    const TYPE: Type = Type::Map(&MAP);
-    fn take(operand: Operand) -> Option<Self> {
-        match operand.value {
-            Value::Map(map) => Some(map.with_type(&MAP)),
-            _ => None,
-        }
     }
 }
 

@@ -112,6 +112,11 @@ fn index(item: Operand, indexes: Rest<Operand>) -> Result<Operand, Error> {
     }
     let mut item = item.stripped();
     for Operand { value: index, .. } in indexes {
+        let byte = |bytes: &[u8], what: &str| -> Result<Operand, Error> {
+            let byte = bytes.get(position(&index, bytes.len())?);
+            let byte = byte.ok_or_else(|| format!("reflect: {what} index out of range"))?;
+            Ok(Operand::exact(Value::Uint8(*byte)))
+        };
         item = match &item.value {
             Value::Nil => return Err("index of nil pointer".into()),
             Value::List(list) => {
@@ -121,21 +126,8 @@ fn index(item: Operand, indexes: Rest<Operand>) -> Result<Operand, Error> {
                     .ok_or("reflect: slice index out of range")?;
                 Operand::element(value.clone(), list.list_type().element)
             }
-            Value::Bytes(bytes) => {
-                let bytes = bytes.clone().unwrap_or_default();
-                let position = position(&index, bytes.len())?;
-                let byte = bytes
-                    .get(position)
-                    .ok_or("reflect: slice index out of range")?;
-                Operand::exact(Value::Uint8(*byte))
-            }
-            Value::Str(text) => {
-                let position = position(&index, text.len())?;
-                let byte = text
-                    .get(position)
-                    .ok_or("reflect: string index out of range")?;
-                Operand::exact(Value::Uint8(*byte))
-            }
+            Value::Bytes(bytes) => byte(bytes.as_deref().map_or(&[], Str::as_bytes), "slice")?,
+            Value::Str(text) => byte(text, "string")?,
             Value::Map(map) => {
                 let key = match &index {
                     Value::Str(key) => key,
