@@ -448,9 +448,7 @@ fn expect_schema(schema: &Value) -> Result<()> {
         let kind = match value {
             Value::Null | Value::Object(_) => return Ok(()),
             Value::Bool(_) => "boolean",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
+            other => golib::json::type_name(other),
         };
         let text = format!("json: cannot unmarshal JSON {kind} into Go value of type {expected}");
         Err(Error::new(text).context(SCHEMA))

@@ -248,11 +248,8 @@ fn inline_lists(build: &Build<'_>, nodes: Vec<Node>) -> Result<Vec<Node>> {
             }
             Some(other) => {
                 let found = match other {
-                    Value::Bool(_) => "bool",
-                    Value::Number(number) if number.is_f64() => "float64",
-                    Value::Number(_) => "int",
-                    Value::String(_) => "string",
-                    _ => "map[string]interface {}",
+                    Value::Number(number) if !number.is_f64() => "int",
+                    other => golib::json::go_type(other),
                 };
                 return Err(not_an_array(kind, found));
             }

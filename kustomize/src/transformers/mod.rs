@@ -284,9 +284,8 @@ fn replacements(config: ReplacementConfig, loader: &Loader<'_>) -> Result<Transf
             other => {
                 let kind = match other {
                     Value::Null => "invalid",
-                    Value::Bool(_) => "bool",
                     Value::Number(_) => "float64",
-                    _ => "string",
+                    other => golib::json::go_type(other),
                 };
                 return Err(Error::new(format!(
                     "unsupported replacement type encountered within replacement path: {kind}"
