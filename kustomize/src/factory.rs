@@ -149,12 +149,8 @@ pub(crate) fn merge_anchored(node: &mut Node, build: &Build<'_>) -> Result<()> {
             let own = std::mem::take(&mut node.content);
             for source in values.iter().map(|value| &value.content).chain([&own]) {
                 for pair in source.chunks_exact(2) {
-                    let at = result
-                        .content
-                        .chunks_exact(2)
-                        .position(|own| own[0].value == pair[0].value);
-                    match at {
-                        Some(at) => result.content[2 * at..2 * at + 2].clone_from_slice(pair),
+                    match fns::position(&result, &pair[0].value) {
+                        Some(at) => result.content[at - 1..=at].clone_from_slice(pair),
                         None => result.content.extend_from_slice(pair),
                     }
                 }

@@ -55,7 +55,7 @@ pub(crate) fn expect_kind(node: &Node, kind: Kind) -> Result<()> {
 }
 
 /// The place of an entry's value in a mapping's content: of the first of several.
-fn position(node: &Node, name: &str) -> Option<usize> {
+pub(crate) fn position(node: &Node, name: &str) -> Option<usize> {
     if node.kind != Kind::Mapping {
         return None;
     }
@@ -251,7 +251,7 @@ pub(crate) fn lookup_create<'a>(
     Ok(Some(found))
 }
 
-fn untagged(kind: Kind) -> Node {
+pub(crate) fn untagged(kind: Kind) -> Node {
     Node {
         tag: "".into(),
         ..Node::collection(kind)

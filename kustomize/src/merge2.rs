@@ -446,11 +446,8 @@ fn copy_style(dest: &mut Node, src: &Node) {
 }
 
 fn take_entry(node: &mut Node, name: &str) -> Option<(Style, Node)> {
-    let at = node
-        .content
-        .chunks_exact(2)
-        .position(|pair| pair[0].value == name)?;
-    let mut pair = node.content.drain(2 * at..2 * at + 2);
+    let at = fns::position(node, name)?;
+    let mut pair = node.content.drain(at - 1..=at);
     let key = pair.next()?;
     let value = pair.next()?;
     Some((key.style, value))

@@ -480,11 +480,7 @@ impl<'a> Matcher<'a> {
     }
 
     fn made(&self, next: Option<&String>, kind: Kind) -> Node {
-        let kind = fns::path_part_kind(next.map_or("", |next| next), kind);
-        Node {
-            tag: "".into(),
-            ..Node::collection(kind)
-        }
+        fns::untagged(fns::path_part_kind(next.map_or("", |next| next), kind))
     }
 
     fn field(&mut self, node: &mut Node, name: &str, rest: &[String]) -> Result<Vec<Place>> {
@@ -504,14 +500,9 @@ impl<'a> Matcher<'a> {
             }
             fns::set_field(node, name, Some(made))?;
         }
-        let position = node
-            .content
-            .chunks_exact(2)
-            .position(|pair| pair[0].value == name);
-        let Some(position) = position else {
+        let Some(index) = fns::position(node, name) else {
             return Ok(Vec::new());
         };
-        let index = 2 * position + 1;
         let inner = self.inside(&mut node.content[index], rest)?;
         Ok(below(index, inner))
     }
