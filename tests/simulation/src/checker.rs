@@ -6,6 +6,7 @@
 
 mod attempts;
 mod backups;
+mod holders;
 mod hooks;
 mod leftovers;
 mod ownership;
@@ -74,6 +75,8 @@ pub struct Checker {
     pub has_fallback: bool,
     /// Bundles that are missing upstream although somebody wants them.
     pub lost: BTreeSet<usize>,
+    /// Those that ever were.
+    were_lost: BTreeSet<usize>,
     /// Lost bundles whose removal a person allowed.
     pub allowed: BTreeSet<usize>,
     /// Bundles that were deleted and whose removal was noted as held when a person allowed it.
@@ -115,6 +118,8 @@ pub struct Checker {
     attempts: BTreeMap<ReleaseKey, Attempt>,
     /// The bundle that each release was last deployed for.
     deployed_for: BTreeMap<ReleaseKey, usize>,
+    /// The bundles that a release ever was deployed for.
+    ever_deployed_for: BTreeSet<(ReleaseKey, usize)>,
     /// Bundles that are wanted again after they were deleted, and since when.
     returned: BTreeMap<usize, Instant>,
     /// What the agent wrote last into each object of a release.
@@ -202,19 +207,6 @@ fn named_bundle(record: &Value) -> Option<usize> {
     let annotations = release.chart.as_ref()?.metadata.annotations.as_ref()?;
     let name = annotations.get(ANNOTATION_BUNDLE_ID)?;
     (0..BUNDLES).find(|bundle| bundle_name(*bundle) == *name)
-}
-
-/// Whether a ledger has an entry of a bundle in a namespace.
-fn names(ledger: &Value, bundle: usize, namespace: &str) -> bool {
-    let entries = ledger["data"].as_object().into_iter().flatten();
-    let mut entries = entries.filter(|(key, _)| {
-        let place = key.split_once('_');
-        place.is_some_and(|(place, _)| place == namespace)
-    });
-    entries.any(|(_, text)| {
-        let entry = serde_json::from_str::<Value>(text.as_str().unwrap_or_default());
-        entry.is_ok_and(|entry| entry["bundle"] == bundle_name(bundle))
-    })
 }
 
 /// Where a copy is.
@@ -411,6 +403,7 @@ impl Checker {
             .filter(|bundle| self.returned.get(bundle).is_some_and(is_unheard));
         let again: Vec<_> = again.copied().collect();
         self.allowed.extend(again);
+        self.were_lost.extend(&lost);
         self.lost = lost;
     }
 
@@ -622,6 +615,7 @@ impl Audit for Checker {
         self.hook(write);
         if by_agent {
             self.has_run(write);
+            self.takes(write);
         }
         if let Some((release, revision)) = Self::deployed_revision(write)
             && write.who.actor.deploys_bundles()
@@ -631,6 +625,9 @@ impl Audit for Checker {
             {
                 in_place.later.insert(revision);
             }
+            let named = write.after.as_deref().and_then(named_bundle);
+            let deployed_for = named.map(|bundle| (release.clone(), bundle));
+            self.ever_deployed_for.extend(deployed_for);
             *self.deployed_by_agent.entry(release).or_default() += 1;
         }
         if let (Actor::Go, Some(after)) = (write.who.actor, &write.after)

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle, names};
+use super::holders::{entry_of, names};
+use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle};
 use crate::apiserver::{Actor, Id, Write};
 use crate::records::decoded;
 
@@ -265,9 +266,10 @@ impl Checker {
     /// As docs/removal.md has it: of attempts at a release of somebody else's the records go with their bundle, and nothing else. The ledger knows nothing of
     /// the release then; what was made there before the agent last deployed it, if ever, is of no such attempt.
     fn give_up(&mut self) {
+        let ledger = self.ledger.as_deref();
         let withdrawn = self.withdrawn.iter().cloned();
-        let (known, forgotten): (BTreeSet<_>, BTreeSet<_>) =
-            withdrawn.partition(|release| self.entry(release).is_some());
+        let (known, forgotten): (BTreeSet<_>, BTreeSet<_>) = withdrawn
+            .partition(|release| ledger.is_some_and(|ledger| entry_of(ledger, release).is_some()));
         self.withdrawn = known;
         let is_helms = |release: &&ReleaseKey| {
             let helms = self.helms.get(*release);
@@ -291,16 +293,10 @@ impl Checker {
         self.given_up.extend(left);
     }
 
-    /// What the ledger has of a release.
-    fn entry(&self, (namespace, name): &ReleaseKey) -> Option<&str> {
-        let ledger = self.ledger.as_ref()?;
-        ledger["data"][format!("{namespace}_{name}")].as_str()
-    }
-
     /// Whether the ledger has a note of a revision.
     pub(super) fn is_entered(&self, release: &ReleaseKey, revision: i64) -> bool {
-        let entry = self.entry(release);
-        let entry = entry.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let ledger = self.ledger.as_deref();
+        let entry = ledger.and_then(|ledger| entry_of(ledger, release));
         let notes = entry.as_ref().and_then(|entry| entry.get("revisions"));
         notes.is_some_and(|notes| notes.get(revision.to_string()).is_some())
     }

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use agent::api::ANNOTATION_BUNDLE_ID;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use chart::Chart;
 use release::model::{Hook, HookExecution, Release, Status};
 use release::storage;
 use serde_json::{Value, json};
 
 use super::{Checker, FORGED, LEDGER, Rest, Takeover};
 use crate::apiserver::{Actor, Audit as _, Id, Who, Write};
-use crate::desired::{Behaviour, Desired, Manifest, ObjectKind, SYSTEM};
+use crate::desired::{Behaviour, Desired, Manifest, ObjectKind, SYSTEM, bundle_name};
 
 const AGENT: Actor = Actor::Agent(1);
 
@@ -67,12 +69,31 @@ impl Cluster {
             manifest: format!("---\nkind: ConfigMap\nmetadata:\n  name: {FORGED}c1\n"),
             ..Release::default()
         };
-        release.set_status(status.clone(), "");
-        let payload = storage::encode(&release).expect("it can be written");
-        let name = storage::key("r1", revision);
+        release.set_status(status, "");
+        self.store(actor, &release);
+    }
+
+    /// Writes a record of the release apps/r1 that names a bundle.
+    fn record_of(&mut self, bundle: usize, revision: i64, status: Status) {
+        let mut chart = Chart::default();
+        let named = (ANNOTATION_BUNDLE_ID.to_owned(), bundle_name(bundle));
+        chart.metadata.annotations = Some(BTreeMap::from([named]));
+        let mut release = Release {
+            name: "r1".to_owned(),
+            revision,
+            chart: Some(Arc::new(chart)),
+            ..Release::default()
+        };
+        release.set_status(status, "");
+        self.store(AGENT, &release);
+    }
+
+    fn store(&mut self, actor: Actor, release: &Release) {
+        let payload = storage::encode(release).expect("it can be written");
+        let name = storage::key("r1", release.revision);
         let object = json!({
             "kind": "Secret",
-            "metadata": {"labels": {"status": status.as_str()}},
+            "metadata": {"labels": {"status": release.status().as_str()}},
             "data": {"release": STANDARD.encode(payload)},
         });
         self.write(actor, &Id::new("", "secrets", "apps", &name), Some(object));
@@ -295,6 +316,73 @@ fn who_had_a_release_is_forgotten_with_its_records() {
     assert!(cluster.checker.deployed_for.contains_key(&release));
     cluster.delete_record(AGENT, 1);
     assert!(!cluster.checker.deployed_for.contains_key(&release));
+}
+
+/// A name, the bundle that deploys, what comes before, and what that breaks.
+type Case<'c> = (&'c str, usize, fn(&mut Cluster), &'c [&'c str]);
+
+/// The ledger has a release for b0, and b1 wants it as long.
+#[test]
+fn a_release_is_left_to_who_has_it() {
+    let wanted = || Desired::of(0, 1, BTreeSet::new());
+    let broken: &[&str] = &["takes another's release"];
+    let cases: [Case<'_>; 7] = [
+        ("b1 may not", 1, |_| (), broken),
+        ("b0 has it", 0, |_| (), &[]),
+        (
+            "b1 may take it",
+            1,
+            |cluster| {
+                let taking = Desired {
+                    take_ownership: true,
+                    ..Desired::of(0, 1, BTreeSet::new())
+                };
+                cluster.checker.want(1, &taking);
+            },
+            &[],
+        ),
+        (
+            "b1 had it before",
+            1,
+            |cluster| cluster.record_of(1, 1, Status::Deployed),
+            &[],
+        ),
+        (
+            "b0 wants another one",
+            1,
+            |cluster| cluster.checker.want(0, &Desired::of(1, 1, BTreeSet::new())),
+            &[],
+        ),
+        (
+            "b0 went, and is there again",
+            1,
+            |cluster| {
+                cluster.checker.unwant(0);
+                cluster.checker.want(0, &Desired::of(0, 1, BTreeSet::new()));
+            },
+            &[],
+        ),
+        (
+            "b0 was lost",
+            1,
+            |cluster| {
+                cluster.checker.lose([0].into(), None);
+                cluster.checker.lose(BTreeSet::new(), None);
+            },
+            &[],
+        ),
+    ];
+    for (case, bundle, happens, rules) in cases {
+        let mut cluster = Cluster::default();
+        cluster.checker.want(0, &wanted());
+        cluster.checker.want(1, &wanted());
+        happens(&mut cluster);
+        let entry = json!({"bundle": "b0"}).to_string();
+        let ledger = Id::new("", "configmaps", SYSTEM, LEDGER);
+        cluster.write(AGENT, &ledger, Some(json!({"data": {"apps_r1": entry}})));
+        cluster.record_of(bundle, 2, Status::PendingInstall);
+        assert_eq!(cluster.rules(), rules, "{case}");
+    }
 }
 
 /// Copies that were made before a restore was noticed are excused until the ledger names a bundle there that needs them.
