@@ -85,6 +85,13 @@ impl ObjectKind {
         Self::PostHook,
         Self::DeleteHook,
     ];
+    /// Those that are no hooks.
+    pub(crate) const PLAIN: [Self; 4] = [
+        Self::ConfigMap,
+        Self::Secret,
+        Self::Deployment,
+        Self::Service,
+    ];
 
     /// What the names of its objects begin with.
     pub(crate) fn letter(self) -> char {

@@ -181,8 +181,15 @@ struct Scope {
     take_ownership: Option<bool>,
     atomic: Option<bool>,
     correct_drift: Option<bool>,
-    /// How many percent of the objects fail with a version more than without it.
+    /// How many percent of the objects fail with a version more than without it, and how.
     failing: u64,
+    failure: Behaviour,
+    /// The kinds that objects have, unless they have all.
+    kinds: Option<[ObjectKind; 3]>,
+    /// How many percent of the versions the agent dies with, more than without it.
+    dying: u64,
+    /// How many percent of those who edit an object go on insisting.
+    insisting: u64,
 }
 
 impl Scope {
@@ -198,6 +205,18 @@ impl Scope {
             atomic: *random.pick(&[None, None, Some(false), Some(true)]),
             correct_drift: *random.pick(&[None, None, Some(false), Some(true)]),
             failing: *random.pick(&[0, 0, 20]),
+            kinds: random.chance(50).then(|| {
+                // Not hooks alone.
+                let plain = *random.pick(&ObjectKind::PLAIN);
+                [
+                    plain,
+                    *random.pick(&ObjectKind::ALL),
+                    *random.pick(&ObjectKind::ALL),
+                ]
+            }),
+            dying: *random.pick(&[0, 0, 0, 0, 70]),
+            insisting: *random.pick(&[0, 0, 0, 0, 60]),
+            failure: *random.pick(&[Behaviour::Fails, Behaviour::Refused]),
         }
     }
 
@@ -219,11 +238,20 @@ impl Scope {
     }
 
     fn manifest(&self, manifest: Manifest) -> Manifest {
-        let name = match manifest.name {
-            copy @ COPIES.. => copy,
-            name => name % self.names,
+        if manifest.name >= COPIES {
+            return manifest;
+        }
+        let kind = match self.kinds {
+            Some(kinds) if !kinds.contains(&manifest.kind) => {
+                kinds[manifest.kind as usize % kinds.len()]
+            }
+            _ => manifest.kind,
         };
-        Manifest { name, ..manifest }
+        Manifest {
+            kind,
+            name: manifest.name % self.names,
+            ..manifest
+        }
     }
 
     fn desired(&self, random: &mut Random, mut desired: Desired) -> Desired {
@@ -235,12 +263,13 @@ impl Scope {
         let manifests = std::mem::take(&mut desired.manifests);
         for mut manifest in manifests {
             if self.failing != 0 {
-                let former = match manifest.behaviour {
-                    Behaviour::Fails if random.chance(50) => Behaviour::Ready,
-                    other => other,
+                let is_over = manifest.behaviour == self.failure && random.chance(50);
+                let former = match is_over {
+                    true => Behaviour::Ready,
+                    false => manifest.behaviour,
                 };
                 manifest.behaviour = match random.chance(self.failing) {
-                    true => Behaviour::Fails,
+                    true => self.failure,
                     false => former,
                 };
             }
@@ -280,8 +309,10 @@ impl Plan {
         let (fewest, most) = if random.chance(4) { MANY_STEPS } else { STEPS };
         let count = random.between(fewest, most);
         for number in 0..count + SPARE {
+            let follows = course.next.is_some();
             let action = course.draw(&mut random, &leaning, &scope, number < 2);
-            let after = match random.below(10) {
+            let pause = if follows { 0 } else { random.below(10) };
+            let after = match pause {
                 0..=3 => Duration::from_millis(random.below(300)),
                 4..=7 => Duration::from_millis(random.below(6_000)),
                 _ => Duration::from_millis(random.below(40_000)),
@@ -336,6 +367,8 @@ struct Course {
     desired_state: Vec<Option<Desired>>,
     /// What people and helm clients created, which a chart may come to have.
     created: Vec<(usize, Manifest)>,
+    /// What comes next, at once.
+    next: Option<Action>,
     has_backup: bool,
     has_local_backup: bool,
     is_empty: bool,
@@ -357,6 +390,10 @@ impl Course {
         scope: &Scope,
         begins: bool,
     ) -> Action {
+        if let Some(next) = self.next.take() {
+            self.note(&next);
+            return next;
+        }
         let mut action = draw(random, leaning, scope, self, begins);
         for _ in 0..8 {
             if self.matters(&action) && !scope.leaves_out(&action) {
@@ -364,7 +401,29 @@ impl Course {
             }
             action = draw(random, leaning, scope, self, begins);
         }
+        let action = self.begin(random, scope, action);
         self.note(&action);
+        action
+    }
+
+    /// What begins with an action: some die at work, and some insist on what they edit.
+    fn begin(&mut self, random: &mut Random, scope: &Scope, action: Action) -> Action {
+        match &action {
+            Action::Want(..) if scope.dying != 0 && random.chance(scope.dying) => {
+                let death = Action::KillAfter(random.between(1, 40));
+                if !scope.leaves_out(&death) {
+                    self.next = Some(action);
+                    return death;
+                }
+            }
+            Action::Edit(namespace, manifest)
+                if scope.insisting != 0 && random.chance(scope.insisting) =>
+            {
+                let fight = Action::Fight(*namespace, manifest.clone());
+                self.next = Some(fight).filter(|fight| !scope.leaves_out(fight));
+            }
+            _ => {}
+        }
         action
     }
 

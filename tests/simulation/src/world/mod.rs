@@ -141,9 +141,9 @@ impl World {
         self.upstream.lock().tokens = ["open".to_owned()].into();
     }
 
-    /// Whether the history ends after a brief rest where nothing is wrong.
+    /// Whether the history ends after a brief rest where nothing is wrong: what never ends shows only how often it comes about.
     pub fn rests_briefly(&self) -> bool {
-        self.setting.rests_briefly
+        self.setting.rests_briefly && !self.fights()
     }
 
     /// Whether anybody fights.
