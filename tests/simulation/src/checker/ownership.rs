@@ -111,15 +111,23 @@ impl Checker {
     }
 
     /// Whether an object goes in the course of a deploy that began before this was wanted: that of another bundle, which wanted the release a
-    /// moment ago and may take it, or of this one as it was a moment ago, without the object.
+    /// moment ago and may take it, or of this one as it was a moment ago, without the object. Or in the course of the removal of what another bundle
+    /// had, which began before this one wanted the release.
     fn is_late(&self, bundle: usize, release: &ReleaseKey, id: &Id) -> bool {
         let newest = self.records.get(release).and_then(BTreeMap::last_key_value);
-        if newest.is_none_or(|(_, status)| !status.starts_with("pending")) {
-            return false;
-        }
+        let status = newest.map_or("", |(_, status)| status);
         let Some(deployed) = self.written_bundle(release) else {
             return false;
         };
+        if status == "uninstalling" && deployed != bundle {
+            let changes = self.recent_changes(bundle);
+            let wanted: Vec<_> = self.recent(bundle).collect();
+            let mut others = wanted.iter().filter(|one| release_of(one) != *release);
+            return wanted.len() <= changes || others.next().is_some();
+        }
+        if !status.starts_with("pending") {
+            return false;
+        }
         let mut recent = self.recent(deployed);
         if deployed != bundle {
             let left = self.left.get(&(deployed, release.clone()));
