@@ -45,11 +45,8 @@ impl ProxyRules {
     /// assert!(chart::source::ProxyRules::from_variables(|_| None).is_none());
     /// ```
     pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        let either = |upper: &str| {
-            get(upper)
-                .or_else(|| get(&upper.to_ascii_lowercase()))
-                .filter(|value| !value.is_empty())
-        };
+        let given = |name: &str| get(name).filter(|value| !value.is_empty());
+        let either = |upper: &str| given(upper).or_else(|| given(&upper.to_ascii_lowercase()));
         let (http, https) = (either("HTTP_PROXY"), either("HTTPS_PROXY"));
         let mut rules = Self {
             http: http.as_deref().and_then(proxy_url),
@@ -89,7 +86,7 @@ impl ProxyRules {
             .trim_end_matches(']')
             .to_ascii_lowercase();
         let port = url.port_or_known_default();
-        let ip: Option<IpAddr> = host.parse().ok();
+        let ip = host.parse().ok().map(|ip: IpAddr| ip.to_canonical());
         if self.never || host == "localhost" || ip.is_some_and(|ip| ip.is_loopback()) {
             return true;
         }
@@ -102,7 +99,8 @@ impl ProxyRules {
                 itself,
                 port,
             } => {
-                fits(*port) && (host.ends_with(suffix.as_str()) || (*itself && host == suffix[1..]))
+                let is_in = host.ends_with(suffix.as_str()) || (*itself && host == suffix[1..]);
+                ip.is_none() && fits(*port) && is_in
             }
         })
     }
@@ -194,6 +192,10 @@ mod tests {
     #[case("fd00::/8", "http://[fd12::1]/", false)]
     #[case("10.0.0.0/33", "http://10.0.0.0/", true)]
     #[case("010.0.0.0/8", "http://10.0.0.1/", true)]
+    #[case("10.0.0.0/8", "http://[::ffff:10.1.2.3]/", false)]
+    #[case("10.1.2.3", "http://[::ffff:10.1.2.3]/", false)]
+    #[case("", "http://[::ffff:127.0.0.1]/", false)]
+    #[case("0.1", "http://10.0.0.1/", true)]
     fn exceptions(#[case] no_proxy: &str, #[case] url: &str, #[case] proxied: bool) {
         let proxy = rules(no_proxy).for_url(&Url::parse(url).unwrap());
         assert_eq!(proxy.is_some(), proxied, "{proxy:?}");
@@ -206,6 +208,16 @@ mod tests {
     #[case("socks5://proxy.example:1080", "socks5://proxy.example:1080")]
     fn addresses_of_proxies(#[case] text: &str, #[case] read: &str) {
         assert_eq!(proxy_url(text).unwrap().as_str(), read);
+    }
+
+    #[test]
+    fn an_empty_variable_is_none() {
+        let rules = ProxyRules::from_variables(|name| match name {
+            "HTTP_PROXY" => Some(String::new()),
+            "http_proxy" => Some("proxy.example".into()),
+            _ => None,
+        });
+        assert!(rules.is_some());
     }
 
     #[test]
