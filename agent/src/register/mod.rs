@@ -6,6 +6,8 @@
 
 pub mod bootstrap;
 pub mod credential;
+#[cfg(test)]
+mod lost_answers;
 mod renewals;
 mod request;
 mod secrets;
@@ -24,6 +26,7 @@ use crate::api::{BundleDeployment, Cluster};
 use crate::client::listed::Metadata;
 use crate::client::requests::{self, Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
+use crate::error;
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::{Events, Reason};
@@ -136,6 +139,17 @@ impl RegisterError {
             self,
             Self::Timeout { .. } | Self::NewCredential(_) | Self::Store(_)
         )
+    }
+
+    /// Whether that has to be asked for once more. What was granted and cannot be stored, or looked at, is fetched again.
+    fn is_in_vain(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::NewCredential(why) => {
+                !matches!(&**why, Self::List(failed) if !error::is_answered(failed))
+            }
+            _ => false,
+        }
     }
 }
 
@@ -349,6 +363,12 @@ impl Registrar {
                     else {
                         continue;
                     };
+                    let pause = turn.pause();
+                    if !pause.is_zero() {
+                        drop(turn);
+                        tokio::time::sleep(pause).await;
+                        continue;
+                    }
                     // Who had the turn may have stored another one, and have used up the Secret.
                     let now = tokio::try_join!(secrets.credential(), secrets.bootstrap())?;
                     if (&now.0, &now.1) != (&stored, &bootstrap) {
@@ -364,7 +384,11 @@ impl Registrar {
                             turn.abandons();
                             continue;
                         }
-                        Err(failed) if failed.is_of_accepted() => {
+                        Err(failed @ RegisterError::Create { .. }) => {
+                            let pause = self.pause(failed, turn.failures());
+                            turn.waits(pause);
+                        }
+                        Err(failed) if failed.is_in_vain() => {
                             turn.fails(self.timing.registration_retry);
                         }
                         Err(_) => {}

@@ -17,6 +17,7 @@ use crate::api::{
     LABEL_REGISTRATION_TOKEN,
 };
 use crate::config::{AgentConfig, TlsMode};
+use crate::error;
 use crate::public::{Name, PublicText};
 
 impl Registrar {
@@ -44,21 +45,28 @@ impl Registrar {
         }
         let asking = self.client(asking)?;
 
-        let sent = match turn.sent(&origin, &client_id) {
-            Some(sent) => sent,
-            None => {
-                turn.until_due().await;
-                let random = self.send(&asking, &bootstrap, &client_id, config).await?;
-                let sent = Sent {
-                    answer: credential::secret_name(&client_id, &random),
-                    until: Instant::now() + self.timing.credential_timeout,
-                    origin,
-                    client_id,
-                };
-                turn.sends(sent.clone());
-                sent
+        let known = turn.sent(&origin, &client_id);
+        let mut sent = known.clone().unwrap_or_else(|| Sent {
+            origin,
+            client_id,
+            client_random: random_text(RANDOM_LENGTH),
+            name: format!("request-{}", random_text(SUFFIX_LENGTH)),
+            is_accepted: false,
+            until: Instant::now(),
+        });
+        if !sent.is_accepted {
+            sent.until = Instant::now() + self.timing.credential_timeout;
+            // Whoever is dropped, or gets no answer, may have been heard.
+            turn.sends(Some(sent.clone()));
+            if let Err(source) = self.send(&asking, &bootstrap, &sent, config).await {
+                if error::is_answered(&source) {
+                    turn.sends(known);
+                }
+                let client_id = sent.client_id;
+                return Err(RegisterError::Create { client_id, source });
             }
-        };
+            turn.arrives(&sent);
+        }
         let namespace = &bootstrap.system_registration_namespace;
         let answer = tokio::select! {
             biased;
@@ -85,25 +93,25 @@ impl Registrar {
             .map_err(|failed| RegisterError::NewCredential(Box::new(failed)))
     }
 
-    /// Creates a ClusterRegistration; its random part.
+    /// Creates a ClusterRegistration, unless an earlier request for it was carried out: one that is made twice is two for Fleet's controller, and the
+    /// bootstrap Secret's account may not look what is there.
     async fn send(
         &self,
         asking: &Client,
         bootstrap: &Bootstrap,
-        client_id: &str,
+        sent: &Sent,
         config: &AgentConfig,
-    ) -> Result<String, RegisterError> {
+    ) -> kube::Result<()> {
         logging::info!(
-            client_id = Name(client_id),
+            client_id = Name(&sent.client_id),
             "creating a clusterregistration"
         );
-        let client_random = random_token();
         let mut cluster_labels = config.labels.clone();
         cluster_labels.insert(LABEL_CREATED_BY_AGENT_POD.into(), self.hostname.clone());
         let registration = ClusterRegistration {
             types: TypeMeta::resource::<ClusterRegistration>(),
             metadata: ObjectMeta {
-                generate_name: Some("request-".into()),
+                name: Some(sent.name.clone()),
                 namespace: Some(bootstrap.cluster_namespace.clone()),
                 labels: Some(
                     [(
@@ -115,8 +123,8 @@ impl Registrar {
                 ..Default::default()
             },
             spec: ClusterRegistrationSpec {
-                client_id: client_id.to_owned(),
-                client_random: client_random.clone(),
+                client_id: sent.client_id.clone(),
+                client_random: sent.client_random.clone(),
                 cluster_labels,
             },
         };
@@ -125,11 +133,10 @@ impl Registrar {
         let created = registrations
             .create(&PostParams::default(), &registration)
             .await;
-        created.map_err(|source| RegisterError::Create {
-            client_id: client_id.to_owned(),
-            source,
-        })?;
-        Ok(client_random)
+        match created {
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+            created => created.map(drop),
+        }
     }
 
     async fn kube_system_uid(&self) -> Result<String, RegisterError> {
@@ -162,7 +169,8 @@ impl Registrar {
         namespace: &str,
         sent: &Sent,
     ) -> Result<BTreeMap<String, k8s_openapi::ByteString>, RegisterError> {
-        let name = sent.answer.as_str();
+        let name = credential::secret_name(&sent.client_id, &sent.client_random);
+        let name = name.as_str();
         let secrets = Api::<Secret>::namespaced(asking.clone(), namespace);
         let poll = async {
             loop {
@@ -185,11 +193,18 @@ impl Registrar {
     }
 }
 
-/// 54 characters of the alphabet of wrangler's `randomtoken`.
-fn random_token() -> String {
+/// As long as wrangler's `randomtoken`.
+const RANDOM_LENGTH: usize = 54;
+
+/// With the prefix and a UID, as Fleet's controller calls the account, a name is not cut. The API server's own suffix has five characters, and it
+/// makes another one where the name is there.
+const SUFFIX_LENGTH: usize = 10;
+
+/// Characters of the alphabet of wrangler's `randomtoken`, which is the API server's for names too.
+fn random_text(length: usize) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rng = rand::rng();
-    (0..54)
+    (0..length)
         .filter_map(|_| ALPHABET.choose(&mut rng))
         .map(|&byte| char::from(byte))
         .collect()
@@ -201,13 +216,13 @@ mod tests {
 
     #[test]
     fn random_tokens_are_wranglers() {
-        let token = random_token();
+        let token = random_text(RANDOM_LENGTH);
         assert_eq!(token.len(), 54);
         assert!(
             token
                 .chars()
                 .all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
         );
-        assert_ne!(token, random_token());
+        assert_ne!(token, random_text(RANDOM_LENGTH));
     }
 }

@@ -16,19 +16,24 @@ pub struct Turns(Arc<Mutex<Turn>>);
 #[derive(Default)]
 pub(super) struct Turn {
     sent: Option<Sent>,
-    /// When a registration that came to nothing may be followed by another one.
+    /// When a registration that was refused or came to nothing may be followed by another one.
     due: Option<Instant>,
+    /// Requests in a row that upstream did not accept.
+    failures: u32,
 }
 
-/// A ClusterRegistration that upstream has accepted. Who was dropped while it waited leaves it to the next.
+/// A ClusterRegistration that upstream has, or may have: the answer to the request may be lost. Who was dropped meanwhile leaves it to the next.
 #[derive(Clone)]
 pub(super) struct Sent {
     /// Of the bootstrap Secret that it was sent with.
     pub(super) origin: String,
     pub(super) client_id: String,
-    /// The Secret that answers it.
-    pub(super) answer: String,
-    /// How long that is waited for.
+    pub(super) client_random: String,
+    /// What it is called: sent once more it is the same one.
+    pub(super) name: String,
+    /// Whether upstream said that it has it.
+    pub(super) is_accepted: bool,
+    /// How long the Secret that answers it is waited for.
     pub(super) until: Instant,
 }
 
@@ -59,14 +64,36 @@ impl Turn {
         sent.filter(|sent| Instant::now() < sent.until).cloned()
     }
 
-    pub(super) async fn until_due(&self) {
-        if let Some(due) = self.due {
-            tokio::time::sleep_until(due).await;
-        }
+    /// How long nothing is to be sent.
+    pub(super) fn pause(&self) -> Duration {
+        let now = Instant::now();
+        self.due
+            .map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
     }
 
-    pub(super) fn sends(&mut self, sent: Sent) {
-        self.sent = Some(sent);
+    /// How many requests in a row were not accepted.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// What upstream may have from now on; nothing where it refused what alone was sent.
+    pub(super) fn sends(&mut self, sent: Option<Sent>) {
+        self.sent = sent;
+    }
+
+    /// Upstream says that it has it.
+    pub(super) fn arrives(&mut self, sent: &Sent) {
+        (self.due, self.failures) = (None, 0);
+        self.sent = Some(Sent {
+            is_accepted: true,
+            ..sent.clone()
+        });
+    }
+
+    /// Upstream did not say so: nobody sends anything before that pause.
+    pub(super) fn waits(&mut self, pause: Duration) {
+        self.due = Some(Instant::now() + pause);
+        self.failures = self.failures.saturating_add(1);
     }
 
     /// What was sent is answered, and the answer stored.
@@ -79,7 +106,7 @@ impl Turn {
         self.sent = None;
     }
 
-    /// What was sent came to nothing: no other one follows before that pause.
+    /// What upstream had came to nothing: no other one follows before that pause.
     pub(super) fn fails(&mut self, pause: Duration) {
         (self.sent, self.due) = (None, Some(Instant::now() + pause));
     }

@@ -1,0 +1,265 @@
+//! What upstream has of a cluster whose requests are refused, or carried out without an answer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request};
+use k8s_openapi::ByteString;
+use kube::client::Body;
+use parking_lot::Mutex;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::bootstrap::ORIGIN_ANNOTATION;
+use super::{Registrar, credential};
+use crate::client::scripted;
+use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
+
+/// What becomes of a ClusterRegistration that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It is carried out, and nobody hears of it.
+    Unanswered,
+    Refused,
+}
+
+/// A local cluster and its upstream, which answers a registration at once.
+#[derive(Default)]
+struct World {
+    credential: Option<Value>,
+    bootstrap: Option<Value>,
+    refuses_first_credential: bool,
+    /// What becomes of the next ones; then of all.
+    outcomes: VecDeque<Outcome>,
+    refuses_all: bool,
+    /// When a ClusterRegistration was asked for.
+    asked: Vec<Instant>,
+    /// The ones that are there, and since when.
+    registered: Vec<(String, Instant)>,
+    /// The Secret that answers the newest one.
+    answer: String,
+    /// So often a credential cannot be stored, and one that was granted cannot be looked at.
+    failing_stores: u32,
+    failing_looks: u32,
+}
+
+fn secret(name: &str, texts: &[(&str, &str)]) -> Value {
+    let data: BTreeMap<_, _> = texts
+        .iter()
+        .map(|(key, text)| (*key, ByteString((*text).into())))
+        .collect();
+    json!({"metadata": {"name": name}, "data": data})
+}
+
+fn bootstrap(token: &str) -> Value {
+    let texts = [
+        ("apiServerURL", "http://scripted"),
+        ("token", token),
+        ("clusterNamespace", "clusters"),
+        ("systemRegistrationNamespace", "registrations"),
+    ];
+    secret(BOOTSTRAP_NAME, &texts)
+}
+
+/// One that came of no bootstrap Secret.
+fn first_credential() -> Value {
+    let kubeconfig = json!({
+        "clusters": [{"name": "a", "cluster": {"server": "http://scripted"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a", "namespace": "bundles"}}],
+        "users": [{"name": "a", "user": {"token": "t"}}],
+        "current-context": "a",
+    });
+    let mut first = secret(AGENT_NAME, &[("kubeconfig", &kubeconfig.to_string())]);
+    first["metadata"]["annotations"] = json!({ORIGIN_ANNOTATION: "none"});
+    first
+}
+
+/// Counts one down.
+fn takes_one(left: &mut u32) -> bool {
+    let is_left = *left > 0;
+    *left = left.saturating_sub(1);
+    is_left
+}
+
+impl World {
+    fn has_granted_credential(&self) -> bool {
+        let granted = json!(ByteString("granted".into()));
+        let namespace = |stored: &Value| stored["data"]["deploymentNamespace"] == granted;
+        self.credential.as_ref().is_some_and(namespace)
+    }
+
+    /// None where nobody hears the answer.
+    fn serve(&mut self, method: &Method, path: &str, sent: &Value) -> Option<(u16, Value)> {
+        let failure = |code: u16, reason: &str| {
+            let failed =
+                json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason});
+            Some((code, failed))
+        };
+        let found = |object: Option<Value>| match object {
+            Some(object) => Some((200, object)),
+            None => failure(404, "NotFound"),
+        };
+        let name = path.rsplit('/').next().unwrap_or_default();
+        match (method.as_str(), name) {
+            ("GET", "bundledeployments") => {
+                let is_first = path.contains("/namespaces/bundles/");
+                if is_first && self.refuses_first_credential {
+                    return failure(401, "Unauthorized");
+                }
+                if !is_first && takes_one(&mut self.failing_looks) {
+                    return failure(500, "InternalError");
+                }
+                Some((200, json!({"metadata": {}, "items": []})))
+            }
+            ("GET", "kube-system") => Some((200, json!({"metadata": {"uid": "u"}}))),
+            ("GET", AGENT_NAME) if path.contains("/secrets/") => found(self.credential.clone()),
+            ("GET", BOOTSTRAP_NAME) => found(self.bootstrap.clone()),
+            ("DELETE", BOOTSTRAP_NAME) => found(self.bootstrap.take()),
+            ("POST", "clusterregistrations") => {
+                self.asked.push(Instant::now());
+                let becomes = self.outcomes.pop_front();
+                if self.refuses_all || becomes == Some(Outcome::Refused) {
+                    return failure(403, "Forbidden");
+                }
+                let made = self.registered.len().to_string();
+                let name = sent["metadata"]["name"].as_str().unwrap_or(&made);
+                if self.registered.iter().any(|(known, _)| known == name) {
+                    return failure(409, "AlreadyExists");
+                }
+                self.registered.push((name.to_owned(), Instant::now()));
+                let random = sent["spec"]["clientRandom"].as_str().unwrap_or_default();
+                self.answer = credential::secret_name("u", random);
+                becomes.is_none().then(|| (201, sent.clone()))
+            }
+            ("GET", name) if name == self.answer => {
+                let texts = [("token", "t"), ("deploymentNamespace", "granted")];
+                Some((200, secret(name, &texts)))
+            }
+            ("POST", "secrets") if self.credential.is_some() => failure(409, "AlreadyExists"),
+            ("POST", "secrets") | ("PUT", AGENT_NAME) => {
+                if takes_one(&mut self.failing_stores) {
+                    return failure(500, "InternalError");
+                }
+                self.credential = Some(sent.clone());
+                Some((200, sent.clone()))
+            }
+            _ => failure(404, "NotFound"),
+        }
+    }
+}
+
+fn registrar(world: &Arc<Mutex<World>>) -> Registrar {
+    let world = Arc::clone(world);
+    let clients = scripted::clients(move |request: Request<Body>| {
+        let world = Arc::clone(&world);
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            let sent = serde_json::from_slice(&body).unwrap_or_default();
+            let answer = world.lock().serve(&parts.method, parts.uri.path(), &sent);
+            match answer {
+                Some(answer) => answer,
+                None => std::future::pending().await,
+            }
+        }
+    });
+    Registrar::scripted(clients)
+}
+
+fn world(world: World) -> (Arc<Mutex<World>>, Registrar) {
+    let world = Arc::new(Mutex::new(World {
+        bootstrap: Some(bootstrap("a")),
+        ..world
+    }));
+    let registrar = registrar(&world);
+    (world, registrar)
+}
+
+/// Two registrations of one cluster are two accounts upstream, and the second takes away what the first was granted.
+#[rstest]
+#[case::unanswered(&[Outcome::Unanswered], false)]
+#[case::unanswered_and_then_refused(&[Outcome::Unanswered, Outcome::Refused], false)]
+#[case::refused(&[Outcome::Refused, Outcome::Refused], false)]
+#[case::dropped_meanwhile(&[Outcome::Unanswered], true)]
+#[tokio::test(start_paused = true)]
+async fn one_registration_is_made_whatever_is_answered(
+    #[case] outcomes: &[Outcome],
+    #[case] is_dropped: bool,
+) {
+    let (world, registrar) = world(World {
+        outcomes: outcomes.iter().copied().collect(),
+        ..World::default()
+    });
+    if is_dropped {
+        let dropped = tokio::time::timeout(Duration::from_secs(5), registrar.register(None));
+        assert!(dropped.await.is_err());
+    }
+    registrar.register(None).await;
+    let world = world.lock();
+    assert_eq!(world.asked.len(), outcomes.len() + 1);
+    assert_eq!(world.registered.len(), 1);
+    assert!(world.has_granted_credential());
+}
+
+#[rstest]
+#[case::not_stored(2, 0)]
+#[case::not_looked_at(0, 2)]
+#[tokio::test(start_paused = true)]
+async fn what_was_granted_is_fetched_again_and_not_asked_for(
+    #[case] failing_stores: u32,
+    #[case] failing_looks: u32,
+) {
+    let (world, registrar) = world(World {
+        failing_stores,
+        failing_looks,
+        ..World::default()
+    });
+    registrar.register(None).await;
+    let world = world.lock();
+    assert_eq!(world.registered.len(), 1);
+    assert!(world.has_granted_credential());
+}
+
+/// A session asks for another connection, and makes use of the Secret: they have one pause.
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_secret_that_is_refused_is_shown_once_a_minute() {
+    let (world, registrar) = world(World {
+        credential: Some(first_credential()),
+        refuses_first_credential: true,
+        refuses_all: true,
+        ..World::default()
+    });
+    let both = async { tokio::join!(registrar.connect_again(), registrar.renew_if_new()) };
+    let both = Box::pin(both);
+    let hour = Duration::from_secs(3600);
+    assert!(tokio::time::timeout(hour, both).await.is_err());
+    // A minute goes by with the first seven.
+    let asked = world.lock().asked.len();
+    assert!((60..=70).contains(&asked), "{asked}");
+}
+
+/// Two tools restore one each.
+#[tokio::test(start_paused = true)]
+async fn bootstrap_secrets_that_take_turns_are_used_ever_more_rarely() {
+    let (world, registrar) = world(World {
+        credential: Some(first_credential()),
+        ..World::default()
+    });
+    for turn in 0..9 {
+        let token = ["a", "b"][turn % 2];
+        world.lock().bootstrap = Some(bootstrap(token));
+        registrar.renew_if_new().await;
+    }
+    let world = world.lock();
+    let registered = world.registered.iter().map(|(_, at)| *at);
+    let pauses = registered.clone().zip(registered.skip(1));
+    let pauses = pauses.map(|(one, next)| (next - one).as_secs() / 60);
+    assert_eq!(
+        pauses.collect::<Vec<_>>(),
+        [1, 2, 4, 8, 16, 32, 60, 60],
+        "in minutes"
+    );
+    assert!(world.has_granted_credential());
+}
