@@ -263,3 +263,19 @@ async fn bootstrap_secrets_that_take_turns_are_used_ever_more_rarely() {
     );
     assert!(world.has_granted_credential());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_could_not_be_stored_is_no_renewal() {
+    let (world, registrar) = world(World {
+        credential: Some(first_credential()),
+        failing_stores: 3,
+        ..World::default()
+    });
+    registrar.renew_if_new().await;
+    assert!(world.lock().has_granted_credential());
+    let renewed = Instant::now();
+    world.lock().bootstrap = Some(bootstrap("b"));
+    registrar.renew_if_new().await;
+    let last = world.lock().registered.last().unwrap().1;
+    assert_eq!((last - renewed).as_secs(), 60);
+}

@@ -376,7 +376,7 @@ impl Registrar {
                     }
                     let is_renewal = matches!(aim, Aim::Renewal);
                     let registered = self
-                        .register_with(&mut turn, with, &config, is_renewal)
+                        .register_with(&mut turn, with, stored.as_ref(), &config, is_renewal)
                         .await;
                     match &registered {
                         Ok(_) => turn.succeeds(),
@@ -410,22 +410,27 @@ impl Registrar {
         Ok((upstream, config))
     }
 
-    /// Requests a credential and stores it.
+    /// Requests a credential and stores it in the place of the one that is there.
     async fn register_with(
         &self,
         turn: &mut Turn,
         bootstrap: &Secret,
+        replaced: Option<&Secret>,
         config: &AgentConfig,
         is_renewal: bool,
     ) -> Result<Upstream, RegisterError> {
         let upstream = self.request(turn, bootstrap, config).await?;
-        if is_renewal {
-            let first = self.timing.registration_retry;
-            self.renewals.count(Instant::now(), first);
-        }
         let origin = bootstrap::origin(Some(bootstrap));
-        let stored = self.secrets().store(&upstream.credential, origin).await;
-        stored.map_err(RegisterError::Store)?;
+        let first = self.timing.registration_retry;
+        let renewals = is_renewal.then(|| self.renewals.clone());
+        let count = move || {
+            if let Some(renewals) = renewals {
+                renewals.count(Instant::now(), first);
+            }
+        };
+        let secrets = self.secrets();
+        let stored = secrets.store(&upstream.credential, origin, replaced, count);
+        stored.await.map_err(RegisterError::Store)?;
         self.events.emit_for_agent(
             Reason::Registered,
             public!("registered with {}", Name(&upstream.server)),

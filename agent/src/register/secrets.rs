@@ -1,5 +1,8 @@
 //! The Secrets of a registration, in the cluster: the credential and what it came of.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
@@ -11,6 +14,9 @@ use super::credential::Credential;
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 use crate::error;
 use crate::public::PublicText;
+
+/// What a Secret holds.
+type SecretData = BTreeMap<String, ByteString>;
 
 /// Those of a system namespace.
 #[derive(Clone)]
@@ -55,19 +61,41 @@ impl Secrets {
     }
 
     /// Creates the Secret, or replaces what is there: in one write, so that no moment is without. One that cannot be replaced
-    /// (`immutable`) is deleted and created, as the Go agent always does.
+    /// (`immutable`) is deleted and created, as the Go agent always does. `replaced` is what was there when that was decided; `then` is called once it is
+    /// stored.
+    ///
+    /// # Errors
+    /// The API server refused, or another credential was stored meanwhile.
     ///
     /// # Cancellation
     /// What is begun goes on: the deletion is seen by the watch of this Secret, which lets go of the registration that deleted it.
-    pub(super) async fn store(&self, credential: &Credential, origin: String) -> kube::Result<()> {
+    pub(super) async fn store(
+        &self,
+        credential: &Credential,
+        origin: String,
+        replaced: Option<&Secret>,
+        then: impl FnOnce() + Send + 'static,
+    ) -> kube::Result<()> {
         let (secrets, credential) = (self.clone(), credential.clone());
-        let storing = tokio::spawn(async move { secrets.replace(&credential, origin).await });
+        let replaced = replaced.and_then(|secret| secret.data.clone());
+        let storing = tokio::spawn(async move {
+            let stored = secrets.replace(&credential, origin, replaced).await;
+            if stored.is_ok() {
+                then();
+            }
+            stored
+        });
         storing
             .await
             .unwrap_or_else(|ended| Err(kube::Error::Service(ended.into())))
     }
 
-    async fn replace(&self, credential: &Credential, origin: String) -> kube::Result<()> {
+    async fn replace(
+        &self,
+        credential: &Credential,
+        origin: String,
+        replaced: Option<SecretData>,
+    ) -> kube::Result<()> {
         let noted = (ORIGIN_ANNOTATION.to_owned(), origin);
         let mut secret = Secret {
             metadata: ObjectMeta {
@@ -79,10 +107,10 @@ impl Secrets {
             data: Some(credential.to_data()),
             ..Default::default()
         };
-        match self.api.create(&PostParams::default(), &secret).await {
-            Err(failed) if error::has_code(&failed, 409) => {}
+        let is_there = match self.api.create(&PostParams::default(), &secret).await {
+            Err(failed) if error::has_code(&failed, 409) => failed,
             result => return result.map(drop),
-        }
+        };
         let mut deletion = DeleteParams::default();
         let mut is_immutable = false;
         if let Some(existing) = self.api.get_opt(AGENT_NAME).await? {
@@ -90,7 +118,11 @@ impl Secrets {
                 uid: existing.metadata.uid,
                 ..Preconditions::default()
             });
-            // Another process may lead by now and have stored a newer one.
+            // Another process may lead by now and have stored a newer one: upstream has revoked this one then.
+            let found = existing.data.unwrap_or_default();
+            if found != replaced.unwrap_or_default() && Some(&found) != secret.data.as_ref() {
+                return Err(is_there);
+            }
             secret.metadata.resource_version = existing.metadata.resource_version;
             secret.metadata.labels = existing.metadata.labels;
             let mut annotations = existing.metadata.annotations.unwrap_or_default();
@@ -151,7 +183,6 @@ impl Secrets {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use http::{Method, Request};
@@ -181,8 +212,35 @@ mod tests {
         let local = scripted::identities(&clients).agent().client();
         let secrets = Secrets::of(&local, "system");
         let credential = Credential::from_data(&BTreeMap::new());
-        let stored = secrets.store(&credential, String::new()).await;
+        let stored = secrets.store(&credential, String::new(), None, || ()).await;
         assert!(error::has_code(&stored.unwrap_err(), 409));
+    }
+
+    /// It may have begun to store its own before another process took the lease, whose registration revoked that.
+    #[tokio::test]
+    async fn a_credential_of_another_process_is_not_replaced_by_an_older_one() {
+        let clients = scripted::clients(|request: Request<Body>| async move {
+            let status = |code: u16| (code, json!({"kind": "Status", "code": code}));
+            match *request.method() {
+                Method::GET => (200, json!({"metadata": {}, "data": {"kubeconfig": "bmV3"}})),
+                Method::PUT => (200, json!({"metadata": {}})),
+                _ => status(409),
+            }
+        });
+        let local = scripted::identities(&clients).agent().client();
+        let secrets = Secrets::of(&local, "system");
+        let credential = Credential::from_data(&BTreeMap::new());
+        let seen = |text: &str| Secret {
+            data: Some([("kubeconfig".to_owned(), ByteString(text.into()))].into()),
+            ..Secret::default()
+        };
+        let (old, new) = (seen("old"), seen("new"));
+        for replaced in [None, Some(&old)] {
+            let stored = secrets.store(&credential, String::new(), replaced, || panic!());
+            assert!(error::has_code(&stored.await.unwrap_err(), 409));
+        }
+        let stored = secrets.store(&credential, String::new(), Some(&new), || ());
+        assert!(stored.await.is_ok());
     }
 
     /// The watch of the credential sees the deletion and lets go of the registration before the creation is answered, or even sent.
@@ -216,7 +274,7 @@ mod tests {
         tokio::select! {
             biased;
             () = deleted.notified() => {}
-            result = secrets.store(&credential, String::new()) => panic!("{result:?}"),
+            result = secrets.store(&credential, String::new(), None, || ()) => panic!("{result:?}"),
         }
         let both = created.acquire_many(2);
         let both = tokio::time::timeout(std::time::Duration::from_secs(60), both);
