@@ -431,7 +431,7 @@ async fn note_made<K: Copied>(
     };
     *replaced = Some(made.clone());
     version.note(made.meta_mut());
-    let answer = proven.overwrite(copies, name, made).await?;
+    let answer = proven.replace(copies, name, made).await?;
     Ok(is_noted(&answer))
 }
 

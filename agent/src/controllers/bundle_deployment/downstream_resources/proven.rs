@@ -10,6 +10,8 @@ use serde_json::json;
 
 use super::claims::Claims;
 use super::kinds::Copied;
+use super::source_version::SourceVersion;
+use crate::error;
 
 /// An object that was looked at and is marked as a copy. Only the functions here make one.
 #[derive(Clone, Debug)]
@@ -65,11 +67,38 @@ impl ProvenCopy {
         left.is_none().then_some(UnneededCopy(self.instance))
     }
 
-    /// Writes over it. Gives what admission made of that.
+    /// Writes over it; without the note of its source's version where it has one and is refused, as by a policy that came after the note: what it holds counts
+    /// for more. Gives what admission made of that.
     ///
     /// # Errors
     /// It is another one by now, or the API server refused.
     pub(super) async fn overwrite<K: Copied>(
+        &self,
+        copies: &Api<K>,
+        name: &str,
+        by: K,
+    ) -> kube::Result<K> {
+        let unnoted = SourceVersion::noted_on(by.meta()).map(|_| {
+            let mut unnoted = by.clone();
+            if let Some(annotations) = &mut unnoted.meta_mut().annotations {
+                SourceVersion::remove_from(annotations);
+            }
+            unnoted
+        });
+        let answer = self.replace(copies, name, by).await;
+        match (answer, unnoted) {
+            (Err(failed), Some(unnoted)) if is_refused(&failed) => {
+                self.replace(copies, name, unnoted).await
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    /// Writes over it, with what it is to be noted with or not at all.
+    ///
+    /// # Errors
+    /// As [`Self::overwrite`].
+    pub(super) async fn replace<K: Copied>(
         &self,
         copies: &Api<K>,
         name: &str,
@@ -100,6 +129,12 @@ impl UnneededCopy {
         };
         copies.delete(name, &parameters).await.map(drop)
     }
+}
+
+/// Whether an API server, or what it asks, will not have a write: not that there are too many, nor that another one was first.
+fn is_refused(failed: &kube::Error) -> bool {
+    let passes = [404, 409, 429];
+    error::is_answered(failed) && !passes.iter().any(|code| error::has_code(failed, *code))
 }
 
 fn release_of(metadata: &ObjectMeta) -> Option<Owner> {

@@ -92,9 +92,10 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use super::super::copy_all;
+    use super::super::{ChangedCopies, copy_all};
     use super::*;
     use crate::api::BundleDeployment;
+    use crate::client::identity::Identities;
     use crate::client::requests::Clients;
     use crate::client::scripted;
 
@@ -179,31 +180,53 @@ mod tests {
         serde_json::from_value(bundle).unwrap()
     }
 
+    impl Secrets {
+        fn new(admission: Admission) -> Arc<Mutex<Self>> {
+            Arc::new(Mutex::new(Self {
+                source_version: 1,
+                copy: None,
+                version: 0,
+                admission,
+            }))
+        }
+
+        fn is_noted(&self) -> bool {
+            let copy = self.copy.as_ref();
+            copy.is_some_and(|copy| copy.pointer(NOTE).is_some())
+        }
+    }
+
+    async fn copied(identities: &Identities, name: &str, unnoted: &UnnotedCopies) -> ChangedCopies {
+        let upstream = identities.agent().client();
+        let downstream = identities.account("").unwrap();
+        let copied = copy_all(&upstream, &downstream, &bundle(name), unnoted).await;
+        copied.unwrap()
+    }
+
+    async fn roll_out(identities: &Identities, name: &str, changed: ChangedCopies) -> bool {
+        let downstream = identities.account("").unwrap();
+        changed.rolled_out(&downstream, &bundle(name)).await
+    }
+
+    /// Whether a bundle is deployed for its copy, and whether others are woken.
+    async fn look(identities: &Identities, name: &str, unnoted: &UnnotedCopies) -> (bool, bool) {
+        let changed = copied(identities, name, unnoted).await;
+        let looked = (!changed.is_empty(), !changed.others.is_empty());
+        assert!(roll_out(identities, name, changed).await);
+        looked
+    }
+
     /// Otherwise the bundles that share the copy deployed each other, with their hooks, without end.
     #[rstest]
     #[tokio::test]
     async fn a_copy_is_rolled_out_once_whatever_admission_does_to_its_note(
         #[values(Admission::Keeps, Admission::Strips, Admission::Refuses)] admission: Admission,
     ) {
-        let secrets = Arc::new(Mutex::new(Secrets {
-            source_version: 1,
-            copy: None,
-            version: 0,
-            admission,
-        }));
+        let secrets = Secrets::new(admission);
         let identities = scripted::identities(&api_server(&secrets));
-        let upstream = identities.agent().client();
-        let downstream = identities.account("").unwrap();
         let mut unnoted = UnnotedCopies::default();
-        // Whether the bundle is deployed for it, and whether others are woken.
-        let look = async |name: &str, unnoted: &UnnotedCopies| {
-            let bundle = bundle(name);
-            let changed = copy_all(&upstream, &downstream, &bundle, unnoted);
-            let changed = changed.await.unwrap();
-            let (is_changed, wakes) = (!changed.is_empty(), !changed.others.is_empty());
-            assert!(changed.rolled_out(&downstream, &bundle).await);
-            (is_changed, wakes)
-        };
+        let look =
+            async |name: &str, unnoted: &UnnotedCopies| look(&identities, name, unnoted).await;
         for name in ["left", "right", "left", "right"] {
             assert_eq!(look(name, &unnoted).await, (false, false), "{name}");
         }
@@ -230,5 +253,54 @@ mod tests {
         unnoted.retain("left", &[]);
         unnoted.forget("right");
         assert_eq!(unnoted.count(), 0);
+    }
+
+    /// A policy may come long after the note.
+    #[rstest]
+    #[case::with_a_changed_source(true)]
+    #[case::with_the_same_source(false)]
+    #[tokio::test]
+    async fn a_copy_is_written_though_the_note_that_it_has_is_refused_now(
+        #[case] is_changed: bool,
+    ) {
+        let secrets = Secrets::new(Admission::Keeps);
+        let identities = scripted::identities(&api_server(&secrets));
+        let unnoted = UnnotedCopies::default();
+        for name in ["left", "right"] {
+            look(&identities, name, &unnoted).await;
+        }
+        assert!(secrets.lock().is_noted());
+        secrets.lock().admission = Admission::Refuses;
+        secrets.lock().source_version += u64::from(is_changed);
+        let expected = [
+            ("left", (is_changed, is_changed)),
+            ("right", (is_changed, false)),
+        ];
+        for (name, expected) in expected {
+            assert_eq!(look(&identities, name, &unnoted).await, expected, "{name}");
+            assert!(!secrets.lock().is_noted());
+        }
+        for name in ["left", "right"] {
+            assert_eq!(
+                look(&identities, name, &unnoted).await,
+                (false, false),
+                "{name}"
+            );
+        }
+    }
+
+    /// Otherwise the change stood on the copy, and was deployed again and again.
+    #[tokio::test]
+    async fn a_change_is_taken_off_a_copy_though_its_note_is_refused_now() {
+        let secrets = Secrets::new(Admission::Keeps);
+        let identities = scripted::identities(&api_server(&secrets));
+        let unnoted = UnnotedCopies::default();
+        look(&identities, "left", &unnoted).await;
+        secrets.lock().source_version = 2;
+        let changed = copied(&identities, "left", &unnoted).await;
+        assert!(!changed.is_empty() && secrets.lock().is_noted());
+        secrets.lock().admission = Admission::Refuses;
+        assert!(roll_out(&identities, "left", changed).await);
+        assert!(!secrets.lock().is_noted());
     }
 }
