@@ -24,6 +24,9 @@ use crate::values::{Reference, ReferenceKind};
 /// So long lies between two looks at one source that changes all the time.
 const LOOKS_APART: Duration = Duration::from_secs(5);
 
+/// When what was not answered is read again.
+const RETRY: Duration = Duration::from_secs(60);
+
 /// An object of one kind, by namespace and name.
 type Source = (ReferenceKind, String, String);
 
@@ -63,6 +66,8 @@ struct Reader {
     read: HashMap<Source, String>,
     /// Of what it was deployed with, where the release does not say.
     digest: Option<String>,
+    /// How often in a row its account was not allowed to read what it names.
+    refusals: u32,
 }
 
 struct Watched {
@@ -121,6 +126,7 @@ impl ValuesWatches {
                 let sources: HashSet<&Source> = desired.iter().map(|(_, source)| source).collect();
                 reader.read.retain(|source, _| sources.contains(source));
                 reader.watched = desired;
+                reader.refusals = 0;
             }
         }
     }
@@ -148,10 +154,27 @@ impl ValuesWatches {
         let Some(reader) = state.bundles.get_mut(bundle) else {
             return false;
         };
+        reader.refusals = 0;
         match recorded {
             Some(recorded) => recorded != digest,
             None => *reader.digest.get_or_insert_with(|| digest.to_owned()) != digest,
         }
+    }
+
+    /// When a bundle reads again what it could not read: soon, and ever later where its account may not, which nothing tells the end of, and which may have
+    /// none.
+    pub fn read_again_in(&self, bundle: &str, is_forbidden: bool) -> Duration {
+        let mut state = self.shared.state.lock();
+        let Some(reader) = state.bundles.get_mut(bundle) else {
+            return RETRY;
+        };
+        if !is_forbidden {
+            reader.refusals = 0;
+            return RETRY;
+        }
+        let doubled = RETRY.saturating_mul(2_u32.saturating_pow(reader.refusals));
+        reader.refusals = reader.refusals.saturating_add(1);
+        doubled.min(self.refresh.max(RETRY))
     }
 
     /// Watches of values, the bundles that read them, and versions that were read.
@@ -369,6 +392,31 @@ mod tests {
         assert_eq!(looks.first(), Some(&Duration::ZERO));
         let later = begun + Duration::from_secs(600);
         assert_eq!(next_check(last, later), later);
+    }
+
+    /// Each read takes a full reconcile.
+    #[tokio::test]
+    async fn what_may_not_be_read_is_read_ever_more_rarely() {
+        let backoff = Backoff {
+            min: Duration::ZERO,
+            max: Duration::ZERO,
+        };
+        let queue = Arc::new(Queue::new(backoff, Metrics::default()));
+        let watches = ValuesWatches::new(queue, Duration::from_secs(5 * 60));
+        let readers = [("a".to_owned(), Reader::default())];
+        watches.shared.state.lock().bundles.extend(readers);
+        let pauses = |is_forbidden: bool, times: usize| {
+            let again = || watches.read_again_in("a", is_forbidden).as_secs();
+            std::iter::repeat_with(again)
+                .take(times)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(pauses(true, 5), [60, 120, 240, 300, 300]);
+        assert_eq!(pauses(false, 2), [60, 60]);
+        assert_eq!(pauses(true, 2), [60, 120]);
+        // It was allowed to, for once.
+        watches.is_changed("a", None, "digest");
+        assert_eq!(pauses(true, 1), [60]);
     }
 
     /// One of two bundles reads a change before its event is there.

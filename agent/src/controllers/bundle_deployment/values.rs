@@ -74,12 +74,15 @@ pub struct UnreadValues {
     pub why: InputError,
     /// Whether an event tells when that changes: the spec is another one, or an object is there that was not.
     pub is_told_of: bool,
+    /// Whether the bundle's account may not read it.
+    pub is_forbidden: bool,
 }
 
 impl UnreadValues {
     fn new(failed: kube::Error) -> Self {
         Self {
             is_told_of: error::is_not_found(&failed),
+            is_forbidden: error::has_code(&failed, 403),
             why: InputError::new(failed),
         }
     }
@@ -291,6 +294,7 @@ impl ValuesReader {
         let references = references(&bundle.spec.options).map_err(|why| UnreadValues {
             why,
             is_told_of: true,
+            is_forbidden: false,
         })?;
         let mut digest = ValuesDigest::default();
         for reference in references {
@@ -471,6 +475,7 @@ mod tests {
         let status = kube::core::Status::failure("", reason).with_code(code);
         let unread = UnreadValues::new(kube::Error::Api(status.boxed()));
         assert_eq!(unread.is_told_of, expected);
+        assert_eq!(unread.is_forbidden, code == 403);
     }
 
     /// Deployed with a password that the Secret has no more, whether or not the spec names it still, and with an image that the spec says.

@@ -16,7 +16,7 @@ use crate::controllers::queue::ReconcileKind;
 use crate::report::events::Reason;
 use crate::values;
 
-/// How soon a source is asked again that did not answer when a change was deployed, and values are read again that could not be.
+/// How soon a source is asked again that did not answer when a change was deployed.
 const OWED_RETRY: Duration = Duration::from_secs(60);
 
 /// Whether a change of what values come from leads to a deploy.
@@ -72,10 +72,15 @@ impl Reconciler {
                     return Some(DeployReason::ValuesChanged);
                 }
                 Ok(_) => {}
-                Err(UnreadValues { why, is_told_of }) => {
+                Err(UnreadValues {
+                    why,
+                    is_told_of,
+                    is_forbidden,
+                }) => {
                     if !is_told_of {
                         // The event that woke it does not come again.
-                        report.wake_after(ReconcileKind::Full, OWED_RETRY);
+                        let pause = watches.read_again_in(bundle.name(), is_forbidden);
+                        report.wake_after(ReconcileKind::Full, pause);
                     }
                     let (InputError::NotYet(why) | InputError::Failed(why)) = why;
                     let what = "cannot look at what values come from";
