@@ -53,6 +53,8 @@ pub(super) const SMALL_BYTES: u64 = 256 << 10;
 /// What is asked for.
 pub(super) struct Request<'a> {
     pub(super) url: Url,
+    /// What errors call it, where its address is not to be told.
+    pub(super) told: Option<SafeUrl>,
     pub(super) headers: HeaderMap,
     /// An answer longer than this is an error.
     pub(super) limit_bytes: u64,
@@ -70,6 +72,7 @@ impl<'a> Request<'a> {
     pub(super) fn get(url: Url, limit_bytes: u64, access: &'a Access) -> Self {
         Self {
             url,
+            told: None,
             headers: HeaderMap::new(),
             limit_bytes,
             access,
@@ -193,7 +196,8 @@ impl Http {
     /// Connection failures, 408, 429 and 5xx are tried again a few times; the whole thing ends
     /// after [`Settings::timeout`], in which waiting for a turn of memory does not count; so do all requests together that have one deadline.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, FetchError> {
-        let url = SafeUrl::from(request.url.clone());
+        let address = || SafeUrl::from(request.url.clone());
+        let url = request.told.clone().unwrap_or_else(address);
         if request.access.is_refused(&request.url) {
             return Err(FetchError::HostRefused { url });
         }

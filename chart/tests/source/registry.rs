@@ -1,6 +1,7 @@
 //! OCI registries.
 
 use chart::source::{Access, Credentials, Reference};
+use rstest::rstest;
 
 use super::server::{Answer, Seen, Server, answer, with};
 use super::{archive, chain, fetcher, reference, sha256};
@@ -311,12 +312,21 @@ async fn what_a_registry_was_shown_is_not_quoted_of_answers_that_cannot_be_used(
 }
 
 /// It may know a login from before.
+#[rstest]
+#[case::refused("/token", "canary-1", "/token\"")]
+#[case::refused_at_a_path("/token/canary-1", "s", "/v2/charts/web/\"")]
+// Nobody listens there.
+#[case::not_reached("http://127.0.0.1:1/token", "canary-1", "http://127.0.0.1:1/token\"")]
 #[tokio::test]
-async fn a_challenge_that_says_what_a_registry_was_shown_is_not_quoted() {
-    let challenge = r#"Bearer realm="/token",service="reg",scope="canary-1""#;
-    let server = Server::plain(|seen| match seen.path.starts_with("/token") {
+async fn a_challenge_that_says_what_a_registry_was_shown_is_not_quoted(
+    #[case] realm: &str,
+    #[case] scope: &str,
+    #[case] told: &str,
+) {
+    let challenge = format!(r#"Bearer realm="{realm}",service="reg",scope="{scope}""#);
+    let server = Server::plain(move |seen| match seen.path.starts_with("/token") {
         true => answer(403, ""),
-        false => with(answer(401, ""), "www-authenticate", challenge),
+        false => with(answer(401, ""), "www-authenticate", &challenge),
     });
     let server = server.await;
     let access = Access {
@@ -326,7 +336,7 @@ async fn a_challenge_that_says_what_a_registry_was_shown_is_not_quoted() {
     let chart = reference(&server.oci("charts/web"), "", "1.0.0");
     let error = fetcher().fetch(&chart, &access).await.unwrap_err();
     let reported = chain(&error);
-    assert!(reported.contains("/token\""), "{reported}");
+    assert!(reported.contains(told), "{reported}");
     assert!(!reported.contains("canary"), "{reported}");
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::super::access::Access;
-use super::super::credentials::{Credentials, Secret};
+use super::super::credentials::{Credentials, Secret, ShownSecrets};
 use super::super::error::{CredentialsUse, FetchError};
 use super::super::http::{Request, authorize, basic};
 use super::super::safe_url::SafeUrl;
@@ -214,15 +214,15 @@ async fn token(
             authorize(request, &access)
         }
     };
-    let mut asked = request.url.clone();
-    // What it was shown before it may have in its challenge, too.
-    if at.secrets().redact(asked.as_str()) != asked.as_str() {
-        asked.set_query(None);
-    }
+    let told = told(&request.url, registry, &at.secrets());
+    let request = Request {
+        told: Some(told.clone()),
+        ..request
+    };
     let answer = http.send(request).await?;
     if !answer.status.is_success() {
         return Err(FetchError::Registry {
-            url: SafeUrl::from(asked),
+            url: told,
             status: answer.status.as_u16(),
             message: message(&answer.body, &at.secrets()),
             detail: detail(&answer.body, &at.secrets()),
@@ -249,6 +249,20 @@ async fn token(
         header,
         expires: Some(Instant::now() + lifetime),
     })
+}
+
+/// A token service's address as errors tell it, whether it answers or not: the challenge that names it may have in it what the registry was shown. What a
+/// registry asks for is told otherwise, as nobody sees without it why a token is refused.
+fn told(asked: &Url, registry: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
+    let is_free = |url: &Url| shown.redact(url.as_str()) == url.as_str();
+    let mut told = asked.clone();
+    if !is_free(&told) {
+        told.set_query(None);
+    }
+    match is_free(&told) {
+        true => SafeUrl::from(told),
+        false => registry.clone(),
+    }
 }
 
 fn bearer_header(token: &str) -> Option<HeaderValue> {

@@ -147,6 +147,7 @@ impl<'a> Registry<'a> {
             }
             Request {
                 url: url.clone(),
+                told: None,
                 headers,
                 limit_bytes,
                 access: &self.access,
