@@ -102,6 +102,7 @@ pub struct Location {
 
 /// Why a node failed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Cause {
     /// The engine's own complaint.
     Message(String),
