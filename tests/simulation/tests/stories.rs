@@ -63,6 +63,7 @@ stories! {
     a_restored_status_that_names_a_number_given_again_is_not_believed
     a_restored_status_of_a_release_that_was_installed_anew_is_not_believed
     what_was_corrected_below_a_helm_revision_stays_with_the_go_agent
+    what_was_corrected_below_a_helm_revision_stays_with_the_bundle_that_takes_over
     a_restored_ledger_is_noticed_with_its_next_write
     a_slow_deploy_ends_as_it_began
     what_a_failed_upgrade_left_goes_though_somebody_says_it_was_superseded

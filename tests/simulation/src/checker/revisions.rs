@@ -124,11 +124,14 @@ impl Checker {
                 if !status.starts_with("pending") {
                     is_over = true;
                 }
-                // As docs/security.md has it: what was corrected below a helm client's revision the Go agent knows nothing of.
+                // As docs/security.md has it: what was corrected below a helm client's revision the Go agent knows nothing of, nor does another bundle.
                 let helms = self.helms.get(&release).map(|(helms, _)| *helms);
                 let below = records.range(..revision).next_back();
                 let is_over_helms = below.is_some_and(|(below, _)| Some(*below) == helms);
-                if write.who.actor == Actor::Go && is_over_helms {
+                let bundle = write.after.as_deref().and_then(named_bundle);
+                let had = self.deployed_for.get(&release).copied();
+                let is_taken = by_agent && had.is_some() && bundle.is_some() && bundle != had;
+                if is_over_helms && (write.who.actor == Actor::Go || is_taken) {
                     self.forgotten.insert(release.clone());
                 }
                 // As docs/security.md has it: the Go agent goes by the newest record that says it is deployed, also by a forged one.
