@@ -395,7 +395,8 @@ impl Attempt<'_> {
         let neighbours = &self.options.neighbours;
         // Hooks and what is awaited take their time: whoever has written a record since has what that says, and is who goes on.
         let known = KnownRecords::of(self.history).with(self.release.id());
-        known.check(self.storage, &self.release.name).await?;
+        let checked = known.check(self.storage, &self.release.name).await;
+        checked.map_err(DeployError::of_check)?;
         let since = self.previous.since;
         let removed = delete_all(self.cluster, &self.owner, neighbours, since, obsolete)
             .await

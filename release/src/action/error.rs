@@ -52,6 +52,9 @@ pub enum DeployError {
     /// Whose an object is by now cannot be told.
     #[error(transparent)]
     Observed(OwnershipError),
+    /// Whether somebody has gone on with the release cannot be told.
+    #[error(transparent)]
+    Unlisted(StorageError),
     /// The namespace cannot be created.
     #[error("failed to create namespace {namespace:?}")]
     Namespace { namespace: String, source: ApiError },
@@ -131,10 +134,18 @@ impl DeployError {
         }
     }
 
+    /// Why it is not known that nobody else has gone on with the release: somebody has, or the records cannot be read.
+    pub(super) fn of_check(failed: StorageError) -> Self {
+        match failed {
+            StorageError::HistoryChanged { .. } => Self::Storage(failed),
+            unread => Self::Unlisted(unread),
+        }
+    }
+
     /// Whether all that failed is a look: at what hooks may have changed hands of, before anything was written, or at what is to go once all is.
     pub(crate) fn is_unseen(&self) -> bool {
         match self {
-            Self::Observed(_) => true,
+            Self::Observed(_) | Self::Unlisted(_) => true,
             Self::Delete(failures) => failures.iter().all(DeleteError::is_unseen),
             _ => false,
         }
@@ -369,6 +380,19 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    /// An upgrade that is carried out is not undone for a list that nobody answers.
+    #[test]
+    fn records_that_cannot_be_read_undo_nothing() {
+        let unanswered = StorageError::Api {
+            verb: "list",
+            source: ApiError::Refused(Status::failure("later", "Timeout").with_code(504).boxed()),
+        };
+        assert!(DeployError::of_check(unanswered).is_unseen());
+        let key = "sh.helm.release.v1.web.v4".to_owned();
+        let overtaken = StorageError::HistoryChanged { key };
+        assert!(!DeployError::of_check(overtaken).is_unseen());
+    }
 
     /// The namespace went with its release; objects elsewhere did not.
     #[test]
