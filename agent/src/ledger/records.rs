@@ -242,6 +242,8 @@ impl DigestStore for LedgerDigests {
             };
             let entry = entry.noting_theirs(&theirs);
             let entry = match self.writes {
+                // What was left behind is so until a deploy has written all of it anew.
+                Writes::Deploys if entry.is_left_behind() => entry.noting(revision, digest),
                 Writes::Deploys => LedgerEntry {
                     deployment: self.bundle.deployment.clone().or(entry.deployment.clone()),
                     ..entry.noting(revision, digest)
@@ -331,11 +333,9 @@ mod tests {
         // What a removal writes of it is no deploy.
         store(None, "web", 1).await;
         assert_eq!(left(), ["other", "web"]);
-        // It takes back what it had.
+        // It is about to take back what it had, and may be killed before that, or fail.
         store(Some("s-1:a"), "web", 2).await;
-        assert_eq!(left(), ["api", "other"]);
-        store(Some("s-1:a"), "web", 3).await;
-        assert_eq!(left(), ["api", "other"]);
+        assert_eq!(left(), ["api", "other", "web"]);
     }
 
     /// The namespace was missing and is made; meanwhile a helm client wrote the record.

@@ -78,8 +78,9 @@ impl DeployedIds {
             let entry = entry(&id.key())?;
             let settled = self.settled(bundle, release);
             // What this agent remembers of it is newer.
+            let applied = &bundle.status.applied_deployment_id;
             let is_of_another =
-                settled.is_none() && entry.is_of_another(&bundle.status.applied_deployment_id);
+                entry.is_left_behind() || settled.is_none() && entry.is_of_another(applied);
             let newest = settled.unwrap_or(id.revision);
             let is_above = entry.has_tried_above(newest) || entry.is_claimed_above(newest);
             Some(entry.bundle == bundle.name() && (is_above || is_of_another))
@@ -196,8 +197,13 @@ mod tests {
             let is_outdated = ids.is_outdated(&back, "shop/web:1", |_| Some(entry.clone()));
             (is_outdated, ids.is_forced(&back, Some(entry)))
         };
+        let left = deployed.clone().left_behind();
         assert_eq!(deploys(&deployed), (false, false));
-        assert_eq!(deploys(&deployed.left_behind()), (true, true));
+        assert_eq!(deploys(&left), (true, true));
+        // Also where this agent remembers that it had deployed it.
+        note(&ids, &back);
+        assert_eq!(deploys(&deployed), (false, false));
+        assert_eq!(deploys(&left), (true, true));
     }
 
     /// Of a restored upstream, which has the one before.

@@ -364,7 +364,9 @@ impl Reconciler {
             state.report.taken_over(&key);
         }
         let proof = Proof::deployed(&deployed);
-        let owned = self.own(state, impersonated, key.clone(), &proof).await;
+        let deployment = state.deployment();
+        let owned = self.own(state, impersonated, key.clone(), deployment, &proof);
+        let owned = owned.await;
         self.note(state, owned);
         let settled = self.forget_unwritten(state, &records, &key, id.revision);
         let settled = settled.await;

@@ -245,17 +245,18 @@ impl Reconciler {
         forgotten.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
 
-    /// Writes into the ledger that the release is the bundle's, whose spec is deployed.
+    /// Writes into the ledger that the release is the bundle's, of which this is deployed.
     pub(super) async fn own(
         &self,
         state: &ReconcileState,
         impersonated: &DeploymentClient,
         key: ReleaseKey,
+        deployment: DeploymentDigest,
         proof: &Proof,
     ) -> Result<(), Halt> {
         let entry = LedgerEntry {
             names: state.names.clone(),
-            deployment: Some(state.deployment()),
+            deployment: Some(deployment),
             ..self.entry(&state.bundle, impersonated, &key, true)
         };
         let recorded = self.context.ledger.own(key, entry, proof).await;
@@ -276,16 +277,24 @@ impl Reconciler {
         let Some(known) = known.filter(|known| known.bundle == state.bundle.name()) else {
             return Ok(());
         };
+        // What was left behind is so until it is deployed anew.
+        let deployment = match known.is_left_behind() {
+            true => known.deployment.clone(),
+            false => Some(state.deployment()),
+        };
         if known.is_attempt {
             let proof = stored.and_then(|stored| Proof::of_status(&known, id.revision, stored));
-            return match proof {
-                Some(proof) => self.own(state, impersonated, key, &proof).await,
+            return match proof.zip(deployment) {
+                Some((proof, deployment)) => {
+                    let owned = self.own(state, impersonated, key, deployment, &proof);
+                    owned.await
+                }
                 None => Ok(()),
             };
         }
         let entry = LedgerEntry {
             names: state.names.clone(),
-            deployment: Some(state.deployment()),
+            deployment,
             ..self.entry(&state.bundle, impersonated, &key, true)
         };
         let confirmed = ledger.confirm(key, entry).await;
@@ -317,7 +326,7 @@ impl Reconciler {
 
 impl ReconcileState {
     /// What counts as deployed of the bundle by now.
-    fn deployment(&self) -> DeploymentDigest {
+    pub(super) fn deployment(&self) -> DeploymentDigest {
         DeploymentDigest::of(&self.report.status().applied_deployment_id)
     }
 }
