@@ -29,6 +29,7 @@ stories! {
     what_was_there_before_the_first_attempt_stays_though_that_was_cut_off
     what_another_agent_deployed_outlives_a_label_that_somebody_forged
     a_record_that_was_read_for_whose_it_is_may_be_deleted
+    a_release_that_was_gone_back_to_goes_with_the_bundle_that_has_it
     a_release_goes_with_the_bundle_that_had_it_though_another_wants_it_by_then
     pruning_after_a_local_restore_keeps_what_may_have_been_good
     a_release_whose_removal_failed_is_deployed_and_takes_away_an_attempt_before_it

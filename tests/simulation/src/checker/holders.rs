@@ -27,7 +27,7 @@ pub(super) fn entry_of(ledger: &Value, (namespace, name): &ReleaseKey) -> Option
 
 impl Checker {
     /// The bundle that the ledger has a release for.
-    fn holder(&self, release: &ReleaseKey) -> Option<usize> {
+    pub(super) fn holder(&self, release: &ReleaseKey) -> Option<usize> {
         let entry = entry_of(self.ledger.as_deref()?, release)?;
         (0..BUNDLES).find(|bundle| entry["bundle"] == bundle_name(*bundle))
     }

@@ -198,8 +198,10 @@ impl Checker {
             let named = before.and_then(named_bundle);
             let named = named.or_else(|| self.written_bundle(&release));
             let last = self.deployed_for.get(&release).copied();
-            let has_another = |bundle: &usize| !wanting.contains(bundle);
-            named.as_ref().is_some_and(has_another) || last.as_ref().is_some_and(has_another)
+            // An undo of its goes back to what the one before it deployed, which that record names.
+            let holder = self.holder(&release);
+            let mut bundles = [named, last, holder].into_iter().flatten();
+            bundles.any(|bundle| !wanting.contains(&bundle))
         };
         // What a tenant says of the one that is good does not make it another.
         let mut kept = self.records.get(&release).into_iter().flatten();
