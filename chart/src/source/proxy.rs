@@ -86,7 +86,7 @@ impl ProxyRules {
             .trim_end_matches(']')
             .to_ascii_lowercase();
         let port = url.port_or_known_default();
-        let ip = host.parse().ok().map(|ip: IpAddr| ip.to_canonical());
+        let ip = address(&host);
         if self.never || host == "localhost" || ip.is_some_and(|ip| ip.is_loopback()) {
             return true;
         }
@@ -116,15 +116,28 @@ fn proxy_url(text: &str) -> Option<Url> {
     }
 }
 
+/// One of IPv4 that is written as IPv6 is that of IPv4, requested or excepted.
+fn address(text: &str) -> Option<IpAddr> {
+    text.parse().ok().map(|ip: IpAddr| ip.to_canonical())
+}
+
+/// The same of a network, unless it is larger than all of IPv4.
+fn network(text: &str) -> Option<IpNet> {
+    let (ip, prefix) = text.split_once('/')?;
+    let ip: IpAddr = ip.parse().ok()?;
+    let network = IpNet::new(ip, prefix.parse().ok()?).ok()?;
+    match (ip.to_canonical(), network.prefix_len().checked_sub(96)) {
+        (ip @ IpAddr::V4(_), Some(prefix)) => IpNet::new(ip, prefix).ok(),
+        _ => Some(network),
+    }
+}
+
 fn exception(text: &str) -> Option<Exception> {
-    if let Some((ip, prefix)) = text.split_once('/')
-        && let (Ok(ip), Ok(prefix)) = (ip.parse(), prefix.parse())
-        && let Ok(network) = IpNet::new(ip, prefix)
-    {
+    if let Some(network) = network(text) {
         return Some(Exception::Network(network));
     }
     let bare = text.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(ip) = bare.parse() {
+    if let Some(ip) = address(bare) {
         return Some(Exception::Address { ip, port: None });
     }
     let (host, port) = match text.rsplit_once(':') {
@@ -135,7 +148,7 @@ fn exception(text: &str) -> Option<Exception> {
     if host.is_empty() {
         return None;
     }
-    if let Ok(ip) = host.parse() {
+    if let Some(ip) = address(host) {
         return Some(Exception::Address { ip, port });
     }
     let host = host
@@ -194,6 +207,29 @@ mod tests {
     #[case("010.0.0.0/8", "http://10.0.0.1/", true)]
     #[case("10.0.0.0/8", "http://[::ffff:10.1.2.3]/", false)]
     #[case("10.1.2.3", "http://[::ffff:10.1.2.3]/", false)]
+    #[case("10.1.2.3/32", "http://[::ffff:10.1.2.3]/", false)]
+    #[case("0.0.0.0/0", "http://[::ffff:10.1.2.3]/", false)]
+    #[case("::ffff:10.1.2.3", "http://[::ffff:10.1.2.3]/", false)]
+    #[case("::ffff:10.1.2.3", "http://10.1.2.3/", false)]
+    #[case("::ffff:a01:203", "http://10.1.2.3/", false)]
+    #[case("::ffff:10.1.2.3", "http://10.1.2.4/", true)]
+    #[case("[::ffff:10.1.2.3]:80", "http://10.1.2.3/", false)]
+    #[case("[::ffff:10.1.2.3]:81", "http://10.1.2.3/", true)]
+    #[case("::ffff:10.0.0.0/104", "http://10.1.2.3/", false)]
+    #[case("::ffff:10.0.0.0/104", "http://[::ffff:10.1.2.3]/", false)]
+    #[case("::ffff:10.0.0.0/104", "http://11.1.2.3/", true)]
+    #[case("::ffff:10.1.2.3/128", "http://10.1.2.3/", false)]
+    #[case("::ffff:10.1.2.3/128", "http://10.1.2.4/", true)]
+    #[case("::ffff:10.1.2.3/129", "http://10.1.2.3/", true)]
+    #[case("::ffff:0.0.0.0/96", "http://11.1.2.3/", false)]
+    #[case("::ffff:0.0.0.0/96", "http://[fd12::1]/", true)]
+    #[case("::ffff:0.0.0.0/95", "http://11.1.2.3/", true)]
+    #[case("::ffff:0.0.0.0/95", "http://[::ffff:11.1.2.3]/", true)]
+    #[case("::ffff:0.0.0.0/95", "http://[::fffe:b01:203]/", false)]
+    #[case("::/0", "http://10.1.2.3/", true)]
+    #[case("::/0", "http://[::ffff:10.1.2.3]/", true)]
+    #[case("::/0", "http://[fd12::1]/", false)]
+    #[case("::10.1.2.3", "http://10.1.2.3/", true)]
     #[case("", "http://[::ffff:127.0.0.1]/", false)]
     #[case("0.1", "http://10.0.0.1/", true)]
     fn exceptions(#[case] no_proxy: &str, #[case] url: &str, #[case] proxied: bool) {
