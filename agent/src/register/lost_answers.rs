@@ -1,6 +1,7 @@
 //! What upstream has of a cluster whose requests are refused, or carried out without an answer.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,13 @@ enum Outcome {
     Refused,
 }
 
+/// After what time Fleet's controller may delete the Secret that answers a registration.
+const KEPT: Duration = Duration::from_secs(40 * 60);
+
+fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(minutes * 60)
+}
+
 /// A local cluster and its upstream, which answers a registration at once.
 #[derive(Default)]
 struct World {
@@ -34,6 +42,10 @@ struct World {
     /// What becomes of the next ones; then of all.
     outcomes: VecDeque<Outcome>,
     refuses_all: bool,
+    /// While no request for one is heard.
+    outage: Option<Range<Instant>>,
+    /// How long one is there before it is answered.
+    granted_after: Duration,
     /// When a ClusterRegistration was asked for.
     asked: Vec<Instant>,
     /// The ones that are there, and since when.
@@ -90,6 +102,12 @@ impl World {
         self.credential.as_ref().is_some_and(namespace)
     }
 
+    /// Whether the Secret that answers the newest registration is there.
+    fn is_answer_there(&self) -> bool {
+        let newest = self.registered.last();
+        newest.is_some_and(|(_, at)| (self.granted_after..KEPT).contains(&at.elapsed()))
+    }
+
     /// None where nobody hears the answer.
     fn serve(&mut self, method: &Method, path: &str, sent: &Value) -> Option<(u16, Value)> {
         let failure = |code: u16, reason: &str| {
@@ -118,7 +136,11 @@ impl World {
             ("GET", BOOTSTRAP_NAME) => found(self.bootstrap.clone()),
             ("DELETE", BOOTSTRAP_NAME) => found(self.bootstrap.take()),
             ("POST", "clusterregistrations") => {
-                self.asked.push(Instant::now());
+                let now = Instant::now();
+                self.asked.push(now);
+                if self.outage.as_ref().is_some_and(|one| one.contains(&now)) {
+                    return None;
+                }
                 let becomes = self.outcomes.pop_front();
                 if self.refuses_all || becomes == Some(Outcome::Refused) {
                     return failure(403, "Forbidden");
@@ -133,7 +155,7 @@ impl World {
                 self.answer = credential::secret_name("u", random);
                 becomes.is_none().then(|| (201, sent.clone()))
             }
-            ("GET", name) if name == self.answer => {
+            ("GET", name) if name == self.answer && self.is_answer_there() => {
                 let texts = [("token", "t"), ("deploymentNamespace", "granted")];
                 Some((200, secret(name, &texts)))
             }
@@ -199,6 +221,36 @@ async fn one_registration_is_made_whatever_is_answered(
     registrar.register(None).await;
     let world = world.lock();
     assert_eq!(world.asked.len(), outcomes.len() + 1);
+    assert_eq!(world.registered.len(), 1);
+    assert!(world.has_granted_credential());
+}
+
+/// It would be waited for in vain.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_deleted_by_now_is_not_waited_for() {
+    let begun = Instant::now();
+    let (world, registrar) = world(World {
+        outcomes: [Outcome::Unanswered].into(),
+        outage: Some(begun + Duration::from_secs(30)..begun + minutes(45)),
+        ..World::default()
+    });
+    registrar.register(None).await;
+    let world = world.lock();
+    assert_eq!(world.registered.len(), 2);
+    assert!(world.has_granted_credential());
+    assert!(begun.elapsed() < minutes(50), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_after_an_outage_is_waited_for_as_long_as_any_other() {
+    let begun = Instant::now();
+    let (world, registrar) = world(World {
+        outage: Some(begun..begun + minutes(27)),
+        granted_after: minutes(10),
+        ..World::default()
+    });
+    registrar.register(None).await;
+    let world = world.lock();
     assert_eq!(world.registered.len(), 1);
     assert!(world.has_granted_credential());
 }

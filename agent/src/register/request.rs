@@ -46,24 +46,29 @@ impl Registrar {
         let asking = self.client(asking)?;
 
         let known = turn.sent(&origin, &client_id);
+        let timeout = self.timing.credential_timeout;
         let mut sent = known.clone().unwrap_or_else(|| Sent {
             origin,
             client_id,
             client_random: random_text(RANDOM_LENGTH),
             name: format!("request-{}", random_text(SUFFIX_LENGTH)),
             is_accepted: false,
-            until: Instant::now(),
+            until: Instant::now() + timeout,
         });
         if !sent.is_accepted {
-            sent.until = Instant::now() + self.timing.credential_timeout;
             // Whoever is dropped, or gets no answer, may have been heard.
             turn.sends(Some(sent.clone()));
-            if let Err(source) = self.send(&asking, &bootstrap, &sent, config).await {
-                if error::is_answered(&source) {
-                    turn.sends(known);
+            match self.send(&asking, &bootstrap, &sent, config).await {
+                Ok(true) => sent.until = Instant::now() + timeout,
+                // Made at an earlier request: Fleet's controller deletes the answer after a while.
+                Ok(false) => {}
+                Err(source) => {
+                    if error::is_answered(&source) {
+                        turn.sends(known);
+                    }
+                    let client_id = sent.client_id;
+                    return Err(RegisterError::Create { client_id, source });
                 }
-                let client_id = sent.client_id;
-                return Err(RegisterError::Create { client_id, source });
             }
             turn.arrives(&sent);
         }
@@ -94,14 +99,14 @@ impl Registrar {
     }
 
     /// Creates a ClusterRegistration, unless an earlier request for it was carried out: one that is made twice is two for Fleet's controller, and the
-    /// bootstrap Secret's account may not look what is there.
+    /// bootstrap Secret's account may not look what is there. Gives whether it was made now.
     async fn send(
         &self,
         asking: &Client,
         bootstrap: &Bootstrap,
         sent: &Sent,
         config: &AgentConfig,
-    ) -> kube::Result<()> {
+    ) -> kube::Result<bool> {
         logging::info!(
             client_id = Name(&sent.client_id),
             "creating a clusterregistration"
@@ -134,8 +139,8 @@ impl Registrar {
             .create(&PostParams::default(), &registration)
             .await;
         match created {
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
-            created => created.map(drop),
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(false),
+            created => created.map(|_| true),
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) struct Sent {
     pub(super) name: String,
     /// Whether upstream said that it has it.
     pub(super) is_accepted: bool,
-    /// How long the Secret that answers it is waited for.
+    /// How long the Secret that answers it is waited for: counted from when upstream said that it made it, or else from when it was first sent.
     pub(super) until: Instant,
 }
 
