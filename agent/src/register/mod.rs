@@ -128,6 +128,8 @@ pub enum RegisterError {
     NewCredential(#[source] Box<RegisterError>),
     #[error("failed to create 'fleet-agent' secret")]
     Store(#[source] kube::Error),
+    #[error("another 'fleet-agent' secret was stored meanwhile, it is kept")]
+    Overtaken,
     #[error("failed to print the kubeconfig")]
     Print(#[source] golib::yaml::Error),
 }
@@ -137,7 +139,7 @@ impl RegisterError {
     fn is_of_accepted(&self) -> bool {
         matches!(
             self,
-            Self::Timeout { .. } | Self::NewCredential(_) | Self::Store(_)
+            Self::Timeout { .. } | Self::NewCredential(_) | Self::Store(_) | Self::Overtaken
         )
     }
 
@@ -430,7 +432,7 @@ impl Registrar {
         };
         let secrets = self.secrets();
         let stored = secrets.store(&upstream.credential, origin, replaced, count);
-        stored.await.map_err(RegisterError::Store)?;
+        stored.await?;
         self.events.emit_for_agent(
             Reason::Registered,
             public!("registered with {}", Name(&upstream.server)),
@@ -652,7 +654,8 @@ mod tests {
         let refused = RegisterError::List(cause());
         assert_eq!(registrar.pause(&refused, 0), Duration::from_secs(1));
         let proof = RegisterError::NewCredential(Box::new(refused));
-        for failed in [proof, RegisterError::Store(cause())] {
+        let store = RegisterError::Store(cause());
+        for failed in [proof, store, RegisterError::Overtaken] {
             assert_eq!(registrar.pause(&failed, 0), Duration::from_secs(60));
         }
     }

@@ -75,27 +75,32 @@ impl Secrets {
         origin: String,
         replaced: Option<&Secret>,
         then: impl FnOnce() + Send + 'static,
-    ) -> kube::Result<()> {
+    ) -> Result<(), RegisterError> {
         let (secrets, credential) = (self.clone(), credential.clone());
         let replaced = replaced.and_then(|secret| secret.data.clone());
         let storing = tokio::spawn(async move {
             let stored = secrets.replace(&credential, origin, replaced).await;
-            if stored.is_ok() {
+            if let Ok(true) = stored {
                 then();
             }
             stored
         });
-        storing
+        let stored = storing
             .await
-            .unwrap_or_else(|ended| Err(kube::Error::Service(ended.into())))
+            .unwrap_or_else(|ended| Err(kube::Error::Service(ended.into())));
+        match stored.map_err(RegisterError::Store)? {
+            true => Ok(()),
+            false => Err(RegisterError::Overtaken),
+        }
     }
 
+    /// Gives whether it is stored now: another process may lead by now and have stored a newer one, and upstream has revoked this one then.
     async fn replace(
         &self,
         credential: &Credential,
         origin: String,
         replaced: Option<SecretData>,
-    ) -> kube::Result<()> {
+    ) -> kube::Result<bool> {
         let noted = (ORIGIN_ANNOTATION.to_owned(), origin);
         let mut secret = Secret {
             metadata: ObjectMeta {
@@ -107,10 +112,10 @@ impl Secrets {
             data: Some(credential.to_data()),
             ..Default::default()
         };
-        let is_there = match self.api.create(&PostParams::default(), &secret).await {
-            Err(failed) if error::has_code(&failed, 409) => failed,
-            result => return result.map(drop),
-        };
+        match self.api.create(&PostParams::default(), &secret).await {
+            Err(failed) if error::has_code(&failed, 409) => {}
+            result => return result.map(|_| true),
+        }
         let mut deletion = DeleteParams::default();
         let mut is_immutable = false;
         if let Some(existing) = self.api.get_opt(AGENT_NAME).await? {
@@ -118,10 +123,9 @@ impl Secrets {
                 uid: existing.metadata.uid,
                 ..Preconditions::default()
             });
-            // Another process may lead by now and have stored a newer one: upstream has revoked this one then.
             let found = existing.data.unwrap_or_default();
             if found != replaced.unwrap_or_default() && Some(&found) != secret.data.as_ref() {
-                return Err(is_there);
+                return Ok(false);
             }
             secret.metadata.resource_version = existing.metadata.resource_version;
             secret.metadata.labels = existing.metadata.labels;
@@ -134,7 +138,7 @@ impl Secrets {
         let parameters = PostParams::default();
         match self.api.replace(AGENT_NAME, &parameters, &secret).await {
             Err(failed) if is_immutable && error::has_code(&failed, 422) => {}
-            result => return result.map(drop),
+            result => return result.map(|_| true),
         }
         match self.api.delete(AGENT_NAME, &deletion).await {
             Err(failed) if !error::is_not_found(&failed) => return Err(failed),
@@ -142,7 +146,7 @@ impl Secrets {
         }
         secret.type_ = None;
         secret.metadata.resource_version = None;
-        self.api.create(&parameters, &secret).await.map(drop)
+        self.api.create(&parameters, &secret).await.map(|_| true)
     }
 
     /// Notes on a credential that says nothing of its origin which bootstrap Secret is there: whatever comes later is another one.
@@ -213,7 +217,9 @@ mod tests {
         let secrets = Secrets::of(&local, "system");
         let credential = Credential::from_data(&BTreeMap::new());
         let stored = secrets.store(&credential, String::new(), None, || ()).await;
-        assert!(error::has_code(&stored.unwrap_err(), 409));
+        assert!(
+            matches!(stored, Err(RegisterError::Store(failed)) if error::has_code(&failed, 409))
+        );
     }
 
     /// It may have begun to store its own before another process took the lease, whose registration revoked that.
@@ -237,7 +243,10 @@ mod tests {
         let (old, new) = (seen("old"), seen("new"));
         for replaced in [None, Some(&old)] {
             let stored = secrets.store(&credential, String::new(), replaced, || panic!());
-            assert!(error::has_code(&stored.await.unwrap_err(), 409));
+            assert_eq!(
+                stored.await.unwrap_err().to_string(),
+                "another 'fleet-agent' secret was stored meanwhile, it is kept"
+            );
         }
         let stored = secrets.store(&credential, String::new(), Some(&new), || ());
         assert!(stored.await.is_ok());
