@@ -16,6 +16,7 @@ use crate::config::{AgentConfig, Settings};
 use crate::controllers::bundle_deployment::claims::ReleaseLocks;
 use crate::controllers::bundle_deployment::deployed_ids::DeployedIds;
 use crate::controllers::bundle_deployment::deployer::Deployer;
+use crate::controllers::bundle_deployment::downstream_resources::UnnotedCopies;
 use crate::controllers::bundle_deployment::reconcile::{Context, Reconciler};
 use crate::controllers::bundle_deployment::values::ValuesReader;
 use crate::controllers::cluster_status::Heartbeat;
@@ -111,6 +112,7 @@ impl Session {
         ));
         let crd_watch = Arc::new(CrdWatch::new(Arc::clone(identities), Arc::clone(&queue)));
         let release_locks = ReleaseLocks::default();
+        let unnoted_copies = UnnotedCopies::default();
         let collector = Arc::new(Collector::new(
             upstream,
             &settings.namespace,
@@ -124,6 +126,7 @@ impl Session {
                 health,
                 memory: self.fetcher.memory(),
                 release_locks: &release_locks,
+                unnoted_copies: &unnoted_copies,
                 removal_grace: timing.removal_grace,
                 removal_settle: timing.removal_settle,
                 rename_grace: timing.rename_grace,
@@ -165,6 +168,7 @@ impl Session {
             values_watches,
             deployed_ids: Arc::clone(&self.deployed_ids),
             release_locks,
+            unnoted_copies,
             deployer: Deployer::new(
                 upstream.client.clone(),
                 (self.fetcher.clone(), Arc::clone(&source_hosts)),

@@ -14,6 +14,7 @@ use crate::api::BundleDeployment;
 use crate::client::health::Health;
 use crate::client::scripted;
 use crate::controllers::bundle_deployment::claims::ReleaseLocks;
+use crate::controllers::bundle_deployment::downstream_resources::UnnotedCopies;
 use crate::controllers::queue::{Backoff, Queue};
 use crate::controllers::store::Store;
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
@@ -110,6 +111,7 @@ pub(super) async fn collector_beside(
         health: &Health::new(Duration::from_secs(300)),
         memory: &Memory::new(1 << 20),
         release_locks: &ReleaseLocks::default(),
+        unnoted_copies: &UnnotedCopies::default(),
         removal_grace: Duration::ZERO,
         removal_settle: Duration::from_secs(30),
         rename_grace: Duration::ZERO,

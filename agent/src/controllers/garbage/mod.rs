@@ -36,6 +36,7 @@ use upstream_list::Lister;
 pub use verdict::{HoldReason, Verdict};
 
 use super::bundle_deployment::claims::ReleaseLocks;
+use super::bundle_deployment::downstream_resources::UnnotedCopies;
 use super::neighbours::Neighbourhood;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
@@ -100,6 +101,7 @@ pub struct CollectorContext<'a> {
     pub health: &'a Health,
     pub memory: &'a Memory,
     pub release_locks: &'a ReleaseLocks,
+    pub unnoted_copies: &'a UnnotedCopies,
     /// How long a bundle is missed before its removal is looked at.
     pub removal_grace: Duration,
     /// For how long few bundles must have vanished before one that did counts as deleted.
@@ -123,6 +125,7 @@ impl Collector {
             health,
             memory,
             release_locks,
+            unnoted_copies,
             removal_grace,
             removal_settle,
             rename_grace,
@@ -143,6 +146,7 @@ impl Collector {
                 neighbourhood: neighbourhood.clone(),
                 memory: memory.clone(),
                 locks: release_locks.clone(),
+                unnoted_copies: unnoted_copies.clone(),
             },
             neighbourhood,
             report: Report::new(maps, metrics.clone()),

@@ -17,7 +17,7 @@ use super::error::{Awaited, RemovalError};
 use crate::api::ANNOTATION_AGENT_NAMESPACE;
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::claims::{ReleaseLock, ReleaseLocks};
-use crate::controllers::bundle_deployment::downstream_resources;
+use crate::controllers::bundle_deployment::downstream_resources::{self, UnnotedCopies};
 use crate::controllers::neighbours::Neighbourhood;
 use crate::controllers::store::Store;
 use crate::error;
@@ -63,6 +63,7 @@ pub(super) struct Uninstaller {
     pub(super) memory: Memory,
     /// Nobody deploys a release from when its records are read to when that was acted on.
     pub(super) locks: ReleaseLocks,
+    pub(super) unnoted_copies: UnnotedCopies,
 }
 
 /// A release whose bundle is gone, as its records are.
@@ -472,8 +473,9 @@ impl Uninstaller {
             return Ok(());
         }
         let others = self.store.claimants();
-        let (namespace, bundle) = (&key.namespace, &entry.bundle);
-        let removed = downstream_resources::remove_all(impersonated, namespace, bundle, &others);
+        let (namespace, bundle, unnoted) = (&key.namespace, &entry.bundle, &self.unnoted_copies);
+        let removed =
+            downstream_resources::remove_all(impersonated, namespace, bundle, &others, unnoted);
         match removed.await {
             // With a copy of its own the entry would have its account.
             Err(failed) if entry.is_left() && error::has_code(&failed, 403) => Ok(()),
@@ -673,6 +675,7 @@ mod tests {
             neighbourhood: Neighbourhood::new(&store, &ledger),
             memory: Memory::new(1 << 20),
             locks: ReleaseLocks::default(),
+            unnoted_copies: UnnotedCopies::default(),
         };
         let key = ReleaseKey {
             namespace: "apps".to_owned(),

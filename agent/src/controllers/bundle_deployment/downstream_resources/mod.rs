@@ -104,12 +104,13 @@ impl ChangedCopies {
         self,
         downstream: &DeploymentClient,
         bundle: &BundleDeployment,
+        unnoted: &UnnotedCopies,
     ) -> bool {
         let mut had_all = true;
         for copy in self.copies {
             let done = match copy.kind {
-                Kind::Secret => clear::<Secret>(downstream, bundle, &copy).await,
-                Kind::ConfigMap => clear::<ConfigMap>(downstream, bundle, &copy).await,
+                Kind::Secret => clear::<Secret>(downstream, bundle, &copy, unnoted).await,
+                Kind::ConfigMap => clear::<ConfigMap>(downstream, bundle, &copy, unnoted).await,
             };
             match done {
                 Ok(had_change) => had_all &= had_change,
@@ -287,13 +288,7 @@ async fn copy<K: Copied>(
                     Some(refusal) => reported(refusal).await.into(),
                     None => "admission took it off again".into(),
                 };
-                let bundle = bundle.name();
-                logging::warn!(
-                    bundle,
-                    name,
-                    error,
-                    "a copy keeps no note of its source's version: once the agent is started again, it is rolled out once more"
-                );
+                tell_lost_note(bundle.name(), name, error);
             }
             return Ok(written);
         }
@@ -310,6 +305,15 @@ async fn copy<K: Copied>(
             source: reported(refusal).await,
         },
     })
+}
+
+fn tell_lost_note(bundle: &str, name: &str, error: PublicText) {
+    logging::warn!(
+        bundle,
+        name,
+        error,
+        "a copy keeps no note of its source's version: once the agent is started again, it is rolled out once more"
+    );
 }
 
 /// What an API server or a webhook says of a copy, without what the copy says.
@@ -440,12 +444,14 @@ fn is_outdated(failed: &kube::Error) -> bool {
     error::has_code(failed, 409) || error::is_not_found(failed)
 }
 
-/// Changes the claims on a copy that a bundle needs. `change` gives none where there is nothing to do. Gives whether there was something.
+/// Changes the claims on a copy that a bundle needs. `change` gives none where there is nothing to do. Gives whether there was something. A note that the
+/// copy loses with that is remembered.
 async fn change_claims<K: Copied>(
     copies: &Api<K>,
     name: &str,
     bundle: &str,
     change: impl Fn(Claims) -> Option<Claims>,
+    unnoted: &UnnotedCopies,
 ) -> kube::Result<bool> {
     let mut tries = 1;
     loop {
@@ -458,11 +464,21 @@ async fn change_claims<K: Copied>(
         let Some(claims) = change(proven.claims().clone()) else {
             return Ok(false);
         };
+        let noted = SourceVersion::noted_on(copy.meta());
         claims.write(copy.meta_mut().labels.get_or_insert_default());
-        match proven.overwrite(copies, name, copy).await {
-            Err(failed) if is_outdated(&failed) && tries < TRIES => tries += 1,
-            result => return result.map(|_| true),
+        let made = match proven.overwrite(copies, name, copy).await {
+            Err(failed) if is_outdated(&failed) && tries < TRIES => {
+                tries += 1;
+                continue;
+            }
+            result => result?,
+        };
+        let lost = noted.filter(|_| SourceVersion::noted_on(made.meta()).is_none());
+        if let Some(copy) = CopiedVersion::of(made.meta(), lost.as_ref()) {
+            unnoted.lost(claims.bundles(), K::KIND, name, &copy);
+            tell_lost_note(bundle, name, "it is refused or taken off by now".into());
         }
+        return Ok(true);
     }
 }
 
@@ -470,15 +486,16 @@ async fn clear<K: Copied>(
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
     copy: &ChangedCopy,
+    unnoted: &UnnotedCopies,
 ) -> kube::Result<bool> {
     let namespace = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), namespace);
-    change_claims(&copies, &copy.name, bundle.name(), |mut claims| {
+    let change = |mut claims: Claims| {
         let before = claims.clone();
         claims.rolled_out(bundle.name(), &copy.version);
         (claims != before).then_some(claims)
-    })
-    .await
+    };
+    change_claims(&copies, &copy.name, bundle.name(), change, unnoted).await
 }
 
 /// Other failures than "not there" surface with the copy itself.

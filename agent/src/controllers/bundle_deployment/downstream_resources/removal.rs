@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use super::claims::Claims;
 use super::kinds::{Copied, Kind};
 use super::proven::ProvenCopy;
-use super::{TRIES, change_claims};
+use super::{TRIES, UnnotedCopies, change_claims};
 use crate::api::LABEL_BUNDLE_DEPLOYMENT;
 use crate::client::identity::DeploymentClient;
 use crate::client::listed::{self, Metadata};
@@ -28,6 +28,7 @@ pub async fn remove_all(
     namespace: &str,
     bundle: &str,
     others: &[Claimant],
+    unnoted: &UnnotedCopies,
 ) -> kube::Result<()> {
     let next = NextClaims {
         namespace,
@@ -35,8 +36,8 @@ pub async fn remove_all(
         others,
     };
     let client = downstream.client();
-    remove::<Secret>(&client, Kind::Secret, next).await?;
-    remove::<ConfigMap>(&client, Kind::ConfigMap, next).await
+    remove::<Secret>(&client, next, unnoted).await?;
+    remove::<ConfigMap>(&client, next, unnoted).await
 }
 
 /// Who may need what a bundle leaves.
@@ -64,7 +65,11 @@ impl<'a> NextClaims<'a> {
     }
 }
 
-async fn remove<K: Copied>(client: &Client, kind: Kind, next: NextClaims<'_>) -> kube::Result<()> {
+async fn remove<K: Copied>(
+    client: &Client,
+    next: NextClaims<'_>,
+    unnoted: &UnnotedCopies,
+) -> kube::Result<()> {
     let copies = Copies {
         whole: Api::<K>::namespaced(client.clone(), next.namespace),
         metadata: Api::namespaced(client.clone(), next.namespace),
@@ -90,7 +95,8 @@ async fn remove<K: Copied>(client: &Client, kind: Kind, next: NextClaims<'_>) ->
     };
     for copy in found {
         let name = copy.metadata.name.clone().unwrap_or_default();
-        remove_one(&copies, &name, copy.metadata, next.of(kind, &name), bundle).await?;
+        let next = next.of(K::KIND, &name);
+        remove_one(&copies, &name, copy.metadata, next, bundle, unnoted).await?;
     }
     Ok(())
 }
@@ -107,6 +113,7 @@ async fn remove_one<K: Copied>(
     mut found: ObjectMeta,
     next: Option<&str>,
     bundle: &str,
+    unnoted: &UnnotedCopies,
 ) -> kube::Result<()> {
     let mut tries = 1;
     loop {
@@ -115,7 +122,7 @@ async fn remove_one<K: Copied>(
         };
         let Some(unneeded) = proven.unneeded(bundle, next) else {
             let left = |claims: Claims| claims.without(bundle, next);
-            change_claims(&copies.whole, name, bundle, left).await?;
+            change_claims(&copies.whole, name, bundle, left, unnoted).await?;
             // Who needed it too may have gone meanwhile: then it is this one's to delete.
             match copies.metadata.get_opt(name).await? {
                 Some(now) if tries < TRIES => (found, tries) = (now.metadata, tries + 1),

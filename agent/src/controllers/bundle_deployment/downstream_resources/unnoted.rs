@@ -1,7 +1,8 @@
 //! Which copies keep no note of the version of their source ([`SourceVersion`]), as admission refuses it or takes it off again: they are rolled out for that version
 //! once in a session, and not at each look.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use kube::api::ObjectMeta;
 use parking_lot::Mutex;
@@ -29,9 +30,9 @@ impl CopiedVersion {
 /// The copies of a bundle that keep no note, by what the bundle calls them.
 type OfBundle = BTreeMap<(Kind, String), CopiedVersion>;
 
-/// The copies that keep no note, by the bundles that copied them, for as long as a session lasts.
-#[derive(Debug, Default)]
-pub struct UnnotedCopies(Mutex<HashMap<String, OfBundle>>);
+/// The copies that keep no note, by the bundles that need them, for as long as a session lasts. Cheap to clone, all clones share.
+#[derive(Clone, Debug, Default)]
+pub struct UnnotedCopies(Arc<Mutex<HashMap<String, OfBundle>>>);
 
 impl UnnotedCopies {
     /// Whether a copy is known to keep no note of this version, whichever bundle copied it.
@@ -54,6 +55,25 @@ impl UnnotedCopies {
         };
         if of_bundle.is_empty() {
             known.remove(bundle);
+        }
+    }
+
+    /// Takes note of a copy that had a note and keeps none, for all bundles that need it. What one of them has elsewhere by that name is another copy.
+    pub(super) fn lost(
+        &self,
+        bundles: BTreeSet<String>,
+        kind: Kind,
+        name: &str,
+        copy: &CopiedVersion,
+    ) {
+        let mut known = self.0.lock();
+        for bundle in bundles {
+            let of_bundle = known.entry(bundle).or_default();
+            let key = (kind, name.to_owned());
+            let one = of_bundle.entry(key).or_insert_with(|| copy.clone());
+            if one.uid == copy.uid {
+                one.clone_from(copy);
+            }
         }
     }
 
@@ -85,14 +105,12 @@ impl UnnotedCopies {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use http::{Method, Request};
     use kube::client::Body;
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use super::super::{ChangedCopies, copy_all};
+    use super::super::{ChangedCopies, copy_all, remove_all};
     use super::*;
     use crate::api::BundleDeployment;
     use crate::client::identity::Identities;
@@ -126,7 +144,11 @@ mod tests {
                 )
             };
             if !path.contains("/secrets") {
-                return (200, json!({"metadata": {"name": "shop"}}));
+                return (200, json!({"metadata": {"name": "shop"}, "items": []}));
+            }
+            if *method == Method::GET && path.ends_with("/secrets") {
+                let found = Vec::from_iter(self.copy.clone());
+                return (200, json!({"metadata": {}, "items": found}));
             }
             if path.contains("/namespaces/up/") {
                 let metadata = json!({
@@ -203,16 +225,21 @@ mod tests {
         copied.unwrap()
     }
 
-    async fn roll_out(identities: &Identities, name: &str, changed: ChangedCopies) -> bool {
-        let downstream = identities.account("").unwrap();
-        changed.rolled_out(&downstream, &bundle(name)).await
+    async fn roll_out(
+        identities: &Identities,
+        name: &str,
+        changed: ChangedCopies,
+        unnoted: &UnnotedCopies,
+    ) -> bool {
+        let (downstream, bundle) = (identities.account("").unwrap(), bundle(name));
+        changed.rolled_out(&downstream, &bundle, unnoted).await
     }
 
     /// Whether a bundle is deployed for its copy, and whether others are woken.
     async fn look(identities: &Identities, name: &str, unnoted: &UnnotedCopies) -> (bool, bool) {
         let changed = copied(identities, name, unnoted).await;
         let looked = (!changed.is_empty(), !changed.others.is_empty());
-        assert!(roll_out(identities, name, changed).await);
+        assert!(roll_out(identities, name, changed, unnoted).await);
         looked
     }
 
@@ -295,12 +322,56 @@ mod tests {
         let secrets = Secrets::new(Admission::Keeps);
         let identities = scripted::identities(&api_server(&secrets));
         let unnoted = UnnotedCopies::default();
-        look(&identities, "left", &unnoted).await;
+        for name in ["left", "right"] {
+            look(&identities, name, &unnoted).await;
+        }
         secrets.lock().source_version = 2;
         let changed = copied(&identities, "left", &unnoted).await;
         assert!(!changed.is_empty() && secrets.lock().is_noted());
         secrets.lock().admission = Admission::Refuses;
-        assert!(roll_out(&identities, "left", changed).await);
+        assert!(roll_out(&identities, "left", changed, &unnoted).await);
         assert!(!secrets.lock().is_noted());
+        // Nor does it count as changed for that it has no note any more.
+        for (name, is_changed) in [("left", false), ("right", true), ("right", false)] {
+            let looked = look(&identities, name, &unnoted).await;
+            assert_eq!(looked, (is_changed, false), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_copy_whose_note_is_refused_as_a_bundle_leaves_it_is_rolled_out_by_no_other() {
+        let secrets = Secrets::new(Admission::Keeps);
+        let identities = scripted::identities(&api_server(&secrets));
+        let unnoted = UnnotedCopies::default();
+        for name in ["left", "right"] {
+            look(&identities, name, &unnoted).await;
+        }
+        secrets.lock().admission = Admission::Refuses;
+        let downstream = identities.account("").unwrap();
+        let removed = remove_all(&downstream, "shop", "left", &[], &unnoted).await;
+        removed.unwrap();
+        unnoted.forget("left");
+        assert!(!secrets.lock().is_noted());
+        assert_eq!(look(&identities, "right", &unnoted).await, (false, false));
+    }
+
+    /// A bundle that moved may have a copy in either namespace.
+    #[test]
+    fn what_a_bundle_has_elsewhere_stays_known() {
+        let source = ObjectMeta {
+            uid: Some("source".to_owned()),
+            resource_version: Some("1".to_owned()),
+            ..ObjectMeta::default()
+        };
+        let source = SourceVersion::of(&source).unwrap();
+        let copy = |uid: &str| CopiedVersion {
+            uid: uid.to_owned(),
+            source: source.clone(),
+        };
+        let unnoted = UnnotedCopies::default();
+        unnoted.set("moved", Kind::Secret, "pull", Some(copy("new")));
+        let needed_by = ["moved", "stayed"].map(str::to_owned);
+        unnoted.lost(needed_by.into(), Kind::Secret, "pull", &copy("old"));
+        assert!(unnoted.has(&copy("new")) && unnoted.has(&copy("old")));
     }
 }

@@ -81,7 +81,7 @@ impl Reconciler {
         self.context.values_watches.forget(name);
         self.overwritten.note(name, false);
         self.corrections.lock().remove(name);
-        self.unnoted_copies.forget(name);
+        self.context.unnoted_copies.forget(name);
         self.records_read.lock().remove(name);
         self.context.deployed_ids.forget(name);
     }

@@ -86,8 +86,6 @@ pub struct Reconciler {
     /// them. Nothing of a bundle that is not looked at.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     overwritten: Overwritten,
-    /// Copies of upstream resources of which only this session knows which version was rolled out.
-    unnoted_copies: UnnotedCopies,
 }
 
 /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
@@ -127,6 +125,8 @@ pub struct Context {
     pub deployer: Deployer,
     pub deployed_ids: Arc<DeployedIds>,
     pub release_locks: ReleaseLocks,
+    /// Copies of upstream resources of which only this session knows which version was rolled out.
+    pub unnoted_copies: UnnotedCopies,
 }
 
 /// One reconcile under way.
@@ -203,7 +203,6 @@ impl Reconciler {
             records_read: Mutex::default(),
             taken: Mutex::default(),
             overwritten: Overwritten::default(),
-            unnoted_copies: UnnotedCopies::default(),
         }
     }
 
@@ -435,7 +434,10 @@ impl Reconciler {
             ("deployed_bundles", context.deployed_ids.count()),
             ("looked_up_releases", len(&self.records_read)),
             ("bundles_without_their_objects", len(&self.taken)),
-            ("bundles_with_unnoted_copies", self.unnoted_copies.count()),
+            (
+                "bundles_with_unnoted_copies",
+                context.unnoted_copies.count(),
+            ),
             ("locked_releases", context.release_locks.count()),
         ];
         entries.extend(self.observation_cache.entries());

@@ -267,7 +267,7 @@ impl Reconciler {
             };
             noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
         }
-        let unnoted = &self.unnoted_copies;
+        let unnoted = &self.context.unnoted_copies;
         let copied = downstream_resources::copy_all(upstream, impersonated, bundle, unnoted).await;
         let changed = copied.map_err(Halt::at(Cause::CopyResources, &state.facts))?;
         // The controller wakes the one whose source it copied first.
@@ -289,7 +289,9 @@ impl Reconciler {
         impersonated: &DeploymentClient,
         changed: ChangedCopies,
     ) {
-        if !changed.rolled_out(impersonated, &state.bundle).await {
+        let unnoted = &self.context.unnoted_copies;
+        let rolled_out = changed.rolled_out(impersonated, &state.bundle, unnoted);
+        if !rolled_out.await {
             state.report.wake_after(ReconcileKind::Full, COPY_RETRY);
         }
         let found = downstream_resources::are_there(impersonated, &state.bundle).await;
