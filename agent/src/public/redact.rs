@@ -10,6 +10,7 @@
 //! and of a value that is longer no form is made that is as long.
 
 mod by_records;
+mod canonical;
 mod details;
 mod fragments;
 mod keys;
@@ -18,6 +19,8 @@ mod masks;
 mod names;
 mod parts;
 mod quotes;
+#[cfg(test)]
+mod quoting;
 mod readings;
 mod redaction;
 mod secret;

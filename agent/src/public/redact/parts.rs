@@ -18,6 +18,8 @@ pub(super) struct Parts {
     after: Vec<usize>,
     /// The states whose parts end where it ends.
     last: HashSet<usize>,
+    /// What may stand in it for what was left out.
+    left_out: Vec<Vec<u8>>,
 }
 
 /// Parts that end at the same places, each of which is an end of the next longer one. There are up to two a byte, most of which lead to one other.
@@ -78,6 +80,7 @@ impl Parts {
             states: vec![State::new(0, None)],
             after: Vec::with_capacity(text.len()),
             last: HashSet::new(),
+            left_out: LEFT_OUT.map(|sign| sign.as_bytes().to_vec()).to_vec(),
         };
         for byte in text {
             parts.push(*byte);
@@ -88,6 +91,12 @@ impl Parts {
             end = parts.states[state].shorter();
         }
         parts
+    }
+
+    /// Where what was left out is shown in another form, as the text is.
+    pub(super) fn with_left_out(mut self, form: impl Fn(&str) -> Vec<u8>) -> Self {
+        self.left_out = LEFT_OUT.map(form).to_vec();
+        self
     }
 
     /// Adds a byte: Blumer's construction, linear in all of them.
@@ -147,8 +156,8 @@ impl Parts {
             };
             part = longer;
             if part.length >= SHORTEST {
-                let cut = LEFT_OUT.iter().filter_map(|sign| {
-                    let mut bytes = sign.bytes();
+                let cut = self.left_out.iter().filter_map(|sign| {
+                    let mut bytes = sign.iter().copied();
                     bytes.try_fold(part, |part, byte| self.longer(part, byte))
                 });
                 cut.for_each(&mut take);

@@ -3,14 +3,13 @@
 /// How often something may be quoted within what is quoted: JSON in JSON in a text that Go quotes.
 const DEPTH: usize = 3;
 
-/// What HTML has for signs.
-const ENTITIES: [(&[u8], u8); 6] = [
+/// What HTML has for signs, besides their numbers.
+const ENTITIES: [(&[u8], u8); 5] = [
     (b"&lt;", b'<'),
     (b"&gt;", b'>'),
     (b"&amp;", b'&'),
     (b"&quot;", b'"'),
-    (b"&#34;", b'"'),
-    (b"&#39;", b'\''),
+    (b"&apos;", b'\''),
 ];
 
 /// What is told, as it is read.
@@ -21,17 +20,22 @@ pub(super) struct Reading {
 }
 
 /// What an escape stands for.
-enum Sign {
+pub(super) enum Sign {
     Byte(u8),
     Char(char),
     Nothing,
 }
 
 impl Reading {
+    /// Each byte has the place of its whole sign: what is decoded may end within one, and no place does.
     pub(super) fn plain(text: &str) -> Self {
+        let spans = text.char_indices().flat_map(|(at, sign)| {
+            let span = (at, at + sign.len_utf8());
+            std::iter::repeat_n(span, sign.len_utf8())
+        });
         Self {
             bytes: text.as_bytes().to_vec(),
-            spans: (0..text.len()).map(|at| (at, at + 1)).collect(),
+            spans: spans.collect(),
         }
     }
 
@@ -47,19 +51,8 @@ impl Reading {
         all
     }
 
-    /// Without the escapes of an address, if it has some.
-    pub(super) fn of_addresses(&self) -> Option<Self> {
-        self.read(in_address)
-    }
-
-    /// Without blanks, if it has several lines.
-    pub(super) fn of_one_line(&self) -> Option<Self> {
-        let has_lines = self.bytes.contains(&b'\n');
-        has_lines.then(|| self.read(blank)).flatten()
-    }
-
     /// What it is where each escape stands for something else, if there is one. It is told how much of the rest one takes.
-    fn read(&self, escape: impl Fn(&[u8]) -> Option<(Sign, usize)>) -> Option<Self> {
+    pub(super) fn read(&self, escape: impl Fn(&[u8]) -> Option<(Sign, usize)>) -> Option<Self> {
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());
         let (mut at, mut has_some) = (0, false);
         while let Some(byte) = self.bytes.get(at) {
@@ -92,7 +85,7 @@ pub(super) fn unescaped(text: &str) -> String {
 }
 
 /// An escape of Go, JSON, JavaScript, Rust or YAML, in double or single quotes, or of HTML. Nothing is read of one in which the text ends.
-fn quoted(rest: &[u8]) -> Option<(Sign, usize)> {
+pub(super) fn quoted(rest: &[u8]) -> Option<(Sign, usize)> {
     let (kind, behind) = match rest {
         [b'\\'] => return Some((Sign::Nothing, 1)),
         [b'\\', kind, behind @ ..] => (*kind, behind),
@@ -141,14 +134,18 @@ fn in_sixteen_bits(behind: &[u8]) -> Option<(Sign, usize)> {
         return alone;
     };
     let rest = &behind[length..];
-    let Some(digits) = rest.strip_prefix(b"\\u") else {
-        return if b"\\u".starts_with(rest) { cut } else { alone };
+    // Several where it is quoted within what is quoted.
+    let signs = backslashes(rest);
+    let digits = match rest.get(signs) {
+        None => return cut,
+        Some(b'u') if signs > 0 => &rest[signs + 1..],
+        Some(_) => return alone,
     };
     match coded(digits, 4) {
         Some((None, _)) => cut,
         Some((Some(low), _)) if (0xDC00..0xE000).contains(&low) => {
             let both = 0x1_0000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-            Some((character(Some(both)), 12))
+            Some((character(Some(both)), 2 + length + signs + 1 + 4))
         }
         _ => alone,
     }
@@ -169,22 +166,48 @@ fn in_braces(behind: &[u8]) -> Option<(Sign, usize)> {
     }
 }
 
-fn entity(rest: &[u8]) -> Option<(Sign, usize)> {
+pub(super) fn entity(rest: &[u8]) -> Option<(Sign, usize)> {
     let mut all = ENTITIES.iter();
-    let (entity, sign) = all.find(|(one, _)| rest.starts_with(one) || one.starts_with(rest))?;
+    let known = all.find(|(one, _)| rest.starts_with(one) || one.starts_with(rest));
+    let Some((entity, sign)) = known else {
+        return numbered(rest);
+    };
     Some(match rest.len() < entity.len() {
         true => (Sign::Nothing, rest.len()),
         false => (Sign::Byte(*sign), entity.len()),
     })
 }
 
-fn blank(rest: &[u8]) -> Option<(Sign, usize)> {
-    let is_blank = rest.first()?.is_ascii_whitespace();
-    is_blank.then_some((Sign::Nothing, 1))
+/// `&#39;` and `&#x27;`.
+fn numbered(rest: &[u8]) -> Option<(Sign, usize)> {
+    const MOST_DIGITS: usize = 8;
+    let behind = rest.strip_prefix(b"&#")?;
+    let is_hexadecimal = matches!(behind, [b'x' | b'X', ..]);
+    let (before, radix) = if is_hexadecimal { (3, 16) } else { (2, 10) };
+    let digits = rest.get(before..)?;
+    let is_digit = |digit: &&u8| char::from(**digit).is_digit(radix);
+    let length = digits.iter().take(MOST_DIGITS).take_while(is_digit);
+    let length = length.count();
+    match digits.get(length) {
+        None => Some((Sign::Nothing, rest.len())),
+        Some(b';') => {
+            let number = std::str::from_utf8(&digits[..length]).ok()?;
+            let number = u32::from_str_radix(number, radix).ok()?;
+            Some((character(Some(number)), before + length + 1))
+        }
+        Some(_) => None,
+    }
+}
+
+/// How many of them a text begins with, as far as they are those of one escape.
+pub(super) fn backslashes(rest: &[u8]) -> usize {
+    const MOST: usize = 64;
+    let signs = rest.iter().take(MOST);
+    signs.take_while(|sign| **sign == b'\\').count()
 }
 
 /// `%3C`.
-fn in_address(rest: &[u8]) -> Option<(Sign, usize)> {
+pub(super) fn in_address(rest: &[u8]) -> Option<(Sign, usize)> {
     let (number, length) = coded(rest.strip_prefix(b"%")?, 2)?;
     let byte = number.and_then(|number| u8::try_from(number).ok());
     Some((byte.map_or(Sign::Nothing, Sign::Byte), 1 + length))

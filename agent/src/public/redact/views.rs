@@ -1,15 +1,20 @@
 //! A text in all the ways in which it may be read, each ready to be looked into: an escape is taken off the text, once, and put on nothing that is looked for.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
+use super::canonical;
 use super::fragments::Fragment;
-use super::limits::SHORTEST;
+use super::limits::{MAX_TEXT_BYTES, SHORTEST};
 use super::masks::merged;
 use super::parts::{Part, Parts};
 use super::readings::Reading;
 
 /// What is broken into lines in a text is known again from so many bytes on, without blanks.
 const SHORTEST_BROKEN: usize = 16;
+
+/// So much is made into another form at once, in bytes: more than any text has, though it is quoted.
+const MOST_OF_FORM: usize = 4 * MAX_TEXT_BYTES;
 
 /// A text in all ways.
 pub(super) struct Views {
@@ -29,9 +34,9 @@ struct View {
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Plain,
-    /// A plus sign may be a blank.
-    Address,
-    /// Without blanks.
+    /// In the form that is the same of what is looked for.
+    Canonical,
+    /// The same without blanks.
     OneLine,
 }
 
@@ -40,56 +45,54 @@ enum Kind {
 pub(super) struct Found(Vec<HashSet<Part>>);
 
 impl Kind {
-    fn read(self, byte: u8) -> Option<u8> {
+    /// Something as it is looked for.
+    fn form(self, of: &str) -> Cow<'_, [u8]> {
         match self {
-            Self::Address if byte == b'+' => Some(b' '),
-            Self::OneLine if byte.is_ascii_whitespace() => None,
-            _ => Some(byte),
+            Self::Plain => Cow::Borrowed(of.as_bytes()),
+            Self::Canonical => canonical::form(of),
+            Self::OneLine => canonical::joined_form(of),
         }
     }
 
-    /// Something as it is looked for.
-    fn bytes(self, of: &[u8]) -> impl Iterator<Item = u8> {
-        of.iter().filter_map(move |byte| self.read(*byte))
-    }
-
-    fn is_too_short(self, form: &str) -> bool {
-        self == Self::OneLine
-            && self
-                .bytes(form.as_bytes())
-                .nth(SHORTEST_BROKEN - 1)
-                .is_none()
+    /// The same, if it is long enough to be known again.
+    fn form_to_find(self, of: &str) -> Option<Cow<'_, [u8]>> {
+        let shortest = match self {
+            Self::Plain => 0,
+            Self::Canonical => SHORTEST,
+            Self::OneLine => SHORTEST_BROKEN,
+        };
+        // Its beginning is found as well as all of it.
+        let most = of.floor_char_boundary(MOST_OF_FORM);
+        let form = match self {
+            Self::Plain => self.form(of),
+            Self::Canonical | Self::OneLine => self.form(&of[..most]),
+        };
+        (form.len() >= shortest).then_some(form)
     }
 }
 
 impl View {
     fn of(reading: Reading, kind: Kind) -> Self {
-        let Reading { mut bytes, spans } = reading;
-        bytes
-            .iter_mut()
-            .for_each(|byte| *byte = kind.read(*byte).unwrap_or(*byte));
-        Self {
-            parts: Parts::of(&bytes),
-            spans,
-            kind,
-        }
+        let Reading { bytes, spans } = reading;
+        let parts = Parts::of(&bytes);
+        let parts = match kind {
+            Kind::Plain => parts,
+            Kind::Canonical => parts.with_left_out(|sign| canonical::of_text(sign).bytes),
+            Kind::OneLine => parts.with_left_out(|sign| kind.form(sign).into_owned()),
+        };
+        Self { parts, spans, kind }
     }
 }
 
 impl Views {
     pub(super) fn of(text: &str) -> Self {
-        let readings = Reading::plain(text).unquoted();
-        let (first, last) = (
-            readings.first(),
-            readings.last().filter(|_| readings.len() > 1),
-        );
-        let address = last.or(first).and_then(Reading::of_addresses);
-        let lines = first.into_iter().chain(last);
-        let lines: Vec<_> = lines.filter_map(Reading::of_one_line).collect();
-        let plain = readings.into_iter().map(|one| (one, Kind::Plain));
-        let address = address.map(|one| (one, Kind::Address));
-        let lines = lines.into_iter().map(|one| (one, Kind::OneLine));
-        let all = plain.chain(address).chain(lines);
+        let canonical = canonical::has_escapes(text).then(|| canonical::of_text(text));
+        let lines = canonical::of_lines(text);
+        let readings = Reading::plain(text).unquoted().into_iter();
+        let plain = readings.map(|one| (one, Kind::Plain));
+        let canonical = canonical.map(|one| (one, Kind::Canonical));
+        let lines = lines.map(|one| (one, Kind::OneLine));
+        let all = plain.chain(canonical).chain(lines);
         Self {
             all: all.map(|(reading, kind)| View::of(reading, kind)).collect(),
             fragments: Fragment::all_in(text),
@@ -108,7 +111,17 @@ impl Views {
     pub(super) fn find_fragments_of(&self, secret: &str, found: &mut Found) {
         let fragments = self.fragments.iter();
         for fragment in fragments.filter(|fragment| fragment.is_of(secret)) {
-            self.find(&fragment.quoted, found);
+            self.find_verbatim(&fragment.quoted, found);
+        }
+    }
+
+    /// The same of what stands in the text as it is.
+    fn find_verbatim(&self, form: &str, found: &mut Found) {
+        found.0.resize_with(self.all.len(), HashSet::new);
+        if let (Some(view), Some(found)) = (self.all.first(), found.0.first_mut()) {
+            view.parts.find(form.bytes(), |part| {
+                found.insert(part);
+            });
         }
     }
 
@@ -122,8 +135,8 @@ impl Views {
     fn each_of(&self, form: &str, found: &mut Found, act: impl Fn(&mut HashSet<Part>, Part)) {
         found.0.resize_with(self.all.len(), HashSet::new);
         for (view, found) in self.all.iter().zip(&mut found.0) {
-            if !view.kind.is_too_short(form) {
-                let bytes = view.kind.bytes(form.as_bytes());
+            if let Some(form) = view.kind.form_to_find(form) {
+                let bytes = form.iter().copied();
                 view.parts.find(bytes, |part| act(found, part));
             }
         }
@@ -132,15 +145,20 @@ impl Views {
     /// Takes those away that stand in any of these as well.
     pub(super) fn forget_those_in(&self, others: &[&[u8]], found: &mut Found) {
         for (view, found) in self.all.iter().zip(&mut found.0) {
-            let others = others.iter().map(|other| view.kind.bytes(other));
-            view.parts.without_those_in(found, others);
+            let pieces = others.iter().flat_map(|other| pieces(other));
+            let forms = pieces.map(|piece| {
+                let piece = String::from_utf8_lossy(piece);
+                view.kind.form(&piece).into_owned().into_iter()
+            });
+            view.parts.without_those_in(found, forms);
         }
     }
 
     /// How much of the text's end is the beginning of this.
     pub(super) fn begun_at_end(&self, form: &str) -> usize {
         let begun = self.all.iter().filter_map(|view| {
-            let begun = view.parts.begun_at_end(view.kind.bytes(form.as_bytes()));
+            let form = view.kind.form(form);
+            let begun = view.parts.begun_at_end(form.iter().copied());
             let at = view.spans.len().checked_sub(begun)?;
             let (begin, _) = view.spans.get(at).filter(|_| begun >= SHORTEST)?;
             Some(self.length - begin)
@@ -157,6 +175,12 @@ impl Views {
         });
         merged(places.collect())
     }
+}
+
+/// A text bit by bit, where one begins within another, so that what a text has is in one of them.
+fn pieces(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let begins = (0..text.len()).step_by(MOST_OF_FORM);
+    begins.map(|begin| &text[begin..text.len().min(begin + 2 * MOST_OF_FORM)])
 }
 
 impl Found {
