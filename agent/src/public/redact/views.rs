@@ -145,6 +145,9 @@ impl Views {
     /// Takes those away that stand in any of these as well.
     pub(super) fn forget_those_in(&self, others: &[&[u8]], found: &mut Found) {
         for (view, found) in self.all.iter().zip(&mut found.0) {
+            if found.is_empty() {
+                continue;
+            }
             let pieces = others.iter().flat_map(|other| pieces(other));
             let forms = pieces.map(|piece| {
                 let piece = String::from_utf8_lossy(piece);
