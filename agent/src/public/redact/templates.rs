@@ -10,6 +10,9 @@ use super::readings::unescaped;
 /// How the code in a template begins, and ends.
 const CODE: [&str; 2] = ["{{", "}}"];
 
+/// What Go writes behind what it has cut.
+const CUT: &str = "...";
+
 /// A single character tells nothing.
 const SHORTEST_WORD: usize = 2;
 
@@ -45,7 +48,8 @@ pub(super) fn words_of(text: &str, secrets: &[(usize, usize)]) -> Vec<(usize, us
     let mut found = Vec::new();
     for word in text[at..].split_inclusive(is_sign) {
         let bare = word.trim_end_matches(is_sign);
-        if is_of(bare, &said) {
+        let is_cut = text[at + bare.len()..].starts_with(CUT);
+        if is_of(bare, is_cut, &said) {
             found.push((at, at + bare.len()));
         }
         at += word.len();
@@ -54,12 +58,12 @@ pub(super) fn words_of(text: &str, secrets: &[(usize, usize)]) -> Vec<(usize, us
 }
 
 /// Whether a word is one of these, or the beginning of one: a number is quoted up to where it is none any more, other things are cut.
-fn is_of(word: &str, said: &BTreeSet<&str>) -> bool {
+fn is_of(word: &str, is_cut: bool, said: &BTreeSet<&str>) -> bool {
     let mut following = said.range(word..);
     let Some(next) = following.next().filter(|next| next.starts_with(word)) else {
         return false;
     };
-    let is_piece = word.len() >= SHORTEST || word.contains(|c: char| c.is_ascii_digit());
+    let is_piece = is_cut || word.len() >= SHORTEST || word.contains(|c: char| c.is_ascii_digit());
     word.len() >= SHORTEST_WORD && (*next == word || is_piece)
 }
 
@@ -158,6 +162,10 @@ mod tests {
         r#""https://{{ include \"web\" .Values.site.host }}": template: gotpl:1:13: executing "gotpl" at <.Values.site.host>: nil pointer evaluating interface {}.host, include"#,
         r#""**REDACTED**": template: gotpl:1:13: executing "gotpl" at <.Values.site.host>: nil pointer evaluating interface {}.host, include"#
     )]
+    #[case::cut_within_a_short_word(
+        r#""ab{{.Longfieldname.Qwertzuiop.Yx}}cd": template: gotpl:1:19: executing "gotpl" at <.Longfieldname.Qwert...>: Qwert is another"#,
+        r#""**REDACTED**": template: gotpl:1:19: executing "gotpl" at <.**REDACTED**.**REDACTED**...>: Qwert is another"#
+    )]
     fn what_is_wrong_with_a_template_that_is_secret_is_told_without_its_words(
         #[case] said: &str,
         #[case] redacted: &str,
@@ -170,6 +178,7 @@ mod tests {
             "secret {{ Zx9 \"defined",
             "a function is not defined at {{ 7Zx }}",
             "https://{{ include \"web\" .Values.site.host }}",
+            "ab{{.Longfieldname.Qwertzuiop.Yx}}cd",
         ]);
         let mut secrets = SensitiveData::default();
         secrets.add_value(&values);
