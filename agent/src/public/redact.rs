@@ -27,7 +27,7 @@ mod secret;
 mod templates;
 mod views;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use chart::Chart;
@@ -80,6 +80,8 @@ pub struct SensitiveData {
     unread: Vec<String>,
     /// There are others that nobody knows any more: of a text nothing is told that it quotes.
     are_some_unknown: bool,
+    /// What of them are names that every cluster has, though the data of a Secret.
+    names_in_secrets: BTreeSet<&'static str>,
 }
 
 struct Given {
@@ -147,11 +149,13 @@ impl SensitiveData {
             given,
             unread,
             are_some_unknown,
+            names_in_secrets,
         } = Self::of_release(release);
         self.texts.extend(texts);
         self.given.extend(given);
         self.unread.extend(unread);
         self.are_some_unknown |= are_some_unknown;
+        self.names_in_secrets.extend(names_in_secrets);
     }
 
     /// Whether nothing is secret.
@@ -251,9 +255,11 @@ impl SensitiveData {
             self.add_value(fields);
             let texts = fields.as_object().into_iter().flatten();
             for text in texts.filter_map(|(_, value)| value.as_str()) {
+                self.names_in_secrets.extend(names::all_in(text));
                 self.add_settings(text);
                 let bytes = golib::base64::decode(text).ok();
                 if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
+                    self.names_in_secrets.extend(names::all_in(&text));
                     self.add_text(&text);
                     self.add_settings(&text);
                 }
@@ -381,9 +387,9 @@ impl SensitiveData {
         let unread = documents.flat_map(|one| words(one).chain(one.split_whitespace()));
         let unread = unread.filter(|word| word.len() >= SHORTEST);
         unread.for_each(|word| views.find(word, &mut all));
-        for name in names::OF_EVERY_CLUSTER {
-            views.forget(name, &mut all);
-        }
+        let names = names::OF_EVERY_CLUSTER.iter();
+        let told = names.filter(|name| !self.names_in_secrets.contains(*name));
+        told.for_each(|name| views.forget(name, &mut all));
         all
     }
 }

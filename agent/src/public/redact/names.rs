@@ -29,6 +29,12 @@ pub(super) const OF_EVERY_CLUSTER: [&str; 26] = [
     "secret",
 ];
 
+/// Those that are lines of a text.
+pub(super) fn all_in(text: &str) -> impl Iterator<Item = &'static str> {
+    let lines = text.lines().map(str::trim);
+    lines.filter_map(|line| OF_EVERY_CLUSTER.into_iter().find(|name| *name == line))
+}
+
 #[cfg(test)]
 mod tests {
     use objects::drift::MASK;
@@ -50,5 +56,20 @@ mod tests {
             secrets.redact("default: default-canary"),
             format!("default: {MASK}")
         );
+    }
+
+    #[test]
+    fn a_name_that_is_the_data_of_a_secret_is_hidden() {
+        let encoded = golib::base64::encode("default\n");
+        for object in [
+            json!({ "kind": "Secret", "data": { "password": encoded } }),
+            json!({ "kind": "Secret", "stringData": { "password": "default" } }),
+        ] {
+            let mut secrets = SensitiveData::default();
+            secrets.add_value(&json!("kubernetes"));
+            secrets.add_object(&object);
+            let text = secrets.redact("no user default of kubernetes");
+            assert_eq!(text, format!("no user {MASK} of kubernetes"));
+        }
     }
 }
