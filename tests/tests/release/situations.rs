@@ -291,6 +291,12 @@ impl Scene {
             .create(&PostParams::default(), &serde_json::from_value(namespace)?)
             .await?;
         let (plain, book) = (world.storage.clone(), Arc::new(Digests::default()));
+        let mut noted = Vec::new();
+        let runs_before = row.if_it_runs != "-" && operation != Operation::Remove;
+        if !runs_before {
+            // What an attempt has created is not older than its record.
+            noted = records(&world, row, operation).await?;
+        }
         let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
         for name in OBJECTS {
             let mut map = json!({
@@ -328,8 +334,8 @@ impl Scene {
                 .await?;
         }
         maps.delete("leaving", &DeleteParams::default()).await?;
-        if row.if_it_runs != "-" {
-            // What an attempt has created is not older than its record, by the second.
+        if runs_before {
+            // What runs is older than the record of an attempt, by the second.
             let made = Timestamp::now().as_second();
             wait_until("another second", AT_ONCE, async || {
                 match Timestamp::now().as_second() > made {
@@ -338,31 +344,14 @@ impl Scene {
                 }
             })
             .await?;
+            noted = records(&world, row, operation).await?;
         }
         let Shape {
-            below,
             newest,
             writer,
             is_readable,
             ..
         } = *row.shape;
-        let mut noted = Vec::new();
-        for (revision, status) in below.iter().chain([&(newest, row.status)]) {
-            let is_newest = *revision == newest;
-            let mut record = record(&world, (*revision, status), is_newest, operation);
-            if is_newest && row.shape.is_merged() {
-                record.apply_method = release::ApplyMethod::Unset;
-            }
-            if is_newest && writer == Writer::GoAgent {
-                let mut chart = record.chart.as_deref().cloned().unwrap_or_default();
-                chart.metadata.annotations = Some(by_an_agent().into_iter().collect());
-                record.chart = Some(Arc::new(chart));
-            }
-            plain.create(&record).await?;
-            if !is_newest || writer == Writer::Us {
-                noted.push((*revision, release::storage::digest(&record)));
-            }
-        }
         // What a cut off process of ours left says that it is ours; nobody else's record does.
         let manager = match writer {
             Writer::Us => None,
@@ -491,6 +480,34 @@ impl Scene {
         );
         Ok(())
     }
+}
+
+/// Writes the records of a situation. The revisions and digests of those that were written here.
+async fn records(world: &World, row: &Row, operation: Operation) -> Result<Vec<(i64, String)>> {
+    let Shape {
+        below,
+        newest,
+        writer,
+        ..
+    } = *row.shape;
+    let mut noted = Vec::new();
+    for (revision, status) in below.iter().chain([&(newest, row.status)]) {
+        let is_newest = *revision == newest;
+        let mut record = record(world, (*revision, status), is_newest, operation);
+        if is_newest && row.shape.is_merged() {
+            record.apply_method = release::ApplyMethod::Unset;
+        }
+        if is_newest && writer == Writer::GoAgent {
+            let mut chart = record.chart.as_deref().cloned().unwrap_or_default();
+            chart.metadata.annotations = Some(by_an_agent().into_iter().collect());
+            record.chart = Some(Arc::new(chart));
+        }
+        world.storage.create(&record).await?;
+        if !is_newest || writer == Writer::Us {
+            noted.push((*revision, release::storage::digest(&record)));
+        }
+    }
+    Ok(noted)
 }
 
 fn by_an_agent() -> BTreeMap<String, String> {
