@@ -699,9 +699,9 @@ async fn a_bundle_that_is_taking_a_release_keeps_its_records_when_the_owner_goes
         .option("keepResources", json!(true));
     agent.apply(&keeping).await?;
     agent.wait_ready("zeta").await?;
-    // A Pod that nobody runs: the deploy is under way until somebody says that it is done.
+    // A Pod that no scheduler takes: the deploy is under way until somebody says that it is done.
     let hook = "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: migrates\n  annotations: {helm.sh/hook: pre-upgrade}\nspec:\n  \
-                containers: [{name: c, image: none}]\n  nodeName: nowhere\n  restartPolicy: Never\n";
+                containers: [{name: c, image: none}]\n  schedulerName: nobody\n  restartPolicy: Never\n";
     let files = vec![(
         "all.yaml".to_owned(),
         (map("alpha") + &map("common") + hook).into(),

@@ -68,11 +68,12 @@ async fn a_namespace_goes_with_no_bundle_while_another_one_is_in_it() -> Result<
     .with_context(|| agent.agent_log_tail(40))
 }
 
-/// A Pod that nobody runs, as a hook: its release is under way until somebody says that it is done.
+/// A Pod that no scheduler takes, as a hook: its release is under way until somebody says that it is done. On a node that is not there it would be
+/// deleted after a minute, as an orphan.
 fn unending(event: &str) -> String {
     format!(
         "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: waits\n  annotations: {{helm.sh/hook: {event}}}\nspec:\n  \
-         containers: [{{name: c, image: none}}]\n  nodeName: nowhere\n  restartPolicy: Never\n"
+         containers: [{{name: c, image: none}}]\n  schedulerName: nobody\n  restartPolicy: Never\n"
     )
 }
 

@@ -264,7 +264,7 @@ async fn a_hook_that_fails_runs_ever_more_rarely() -> Result<()> {
     // The first pause, which is doubled after each further failure, outlasts the test.
     let timing = format!("{HASTE},overwrite-retry=10m");
     agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
-    let hook = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: migrates\n  annotations:\n    helm.sh/hook: pre-install,pre-upgrade\nspec:\n  containers:\n  - name: c\n    image: none\n  nodeName: nowhere\n  restartPolicy: Never\n";
+    let hook = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: migrates\n  annotations:\n    helm.sh/hook: pre-install,pre-upgrade\nspec:\n  containers:\n  - name: c\n    image: none\n  schedulerName: nobody\n  restartPolicy: Never\n";
     let bundle = BundleDeployment::chart("migrated", &[("templates/hook.yaml", hook)])
         .helm("timeoutSeconds", json!(1))
         .release("migrated", &target(&agent));
