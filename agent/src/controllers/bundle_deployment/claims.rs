@@ -263,7 +263,7 @@ pub fn takes(
 pub enum NextOwner {
     /// This bundle.
     Bundle(String),
-    /// This bundle may want it: that shows when its `${ }` are filled in.
+    /// This bundle may want it: that shows when its `${ }` are filled in, or once it is back that is lost.
     Unknown(String),
     /// Nobody.
     Nobody,
@@ -322,6 +322,11 @@ impl ReleaseLocks {
             locks: self.clone(),
             key: key.clone(),
         })
+    }
+
+    /// Whether a release is locked for another bundle than this one.
+    pub fn is_anothers(&self, key: &ReleaseKey, bundle: &str) -> bool {
+        self.0.lock().get(key).is_some_and(|other| other != bundle)
     }
 
     /// How many releases are locked.

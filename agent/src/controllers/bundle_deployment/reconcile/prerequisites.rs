@@ -248,8 +248,14 @@ impl Reconciler {
         let (ledger, key) = (&self.context.ledger, claims::desired(bundle));
         if !bundle.spec.options.downstream_resources.is_empty() {
             // Whatever comes of the deploy, copies go with the bundle.
-            let noted = match ledger.get(&key) {
-                Some(known) if known.bundle != bundle.name() => {
+            let known = ledger.get(&key);
+            let is_anothers = match &known {
+                Some(known) => known.bundle != bundle.name(),
+                // It may be about to be noted for the bundle that is at it.
+                None => self.context.release_locks.is_anothers(&key, bundle.name()),
+            };
+            let noted = match known {
+                _ if is_anothers => {
                     let claimant = LedgerEntry {
                         bundle: bundle.name().to_owned(),
                         account: impersonated.account().to_owned(),
