@@ -150,14 +150,17 @@ impl Checker {
         let records = self.records.get(release);
         let newest = records.and_then(|records| records.last_key_value());
         let is_removal = newest.is_some_and(|(_, status)| status == "uninstalling");
-        // That of another bundle, which wanted it and never had it, says nothing of the one that has.
+        // That of another bundle, which wanted it and never had it, says nothing of the one that has. Nor does that of one which went before, for its grace,
+        // and left it to the one that has it now.
         let had = self.written_bundle(release);
+        let holder = self.holder(release);
         let mut unwanted = self.unwanted.iter();
         // What is held was missed for its grace before that: that its bundle was back, and deleted then, no agent can know that does not reach upstream.
         let gone = unwanted.find(|(bundle, (unwanted, _))| {
             unwanted == release
                 && is_removal
                 && had.is_none_or(|had| had == **bundle)
+                && holder.is_none_or(|holder| holder == **bundle)
                 && !self.let_through.contains(bundle)
         });
         let Some((_, (_, gone))) = gone else {
