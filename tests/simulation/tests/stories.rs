@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    what_a_lost_bundle_tried_to_deploy_goes_with_the_release_of_another
     a_bundle_that_is_at_a_release_is_not_overtaken_by_a_copy
     a_heartbeat_that_the_controller_sets_back_is_no_restore
     an_import_is_no_restore

@@ -101,6 +101,9 @@ impl Checker {
             if is_undo || desired.force || self.is_late(bundle, &owner, &write.id) {
                 continue;
             }
+            if self.lost.contains(&bundle) && self.has_only_attempts(bundle, &owner) {
+                continue;
+            }
             let rule = match self.lost.contains(&bundle) {
                 true => "deletes what upstream lost",
                 false => "deletes what is wanted",
@@ -108,6 +111,12 @@ impl Checker {
             let text = format!("{} of {}", write.id, bundle_name(bundle));
             self.violate(rule, text);
         }
+    }
+
+    /// As docs/removal.md has it: what attempts of a bundle made in a release that another one has, and has always had, goes with that.
+    fn has_only_attempts(&self, bundle: usize, release: &ReleaseKey) -> bool {
+        let was_deployed = self.ever_deployed_for.contains(&(release.clone(), bundle));
+        !was_deployed && self.holder(release).is_some_and(|holder| holder != bundle)
     }
 
     /// Whether an object goes in the course of a deploy that began before this was wanted: that of another bundle, which wanted the release a
