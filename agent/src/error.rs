@@ -42,6 +42,16 @@ pub fn is_answered(failed: &kube::Error) -> bool {
     matches!(failed, kube::Error::Api(status) if (400..500).contains(&status.code))
 }
 
+/// Whether an API server answered that this request is not to be had, whenever it is sent: not that it is too busy for it (429), or took too long (408).
+pub fn is_refused(failed: &kube::Error) -> bool {
+    is_answered(failed) && !is_busy(failed)
+}
+
+/// Whether a server answered that it cannot do what it was asked now: 408, 429 or 5xx. That says nothing of who asked, nor of what.
+pub fn is_busy(failed: &kube::Error) -> bool {
+    matches!(failed, kube::Error::Api(status) if matches!(status.code, 408 | 429 | 500..600))
+}
+
 /// Whether the API server says that there is no such thing. What stands before it answers 404 too, where it does not know the address.
 pub fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "NotFound")

@@ -6,7 +6,7 @@ pub mod health;
 pub mod identity;
 pub mod listed;
 pub mod requests;
-mod retries;
+pub mod retries;
 #[cfg(test)]
 pub(crate) mod scripted;
 pub mod watch;

@@ -30,7 +30,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
-use super::retries::{LastRetry, Retries};
+use super::retries::{LastRetry, Retries, RetryAfter};
 use crate::public::Name;
 
 /// How long a server may take to begin the answer to a question, and between two parts of it.
@@ -230,6 +230,7 @@ where
         let asked = request.extensions().get::<AnswerLimit>();
         let most = asked.map_or_else(|| most(request.uri()), |asked| asked.0);
         request.extensions_mut().insert(LastRetry::of(limit));
+        let retry_after = request.extensions().get::<RetryAfter>().cloned();
         let answer = tokio::time::timeout(limit, self.inner.call(request));
         async move {
             let answer = answer
@@ -250,6 +251,9 @@ where
             let labels = [("code", code), ("method", method), ("host", host)];
             REQUESTS.get_or_create(&labels).inc();
             let answer = answer?;
+            if let Some(retry_after) = retry_after {
+                retry_after.hears(&answer);
+            }
             let last_contact = (!answer.status().is_server_error()).then_some(last_contact);
             if let Some(last_contact) = &last_contact {
                 last_contact.now();

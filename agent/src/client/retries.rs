@@ -1,9 +1,11 @@
 //! Which requests to API servers are sent again, and after what pause.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 use tower::BoxError;
 use tower::retry::Policy;
@@ -17,6 +19,29 @@ const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LONGEST_RETRY: Duration = Duration::from_secs(1000);
 /// Up to so many times as much is added to a pause.
 const RETRY_JITTER: f64 = 2.0;
+
+/// When a server says that it may be asked again, for whoever asks: an extension of a request, which has that of the answer that is handed back.
+#[derive(Clone, Debug, Default)]
+pub struct RetryAfter(Arc<Mutex<Option<Duration>>>);
+
+impl RetryAfter {
+    /// After what pause; none where it did not say so, or not in seconds.
+    pub fn pause(&self) -> Option<Duration> {
+        *self.0.lock()
+    }
+
+    /// Takes note of an answer that is no success.
+    pub(super) fn hears<B>(&self, answer: &Response<B>) {
+        let is_failure = !answer.status().is_success();
+        *self.0.lock() = retry_after(answer).filter(|_| is_failure);
+    }
+}
+
+/// What an answer says of when to ask again, in seconds as client-go reads it.
+fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
+    let seconds = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
 
 /// Until when a request may be sent again.
 #[derive(Clone, Copy)]
@@ -70,24 +95,22 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
     ) -> Option<Sleep> {
         let answer = result.as_ref().ok()?;
         let is_read = request.method() == Method::GET;
-        let retry_after = answer.headers().get(header::RETRY_AFTER);
+        let says_when = answer.headers().contains_key(header::RETRY_AFTER);
         let is_sent_again = match answer.status() {
             StatusCode::TOO_MANY_REQUESTS => true,
-            StatusCode::SERVICE_UNAVAILABLE => retry_after.is_some(),
-            StatusCode::GATEWAY_TIMEOUT => is_read && retry_after.is_some(),
+            StatusCode::SERVICE_UNAVAILABLE => says_when,
+            StatusCode::GATEWAY_TIMEOUT => is_read && says_when,
             _ => false,
         };
         if !is_sent_again {
             return None;
         }
         let pause = self.backoff.next_backoff();
-        let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
-        let retry_after = retry_after.map(Duration::from_secs);
         let is_longer = |retry_after: &Duration| {
             let after = Instant::now().checked_add(*retry_after);
             after.is_none_or(|after| pause.deadline() <= after)
         };
-        let pause = match retry_after.filter(is_longer) {
+        let pause = match retry_after(answer).filter(is_longer) {
             Some(retry_after) => tokio::time::sleep(retry_after),
             None => pause,
         };
@@ -108,7 +131,6 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::Bytes;

@@ -18,14 +18,31 @@ pub(crate) fn clients<A>(
 where
     A: Future<Output = (u16, Value)> + Send + 'static,
 {
-    let serve = tower::service_fn(move |request| {
+    clients_with_headers(move |request| {
         let answer = answer(request);
         async {
             let (code, body) = answer.await;
-            let body = Full::new(Bytes::from(body.to_string()));
-            let body = body.map_err(|never| match never {}).boxed_unsync();
             let mut answer = Response::new(body);
-            *answer.status_mut() = StatusCode::from_u16(code)?;
+            *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+            answer
+        }
+    })
+}
+
+/// The same, where answers have headers, too.
+pub(crate) fn clients_with_headers<A>(
+    answer: impl Fn(Request<Body>) -> A + Clone + Send + Sync + 'static,
+) -> Clients
+where
+    A: Future<Output = Response<Value>> + Send + 'static,
+{
+    let serve = tower::service_fn(move |request| {
+        let answer = answer(request);
+        async {
+            let answer = answer.await.map(|body| {
+                let body = Full::new(Bytes::from(body.to_string()));
+                body.map_err(|never| match never {}).boxed_unsync()
+            });
             Ok::<_, BoxError>(answer)
         }
     });

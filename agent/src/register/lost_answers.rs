@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request};
+use http::{Method, Request, Response, StatusCode, header};
 use k8s_openapi::ByteString;
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -24,6 +24,34 @@ enum Outcome {
     /// It is carried out, and nobody hears of it.
     Unanswered,
     Refused,
+}
+
+/// Upstream has too much to do.
+struct Busy {
+    until: Instant,
+    /// For requests of which the path has this.
+    at: &'static str,
+    code: u16,
+    /// What it says of when to ask again, in seconds.
+    retry_after: u32,
+}
+
+impl Busy {
+    fn with(at: &'static str, code: u16, for_minutes: u64) -> Self {
+        Self {
+            until: Instant::now() + minutes(for_minutes),
+            at,
+            code,
+            retry_after: 0,
+        }
+    }
+
+    fn again_after(self, retry_after: u32) -> Self {
+        Self {
+            retry_after,
+            ..self
+        }
+    }
 }
 
 /// After what time Fleet's controller may delete the Secret that answers a registration.
@@ -52,6 +80,7 @@ struct World {
     registered: Vec<(String, Instant)>,
     /// The Secret that answers the newest one.
     answer: String,
+    busy: Option<Busy>,
     /// So often a credential cannot be stored, and one that was granted cannot be looked at.
     failing_stores: u32,
     failing_looks: u32,
@@ -120,6 +149,16 @@ impl World {
             None => failure(404, "NotFound"),
         };
         let name = path.rsplit('/').next().unwrap_or_default();
+        let now = Instant::now();
+        if name == "clusterregistrations" {
+            self.asked.push(now);
+        }
+        if let Some(busy) = &self.busy
+            && now < busy.until
+            && path.contains(busy.at)
+        {
+            return failure(busy.code, "");
+        }
         match (method.as_str(), name) {
             ("GET", "bundledeployments") => {
                 let is_first = path.contains("/namespaces/bundles/");
@@ -136,8 +175,6 @@ impl World {
             ("GET", BOOTSTRAP_NAME) => found(self.bootstrap.clone()),
             ("DELETE", BOOTSTRAP_NAME) => found(self.bootstrap.take()),
             ("POST", "clusterregistrations") => {
-                let now = Instant::now();
-                self.asked.push(now);
                 if self.outage.as_ref().is_some_and(|one| one.contains(&now)) {
                     return None;
                 }
@@ -174,17 +211,24 @@ impl World {
 
 fn registrar(world: &Arc<Mutex<World>>) -> Registrar {
     let world = Arc::clone(world);
-    let clients = scripted::clients(move |request: Request<Body>| {
+    let clients = scripted::clients_with_headers(move |request: Request<Body>| {
         let world = Arc::clone(&world);
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await.unwrap();
             let sent = serde_json::from_slice(&body).unwrap_or_default();
             let answer = world.lock().serve(&parts.method, parts.uri.path(), &sent);
-            match answer {
-                Some(answer) => answer,
-                None => std::future::pending().await,
+            let Some((code, body)) = answer else {
+                return std::future::pending().await;
+            };
+            let mut answer = Response::new(body);
+            *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+            let retry_after = world.lock().busy.as_ref().map(|busy| busy.retry_after);
+            if let Some(seconds) = retry_after.filter(|seconds| *seconds > 0 && code >= 400) {
+                let headers = answer.headers_mut();
+                headers.insert(header::RETRY_AFTER, seconds.into());
             }
+            answer
         }
     });
     Registrar::scripted(clients)
@@ -330,4 +374,74 @@ async fn a_credential_that_could_not_be_stored_is_no_renewal() {
     registrar.renew_if_new().await;
     let last = world.lock().registered.last().unwrap().1;
     assert_eq!((last - renewed).as_secs(), 60);
+}
+
+/// Not at each try of somebody who hopes, and not as late as a proxy may say.
+#[rstest]
+#[case::too_many_requests(429, 120, &[120])]
+#[case::unavailable(503, 120, &[120])]
+#[case::for_a_day(429, 86_400, &[300])]
+#[tokio::test(start_paused = true)]
+async fn a_busy_upstream_is_asked_to_register_when_it_says(
+    #[case] code: u16,
+    #[case] retry_after: u32,
+    #[case] pauses: &[u64],
+) {
+    let begun = Instant::now();
+    let (world, registrar) = world(World {
+        busy: Some(Busy::with("/clusterregistrations", code, 1).again_after(retry_after)),
+        ..World::default()
+    });
+    registrar.register(None).await;
+    let world = world.lock();
+    let asked = world.asked[1..].iter();
+    let asked: Vec<_> = asked.map(|at| (*at - begun).as_secs()).collect();
+    assert_eq!(asked, pauses);
+    assert_eq!(world.registered.len(), 1);
+    assert!(world.has_granted_credential());
+}
+
+/// The bootstrap Secret is as good as before.
+#[rstest]
+#[case::too_many_requests(429)]
+#[case::it_fails(500)]
+#[case::unavailable(503)]
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_is_busy_for_long_makes_one_registration(#[case] code: u16) {
+    for (at, for_minutes) in [
+        ("/clusterregistrations", 20),
+        // The Secret that answers.
+        ("/registrations/secrets/", 35),
+        ("/granted/bundledeployments", 20),
+    ] {
+        let (world, registrar) = world(World {
+            busy: Some(Busy::with(at, code, for_minutes)),
+            ..World::default()
+        });
+        let begun = Instant::now();
+        registrar.register(None).await;
+        let world = world.lock();
+        assert_eq!(world.registered.len(), 1, "{at}");
+        assert!(world.has_granted_credential());
+        let late = begun.elapsed() - minutes(for_minutes);
+        assert!(late < minutes(2), "{at}: {late:?}");
+    }
+}
+
+/// A registration would take it away, though it works.
+#[rstest]
+#[case::too_many_requests(429)]
+#[case::unavailable(503)]
+#[tokio::test(start_paused = true)]
+async fn a_busy_upstream_refuses_no_credential(#[case] code: u16) {
+    let (world, registrar) = world(World::default());
+    registrar.register(None).await;
+    {
+        let mut world = world.lock();
+        // Its deletion was lost, or somebody restores it.
+        world.bootstrap = Some(bootstrap("a"));
+        world.busy = Some(Busy::with("/bundledeployments", code, 10));
+    }
+    registrar.register(None).await;
+    assert_eq!(world.lock().registered.len(), 1);
 }

@@ -41,6 +41,9 @@ pub use turns::Turns;
 /// Time to reach upstream's API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// So many of the longest pauses upstream may ask for before it is asked again.
+const LONGEST_RETRY_AFTER: u32 = 5;
+
 /// Upstream, reachable.
 #[derive(Clone)]
 pub struct Upstream {
@@ -116,6 +119,8 @@ pub enum RegisterError {
     #[error("cannot create clusterregistration on management cluster for cluster id '{client_id}'")]
     Create {
         client_id: String,
+        /// When upstream says that it may be asked again.
+        retry_after: Option<Duration>,
         source: kube::Error,
     },
     #[error("timeout waiting for registration secret '{namespace}/{name}' on management cluster")]
@@ -148,9 +153,26 @@ impl RegisterError {
         match self {
             Self::Timeout { .. } => true,
             Self::NewCredential(why) => {
-                !matches!(&**why, Self::List(failed) if !error::is_answered(failed))
+                !matches!(&**why, Self::List(failed) if !error::is_refused(failed))
             }
             _ => false,
+        }
+    }
+
+    /// Whether upstream is too busy, or fails by itself: that is no word on the bootstrap Secret or the credential that it was shown.
+    fn is_of_busy_upstream(&self) -> bool {
+        match self {
+            Self::Create { source, .. } | Self::List(source) => error::is_busy(source),
+            Self::NewCredential(why) => why.is_of_busy_upstream(),
+            _ => false,
+        }
+    }
+
+    /// When upstream says that it may be asked again.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Create { retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
 }
@@ -283,9 +305,13 @@ impl Registrar {
                 Err(failed) => failed,
             };
             let text = PublicText::nothing_secret_in(&failed);
-            logging::error!(error = text, "{}", logged);
-            let text = public!("{}: {}", emitted, text);
-            self.events.emit_for_agent(Reason::CredentialRefused, text);
+            if failed.is_of_busy_upstream() {
+                logging::warn!(error = text, "upstream is busy, registering later");
+            } else {
+                logging::error!(error = text, "{}", logged);
+                let text = public!("{}: {}", emitted, text);
+                self.events.emit_for_agent(Reason::CredentialRefused, text);
+            }
             tokio::time::sleep(self.pause(&failed, failures)).await;
             failures += 1;
         }
@@ -311,15 +337,22 @@ impl Registrar {
         Ok(true)
     }
 
-    /// A request upstream has accepted is not repeated hastily; everything else soon, then slower.
+    /// A request upstream has accepted is not repeated hastily; everything else soon, then slower, and not before upstream says so.
     fn pause(&self, failed: &RegisterError, failures: u32) -> Duration {
         let longest = self.timing.registration_retry;
-        match failed.is_of_accepted() {
+        let pause = match failed.is_of_accepted() {
             true => longest,
             false => (longest / 60)
                 .saturating_mul(2_u32.saturating_pow(failures.min(10)))
                 .min(longest),
-        }
+        };
+        pause.max(self.bounded(failed.retry_after()))
+    }
+
+    /// How long upstream is not asked as it says so: what stands before it may say anything.
+    fn bounded(&self, retry_after: Option<Duration>) -> Duration {
+        let longest = self.timing.registration_retry * LONGEST_RETRY_AFTER;
+        retry_after.unwrap_or_default().min(longest)
     }
 
     async fn attempt(&self, aim: Aim<'_>) -> Result<(Upstream, AgentConfig), RegisterError> {
@@ -354,6 +387,10 @@ impl Registrar {
                         secrets.note(stored, bootstrap.as_ref()).await;
                     }
                     break (upstream, config, bootstrap);
+                }
+                // The Secret that it came of says nothing new: what it leads to would take away this one, which nobody has refused.
+                (Some((_, Origin::This, Err(failed))), _) if failed.is_of_busy_upstream() => {
+                    return Err(failed);
                 }
                 (current, Some(with)) => {
                     if let Some((_, _, Err(failed))) = current {

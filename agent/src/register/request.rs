@@ -1,11 +1,13 @@
 //! One registration: what upstream is asked, and how it answers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::api::{ObjectMeta, PostParams, TypeMeta};
+use kube::api::{GetParams, ObjectMeta, PostParams, TypeMeta};
 use kube::{Api, Client};
 use rand::seq::IndexedRandom as _;
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::bootstrap::{self, Bootstrap};
@@ -16,6 +18,7 @@ use crate::api::{
     ClusterRegistration, ClusterRegistrationSpec, LABEL_CREATED_BY_AGENT_POD,
     LABEL_REGISTRATION_TOKEN,
 };
+use crate::client::retries::RetryAfter;
 use crate::config::{AgentConfig, TlsMode};
 use crate::error;
 use crate::public::{Name, PublicText};
@@ -62,12 +65,18 @@ impl Registrar {
                 Ok(true) => sent.until = Instant::now() + timeout,
                 // Made at an earlier request: Fleet's controller deletes the answer after a while.
                 Ok(false) => {}
-                Err(source) => {
-                    if error::is_answered(&source) {
+                Err(Unheard {
+                    source,
+                    retry_after,
+                }) => {
+                    if error::is_refused(&source) {
                         turn.sends(known);
                     }
-                    let client_id = sent.client_id;
-                    return Err(RegisterError::Create { client_id, source });
+                    return Err(RegisterError::Create {
+                        client_id: sent.client_id,
+                        retry_after,
+                        source,
+                    });
                 }
             }
             turn.arrives(&sent);
@@ -106,7 +115,7 @@ impl Registrar {
         bootstrap: &Bootstrap,
         sent: &Sent,
         config: &AgentConfig,
-    ) -> kube::Result<bool> {
+    ) -> Result<bool, Unheard> {
         logging::info!(
             client_id = Name(&sent.client_id),
             "creating a clusterregistration"
@@ -135,11 +144,15 @@ impl Registrar {
         };
         let registrations =
             Api::<ClusterRegistration>::namespaced(asking.clone(), &bootstrap.cluster_namespace);
-        let created = registrations
-            .create(&PostParams::default(), &registration)
-            .await;
-        match created {
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(false),
+        let content = serde_json::to_vec(&registration).map_err(kube::Error::SerdeError)?;
+        let create = kube::core::Request::new(registrations.resource_url())
+            .create(&PostParams::default(), content);
+        let create = create.map_err(kube::Error::BuildRequest)?;
+        match ask::<ClusterRegistration>(asking, create).await {
+            Err(Unheard {
+                source: kube::Error::Api(status),
+                ..
+            }) if status.reason == "AlreadyExists" => Ok(false),
             created => created.map(|_| true),
         }
     }
@@ -167,7 +180,7 @@ impl Registrar {
     }
 
     /// Polls for the Secret upstream answers with. Whatever goes wrong means "not there yet": the
-    /// right to read it is granted only when it is.
+    /// right to read it is granted only when it is. An upstream that is busy has not said that it is not there: the wait ends with a look that was answered.
     async fn await_answer(
         &self,
         asking: &Client,
@@ -177,25 +190,64 @@ impl Registrar {
         let name = credential::secret_name(&sent.client_id, &sent.client_random);
         let name = name.as_str();
         let secrets = Api::<Secret>::namespaced(asking.clone(), namespace);
-        let poll = async {
-            loop {
-                tokio::time::sleep(self.timing.credential_poll).await;
-                match secrets.get(name).await {
-                    Ok(secret) => return secret.data.unwrap_or_default(),
-                    Err(failed) => {
-                        let error = PublicText::nothing_secret_in(&failed);
-                        logging::info!(namespace, name, error, "waiting for a secret on upstream");
-                    }
-                }
+        let request = kube::core::Request::new(secrets.resource_url());
+        let mut pause = self.timing.credential_poll;
+        let mut is_busy = false;
+        loop {
+            let next = Instant::now() + pause;
+            if !is_busy && next > sent.until {
+                tokio::time::sleep_until(sent.until).await;
+                return Err(RegisterError::Timeout {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                });
             }
-        };
-        tokio::time::timeout_at(sent.until, poll)
-            .await
-            .map_err(|_| RegisterError::Timeout {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            })
+            tokio::time::sleep_until(next).await;
+            let get = request.get(name, &GetParams::default());
+            let answer = match get.map_err(kube::Error::BuildRequest) {
+                Ok(get) => ask::<Secret>(asking, get).await,
+                Err(failed) => Err(failed.into()),
+            };
+            let failed = match answer {
+                Ok(secret) => return Ok(secret.data.unwrap_or_default()),
+                Err(failed) => failed,
+            };
+            is_busy = error::is_busy(&failed.source);
+            let asked = self.bounded(failed.retry_after);
+            pause = self.timing.credential_poll.max(asked);
+            let error = PublicText::nothing_secret_in(&failed.source);
+            logging::info!(namespace, name, error, "waiting for a secret on upstream");
+        }
     }
+}
+
+/// A request that came to nothing.
+struct Unheard {
+    source: kube::Error,
+    /// When upstream says that it may be asked again.
+    retry_after: Option<Duration>,
+}
+
+impl From<kube::Error> for Unheard {
+    fn from(source: kube::Error) -> Self {
+        Self {
+            source,
+            retry_after: None,
+        }
+    }
+}
+
+async fn ask<T: DeserializeOwned>(
+    client: &Client,
+    mut request: http::Request<Vec<u8>>,
+) -> Result<T, Unheard> {
+    let retry_after = RetryAfter::default();
+    request.extensions_mut().insert(retry_after.clone());
+    let answer = client.request(request).await;
+    answer.map_err(|source| Unheard {
+        source,
+        retry_after: retry_after.pause(),
+    })
 }
 
 /// As long as wrangler's `randomtoken`.
