@@ -7,6 +7,17 @@ use std::error::Error;
 use kube::runtime::watcher;
 use release::kube::ApiError;
 
+/// A list is longer than anybody asked for: a server may go on without end.
+#[derive(Debug, thiserror::Error)]
+#[error("the list of {resource} has more than {most} {of}")]
+pub struct ListTooLong {
+    /// What is listed, in the plural.
+    pub resource: String,
+    pub most: u64,
+    /// What there are more of: `pages`, `objects` or `bytes`.
+    pub of: &'static str,
+}
+
 /// The error and its causes, joined by [`BETWEEN`]. A cause the outer text ends with is not repeated.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     causes(error).join(BETWEEN)
@@ -85,6 +96,8 @@ fn one(error: &(dyn Error + 'static)) -> String {
         Some(kube::Error::Api(status)) if !status.message.is_empty() => status.message.clone(),
         Some(kube::Error::Api(status)) if !status.reason.is_empty() => status.reason.clone(),
         Some(kube::Error::Api(status)) => format!("the API server answered {}", status.code),
+        // Made here, of answers that came.
+        Some(kube::Error::Service(cause)) if cause.is::<ListTooLong>() => cause.to_string(),
         Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => {
             "cannot reach the API server".to_owned()
         }

@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, ObjectMeta};
+use kube::core::ObjectList;
 use kube::{Api, Resource};
 use release::kube::is_too_large;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -18,6 +19,7 @@ use serde_json::value::RawValue;
 
 use super::requests::PAGE;
 use crate::api::{HOLD_ANNOTATION, LABEL_OBJECT_SET_HASH, RELEASE_HOLD_ANNOTATION};
+use crate::error::ListTooLong;
 
 /// Labels that are read of an object's metadata, and annotations: whoever may write an object may give it a hundred thousand.
 pub const MOST_LABELS: usize = 1_000;
@@ -271,13 +273,71 @@ macro_rules! listed {
 listed!(Metadata, true, managers);
 listed!(Unread, false, text);
 
+/// How long a list may be, over all its pages: a server that gives one token after the other would never end it, and whoever keeps something of each
+/// object would run out of memory.
+#[derive(Clone, Copy, Debug)]
+pub struct ListLimits {
+    pub pages: u64,
+    pub objects: u64,
+    /// As JSON.
+    pub bytes: u64,
+}
+
+impl ListLimits {
+    /// Of what a cluster has any number of, and little is kept: nodes, records of releases.
+    pub const ANY: Self = Self {
+        pages: 10_000,
+        objects: 500_000,
+        bytes: 1 << 30,
+    };
+
+    /// Of the metadata of our BundleDeployments, of which names are kept: some thirty times as many as the ledger has room for.
+    pub const BUNDLES: Self = Self {
+        pages: 2_000,
+        objects: 100_000,
+        bytes: 128 << 20,
+    };
+
+    /// The first limit that is exceeded, and what there are more of.
+    fn exceeded(self, length: &Length) -> Option<(u64, &'static str)> {
+        let all = [
+            (length.pages, self.pages, "pages"),
+            (length.objects, self.objects, "objects"),
+            (length.bytes, self.bytes, "bytes"),
+        ];
+        let exceeded = all.into_iter().find(|(is, most, _)| is > most);
+        exceeded.map(|(_, most, of)| (most, of))
+    }
+}
+
+/// What a list has had so far.
+#[derive(Default)]
+struct Length {
+    pages: u64,
+    objects: u64,
+    bytes: u64,
+}
+
+impl Length {
+    fn adds_page(&mut self, objects: usize, bytes: usize) {
+        let all = [
+            (&mut self.pages, 1),
+            (&mut self.objects, objects),
+            (&mut self.bytes, bytes),
+        ];
+        for (sum, added) in all {
+            *sum = sum.saturating_add(u64::try_from(added).unwrap_or(u64::MAX));
+        }
+    }
+}
+
 /// Hands over all objects, page by page; gives the version of the list. Of larger objects fewer are asked for at a time.
 ///
 /// # Errors
-/// The API server refused a page, or did not answer; the pages before were handed over.
+/// The API server refused a page, or did not answer, or the list is longer than [`ListLimits::ANY`]; the pages before were handed over.
 pub async fn list<K>(api: &Api<K>, take: impl FnMut(Vec<K>)) -> kube::Result<Option<String>>
 where
-    K: Clone + fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
 {
     list_selected(api, ListParams::default(), take).await
 }
@@ -289,21 +349,53 @@ where
 pub async fn list_selected<K>(
     api: &Api<K>,
     selected: ListParams,
+    take: impl FnMut(Vec<K>),
+) -> kube::Result<Option<String>>
+where
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
+{
+    list_within(api, selected, ListLimits::ANY, take).await
+}
+
+/// The same within these limits.
+///
+/// # Errors
+/// As [`list`], with these limits: a [`ListTooLong`] names the one.
+pub async fn list_within<K>(
+    api: &Api<K>,
+    selected: ListParams,
+    limits: ListLimits,
     mut take: impl FnMut(Vec<K>),
 ) -> kube::Result<Option<String>>
 where
-    K: Clone + fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
 {
+    let request = kube::core::Request::new(api.resource_url());
+    let client = api.clone().into_client();
     let mut page = selected.limit(PAGE);
-    let mut version = None;
+    let (mut length, mut version) = (Length::default(), None);
     loop {
-        let answer = match api.list(&page).await {
+        let list = match K::metadata_api() {
+            true => request.list_metadata(&page),
+            false => request.list(&page),
+        };
+        let list = list.map_err(kube::Error::BuildRequest)?;
+        let text = match client.request_text(list).await {
             Err(error) if page.limit.is_some_and(|limit| limit > 1) && is_too_large(&error) => {
                 page.limit = page.limit.map(smaller_page);
                 continue;
             }
             answer => answer?,
         };
+        let answer = serde_json::from_str::<ObjectList<K>>(&text);
+        let answer = answer.map_err(kube::Error::SerdeError)?;
+        length.adds_page(answer.items.len(), text.len());
+        drop(text);
+        if let Some((most, of)) = limits.exceeded(&length) {
+            let resource = K::plural(&()).into_owned();
+            let too_long = ListTooLong { resource, most, of };
+            return Err(kube::Error::Service(Box::new(too_long)));
+        }
         version = version.or(answer.metadata.resource_version);
         take(answer.items);
         match answer.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -320,10 +412,57 @@ pub(super) fn smaller_page(limit: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use kube::api::{DynamicObject, WatchEvent};
-    use kube::core::ObjectList;
+    use rstest::rstest;
+    use serde_json::json;
 
     use super::*;
+    use crate::api::BundleDeployment;
+    use crate::client::requests::LastContact;
+    use crate::client::scripted;
+
+    /// A server that gives two objects a page and one token after the other, and how often it is asked.
+    async fn list_without_end(limits: ListLimits) -> (kube::Result<Option<String>>, usize) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let clients = scripted::clients(move |_| {
+            let count = counted.fetch_add(1, Ordering::Relaxed);
+            assert!(count < 100, "it is asked without end");
+            let items = [
+                json!({"metadata": {"name": "a"}}),
+                json!({"metadata": {"name": "b"}}),
+            ];
+            let list = json!({"metadata": {"continue": count.to_string()}, "items": items});
+            async move { (200, list) }
+        });
+        let client = clients.client(scripted::config(), &LastContact::default());
+        let bundles = Api::<Metadata<BundleDeployment>>::namespaced(client.unwrap(), "x");
+        let listed = list_within(&bundles, ListParams::default(), limits, drop).await;
+        (listed, asked.load(Ordering::Relaxed))
+    }
+
+    #[rstest]
+    #[case::pages(ListLimits { pages: 3, ..ListLimits::ANY }, 4, "3 pages")]
+    #[case::objects(ListLimits { objects: 9, ..ListLimits::ANY }, 5, "9 objects")]
+    #[case::bytes(ListLimits { bytes: 100, ..ListLimits::ANY }, 2, "100 bytes")]
+    #[tokio::test]
+    async fn a_list_without_end_is_given_up(
+        #[case] limits: ListLimits,
+        #[case] expected: usize,
+        #[case] most: &str,
+    ) {
+        let (listed, asked) = list_without_end(limits).await;
+        let failed = listed.unwrap_err();
+        let text = crate::error::chain(&failed);
+        assert_eq!(
+            text,
+            format!("the list of bundledeployments has more than {most}")
+        );
+        assert_eq!(asked, expected);
+    }
 
     /// An object with so many levels below `spec`, and with who wrote them.
     fn nested(name: &str, levels: usize) -> String {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::api::BundleDeployment;
 use crate::client::health::{Health, Side};
-use crate::client::listed::{self, Metadata};
+use crate::client::listed::{self, ListLimits, Metadata};
 use crate::client::watch;
 use crate::controllers::store::Store;
 use crate::error::is_answered;
@@ -105,7 +105,8 @@ impl ClusterChecks<'_> {
             let mut names = BTreeSet::new();
             let named = |item: Metadata<BundleDeployment>| item.metadata.name;
             let take = |page: Vec<_>| names.extend(page.into_iter().filter_map(named));
-            let version = listed::list(&bundles, take).await?;
+            let all = ListParams::default();
+            let version = listed::list_within(&bundles, all, ListLimits::BUNDLES, take).await?;
             let received = self.store.names();
             let differs = names != received;
             (version, received, differs)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ use super::error::RemovalError;
 use crate::api::BundleDeployment;
 use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
-use crate::client::listed::{self, Metadata, Unread};
+use crate::client::listed::{self, ListLimits, Metadata, Unread};
 use crate::controllers::edition::Edition;
 use crate::controllers::store::Store;
 use crate::error;
@@ -229,10 +229,9 @@ impl Lister {
             }
             name
         };
-        let answer = listed::list(&bundles, |page| {
-            listed.extend(page.into_iter().map(&mut names))
-        })
-        .await;
+        let take = |page: Vec<_>| listed.extend(page.into_iter().map(&mut names));
+        let answer =
+            listed::list_within(&bundles, ListParams::default(), ListLimits::BUNDLES, take).await;
         let answer = answer.map_err(|failed| {
             if [401, 403, 404]
                 .iter()
@@ -393,6 +392,34 @@ mod tests {
         lister.compare().await.unwrap();
         assert!(lister.is_compared());
         assert!(begun.elapsed() >= slow * 2);
+    }
+
+    /// Otherwise no removal is ever looked at again, and what is listed fills the memory.
+    #[tokio::test]
+    async fn a_list_that_upstream_does_not_end_proves_nothing() {
+        let pages = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&pages);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_list = request.uri().path().ends_with("/bundledeployments");
+            let page = counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            assert!(page < 10_000, "it is listed without end");
+            let metadata = json!({"resourceVersion": "5", "continue": page.to_string()});
+            let items = json!([{"metadata": {"name": page.to_string(), "uid": "u"}}]);
+            async move {
+                (
+                    200,
+                    json!({"metadata": metadata, "spec": {}, "items": items}),
+                )
+            }
+        });
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+        let Err(failed) = lister.list(Instant::now()).await else {
+            panic!("it is listed");
+        };
+        let text = error::chain(&failed);
+        let expected = "the list of bundledeployments has more than 2000 pages";
+        assert!(text.ends_with(expected), "{text}");
+        assert!(lister.last.lock().await.is_none() && !lister.is_compared());
     }
 
     /// Upstream is restored while it is listed, and the list lacks a bundle that is back.
