@@ -112,7 +112,7 @@ impl Session {
         ));
         let crd_watch = Arc::new(CrdWatch::new(Arc::clone(identities), Arc::clone(&queue)));
         let release_locks = ReleaseLocks::default();
-        let unnoted_copies = UnnotedCopies::default();
+        let unnoted_copies = UnnotedCopies::of(&store);
         let collector = Arc::new(Collector::new(
             upstream,
             &settings.namespace,

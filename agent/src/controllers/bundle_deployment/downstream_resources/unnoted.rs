@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::kinds::Kind;
 use super::source_version::SourceVersion;
 use crate::api::DownstreamResource;
+use crate::controllers::store::Store;
 
 /// One copy, of one version of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,14 +31,44 @@ impl CopiedVersion {
 /// The copies of a bundle that keep no note, by what the bundle calls them.
 type OfBundle = BTreeMap<(Kind, String), CopiedVersion>;
 
-/// The copies that keep no note, by the bundles that need them, for as long as a session lasts. Cheap to clone, all clones share.
+/// The copies that keep no note, by the bundles that need them, for as long as a session lasts: those that a bundle lists, of the bundles that are there,
+/// whatever the labels of a copy say. Cheap to clone, all clones share.
 #[derive(Clone, Debug, Default)]
-pub struct UnnotedCopies(Arc<Mutex<HashMap<String, OfBundle>>>);
+pub struct UnnotedCopies {
+    known: Arc<Mutex<HashMap<String, OfBundle>>>,
+    store: Arc<Store>,
+}
+
+/// Whether a bundle lists a copy.
+fn lists(listed: &[DownstreamResource], kind: Kind, name: &str) -> bool {
+    let mut listed = listed.iter();
+    listed.any(|one| one.name == name && Kind::parse(&one.kind) == Some(kind))
+}
 
 impl UnnotedCopies {
+    /// None yet, of the bundles that `store` has.
+    pub fn of(store: &Arc<Store>) -> Self {
+        Self {
+            known: Arc::default(),
+            store: Arc::clone(store),
+        }
+    }
+
+    /// Drops what no bundle lists any more. What one lists that cannot be read is not known.
+    fn sweep(&self, known: &mut HashMap<String, OfBundle>) {
+        known.retain(|bundle, of_bundle| {
+            let Some(bundle) = self.store.get(bundle) else {
+                return self.store.is_listed(bundle);
+            };
+            let listed = &bundle.spec.options.downstream_resources;
+            of_bundle.retain(|(kind, name), _| lists(listed, *kind, name));
+            !of_bundle.is_empty()
+        });
+    }
+
     /// Whether a copy is known to keep no note of this version, whichever bundle copied it.
     pub(super) fn has(&self, copy: &CopiedVersion) -> bool {
-        let known = self.0.lock();
+        let known = self.known.lock();
         known
             .values()
             .flat_map(BTreeMap::values)
@@ -46,19 +77,18 @@ impl UnnotedCopies {
 
     /// Takes note of what a bundle copied, and whether it keeps no note.
     pub(super) fn set(&self, bundle: &str, kind: Kind, name: &str, copy: Option<CopiedVersion>) {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         let of_bundle = known.entry(bundle.to_owned()).or_default();
         let key = (kind, name.to_owned());
         match copy {
             Some(copy) => of_bundle.insert(key, copy),
             None => of_bundle.remove(&key),
         };
-        if of_bundle.is_empty() {
-            known.remove(bundle);
-        }
+        self.sweep(&mut known);
     }
 
-    /// Takes note of a copy that had a note and keeps none, for all bundles that need it. What one of them has elsewhere by that name is another copy.
+    /// Takes note of a copy that had a note and keeps none, for those of these bundles that need it: whoever may label a copy may name any number.
+    /// What one of them has elsewhere by that name is another copy.
     pub(super) fn lost(
         &self,
         bundles: BTreeSet<String>,
@@ -66,8 +96,13 @@ impl UnnotedCopies {
         name: &str,
         copy: &CopiedVersion,
     ) {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         for bundle in bundles {
+            let found = self.store.get(&bundle);
+            let listed = found.as_ref().map(|one| &one.spec.options);
+            if !listed.is_some_and(|options| lists(&options.downstream_resources, kind, name)) {
+                continue;
+            }
             let of_bundle = known.entry(bundle).or_default();
             let key = (kind, name.to_owned());
             let one = of_bundle.entry(key).or_insert_with(|| copy.clone());
@@ -75,18 +110,16 @@ impl UnnotedCopies {
                 one.clone_from(copy);
             }
         }
+        self.sweep(&mut known);
     }
 
     /// Keeps those of a bundle that it still lists.
     pub(super) fn retain(&self, bundle: &str, listed: &[DownstreamResource]) {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         let Some(of_bundle) = known.get_mut(bundle) else {
             return;
         };
-        of_bundle.retain(|(kind, name), _| {
-            let mut listed = listed.iter();
-            listed.any(|one| one.name == *name && Kind::parse(&one.kind) == Some(*kind))
-        });
+        of_bundle.retain(|(kind, name), _| lists(listed, *kind, name));
         if of_bundle.is_empty() {
             known.remove(bundle);
         }
@@ -94,12 +127,12 @@ impl UnnotedCopies {
 
     /// The bundle is gone for good.
     pub fn forget(&self, bundle: &str) {
-        self.0.lock().remove(bundle);
+        self.known.lock().remove(bundle);
     }
 
     /// How many bundles have such copies.
     pub fn count(&self) -> usize {
-        self.0.lock().len()
+        self.known.lock().len()
     }
 }
 
@@ -202,6 +235,15 @@ mod tests {
         serde_json::from_value(bundle).unwrap()
     }
 
+    /// Of bundles that need the copy.
+    fn unnoted_of(names: &[&str]) -> UnnotedCopies {
+        let store = Arc::<Store>::default();
+        for name in names {
+            store.applied(bundle(name));
+        }
+        UnnotedCopies::of(&store)
+    }
+
     impl Secrets {
         fn new(admission: Admission) -> Arc<Mutex<Self>> {
             Arc::new(Mutex::new(Self {
@@ -251,7 +293,7 @@ mod tests {
     ) {
         let secrets = Secrets::new(admission);
         let identities = scripted::identities(&api_server(&secrets));
-        let mut unnoted = UnnotedCopies::default();
+        let mut unnoted = unnoted_of(&["left", "right"]);
         let look =
             async |name: &str, unnoted: &UnnotedCopies| look(&identities, name, unnoted).await;
         for name in ["left", "right", "left", "right"] {
@@ -268,7 +310,7 @@ mod tests {
         let keeps = matches!(admission, Admission::Keeps);
         assert_eq!(unnoted.count(), if keeps { 0 } else { 2 });
         // Another session does not know.
-        unnoted = UnnotedCopies::default();
+        unnoted = unnoted_of(&["left", "right"]);
         let expected = [("left", (!keeps, !keeps)), ("right", (!keeps, false))];
         for (name, expected) in expected {
             assert_eq!(look(name, &unnoted).await, expected, "{name}");
@@ -292,7 +334,7 @@ mod tests {
     ) {
         let secrets = Secrets::new(Admission::Keeps);
         let identities = scripted::identities(&api_server(&secrets));
-        let unnoted = UnnotedCopies::default();
+        let unnoted = unnoted_of(&["left", "right"]);
         for name in ["left", "right"] {
             look(&identities, name, &unnoted).await;
         }
@@ -321,7 +363,7 @@ mod tests {
     async fn a_change_is_taken_off_a_copy_though_its_note_is_refused_now() {
         let secrets = Secrets::new(Admission::Keeps);
         let identities = scripted::identities(&api_server(&secrets));
-        let unnoted = UnnotedCopies::default();
+        let unnoted = unnoted_of(&["left", "right"]);
         for name in ["left", "right"] {
             look(&identities, name, &unnoted).await;
         }
@@ -342,7 +384,7 @@ mod tests {
     async fn a_copy_whose_note_is_refused_as_a_bundle_leaves_it_is_rolled_out_by_no_other() {
         let secrets = Secrets::new(Admission::Keeps);
         let identities = scripted::identities(&api_server(&secrets));
-        let unnoted = UnnotedCopies::default();
+        let unnoted = unnoted_of(&["left", "right"]);
         for name in ["left", "right"] {
             look(&identities, name, &unnoted).await;
         }
@@ -353,6 +395,43 @@ mod tests {
         unnoted.forget("left");
         assert!(!secrets.lock().is_noted());
         assert_eq!(look(&identities, "right", &unnoted).await, (false, false));
+    }
+
+    /// Whoever may label a copy may name any number of bundles.
+    #[tokio::test]
+    async fn only_bundles_that_need_a_copy_are_remembered_with_it() {
+        let secrets = Secrets::new(Admission::Keeps);
+        let identities = scripted::identities(&api_server(&secrets));
+        let unnoted = unnoted_of(&["left", "right"]);
+        let mut other = bundle("other");
+        other.spec.options.downstream_resources[0].name = "another".to_owned();
+        unnoted.store.applied(other);
+        for name in ["left", "right"] {
+            look(&identities, name, &unnoted).await;
+        }
+        let strangers: Vec<_> = (0..1_000).map(|n| format!("stranger-{n}")).collect();
+        {
+            let mut secrets = secrets.lock();
+            let copy = secrets.copy.as_mut().unwrap();
+            for name in strangers.iter().map(String::as_str).chain(["other"]) {
+                copy["metadata"]["labels"][format!("bundledeployment.fleet.cattle.io/{name}")] =
+                    json!("");
+            }
+            secrets.source_version = 2;
+        }
+        let changed = copied(&identities, "left", &unnoted).await;
+        secrets.lock().admission = Admission::Refuses;
+        assert!(roll_out(&identities, "left", changed, &unnoted).await);
+        assert_eq!(unnoted.count(), 2);
+        // What is gone, or needs it no more, goes as something else is noted.
+        unnoted.store.deleted("left");
+        look(&identities, "right", &unnoted).await;
+        assert_eq!(unnoted.count(), 1);
+        let mut right = bundle("right");
+        right.spec.options.downstream_resources.clear();
+        unnoted.store.applied(right);
+        unnoted.set("other", Kind::Secret, "another", None);
+        assert_eq!(unnoted.count(), 0);
     }
 
     /// A bundle that moved may have a copy in either namespace.
@@ -368,7 +447,7 @@ mod tests {
             uid: uid.to_owned(),
             source: source.clone(),
         };
-        let unnoted = UnnotedCopies::default();
+        let unnoted = unnoted_of(&["moved", "stayed"]);
         unnoted.set("moved", Kind::Secret, "pull", Some(copy("new")));
         let needed_by = ["moved", "stayed"].map(str::to_owned);
         unnoted.lost(needed_by.into(), Kind::Secret, "pull", &copy("old"));
