@@ -26,10 +26,11 @@ pub mod storage;
 pub use action::{
     DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallError,
     UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted, get, uninstall,
+    uninstall_confirmed,
 };
 pub use error::{BoxError, error_chain};
 pub use host::Host;
 pub use kube::{Cluster, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};
-pub use others::{CalledOff, Contested, Neighbours, Occupancy};
+pub use others::{CalledOff, Confirmation, Contested, Neighbours, Occupancy};
 pub use storage::Storage;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use objects::ObjectKey;
 
 /// Tells which objects of a release another one is known to have by now: they are looked at before they are written. It is asked once the chart is
@@ -57,6 +58,34 @@ impl CalledOff {
 impl fmt::Debug for CalledOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CalledOff").finish_non_exhaustive()
+    }
+}
+
+/// Says once more that a removal that has begun is to be. It is asked when hooks have run that come before it, for as long as those take, and before the
+/// first object goes: who answers may ask a server. By default nobody is asked.
+#[derive(Clone, Copy, Default)]
+pub struct Confirmation<'a>(Option<&'a IsConfirmed<'a>>);
+
+type IsConfirmed<'a> = dyn Fn() -> BoxFuture<'a, bool> + Send + Sync + 'a;
+
+impl<'a> Confirmation<'a> {
+    /// Where `is_confirmed` says so: not where the release is wanted by now, nor where that cannot be told.
+    pub fn new(is_confirmed: &'a IsConfirmed<'a>) -> Self {
+        Self(Some(is_confirmed))
+    }
+
+    /// Whether it is by now.
+    pub(crate) async fn now(self) -> bool {
+        match self.0 {
+            Some(is_confirmed) => is_confirmed().await,
+            None => true,
+        }
+    }
+}
+
+impl fmt::Debug for Confirmation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Confirmation").finish_non_exhaustive()
     }
 }
 

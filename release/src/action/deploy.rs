@@ -48,6 +48,7 @@ use crate::kube::{
 use crate::model::{
     ApplyMethod, BEFORE_REMOVAL_LABEL, HookEvent, HookExecution, Info, Release, Status,
 };
+use crate::others::Confirmation;
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
@@ -694,6 +695,7 @@ async fn go_back(
                 ..UninstallSpec::new(&spec.name, &spec.namespace)
             };
             let extent = Extent::Created(&made.created, &made.record);
+            let extent = (extent, Confirmation::default());
             uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await?;
         }
         Undo::TakeBack => {

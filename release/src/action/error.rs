@@ -303,6 +303,9 @@ pub enum UninstallError {
     /// It is wanted after all. What its removal has not come to is there yet, and the next deploy goes on with it.
     #[error("release {0} is wanted again")]
     CalledOff(String),
+    /// Hooks of its removal have run, and it may be wanted by now: nobody could say that it is not. All of its objects are there yet.
+    #[error("release {0} may be wanted again")]
+    Unconfirmed(String),
     /// Nothing is left of it but these namespaces, in which other releases are that are about to go.
     #[error("namespaces {} are deleted once the releases in them are removed", .0.join(", "))]
     Awaits(Vec<String>),
@@ -330,7 +333,11 @@ impl UninstallError {
     /// Whether all that it says is said here: nothing of it can quote an object.
     pub fn quotes_nothing(&self) -> bool {
         match self {
-            Self::Locked | Self::Taken(_) | Self::CalledOff(_) | Self::Awaits(_) => true,
+            Self::Locked
+            | Self::Taken(_)
+            | Self::CalledOff(_)
+            | Self::Unconfirmed(_)
+            | Self::Awaits(_) => true,
             Self::Load { .. }
             | Self::Purge(_)
             | Self::Hook(_)
@@ -351,6 +358,7 @@ impl UninstallError {
             | Self::Discovery(_)
             | Self::Taken(_)
             | Self::CalledOff(_)
+            | Self::Unconfirmed(_)
             | Self::Awaits(_) => false,
         }
     }

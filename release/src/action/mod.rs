@@ -34,7 +34,7 @@ pub use spec::{
     DEFAULT_TIMEOUT, DeployOptions, DeploySpec, Deployed, RenderFn, RenderRequest, Rendered,
     UninstallSpec, Uninstalled, Writer,
 };
-pub use uninstall::uninstall;
+pub use uninstall::{uninstall, uninstall_confirmed};
 pub use unquoted::{Unquoted, error_unquoted};
 pub use withdraw::withdraw;
 
@@ -63,8 +63,11 @@ pub async fn get(
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::kube::Cluster;
+    use crate::others::Confirmation;
 
     /// Callers spawn actions; this fails to compile when one cannot be.
     #[test]
@@ -75,6 +78,9 @@ mod tests {
         };
         let _ = |cluster: &Cluster, storage: &Storage, spec: &UninstallSpec| {
             is_send(&uninstall(cluster, storage, spec));
+            let asked = || async { true }.boxed();
+            let confirmation = Confirmation::new(&asked);
+            is_send(&uninstall_confirmed(cluster, storage, spec, confirmation));
         };
     }
 }

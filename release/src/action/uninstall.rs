@@ -25,6 +25,7 @@ use crate::kube::{
     stored_policy, take_back,
 };
 use crate::model::{HookEvent, Release, Status};
+use crate::others::Confirmation;
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
 use crate::storage::{
@@ -46,11 +47,27 @@ pub async fn uninstall(
     storage: &Storage,
     spec: &UninstallSpec,
 ) -> Result<Uninstalled, UninstallError> {
+    uninstall_confirmed(cluster, storage, spec, Confirmation::default()).await
+}
+
+/// The same, where `confirmation` says so once more when hooks have run: else no object goes, and the record stays as it is.
+///
+/// # Errors
+/// As [`uninstall`].
+///
+/// # Cancellation
+/// As [`uninstall`].
+pub async fn uninstall_confirmed(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &UninstallSpec,
+    confirmation: Confirmation<'_>,
+) -> Result<Uninstalled, UninstallError> {
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
     if !storage.has(&spec.name) {
         return Err(UninstallError::Taken(spec.name.clone()));
     }
-    uninstall_locked(cluster, storage, spec, Extent::All).await
+    uninstall_locked(cluster, storage, spec, (Extent::All, confirmation)).await
 }
 
 /// Which objects of a release are removed.
@@ -67,7 +84,7 @@ pub(super) async fn uninstall_locked(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
-    extent: Extent<'_>,
+    (extent, confirmation): (Extent<'_>, Confirmation<'_>),
 ) -> Result<Uninstalled, UninstallError> {
     let load = |source| UninstallError::Load {
         name: spec.name.clone(),
@@ -181,9 +198,13 @@ pub(super) async fn uninstall_locked(
         on_started: None,
         objects: &mut HookObjects::default(),
     };
+    let mut took_time = false;
     if runs_hooks && !is_over(&release, HookEvent::PostDelete) {
         let ran = run.event(&mut release, HookEvent::PreDelete).await;
-        ran.map_err(UninstallError::Hook)?;
+        took_time = ran.map_err(UninstallError::Hook)?;
+    }
+    if took_time && !confirmation.now().await {
+        return Err(UninstallError::Unconfirmed(spec.name.clone()));
     }
     if spec.called_off.now() {
         return Err(UninstallError::CalledOff(spec.name.clone()));
@@ -538,10 +559,200 @@ async fn delete_objects(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt as _;
+    use futures_util::future::BoxFuture;
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
     use rstest::rstest;
+    use serde_json::json;
+    use tower::BoxError;
 
     use super::*;
-    use crate::model::BEFORE_REMOVAL_LABEL;
+    use crate::model::{BEFORE_REMOVAL_LABEL, Hook};
+    use crate::storage::{Driver, Found, RecordUid};
+
+    /// The records of release "web".
+    #[derive(Debug, Default)]
+    struct Record(Mutex<Option<Release>>);
+
+    impl Driver for Record {
+        fn history<'a>(
+            &'a self,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
+            let record = self.0.lock().clone();
+            let labels = record.iter().map(|release| {
+                let labels = crate::storage::system_labels("web", 1, &release.status());
+                let kept = release.labels.clone();
+                let labels = labels.into_iter().chain(kept);
+                labels.collect::<BTreeMap<_, _>>()
+            });
+            let history = labels.filter_map(|labels| StoredRevision::from_labels(&labels));
+            let history = history.collect();
+            async { Ok(history) }.boxed()
+        }
+
+        fn get<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Found, StorageError>> {
+            let found = self.0.lock().clone().ok_or(StorageError::NotFound);
+            let found = found.map(|release| Found {
+                uid: RecordUid::default(),
+                release: Ok(release),
+            });
+            async { found }.boxed()
+        }
+
+        fn create<'a>(
+            &'a self,
+            release: &'a Release,
+        ) -> BoxFuture<'a, Result<RecordUid, StorageError>> {
+            *self.0.lock() = Some(release.clone());
+            async { Ok(RecordUid::default()) }.boxed()
+        }
+
+        fn update<'a>(
+            &'a self,
+            stored: &'a StoredRelease,
+        ) -> BoxFuture<'a, Result<(), StorageError>> {
+            *self.0.lock() = Some((**stored).clone());
+            async { Ok(()) }.boxed()
+        }
+
+        fn delete<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a RecordUid,
+        ) -> BoxFuture<'a, Result<(), StorageError>> {
+            *self.0.lock() = None;
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    fn config_map(name: &str, annotations: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+        })
+    }
+
+    /// A cluster that has ConfigMap `a` of release "web", and takes what is written. What of it was deleted.
+    fn cluster() -> (Cluster, Arc<Mutex<Vec<String>>>) {
+        let deleted = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&deleted);
+        let written = Arc::<Mutex<Option<Value>>>::default();
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let (noted, written) = (Arc::clone(&noted), Arc::clone(&written));
+            async move {
+                let (parts, body) = request.into_parts();
+                let path = parts.uri.path();
+                let name = path.rsplit('/').next().unwrap_or_default();
+                let body = body.collect_bytes().await?;
+                let sent = serde_json::from_slice(&body).unwrap_or_default();
+                let served = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {}, "versions": [
+                    {"version": "v1", "resources": [{"resource": "configmaps", "scope": "Namespaced",
+                        "responseKind": {"kind": "ConfigMap"}}]}]}]});
+                let marks = json!({"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"});
+                let live = |mut object: Value| {
+                    object["metadata"]["uid"] = json!("u");
+                    object["metadata"]["resourceVersion"] = json!("7");
+                    object["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+                    let by = objects::managed_fields::FIELD_MANAGER;
+                    object["metadata"]["managedFields"] =
+                        json!([{"manager": by, "operation": "Apply"}]);
+                    object
+                };
+                let found = match (&parts.method, name) {
+                    (_, "api") => Some(served),
+                    (_, "apis" | "version") => Some(json!({})),
+                    (&Method::DELETE, name) => {
+                        noted.lock().push(name.to_owned());
+                        Some(json!({}))
+                    }
+                    (&Method::GET, "a") => Some(live(config_map("a", &marks))),
+                    (&Method::GET, _) => written.lock().clone(),
+                    (_, _) => {
+                        let object = live(sent);
+                        *written.lock() = Some(object.clone());
+                        Some(object)
+                    }
+                };
+                let code = if found.is_some() { 200 } else { 404 };
+                let missing = json!({"kind": "Status", "status": "Failure", "code": 404,
+                    "reason": "NotFound", "details": {"name": name}});
+                let answer = found.unwrap_or(missing).to_string().into_bytes();
+                Ok::<_, BoxError>(Response::builder().status(code).body(Body::from(answer))?)
+            }
+        });
+        (Cluster::new(kube::Client::new(serve, "shop")), deleted)
+    }
+
+    /// Release "web", with a hook before its removal where that `has_hook`.
+    async fn deployed(has_hook: bool) -> Storage {
+        let manifest = |object: &Value| format!("---\n{object}\n");
+        let hook = config_map("goodbye", &json!({"helm.sh/hook": "pre-delete"}));
+        let hook = Hook {
+            name: "goodbye".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            manifest: manifest(&hook),
+            events: vec![HookEvent::PreDelete.as_str().to_owned()],
+            ..Hook::default()
+        };
+        let mut release = Release {
+            name: "web".to_owned(),
+            namespace: "shop".to_owned(),
+            revision: 1,
+            manifest: manifest(&config_map("a", &json!({}))),
+            hooks: has_hook.then_some(hook).into_iter().collect(),
+            ..Release::default()
+        };
+        release.set_status(Status::Deployed, "Install complete");
+        let storage = Storage::new(Record::default());
+        storage.create(&release).await.unwrap();
+        storage
+    }
+
+    /// The hook took its time: a bundle may want the release again, and nobody may have told.
+    #[rstest]
+    #[case::wanted_once_the_hook_has_run(true, false, false)]
+    #[case::not_wanted_once_the_hook_has_run(true, true, true)]
+    #[case::without_a_hook_it_was_just_asked(false, false, true)]
+    #[tokio::test]
+    async fn what_may_be_wanted_once_a_hook_has_run_is_not_deleted(
+        #[case] has_hook: bool,
+        #[case] is_confirmed: bool,
+        #[case] goes: bool,
+    ) {
+        let (cluster, deleted) = cluster();
+        let storage = deployed(has_hook).await;
+        let asked = AtomicUsize::new(0);
+        let ask = || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            assert!(deleted.lock().is_empty());
+            async move { is_confirmed }.boxed()
+        };
+        let spec = UninstallSpec::new("web", "shop");
+        let confirmation = Confirmation::new(&ask);
+        let done = uninstall_confirmed(&cluster, &storage, &spec, confirmation).await;
+        assert_eq!(asked.load(Ordering::Relaxed), usize::from(has_hook));
+        assert_eq!(deleted.lock().contains(&"a".to_owned()), goes, "{done:?}");
+        match goes {
+            true => assert!(done.is_ok(), "{done:?}"),
+            false => assert!(matches!(done, Err(UninstallError::Unconfirmed(_)))),
+        }
+        // The next try, or deploy, goes on from there, and runs no hook again.
+        let left = storage.history("web").await.unwrap();
+        let left: Vec<_> = left.iter().map(|head| head.status.clone()).collect();
+        let expected = (!goes).then_some(Status::Uninstalling);
+        assert_eq!(left, Vec::from_iter(expected));
+        if !goes {
+            uninstall(&cluster, &storage, &spec).await.unwrap();
+            assert_eq!(*deleted.lock(), ["a"]);
+        }
+    }
 
     const REMOVE: Operation = Operation::Remove;
     const UNDO: Operation = Operation::Undo;

@@ -72,6 +72,7 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
             | UninstallError::Locked
             | UninstallError::Taken(_)
             | UninstallError::CalledOff(_)
+            | UninstallError::Unconfirmed(_)
             | UninstallError::Awaits(_)
             | UninstallError::Purge(_)
             | UninstallError::Corrupted(_)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use release::Confirmation;
 use tokio::time::Instant;
 
 use super::error::{Awaited, RemovalError};
@@ -98,6 +99,17 @@ impl Collector {
                     let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
+                Err(RemovalError::Unconfirmed(key)) => {
+                    let ReleaseKey { namespace, name } = &key;
+                    logging::info!(
+                        bundle,
+                        namespace,
+                        release = name,
+                        "not removed, though its hooks have run: it may be wanted again"
+                    );
+                    let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
+                    come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                }
                 // What its bundle wants by now is heard: it is its turn next.
                 Err(RemovalError::CalledOff(key)) => self.report_called_off(bundle, &key),
                 // It keeps none of the others.
@@ -136,6 +148,23 @@ impl Collector {
             true => Err(failed),
             false => Ok(false),
         }
+    }
+
+    /// Whether a release may go still, once its hooks have run, which take their time: whether another bundle wants it by now, and of a former one what its
+    /// own wants, of which upstream is asked again. Not where that cannot be told; what keeps it from that is told of with the next try.
+    async fn is_unwanted_still(
+        &self,
+        bundle: &str,
+        key: &ReleaseKey,
+        removal: Removal<'_>,
+    ) -> bool {
+        let Some(current) = removal.current() else {
+            return !matches!(self.next_owner(bundle, key), NextOwner::Bundle(_));
+        };
+        let is_confirmed = self.is_confirmed(bundle, current).await.unwrap_or(false);
+        is_confirmed
+            && self.still_wants(bundle, current)
+            && self.next_owner(bundle, key) == NextOwner::Nobody
     }
 
     /// The watch may be dead without a word: asks upstream which release a bundle wants, and whether any other bundle is another one by now, which may
@@ -177,6 +206,8 @@ impl Collector {
                         self.report_awaited(&entry.bundle, &key, &awaited);
                         waiting.push((key, entry));
                     }
+                    // Another bundle gets it with the next try.
+                    Err(RemovalError::Unconfirmed(_)) => waiting.push((key, entry)),
                     Err(RemovalError::CalledOff(key)) => {
                         self.report_called_off(&entry.bundle, &key);
                         return Ok(Verdict::Alive);
@@ -275,7 +306,11 @@ impl Collector {
             // The bundle that waited for it does not any more.
             NextOwner::Unknown(_) | NextOwner::Nobody if removal.leaves() => return Ok(()),
             NextOwner::Unknown(_) | NextOwner::Nobody => {
-                let done = self.uninstaller.uninstall(key, entry, &release, removal);
+                let is_confirmed =
+                    || Box::pin(self.is_unwanted_still(&entry.bundle, key, removal)) as _;
+                let confirmation = Confirmation::new(&is_confirmed);
+                let uninstaller = &self.uninstaller;
+                let done = uninstaller.uninstall(key, entry, &release, removal, confirmation);
                 return done.await;
             }
         };
@@ -664,6 +699,43 @@ mod tests {
         moved.code.store(500, Ordering::Relaxed);
         assert!(moved.stays().await);
         assert!(moved.collector.health.is_troubled(Side::Upstream));
+    }
+
+    /// It took an hour, and much may have changed that nobody has told.
+    #[tokio::test(start_paused = true)]
+    async fn a_former_release_is_asked_for_once_more_when_its_hooks_have_run() {
+        let moved = Moved::from(&["web"]).await;
+        let (former, current) = (key("web"), current());
+        let removal = Removal::Superseded(&current);
+        let goes = async || {
+            tokio::time::advance(Duration::from_secs(2)).await;
+            let collector = &moved.collector;
+            collector.is_unwanted_still("web", &former, removal).await
+        };
+        assert!(goes().await);
+        // The watch broke off; upstream has another spec, or refuses to say.
+        moved.collector.health.trouble(Side::Upstream);
+        assert!(!goes().await);
+        moved.collector.health.contact(Side::Upstream);
+        moved.upstream_has(&web("apps"));
+        assert!(!goes().await);
+        moved.upstream_has(&web("data"));
+        moved.code.store(403, Ordering::Relaxed);
+        assert!(!goes().await);
+        moved.code.store(200, Ordering::Relaxed);
+        assert!(goes().await);
+        let of_bundle = Removal::OfBundle;
+        let collector = &moved.collector;
+        assert!(collector.is_unwanted_still("web", &former, of_bundle).await);
+        // Another bundle wants it: upstream has it, and then it is told of.
+        let mut waiting = web("apps");
+        waiting["metadata"]["name"] = json!("other");
+        waiting["spec"]["options"]["helm"] = json!({"releaseName": "web"});
+        moved.upstream_has(&waiting);
+        assert!(!goes().await);
+        moved.is_told(&waiting);
+        assert!(!goes().await);
+        assert!(!collector.is_unwanted_still("web", &former, of_bundle).await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,6 +32,9 @@ pub enum RemovalError {
     /// Its bundle was told of again meanwhile, or otherwise: what the removal has not come to stays.
     #[error("release {0} is wanted again")]
     CalledOff(ReleaseKey),
+    /// Its hooks have run, and nobody can say any more that it is not wanted again: nothing of it is gone.
+    #[error("release {0} may be wanted again")]
+    Unconfirmed(ReleaseKey),
     #[error("release {0} is removed once the releases in its namespaces are")]
     Awaits(Awaited),
     #[error("failed to delete copies of upstream resources")]

@@ -8,10 +8,12 @@ use chart::source::Memory;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use objects::ObjectKey;
-use release::CalledOff;
-use release::action::{KnownRecords, UninstallError, UninstallSpec, Writer, uninstall, withdraw};
+use release::action::{
+    KnownRecords, UninstallError, UninstallSpec, Writer, uninstall_confirmed, withdraw,
+};
 use release::model::Status;
 use release::storage::{Storage, StorageError};
+use release::{CalledOff, Confirmation};
 
 use super::error::{Awaited, RemovalError};
 use crate::api::ANNOTATION_AGENT_NAMESPACE;
@@ -38,7 +40,7 @@ pub(super) enum Removal<'a> {
 
 impl<'a> Removal<'a> {
     /// The release that its bundle has now.
-    fn current(self) -> Option<&'a ReleaseKey> {
+    pub(super) fn current(self) -> Option<&'a ReleaseKey> {
         match self {
             Self::OfBundle => None,
             Self::Superseded(current) | Self::Renamed(current) => Some(current),
@@ -299,18 +301,21 @@ impl Uninstaller {
         Ok(())
     }
 
-    /// Uninstalls a release and forgets it. Its objects stay where the bundle wished so, and always those of the agent itself.
+    /// Uninstalls a release and forgets it. Its objects stay where the bundle wished so, and always those of the agent itself. When hooks have run it is
+    /// asked once more whether it is to go.
     ///
     /// # Errors
-    /// It could not be removed, or the ledger not be written.
+    /// It could not be removed, or the ledger not be written; or it may be wanted again, and nothing of it is gone.
     pub(super) async fn uninstall(
         &self,
         key: &ReleaseKey,
         entry: &LedgerEntry,
         release: &OwnedRelease,
         removal: Removal<'_>,
+        confirmation: Confirmation<'_>,
     ) -> Result<(), RemovalError> {
-        if self.delete(key, entry, release, removal, None).await? {
+        let deleted = self.delete(key, entry, release, removal, (None, confirmation));
+        if deleted.await? {
             self.leave_copies(key, entry, release, removal).await?;
         }
         // Somebody else's deploy may have begun meanwhile.
@@ -338,8 +343,8 @@ impl Uninstaller {
             None => release.known.newest().unwrap_or_default(),
         };
         let removal = Removal::OfBundle;
-        self.delete(key, entry, release, removal, Some(up_to))
-            .await?;
+        let extent = (Some(up_to), Confirmation::default());
+        self.delete(key, entry, release, removal, extent).await?;
         let left_to = |_: &LedgerEntry| Some(next_owner.to_owned());
         let given_up = self.ledger.give_up(key, &entry.bundle, left_to);
         given_up.await.map_err(RemovalError::Ledger)
@@ -352,7 +357,7 @@ impl Uninstaller {
         entry: &LedgerEntry,
         release: &OwnedRelease,
         removal: Removal<'_>,
-        up_to: Option<i64>,
+        (up_to, confirmation): (Option<i64>, Confirmation<'_>),
     ) -> Result<bool, RemovalError> {
         let ReleaseKey { namespace, name } = key;
         let keeps = release.keeps;
@@ -383,7 +388,8 @@ impl Uninstaller {
             let key = key.clone();
             move || store.may_want(&bundle, &key)
         });
-        let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
+        let (cluster, records) = (impersonated.cluster(), &release.storage);
+        let done = match uninstall_confirmed(cluster, records, &spec, confirmation).await {
             Ok(done) => done,
             Err(UninstallError::Awaits(namespaces)) => {
                 let (bundle, release) = (&entry.bundle, name);
@@ -399,6 +405,9 @@ impl Uninstaller {
             }
             Err(UninstallError::CalledOff(_)) => {
                 return Err(RemovalError::CalledOff(key.clone()));
+            }
+            Err(UninstallError::Unconfirmed(_)) => {
+                return Err(RemovalError::Unconfirmed(key.clone()));
             }
             // Whose it is, is asked anew.
             Err(UninstallError::Taken(_)) => {
