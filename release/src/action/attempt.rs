@@ -395,12 +395,13 @@ impl Attempt<'_> {
         let neighbours = &self.options.neighbours;
         // Hooks and what is awaited take their time: whoever has written a record since has what that says, and is who goes on.
         let known = KnownRecords::of(self.history).with(self.release.id());
-        let checked = known.check(self.storage, &self.release.name).await;
-        checked.map_err(DeployError::of_check)?;
-        let since = self.previous.since;
-        let removed = delete_all(self.cluster, &self.owner, neighbours, since, obsolete)
-            .await
-            .map_err(DeployError::Delete)?;
+        let check = || known.check(self.storage, &self.release.name);
+        let (cluster, owner, since) = (self.cluster, &self.owner, self.previous.since);
+        let removed = delete_all(cluster, owner, neighbours, since, obsolete, check).await;
+        let removed = removed.map_err(|stopped| match stopped {
+            TakeBackError::Stopped(stopped) => DeployError::of_check(stopped),
+            TakeBackError::Delete(failures) => DeployError::Delete(failures),
+        })?;
         for object in removed.with(Removal::Adopted) {
             let (release, object) = (&self.release.name, object.describe());
             logging::info!(release, object, "was there before the release, left");

@@ -135,21 +135,29 @@ impl DeleteError {
 /// tried; of a namespace `neighbours` are asked at that moment. An undo leaves what is older than the first attempt at the release, which
 /// began at `since`.
 ///
+/// `check` is asked before each kind whether nobody has gone on with the release meanwhile: objects of one kind go together, and the next may wait
+/// for webhooks, or for objects that are written all the time. Most operations delete none, or of one kind, so that this costs them no request more.
+///
 /// # Errors
-/// What could not be deleted.
+/// [`TakeBackError`].
 ///
 /// # Cancellation
 /// What was deleted stays so; asking again is safe.
-pub(crate) async fn delete_all(
+pub(crate) async fn delete_all<E, F>(
     cluster: &Cluster,
     owner: &Owner,
     neighbours: &Neighbours,
     since: Option<Timestamp>,
     objects: Vec<(Object, Operation)>,
-) -> Result<Removed, Vec<DeleteError>> {
+    check: impl Fn() -> F,
+) -> Result<Removed, TakeBackError<E>>
+where
+    F: Future<Output = Result<(), E>>,
+{
     let mut removed = Removed::default();
     let mut failures = Vec::new();
     for kind in objects.chunk_by(|(a, _), (b, _)| a.resource.kind == b.resource.kind) {
+        check().await.map_err(TakeBackError::Stopped)?;
         let deletions: Vec<_> = kind
             .iter()
             .map(|(object, operation)| {
@@ -167,7 +175,7 @@ pub(crate) async fn delete_all(
     if failures.is_empty() {
         Ok(removed)
     } else {
-        Err(failures)
+        Err(TakeBackError::Delete(failures))
     }
 }
 
@@ -230,12 +238,12 @@ pub(crate) async fn check_deletable(
     }
 }
 
-/// Why what an attempt brought is not all taken back.
+/// Why not all is deleted.
 #[derive(Debug)]
 pub(crate) enum TakeBackError<E> {
     /// What could not be deleted; all else was.
     Delete(Vec<DeleteError>),
-    /// Somebody has gone on from the attempt, or that cannot be told: nothing more was deleted.
+    /// Somebody has gone on with the release, or that cannot be told: nothing more was deleted.
     Stopped(E),
 }
 
@@ -666,6 +674,52 @@ mod tests {
         }
         let others = job(Some(&anothers), FIELD_MANAGER, json!({"active": 1}));
         assert!(!HookInstance::Of(&mine).goes_on(&others, Timestamp::UNIX_EPOCH));
+    }
+
+    /// Somebody rolls the release back while its first kind is deleted.
+    #[tokio::test]
+    async fn of_a_release_that_somebody_goes_on_with_no_further_kind_is_deleted() {
+        let deleted = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&deleted);
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let is_deletion = request.method() == Method::DELETE;
+            counted.fetch_add(u32::from(is_deletion), Ordering::Relaxed);
+            let live = json!({"metadata": {
+                "name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
+                "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}],
+            }});
+            let answer = Body::from(live.to_string().into_bytes());
+            std::future::ready(Ok::<_, BoxError>(Response::new(answer)))
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let owner = Owner::new("web", "shop");
+        let kinds = ["ConfigMap", "ConfigMap", "Service", "Secret"];
+        let objects = kinds.map(|kind| fixture::object("", kind, Value::Null));
+        let objects = || objects.clone().map(|object| (object, Operation::Remove));
+        let delete = async |stops_at: u32| {
+            let asked = AtomicU32::new(0);
+            let check = || {
+                let is_stopped = asked.fetch_add(1, Ordering::Relaxed) == stops_at;
+                std::future::ready(match is_stopped {
+                    true => Err("rolled back"),
+                    false => Ok(()),
+                })
+            };
+            let (neighbours, objects) = (Neighbours::default(), objects().into());
+            let done = delete_all(&cluster, &owner, &neighbours, None, objects, check).await;
+            (done, deleted.swap(0, Ordering::Relaxed))
+        };
+        for (stops_at, expected) in [(0, 0), (1, 2), (2, 3)] {
+            let (done, deleted) = delete(stops_at).await;
+            let is_stopped = matches!(done, Err(TakeBackError::Stopped("rolled back")));
+            assert!(is_stopped, "{done:?}");
+            assert_eq!(deleted, expected);
+        }
+        let (done, deleted) = delete(3).await;
+        assert!(done.is_ok(), "{done:?}");
+        assert_eq!(deleted, 4);
     }
 
     #[test]
