@@ -249,21 +249,43 @@ impl SensitiveData {
             self.add_object(&applied);
         }
         for field in ["data", "stringData"] {
-            let Some(fields) = object.get(field) else {
-                continue;
-            };
-            self.add_value(fields);
-            let texts = fields.as_object().into_iter().flatten();
-            for text in texts.filter_map(|(_, value)| value.as_str()) {
-                self.names_in_secrets.extend(names::all_in(text));
-                self.add_settings(text);
-                let bytes = golib::base64::decode(text).ok();
-                if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
-                    self.names_in_secrets.extend(names::all_in(&text));
-                    self.add_text(&text);
-                    self.add_settings(&text);
-                }
+            if let Some(fields) = object.get(field) {
+                self.add_data(fields);
             }
+        }
+    }
+
+    /// The data of a Secret, encoded or not, and what becomes of it, whatever says so: its values, and those of its keys that may be secret.
+    pub fn add_data(&mut self, fields: &Value) {
+        let Some(fields) = fields.as_object() else {
+            return self.add_value(fields);
+        };
+        for (key, value) in fields {
+            self.add_data_key(key);
+            match value {
+                Value::String(text) => self.add_data_text(text),
+                other => self.add_value(other),
+            }
+        }
+    }
+
+    /// A key of it, as of values: what is a name stands in any message.
+    pub fn add_data_key(&mut self, key: &str) {
+        if keys::may_be_secret(key) {
+            self.add_text(key);
+            let in_pointer = keys::in_pointer(key);
+            in_pointer.iter().for_each(|key| self.add_text(key));
+        }
+    }
+
+    /// A text of it, encoded or not, also where all that a line of it says is a name that every cluster has.
+    pub fn add_data_text(&mut self, text: &str) {
+        let bytes = golib::base64::decode(text).ok();
+        let decoded = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+        for text in [Some(text), decoded.as_deref()].into_iter().flatten() {
+            self.names_in_secrets.extend(names::all_in(text));
+            self.add_text(text);
+            self.add_settings(text);
         }
     }
 
@@ -302,11 +324,7 @@ impl SensitiveData {
 
     fn add_keys_of(&mut self, fields: &serde_json::Map<String, Value>) {
         for (key, field) in fields {
-            if keys::may_be_secret(key) {
-                self.add_text(key);
-                let in_pointer = keys::in_pointer(key);
-                in_pointer.iter().for_each(|key| self.add_text(key));
-            }
+            self.add_data_key(key);
             self.add_keys(field);
         }
     }

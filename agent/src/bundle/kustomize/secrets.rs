@@ -115,7 +115,7 @@ impl<'a> Secrets<'a> {
             self.sources(generator, directory);
         }
         for patch in list(document, "patchesStrategicMerge") {
-            self.patch_text(patch.as_str().unwrap_or_default(), true);
+            self.patch_text(patch.as_str().unwrap_or_default(), None);
         }
         for field in ["patches", "patchesJson6902"] {
             for patch in list(document, field) {
@@ -127,7 +127,8 @@ impl<'a> Secrets<'a> {
     /// What a Secret is generated from.
     fn sources(&mut self, generator: &Value, directory: &str) {
         for literal in list(generator, "literals").filter_map(Value::as_str) {
-            let value = literal.split_once('=').map_or(literal, |(_, value)| value);
+            let (key, value) = literal.split_once('=').unwrap_or(("", literal));
+            self.data.add_data_key(key);
             self.generated(value.trim_matches(['"', '\'']).as_bytes());
             self.add(value.as_bytes());
         }
@@ -135,22 +136,30 @@ impl<'a> Secrets<'a> {
         for path in list(generator, "envs").chain(env).filter_map(Value::as_str) {
             let content = self.source(directory, path);
             for line in String::from_utf8_lossy(content).lines() {
-                let value = line.split_once('=').map_or(line, |(_, value)| value);
+                let (key, value) = line.split_once('=').unwrap_or(("", line));
+                self.data.add_data_key(key.trim());
                 self.generated(value.as_bytes());
                 self.add(value.as_bytes());
             }
             self.add(content);
         }
         for source in list(generator, "files").filter_map(Value::as_str) {
-            let path = source.split_once('=').map_or(source, |(_, path)| path);
+            let (key, path) = source.split_once('=').unwrap_or(("", source));
+            // Without a key of its own it is called as the file.
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let key = if key.is_empty() { name } else { key };
+            self.data.add_data_key(key);
             let content = self.source(directory, path);
             self.generated(content);
             self.add(content);
         }
     }
 
-    /// The forms that a value has in a generated Secret.
+    /// The forms that a value has in a generated Secret: it is as secret as in one that is written out.
     fn generated(&mut self, value: &[u8]) {
+        if self.left_bytes.is_some_and(|left| left >= value.len()) {
+            self.data.add_data_text(&String::from_utf8_lossy(value));
+        }
         let encoded = golib::base64::encode(value);
         for line in encoded.as_bytes().chunks(BASE64_LINE) {
             self.add(line);
@@ -158,29 +167,50 @@ impl<'a> Secrets<'a> {
     }
 
     fn patch(&mut self, patch: &Value, directory: &str) {
-        let may_be_secret = may_be_secret(patch.get("target"));
+        let target = patch.get("target");
         for field in ["patch", "patches", "jsonOp"] {
-            self.patch_text(text(patch, field), may_be_secret);
+            self.patch_text(text(patch, field), target);
         }
         let content = self.file(directory, text(patch, "path"));
         let content = String::from_utf8_lossy(content);
-        self.patch_text(&content, may_be_secret);
+        self.patch_text(&content, target);
     }
 
-    fn patch_text(&mut self, patch: &str, may_be_secret: bool) {
+    fn patch_text(&mut self, patch: &str, target: Option<&Value>) {
         let Ok(documents) = decode_all(patch.as_bytes()) else {
             self.unreadable(patch.as_bytes());
             return;
         };
         for document in &documents {
             match document {
-                Value::Array(operations) if may_be_secret => operations
-                    .iter()
-                    .filter_map(|operation| operation.get("value"))
-                    .for_each(|value| self.data.add_value(value)),
-                Value::Object(_) => self.data.add_object(document),
+                Value::Array(operations) if may_be_secret(target) => {
+                    operations.iter().for_each(|one| self.operation(one));
+                }
+                Value::Object(_) => {
+                    self.data.add_object(document);
+                    // With a target it counts for that, whatever kind it says itself.
+                    if target.is_some() && may_be_secret(target) {
+                        let fields = ["data", "stringData"].map(|field| document.get(field));
+                        let fields = fields.into_iter().flatten();
+                        fields.for_each(|fields| self.data.add_data(fields));
+                    }
+                }
                 _ => {}
             }
+        }
+    }
+
+    /// A JSON patch's operation on a Secret.
+    fn operation(&mut self, operation: &Value) {
+        let mut path = text(operation, "path").split('/').skip(1);
+        if let (Some("data" | "stringData"), Some(key)) = (path.next(), path.next()) {
+            let key = key.replace("~1", "/").replace("~0", "~");
+            self.data.add_data_key(&key);
+        }
+        match operation.get("value") {
+            Some(Value::String(text)) => self.data.add_data_text(text),
+            Some(value) => self.data.add_data(value),
+            None => {}
         }
     }
 
@@ -319,6 +349,36 @@ mod tests {
                 .any(|part| found.contains(part)),
             "{found}"
         );
+    }
+
+    /// As in a Secret that is rendered: a password may be a name that every cluster has, and a key somebody's.
+    #[rstest]
+    #[case::a_literal("secretGenerator: [{name: a, literals: [sk_live_51H8s9dKf=default]}]\n")]
+    #[case::an_env_file("secretGenerator: [{name: a, envs: [odd.env]}]\n")]
+    #[case::a_file("secretGenerator: [{name: a, files: [sk_live_51H8s9dKf=odd.txt]}]\n")]
+    #[case::a_secret("kind: Secret\nstringData: {sk_live_51H8s9dKf: default}\n")]
+    #[case::an_operation(
+        "patches:\n- target: {kind: Secret}\n  patch: |\n    - {op: add, path: /stringData/sk_live_51H8s9dKf, value: default}\n"
+    )]
+    #[case::an_encoded_operation(
+        "patches:\n- target: {kind: Secret}\n  patch: |\n    - {op: add, path: /data/sk_live_51H8s9dKf, value: ZGVmYXVsdA==}\n"
+    )]
+    #[case::an_operation_on_all(
+        "patches:\n- target: {kind: Secret}\n  patch: |\n    - {op: add, path: /stringData, value: {sk_live_51H8s9dKf: default}}\n"
+    )]
+    #[case::a_patch_of_another_kind(
+        "patches:\n- target: {kind: Secret}\n  patch: |\n    kind: any\n    stringData: {sk_live_51H8s9dKf: default}\n"
+    )]
+    fn what_a_secret_is_made_of_is_hidden_as_what_it_is(#[case] kustomization: &str) {
+        let files = [
+            ("k/kustomization.yaml", kustomization),
+            ("k/odd.env", "sk_live_51H8s9dKf=default\n"),
+            ("k/odd.txt", "default\n"),
+        ];
+        let files = files.iter().map(|(name, text)| (*name, text.as_bytes()));
+        let secrets = Secrets::of_files(files);
+        let text = secrets.redact("no user default, sk_live_51H8s9dKf of kubernetes");
+        assert_eq!(text, "no user **REDACTED**, **REDACTED** of kubernetes");
     }
 
     #[test]

@@ -77,6 +77,20 @@ mod tests {
         assert_eq!(MASK, "**REDACTED**");
     }
 
+    /// Whoever makes a Secret of accounts may call its keys as they are called.
+    #[test]
+    fn a_key_of_a_secrets_data_is_masked_as_one_of_values_is() {
+        let object = json!({
+            "kind": "Secret",
+            "data": { "sk_live_51H8s9dKf": "eA==", "tls.crt": "eA==" },
+            "stringData": { "a1b2x9c3d4": "x" },
+        });
+        let mut secrets = SensitiveData::default();
+        secrets.add_object(&object);
+        let text = secrets.redact("data[sk_live_51H8s9dKf], tls.crt, stringData.a1b2x9c3d4");
+        assert_eq!(text, "data[**REDACTED**], tls.crt, stringData.**REDACTED**");
+    }
+
     #[rstest]
     #[case::words("spec.resources.limits[nvidia.com/gpu]: exceeds requests, nodeSelector")]
     #[case::labels("metadata.labels[kubernetes.io/os], k8s-app, web-01: not found")]
