@@ -66,8 +66,8 @@ struct Reader {
     read: HashMap<Source, String>,
     /// Of what it was deployed with, where the release does not say.
     digest: Option<String>,
-    /// How often in a row its account was not allowed to read what it names.
-    refusals: u32,
+    /// Since its account is not allowed to read what it names: when it reads that again, and after what pause.
+    refused: Option<(Instant, Duration)>,
 }
 
 struct Watched {
@@ -126,7 +126,7 @@ impl ValuesWatches {
                 let sources: HashSet<&Source> = desired.iter().map(|(_, source)| source).collect();
                 reader.read.retain(|source, _| sources.contains(source));
                 reader.watched = desired;
-                reader.refusals = 0;
+                reader.refused = None;
             }
         }
     }
@@ -154,7 +154,7 @@ impl ValuesWatches {
         let Some(reader) = state.bundles.get_mut(bundle) else {
             return false;
         };
-        reader.refusals = 0;
+        reader.refused = None;
         match recorded {
             Some(recorded) => recorded != digest,
             None => *reader.digest.get_or_insert_with(|| digest.to_owned()) != digest,
@@ -162,19 +162,24 @@ impl ValuesWatches {
     }
 
     /// When a bundle reads again what it could not read: soon, and ever later where its account may not, which nothing tells the end of, and which may have
-    /// none.
+    /// none. A look in between, for whatever else, makes it no later.
     pub fn read_again_in(&self, bundle: &str, is_forbidden: bool) -> Duration {
         let mut state = self.shared.state.lock();
         let Some(reader) = state.bundles.get_mut(bundle) else {
             return RETRY;
         };
         if !is_forbidden {
-            reader.refusals = 0;
+            reader.refused = None;
             return RETRY;
         }
-        let doubled = RETRY.saturating_mul(2_u32.saturating_pow(reader.refusals));
-        reader.refusals = reader.refusals.saturating_add(1);
-        doubled.min(self.refresh.max(RETRY))
+        let now = Instant::now();
+        let pause = match reader.refused {
+            Some((due, _)) if now < due => return due - now,
+            Some((_, pause)) => pause.saturating_mul(2).min(self.refresh.max(RETRY)),
+            None => RETRY,
+        };
+        reader.refused = Some((now + pause, pause));
+        pause
     }
 
     /// Watches of values, the bundles that read them, and versions that were read.
@@ -395,7 +400,7 @@ mod tests {
     }
 
     /// Each read takes a full reconcile.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_may_not_be_read_is_read_ever_more_rarely() {
         let backoff = Backoff {
             min: Duration::ZERO,
@@ -405,18 +410,30 @@ mod tests {
         let watches = ValuesWatches::new(queue, Duration::from_secs(5 * 60));
         let readers = [("a".to_owned(), Reader::default())];
         watches.shared.state.lock().bundles.extend(readers);
-        let pauses = |is_forbidden: bool, times: usize| {
-            let again = || watches.read_again_in("a", is_forbidden).as_secs();
-            std::iter::repeat_with(again)
-                .take(times)
-                .collect::<Vec<_>>()
+        let pauses = async |is_forbidden: bool, times: usize| {
+            let mut pauses = Vec::new();
+            for _ in 0..times {
+                let pause = watches.read_again_in("a", is_forbidden);
+                pauses.push(pause.as_secs());
+                tokio::time::advance(pause).await;
+            }
+            pauses
         };
-        assert_eq!(pauses(true, 5), [60, 120, 240, 300, 300]);
-        assert_eq!(pauses(false, 2), [60, 60]);
-        assert_eq!(pauses(true, 2), [60, 120]);
+        assert_eq!(pauses(true, 5).await, [60, 120, 240, 300, 300]);
+        assert_eq!(pauses(false, 2).await, [60, 60]);
+        assert_eq!(pauses(true, 2).await, [60, 120]);
         // It was allowed to, for once.
         watches.is_changed("a", None, "digest");
-        assert_eq!(pauses(true, 1), [60]);
+        assert_eq!(pauses(true, 1).await, [60]);
+        // Other things wake the bundle every ten seconds.
+        let next = watches.read_again_in("a", true);
+        assert_eq!(next.as_secs(), 120);
+        for left in [110, 100, 90] {
+            tokio::time::advance(Duration::from_secs(10)).await;
+            assert_eq!(watches.read_again_in("a", true).as_secs(), left);
+        }
+        tokio::time::advance(Duration::from_secs(90)).await;
+        assert_eq!(pauses(true, 1).await, [240]);
     }
 
     /// One of two bundles reads a change before its event is there.
