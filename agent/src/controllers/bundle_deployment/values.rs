@@ -79,6 +79,11 @@ pub struct UnreadValues {
 }
 
 impl UnreadValues {
+    /// When a bundle reads them again; none where an event tells when.
+    pub fn read_again_in(&self, watches: &ValuesWatches, bundle: &str) -> Option<Duration> {
+        (!self.is_told_of).then(|| watches.read_again_in(bundle, self.is_forbidden))
+    }
+
     fn new(failed: kube::Error) -> Self {
         Self {
             is_told_of: error::is_not_found(&failed),
@@ -439,6 +444,9 @@ async fn read(
 mod tests {
     use super::*;
     use crate::api::{ANNOTATION_LOOKED_UP, ModifiedStatus};
+    use crate::client::scripted;
+    use crate::controllers::queue::{Backoff, Queue};
+    use crate::report::metrics::Metrics;
     use chart::Chart;
     use rstest::rstest;
     use serde_json::json;
@@ -476,6 +484,41 @@ mod tests {
         let unread = UnreadValues::new(kube::Error::Api(status.boxed()));
         assert_eq!(unread.is_told_of, expected);
         assert_eq!(unread.is_forbidden, code == 403);
+    }
+
+    /// Whether an API server that is out of order answers again shows soon; rights may never come.
+    #[rstest]
+    #[case::forbidden(403, "Forbidden", [Some(60), Some(120)])]
+    #[case::out_of_order(500, "InternalError", [Some(60), Some(60)])]
+    #[case::not_there(404, "NotFound", [None, None])]
+    #[tokio::test(start_paused = true)]
+    async fn what_may_not_be_read_alone_is_read_ever_more_rarely(
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] expected: [Option<u64>; 2],
+    ) {
+        let clients = scripted::clients(|_| async { (403, json!({"code": 403})) });
+        let account = scripted::identities(&clients).account("").unwrap();
+        let backoff = Backoff {
+            min: Duration::ZERO,
+            max: Duration::ZERO,
+        };
+        let queue = Arc::new(Queue::new(backoff, Metrics::default()));
+        let watches = ValuesWatches::new(queue, Duration::from_secs(300));
+        let reference = Reference {
+            kind: ReferenceKind::Secret,
+            namespace: "ns".to_owned(),
+            name: "s".to_owned(),
+            key: "values.yaml".to_owned(),
+        };
+        watches.refresh("web", &account, &[reference]);
+        for expected in expected {
+            let status = kube::core::Status::failure("", reason).with_code(code);
+            let unread = UnreadValues::new(kube::Error::Api(status.boxed()));
+            let pause = unread.read_again_in(&watches, "web");
+            assert_eq!(pause.map(|pause| pause.as_secs()), expected);
+            tokio::time::advance(pause.unwrap_or_default()).await;
+        }
     }
 
     /// Deployed with a password that the Secret has no more, whether or not the spec names it still, and with an image that the spec says.

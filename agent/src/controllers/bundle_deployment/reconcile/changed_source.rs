@@ -11,7 +11,7 @@ use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::chart_poll::{self, Found};
 use crate::controllers::bundle_deployment::halt::InputError;
 use crate::controllers::bundle_deployment::plan::DeployReason;
-use crate::controllers::bundle_deployment::values::{MAX_REFERENCES, UnreadValues};
+use crate::controllers::bundle_deployment::values::MAX_REFERENCES;
 use crate::controllers::queue::ReconcileKind;
 use crate::report::events::Reason;
 use crate::values;
@@ -72,17 +72,12 @@ impl Reconciler {
                     return Some(DeployReason::ValuesChanged);
                 }
                 Ok(_) => {}
-                Err(UnreadValues {
-                    why,
-                    is_told_of,
-                    is_forbidden,
-                }) => {
-                    if !is_told_of {
-                        // The event that woke it does not come again.
-                        let pause = watches.read_again_in(bundle.name(), is_forbidden);
+                Err(unread) => {
+                    // The event that woke it does not come again.
+                    if let Some(pause) = unread.read_again_in(watches, bundle.name()) {
                         report.wake_after(ReconcileKind::Full, pause);
                     }
-                    let (InputError::NotYet(why) | InputError::Failed(why)) = why;
+                    let (InputError::NotYet(why) | InputError::Failed(why)) = unread.why;
                     let what = "cannot look at what values come from";
                     report.failed(Reason::ValuesFailed, what, &why);
                 }
