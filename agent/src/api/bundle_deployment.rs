@@ -58,6 +58,11 @@ impl BundleDeployment {
         self.annotation(key).or_else(label)
     }
 
+    /// Whether somebody asks that it is deployed anew (`forceSyncGeneration`), and its status does not say that this was done.
+    pub fn is_sync_due(&self) -> bool {
+        self.spec.options.force_sync_generation != self.status.sync_generation.unwrap_or_default()
+    }
+
     /// Whether this bundle carries the agent itself.
     pub fn is_agent_bundle(&self) -> bool {
         self.name().starts_with(AGENT_BUNDLE_PREFIX)

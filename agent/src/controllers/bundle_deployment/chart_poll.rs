@@ -67,8 +67,7 @@ impl AskedSources {
         let (spec, status) = (&bundle.spec, &bundle.status);
         let (id, applied) = (&spec.deployment_id, &status.applied_deployment_id);
         let sync = spec.options.force_sync_generation;
-        let is_forced = sync != status.sync_generation.unwrap_or_default();
-        if !is_forced && (applied == id || applied.is_empty()) {
+        if !bundle.is_sync_due() && (applied == id || applied.is_empty()) {
             return None;
         }
         let desired = (id.clone(), sync);

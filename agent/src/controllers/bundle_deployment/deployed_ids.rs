@@ -118,8 +118,8 @@ impl DeployedIds {
     /// may have objects of this one, of which the ledger has this `entry`.
     pub fn is_forced(&self, bundle: &BundleDeployment, entry: Option<&LedgerEntry>) -> bool {
         let desired = bundle.spec.options.force_sync_generation;
-        let is_asked_for = desired != bundle.status.sync_generation.unwrap_or_default()
-            && !self.is_deployed(bundle, |last| last.sync == desired);
+        let is_asked_for =
+            bundle.is_sync_due() && !self.is_deployed(bundle, |last| last.sync == desired);
         is_asked_for || entry.is_some_and(LedgerEntry::is_left_behind)
     }
 
