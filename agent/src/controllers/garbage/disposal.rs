@@ -9,6 +9,7 @@ use super::error::{Awaited, RemovalError};
 use super::uninstall::{Found, Removal, WhyLeft};
 use super::verdict::Verdict;
 use super::{Collector, NEIGHBOURS_RETRY};
+use crate::api::ANNOTATION_INSTALL_ONCE;
 use crate::client::health::Side;
 use crate::controllers::bundle_deployment::claims::{self, NextOwner};
 use crate::controllers::queue::ReconcileKind;
@@ -44,6 +45,13 @@ impl Collector {
         };
         if entry.is_left_behind() {
             // It is installed once, and not deployed anew: what it has may be with one that came after it.
+            let known = self.store.get(bundle);
+            let once =
+                known.is_some_and(|known| known.switch(ANNOTATION_INSTALL_ONCE) == Some("true"));
+            let is_later = |key: &&ReleaseKey| *key != current && !key.is_claims() && once;
+            for later in releases.iter().map(|(key, _)| key).filter(is_later) {
+                self.report_kept(bundle, later, current);
+            }
             return Ok(None);
         }
         let names = entry.names.clone();
@@ -458,6 +466,18 @@ impl Collector {
         self.events.emit(Reason::RemovalHeld, bundle, text);
     }
 
+    /// Tells of a release that stays as it may have what another one had, which is not deployed anew.
+    fn report_kept(&self, bundle: &str, later: &ReleaseKey, current: &ReleaseKey) {
+        let text = public!(
+            "release {} is not removed: it may have objects of release {}, which is this bundle's now, and as the bundle is installed once that is \
+             not deployed anew. It goes with the bundle",
+            *later,
+            *current
+        );
+        logging::debug!(bundle, "{}", text);
+        self.events.emit(Reason::RemovalHeld, bundle, text);
+    }
+
     /// Tells of a removal that had begun, hooks of it perhaps, and ends before its first object goes.
     fn report_called_off(&self, bundle: &str, key: &ReleaseKey) {
         let text = public!("release {} is not removed: its bundle wants it again", *key);
@@ -609,6 +629,12 @@ mod tests {
             Ok((removed?, left.map(|(key, _)| key.name).collect()))
         }
 
+        fn waiting_events(&self) -> usize {
+            let entries = self.collector.events.entries();
+            let waiting = entries.iter().find(|(name, _)| *name == "waiting_events");
+            waiting.map_or(0, |(_, count)| *count)
+        }
+
         async fn stays(&self) -> bool {
             let stays = (Some(NEIGHBOURS_RETRY), vec!["web".to_owned()]);
             self.remove().await.unwrap() == stays
@@ -684,6 +710,27 @@ mod tests {
         );
         own(entry()).await;
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
+    }
+
+    /// It is not deployed anew, so that this never ends, and nothing else says why.
+    #[tokio::test(start_paused = true)]
+    async fn a_later_release_of_a_bundle_that_is_installed_once_is_kept_and_told_of() {
+        for (is_once, told) in [(false, 0), (true, 1)] {
+            let moved = Moved::from(&["web"]).await;
+            let proof = Proof::of_records(&OwnedRecords::Whole).unwrap();
+            let behind = moved.ledger.own(current(), entry().left_behind(), &proof);
+            behind.await.unwrap();
+            if is_once {
+                let mut once = web("data");
+                once["metadata"]["annotations"] = json!({ANNOTATION_INSTALL_ONCE: "true"});
+                moved.is_told(&once);
+            }
+            for _ in 0..2 {
+                let left = moved.remove().await.unwrap();
+                assert_eq!(left, (None, vec!["web".to_owned()]));
+            }
+            assert_eq!(moved.waiting_events(), told);
+        }
     }
 
     /// The right to read bundles may be gone for good.
