@@ -70,7 +70,7 @@ impl Collector {
                         self.report_former(bundle, &key, current);
                     }
                     let left = self.grace_left(&entry);
-                    match next_owner {
+                    match &next_owner {
                         NextOwner::Bundle(_) if left.is_zero() => Removal::Renamed(current),
                         NextOwner::Bundle(_) => {
                             come_back = Some(come_back.map_or(left, |sooner| sooner.min(left)));
@@ -82,6 +82,12 @@ impl Collector {
                 false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
                 false => Removal::Superseded(current),
             };
+            if let Some(awaited) = self.awaited(bundle, &key, &next_owner) {
+                self.report_awaited(bundle, &key, &awaited);
+                let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
+                come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                continue;
+            }
             let is_known = |(at, _): &(Instant, bool)| at.elapsed() < NEIGHBOURS_RETRY;
             let (at, is_confirmed) = match asked.filter(is_known) {
                 Some(asked) => asked,
@@ -126,6 +132,26 @@ impl Collector {
             }
         }
         failed.map_or(Ok(come_back), Err)
+    }
+
+    /// Which others the removal of a former release waits for still, as it did before: upstream need not be asked for that with each try.
+    fn awaited(&self, bundle: &str, key: &ReleaseKey, next: &NextOwner) -> Option<Awaited> {
+        if key.is_claims() {
+            return None;
+        }
+        if let Err(RemovalError::Awaits(awaited)) = self.uninstaller.lock(key, bundle) {
+            return Some(awaited);
+        }
+        // Who wants it gets it, whoever is in its namespaces.
+        let namespaces = match next {
+            NextOwner::Nobody => self.neighbourhood.awaited(key, bundle),
+            NextOwner::Bundle(_) | NextOwner::Unknown(_) => Vec::new(),
+        };
+        (!namespaces.is_empty()).then(|| Awaited {
+            release: key.clone(),
+            namespaces,
+            is_again: true,
+        })
     }
 
     /// Whether `current` is what a bundle wants by now, as far as upstream is heard. The spec that gave it this release may be old: the deploy took its
@@ -783,6 +809,35 @@ mod tests {
         moved.is_told(&waiting);
         assert!(!goes().await);
         assert!(!collector.is_unwanted_still("web", &former, of_bundle).await);
+    }
+
+    /// Each try listed all bundles of the cluster, every 20 s for as long as the others took.
+    #[tokio::test(start_paused = true)]
+    async fn a_former_release_that_waits_for_others_lists_upstream_when_they_are_over() {
+        let moved = Moved::from(&["web"]).await;
+        let collector = &moved.collector;
+        // A bundle that is gone, and has a release in the namespace that is to go.
+        let in_team = ReleaseKey {
+            namespace: "team".to_owned(),
+            ..key("api")
+        };
+        let gone = LedgerEntry {
+            bundle: "gone".to_owned(),
+            ..entry()
+        };
+        moved.ledger.attempt(in_team.clone(), gone).await.unwrap();
+        collector
+            .neighbourhood
+            .waits(&key("web"), vec!["team".to_owned()]);
+        assert!(moved.stays().await && moved.stays().await);
+        moved.ledger.forget(&in_team).await.unwrap();
+        // Another bundle is at the release.
+        let lock = collector.uninstaller.lock(&key("web"), "other").unwrap();
+        assert!(moved.stays().await && moved.stays().await);
+        assert!(moved.requests.lock().is_empty());
+        drop(lock);
+        assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
+        assert!(!moved.requests.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
