@@ -204,8 +204,14 @@ pub(super) async fn uninstall_locked(
         let ran = run.event(&mut release, HookEvent::PreDelete).await;
         took_time = ran.map_err(UninstallError::Hook)?;
     }
-    if took_time && !confirmation.now().await {
-        return Err(UninstallError::Unconfirmed(spec.name.clone()));
+    if took_time {
+        if matches!(extent, Extent::All) && !records.are_all(storage, spec).await.map_err(load)? {
+            // Whoever went on from there has what the release has.
+            return Err(UninstallError::Taken(spec.name.clone()));
+        }
+        if !confirmation.now().await {
+            return Err(UninstallError::Unconfirmed(spec.name.clone()));
+        }
     }
     if spec.called_off.now() {
         return Err(UninstallError::CalledOff(spec.name.clone()));
@@ -361,6 +367,14 @@ impl Records {
             is_proven,
             others: others.collect(),
         })
+    }
+
+    /// Whether they are all that there are by now, of those that count.
+    async fn are_all(&self, storage: &Storage, spec: &UninstallSpec) -> Result<bool, StorageError> {
+        let mut now = storage.history(&self.name).await?;
+        now.retain(|head| spec.up_to.is_none_or(|newest| head.revision <= newest));
+        let known = KnownRecords::of(&self.history);
+        Ok(known.first_unknown(&now).is_none())
     }
 
     /// What taking the objects of a revision away is: of one that was never deployed, as far as its record tells, whoever wrote it, goes only what
@@ -581,58 +595,67 @@ mod tests {
     use crate::model::{BEFORE_REMOVAL_LABEL, Hook};
     use crate::storage::{Driver, Found, RecordUid};
 
-    /// The records of release "web".
+    /// The records of release "web", by revision.
     #[derive(Debug, Default)]
-    struct Record(Mutex<Option<Release>>);
+    struct InMemory(Mutex<BTreeMap<i64, Release>>);
 
-    impl Driver for Record {
+    fn uid_of(revision: i64) -> RecordUid {
+        RecordUid::new(revision.to_string())
+    }
+
+    fn revision_of(key: &str) -> i64 {
+        let revision = key.rsplit_once('v').map(|(_, revision)| revision);
+        revision.unwrap().parse().unwrap()
+    }
+
+    impl Driver for InMemory {
         fn history<'a>(
             &'a self,
             _: &'a str,
         ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
-            let record = self.0.lock().clone();
-            let labels = record.iter().map(|release| {
-                let labels = crate::storage::system_labels("web", 1, &release.status());
-                let kept = release.labels.clone();
-                let labels = labels.into_iter().chain(kept);
-                labels.collect::<BTreeMap<_, _>>()
-            });
-            let history = labels.filter_map(|labels| StoredRevision::from_labels(&labels));
-            let history = history.collect();
+            let head = |(revision, release): (&i64, &Release)| {
+                let labels = crate::storage::system_labels("web", *revision, &release.status());
+                let labels = labels.into_iter().chain(release.labels.clone());
+                let head = StoredRevision::from_labels(&labels.collect()).unwrap();
+                let uid = uid_of(*revision);
+                StoredRevision { uid, ..head }
+            };
+            let history = self.0.lock().iter().map(head).collect();
             async { Ok(history) }.boxed()
         }
 
-        fn get<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Found, StorageError>> {
-            let found = self.0.lock().clone().ok_or(StorageError::NotFound);
+        fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Found, StorageError>> {
+            let revision = revision_of(key);
+            let found = self.0.lock().get(&revision).cloned();
             let found = found.map(|release| Found {
-                uid: RecordUid::default(),
+                uid: uid_of(revision),
                 release: Ok(release),
             });
-            async { found }.boxed()
+            async { found.ok_or(StorageError::NotFound) }.boxed()
         }
 
         fn create<'a>(
             &'a self,
             release: &'a Release,
         ) -> BoxFuture<'a, Result<RecordUid, StorageError>> {
-            *self.0.lock() = Some(release.clone());
-            async { Ok(RecordUid::default()) }.boxed()
+            self.0.lock().insert(release.revision, release.clone());
+            async { Ok(uid_of(release.revision)) }.boxed()
         }
 
         fn update<'a>(
             &'a self,
             stored: &'a StoredRelease,
         ) -> BoxFuture<'a, Result<(), StorageError>> {
-            *self.0.lock() = Some((**stored).clone());
+            self.0.lock().insert(stored.revision, (**stored).clone());
             async { Ok(()) }.boxed()
         }
 
         fn delete<'a>(
             &'a self,
-            _: &'a str,
+            key: &'a str,
             _: &'a RecordUid,
         ) -> BoxFuture<'a, Result<(), StorageError>> {
-            *self.0.lock() = None;
+            self.0.lock().remove(&revision_of(key));
             async { Ok(()) }.boxed()
         }
     }
@@ -644,13 +667,16 @@ mod tests {
         })
     }
 
-    /// A cluster that has ConfigMap `a` of release "web", and takes what is written. What of it was deleted.
-    fn cluster() -> (Cluster, Arc<Mutex<Vec<String>>>) {
+    /// A cluster that has ConfigMap `a` of release "web", and takes what is written, `as_written` then. What of it was deleted.
+    fn cluster(
+        as_written: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> (Cluster, Arc<Mutex<Vec<String>>>) {
         let deleted = Arc::<Mutex<Vec<String>>>::default();
         let noted = Arc::clone(&deleted);
         let written = Arc::<Mutex<Option<Value>>>::default();
         let serve = tower::service_fn(move |request: Request<Body>| {
             let (noted, written) = (Arc::clone(&noted), Arc::clone(&written));
+            let as_written = as_written.clone();
             async move {
                 let (parts, body) = request.into_parts();
                 let path = parts.uri.path();
@@ -681,6 +707,7 @@ mod tests {
                     (&Method::GET, _) => written.lock().clone(),
                     (_, _) => {
                         let object = live(sent);
+                        as_written();
                         *written.lock() = Some(object.clone());
                         Some(object)
                     }
@@ -695,8 +722,8 @@ mod tests {
         (Cluster::new(kube::Client::new(serve, "shop")), deleted)
     }
 
-    /// Release "web", with a hook before its removal where that `has_hook`.
-    async fn deployed(has_hook: bool) -> Storage {
+    /// Release "web" by a revision, with a hook before its removal where that `has_hook`.
+    fn web(revision: i64, has_hook: bool) -> Release {
         let manifest = |object: &Value| format!("---\n{object}\n");
         let hook = config_map("goodbye", &json!({"helm.sh/hook": "pre-delete"}));
         let hook = Hook {
@@ -709,15 +736,36 @@ mod tests {
         let mut release = Release {
             name: "web".to_owned(),
             namespace: "shop".to_owned(),
-            revision: 1,
+            revision,
             manifest: manifest(&config_map("a", &json!({}))),
             hooks: has_hook.then_some(hook).into_iter().collect(),
             ..Release::default()
         };
         release.set_status(Status::Deployed, "Install complete");
-        let storage = Storage::new(Record::default());
-        storage.create(&release).await.unwrap();
+        release
+    }
+
+    /// Its records where it is deployed.
+    async fn deployed(has_hook: bool) -> Storage {
+        let storage = Storage::new(InMemory::default());
+        storage.create(&web(1, has_hook)).await.unwrap();
         storage
+    }
+
+    /// A client rolls it back while the hook runs.
+    #[tokio::test]
+    async fn what_somebody_has_deployed_while_a_hook_ran_is_not_deleted() {
+        let storage = deployed(true).await;
+        let theirs = storage.clone();
+        let (cluster, deleted) = cluster(move || {
+            let created = theirs.create(&web(2, true)).now_or_never();
+            created.unwrap().unwrap();
+        });
+        let spec = UninstallSpec::new("web", "shop");
+        let done = uninstall(&cluster, &storage, &spec).await;
+        assert!(matches!(done, Err(UninstallError::Taken(_))), "{done:?}");
+        assert!(deleted.lock().is_empty());
+        assert_eq!(storage.history("web").await.unwrap().len(), 2);
     }
 
     /// The hook took its time: a bundle may want the release again, and nobody may have told.
@@ -731,7 +779,7 @@ mod tests {
         #[case] is_confirmed: bool,
         #[case] goes: bool,
     ) {
-        let (cluster, deleted) = cluster();
+        let (cluster, deleted) = cluster(|| ());
         let storage = deployed(has_hook).await;
         let asked = AtomicUsize::new(0);
         let ask = || {
