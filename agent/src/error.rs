@@ -7,15 +7,22 @@ use std::error::Error;
 use kube::runtime::watcher;
 use release::kube::ApiError;
 
-/// A list is longer than anybody asked for: a server may go on without end.
-#[derive(Debug, thiserror::Error)]
-#[error("the list of {resource} has more than {most} {of}")]
-pub struct ListTooLong {
+/// A list that an API server answers page by page and does not end.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the list of {resource} does not end: {why}")]
+pub struct ListUnended {
     /// What is listed, in the plural.
     pub resource: String,
-    pub most: u64,
-    /// What there are more of: `pages`, `objects` or `bytes`.
-    pub of: &'static str,
+    /// What tells, in words of ours.
+    pub why: &'static str,
+}
+
+/// The list that an API server does not end, if that is what failed.
+pub fn unended_list(failed: &kube::Error) -> Option<&ListUnended> {
+    match failed {
+        kube::Error::Service(cause) => cause.downcast_ref(),
+        _ => None,
+    }
 }
 
 /// The error and its causes, joined by [`BETWEEN`]. A cause the outer text ends with is not repeated.
@@ -48,9 +55,11 @@ pub fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// Whether an API server answered that the request is not to be had: 4xx, in its own words.
+/// Whether an API server answered that the request is not to be had: 4xx, in its own words, or page after page of a list without an end.
 pub fn is_answered(failed: &kube::Error) -> bool {
-    matches!(failed, kube::Error::Api(status) if (400..500).contains(&status.code))
+    let is_refusal =
+        matches!(failed, kube::Error::Api(status) if (400..500).contains(&status.code));
+    is_refusal || unended_list(failed).is_some()
 }
 
 /// Whether an API server answered that this request is not to be had, whenever it is sent: not that it is too busy for it (429), or took too long (408).
@@ -97,7 +106,7 @@ fn one(error: &(dyn Error + 'static)) -> String {
         Some(kube::Error::Api(status)) if !status.reason.is_empty() => status.reason.clone(),
         Some(kube::Error::Api(status)) => format!("the API server answered {}", status.code),
         // Made here, of answers that came.
-        Some(kube::Error::Service(cause)) if cause.is::<ListTooLong>() => cause.to_string(),
+        Some(kube::Error::Service(cause)) if cause.is::<ListUnended>() => cause.to_string(),
         Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => {
             "cannot reach the API server".to_owned()
         }

@@ -7,19 +7,20 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, ObjectMeta};
-use kube::core::ObjectList;
 use kube::{Api, Resource};
 use release::kube::is_too_large;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::requests::PAGE;
 use crate::api::{HOLD_ANNOTATION, LABEL_OBJECT_SET_HASH, RELEASE_HOLD_ANNOTATION};
-use crate::error::ListTooLong;
+use crate::error::ListUnended;
 
 /// Labels that are read of an object's metadata, and annotations: whoever may write an object may give it a hundred thousand.
 pub const MOST_LABELS: usize = 1_000;
@@ -273,68 +274,70 @@ macro_rules! listed {
 listed!(Metadata, true, managers);
 listed!(Unread, false, text);
 
-/// How long a list may be, over all its pages: a server that gives one token after the other would never end it, and whoever keeps something of each
-/// object would run out of memory.
-#[derive(Clone, Copy, Debug)]
-pub struct ListLimits {
-    pub pages: u64,
-    pub objects: u64,
-    /// As JSON.
-    pub bytes: u64,
+/// So many objects a list has at most, over all its pages: more than any API server keeps of one kind in a namespace.
+const MOST_OBJECTS: usize = 1_000_000;
+
+/// So many pages in a row may be without objects, as an API server may answer that passes others over, and ask for more.
+const MOST_EMPTY_PAGES: u32 = 1_000;
+
+/// So long a list may take. An API server forgets the version that a list is of after some minutes.
+const LONGEST_LIST: Duration = Duration::from_secs(30 * 60);
+
+/// So many pages in a row are read before more objects are asked for again than were too many.
+const PAGES_BEFORE_LARGER: u32 = 16;
+
+/// How far a list has come.
+struct Progress {
+    begun: Instant,
+    objects: usize,
+    /// Pages in a row that had none.
+    empty_pages: u32,
+    token: String,
 }
 
-impl ListLimits {
-    /// Of what a cluster has any number of, and little is kept: nodes, records of releases.
-    pub const ANY: Self = Self {
-        pages: 10_000,
-        objects: 500_000,
-        bytes: 1 << 30,
-    };
-
-    /// Of the metadata of our BundleDeployments, of which names are kept: some thirty times as many as the ledger has room for.
-    pub const BUNDLES: Self = Self {
-        pages: 2_000,
-        objects: 100_000,
-        bytes: 128 << 20,
-    };
-
-    /// The first limit that is exceeded, and what there are more of.
-    fn exceeded(self, length: &Length) -> Option<(u64, &'static str)> {
-        let all = [
-            (length.pages, self.pages, "pages"),
-            (length.objects, self.objects, "objects"),
-            (length.bytes, self.bytes, "bytes"),
-        ];
-        let exceeded = all.into_iter().find(|(is, most, _)| is > most);
-        exceeded.map(|(_, most, of)| (most, of))
-    }
-}
-
-/// What a list has had so far.
-#[derive(Default)]
-struct Length {
-    pages: u64,
-    objects: u64,
-    bytes: u64,
-}
-
-impl Length {
-    fn adds_page(&mut self, objects: usize, bytes: usize) {
-        let all = [
-            (&mut self.pages, 1),
-            (&mut self.objects, objects),
-            (&mut self.bytes, bytes),
-        ];
-        for (sum, added) in all {
-            *sum = sum.saturating_add(u64::try_from(added).unwrap_or(u64::MAX));
+impl Progress {
+    /// Of a list that begins.
+    fn begins() -> Self {
+        Self {
+            begun: Instant::now(),
+            objects: 0,
+            empty_pages: 0,
+            token: String::new(),
         }
+    }
+
+    /// Takes note of a page that is not the last one.
+    ///
+    /// # Errors
+    /// Why the list is not read on: a server that gives one token after the other would never end it, and whoever keeps something of each object would
+    /// run out of memory.
+    fn reads(&mut self, objects: usize, token: &str) -> Result<(), &'static str> {
+        self.objects = self.objects.saturating_add(objects);
+        self.empty_pages = match objects {
+            0 => self.empty_pages.saturating_add(1),
+            _ => 0,
+        };
+        if self.token == token {
+            return Err("a page goes on with itself");
+        }
+        token.clone_into(&mut self.token);
+        if self.empty_pages > MOST_EMPTY_PAGES {
+            return Err("there is nothing on a thousand pages in a row");
+        }
+        if self.objects > MOST_OBJECTS {
+            return Err("it has more than a million objects");
+        }
+        if self.begun.elapsed() > LONGEST_LIST {
+            return Err("it takes more than half an hour");
+        }
+        Ok(())
     }
 }
 
 /// Hands over all objects, page by page; gives the version of the list. Of larger objects fewer are asked for at a time.
 ///
 /// # Errors
-/// The API server refused a page, or did not answer, or the list is longer than [`ListLimits::ANY`]; the pages before were handed over.
+/// The API server refused a page, or did not answer, or does not end the list ([`ListUnended`]); the pages before were handed over.
 pub async fn list<K>(api: &Api<K>, take: impl FnMut(Vec<K>)) -> kube::Result<Option<String>>
 where
     K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
@@ -349,59 +352,39 @@ where
 pub async fn list_selected<K>(
     api: &Api<K>,
     selected: ListParams,
-    take: impl FnMut(Vec<K>),
-) -> kube::Result<Option<String>>
-where
-    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
-{
-    list_within(api, selected, ListLimits::ANY, take).await
-}
-
-/// The same within these limits.
-///
-/// # Errors
-/// As [`list`], with these limits: a [`ListTooLong`] names the one.
-pub async fn list_within<K>(
-    api: &Api<K>,
-    selected: ListParams,
-    limits: ListLimits,
     mut take: impl FnMut(Vec<K>),
 ) -> kube::Result<Option<String>>
 where
     K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
 {
-    let request = kube::core::Request::new(api.resource_url());
-    let client = api.clone().into_client();
     let mut page = selected.limit(PAGE);
-    let (mut length, mut version) = (Length::default(), None);
+    let (mut progress, mut version, mut answered) = (Progress::begins(), None, 0);
     loop {
-        let list = match K::metadata_api() {
-            true => request.list_metadata(&page),
-            false => request.list(&page),
-        };
-        let list = list.map_err(kube::Error::BuildRequest)?;
-        let text = match client.request_text(list).await {
+        let answer = match api.list(&page).await {
             Err(error) if page.limit.is_some_and(|limit| limit > 1) && is_too_large(&error) => {
                 page.limit = page.limit.map(smaller_page);
+                answered = 0;
                 continue;
             }
             answer => answer?,
         };
-        let answer = serde_json::from_str::<ObjectList<K>>(&text);
-        let answer = answer.map_err(kube::Error::SerdeError)?;
-        length.adds_page(answer.items.len(), text.len());
-        drop(text);
-        if let Some((most, of)) = limits.exceeded(&length) {
-            let resource = K::plural(&()).into_owned();
-            let too_long = ListTooLong { resource, most, of };
-            return Err(kube::Error::Service(Box::new(too_long)));
-        }
         version = version.or(answer.metadata.resource_version);
+        let objects = answer.items.len();
         take(answer.items);
-        match answer.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(version),
+        let next = answer.metadata.continue_.filter(|token| !token.is_empty());
+        let Some(token) = next else {
+            return Ok(version);
+        };
+        progress.reads(objects, &token).map_err(|why| {
+            let resource = K::plural(&()).into_owned();
+            kube::Error::Service(Box::new(ListUnended { resource, why }))
+        })?;
+        answered += 1;
+        if answered == PAGES_BEFORE_LARGER {
+            page.limit = page.limit.map(|limit| limit.saturating_mul(2).min(PAGE));
+            answered = 0;
         }
+        page = page.continue_token(&token);
     }
 }
 
@@ -416,6 +399,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use kube::api::{DynamicObject, WatchEvent};
+    use kube::core::ObjectList;
     use rstest::rstest;
     use serde_json::json;
 
@@ -424,44 +408,116 @@ mod tests {
     use crate::client::requests::LastContact;
     use crate::client::scripted;
 
-    /// A server that gives two objects a page and one token after the other, and how often it is asked.
-    async fn list_without_end(limits: ListLimits) -> (kube::Result<Option<String>>, usize) {
+    /// What is listed of a server that gives so many objects on each page and goes on with what `next` says of how often it was asked, and how often
+    /// that was. Answers take so long.
+    async fn listed(
+        objects: usize,
+        takes: Duration,
+        next: impl Fn(usize) -> String + Clone + Send + Sync + 'static,
+    ) -> (kube::Result<Option<String>>, usize) {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
         let clients = scripted::clients(move |_| {
-            let count = counted.fetch_add(1, Ordering::Relaxed);
-            assert!(count < 100, "it is asked without end");
-            let items = [
-                json!({"metadata": {"name": "a"}}),
-                json!({"metadata": {"name": "b"}}),
-            ];
-            let list = json!({"metadata": {"continue": count.to_string()}, "items": items});
-            async move { (200, list) }
+            let count = counted.fetch_add(1, Ordering::Relaxed) + 1;
+            assert!(count < 5_000, "it is asked without end");
+            let items = vec![json!({"metadata": {"name": "a"}}); objects];
+            let list = json!({"metadata": {"continue": next(count)}, "items": items});
+            async move {
+                tokio::time::sleep(takes).await;
+                (200, list)
+            }
         });
         let client = clients.client(scripted::config(), &LastContact::default());
         let bundles = Api::<Metadata<BundleDeployment>>::namespaced(client.unwrap(), "x");
-        let listed = list_within(&bundles, ListParams::default(), limits, drop).await;
+        let listed = list(&bundles, drop).await;
         (listed, asked.load(Ordering::Relaxed))
     }
 
     #[rstest]
-    #[case::pages(ListLimits { pages: 3, ..ListLimits::ANY }, 4, "3 pages")]
-    #[case::objects(ListLimits { objects: 9, ..ListLimits::ANY }, 5, "9 objects")]
-    #[case::bytes(ListLimits { bytes: 100, ..ListLimits::ANY }, 2, "100 bytes")]
-    #[tokio::test]
+    #[case::a_page_that_goes_on_with_itself(2, 0, false, 2, "a page goes on with itself")]
+    #[case::nothing_page_after_page(
+        0,
+        0,
+        true,
+        1_001,
+        "there is nothing on a thousand pages in a row"
+    )]
+    #[case::it_takes_for_ever(1, 10, true, 181, "it takes more than half an hour")]
+    #[tokio::test(start_paused = true)]
     async fn a_list_without_end_is_given_up(
-        #[case] limits: ListLimits,
+        #[case] objects: usize,
+        #[case] seconds: u64,
+        #[case] goes_on: bool,
         #[case] expected: usize,
-        #[case] most: &str,
+        #[case] why: &str,
     ) {
-        let (listed, asked) = list_without_end(limits).await;
+        let next = move |count: usize| {
+            if goes_on {
+                count.to_string()
+            } else {
+                "x".to_owned()
+            }
+        };
+        let (listed, asked) = listed(objects, Duration::from_secs(seconds), next).await;
         let failed = listed.unwrap_err();
         let text = crate::error::chain(&failed);
         assert_eq!(
             text,
-            format!("the list of bundledeployments has more than {most}")
+            format!("the list of bundledeployments does not end: {why}")
         );
+        // The server answers.
+        assert!(crate::error::is_answered(&failed));
         assert_eq!(asked, expected);
+    }
+
+    /// It has a hundred thousand objects, in whatever pages they come.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_of_many_pages_is_read_to_its_end() {
+        const PAGES: usize = 3_000;
+        let next = |count: usize| match count < PAGES {
+            true => count.to_string(),
+            false => String::new(),
+        };
+        let (listed, asked) = listed(1, Duration::from_millis(100), next).await;
+        assert!(listed.is_ok() && asked == PAGES, "{asked}");
+        let mut progress = Progress::begins();
+        let pages = 100_000 / PAGE as usize;
+        let read = (0..pages).all(|n| progress.reads(PAGE as usize, &n.to_string()).is_ok());
+        assert!(read);
+        let mut pages = 0..MOST_OBJECTS;
+        assert!(!pages.all(|n| progress.reads(PAGE as usize, &n.to_string()).is_ok()));
+    }
+
+    /// A few large objects at its beginning make the rest of it no longer.
+    #[tokio::test]
+    async fn pages_grow_again() {
+        let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let noted = Arc::clone(&asked);
+        let clients = scripted::clients(move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let limit = query.split('&').find_map(|one| one.strip_prefix("limit="));
+            let limit: u32 = limit.unwrap().parse().unwrap();
+            let mut asked = noted.lock();
+            asked.push(limit);
+            let count = asked.len();
+            let filler = match count {
+                1 => "x".repeat(17 << 20),
+                _ => String::new(),
+            };
+            let next = if count < 60 {
+                count.to_string()
+            } else {
+                String::new()
+            };
+            let items = [json!({"metadata": {"name": "a"}, "filler": filler})];
+            async move { (200, json!({"metadata": {"continue": next}, "items": items})) }
+        });
+        let client = clients.client(scripted::config(), &LastContact::default());
+        let bundles = Api::<Metadata<BundleDeployment>>::namespaced(client.unwrap(), "x");
+        list(&bundles, drop).await.unwrap();
+        let mut limits = asked.lock().clone();
+        limits.dedup();
+        assert_eq!(limits, [64, 16, 32, 64]);
     }
 
     /// An object with so many levels below `spec`, and with who wrote them.

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::api::BundleDeployment;
 use crate::client::health::{Health, Side};
-use crate::client::listed::{self, ListLimits, Metadata};
+use crate::client::listed::{self, Metadata};
 use crate::client::watch;
 use crate::controllers::store::Store;
-use crate::error::is_answered;
+use crate::error::{is_answered, unended_list};
 use crate::ledger::Ledger;
 use crate::public::PublicText;
 use crate::register::Upstream;
@@ -47,6 +47,8 @@ impl ClusterChecks<'_> {
         let mut missed = Missed::default();
         let mut breaks = self.ledger.breaks();
         let mut was_refused = false;
+        // No list is asked for before that, whatever small questions say: upstream did not end the last one.
+        let mut lists_from = Instant::now();
         loop {
             tokio::time::sleep(RECHECK).await;
             // A removal may find the break first; it cannot start the watch anew.
@@ -64,10 +66,21 @@ impl ClusterChecks<'_> {
             match self.check_upstream(&mut missed).await {
                 Ok(()) => {
                     due = next_check();
+                    if Instant::now() < lists_from {
+                        missed = Missed::default();
+                    }
                     // What was told meanwhile was not believed.
                     if std::mem::take(&mut was_refused) {
                         self.restart_watch.notify_one();
                     }
+                }
+                Err(failed) if unended_list(&failed).is_some() => {
+                    // Upstream answers. What is there by its list is not to be had, however soon it is asked again.
+                    let error = PublicText::nothing_secret_in(&failed);
+                    logging::warn!(error, "cannot tell whether the watch has missed any");
+                    self.health.contact(Side::Upstream);
+                    (missed, due) = (Missed::default(), next_check());
+                    lists_from = due;
                 }
                 Err(failed) => {
                     self.health.unanswered(Side::Upstream);
@@ -105,8 +118,7 @@ impl ClusterChecks<'_> {
             let mut names = BTreeSet::new();
             let named = |item: Metadata<BundleDeployment>| item.metadata.name;
             let take = |page: Vec<_>| names.extend(page.into_iter().filter_map(named));
-            let all = ListParams::default();
-            let version = listed::list_within(&bundles, all, ListLimits::BUNDLES, take).await?;
+            let version = listed::list(&bundles, take).await?;
             let received = self.store.names();
             let differs = names != received;
             (version, received, differs)
@@ -250,6 +262,44 @@ mod tests {
         };
         assert!((30..=100).contains(&before), "{before}");
         assert!(after > before, "{before}");
+    }
+
+    /// It answers; each try would be as long as the first.
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_does_not_end_its_list_is_not_cut_off() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let health = Health::new(Duration::from_secs(300));
+        let heard = health.clone();
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_upstream = request.uri().path().contains("bundledeployments");
+            counted.fetch_add(usize::from(is_upstream), Ordering::Relaxed);
+            heard.last_contact(Side::Upstream).now();
+            let metadata =
+                json!({"resourceVersion": "5", "continue": "x", "remainingItemCount": 9});
+            std::future::ready((200, json!({"metadata": metadata, "items": []})))
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let (upstream, restart_watch) = (Upstream::scripted(&clients), Notify::new());
+        let checks = ClusterChecks {
+            upstream: &upstream,
+            local: agent.client(),
+            ledger: &ledger,
+            store: &Store::default(),
+            health: &health,
+            restart_watch: &restart_watch,
+            refused: &Notify::new(),
+        };
+        tokio::select! {
+            () = checks.run() => panic!("the checks end"),
+            () = tokio::time::sleep(Duration::from_secs(3600)) => {}
+        }
+        let asked = asked.load(Ordering::Relaxed);
+        assert!((3..=60).contains(&asked), "{asked}");
+        assert!(!health.is_troubled(Side::Upstream));
+        let restarts = tokio::time::timeout(Duration::ZERO, restart_watch.notified());
+        assert!(restarts.await.is_err(), "the watch begins anew");
     }
 
     #[test]

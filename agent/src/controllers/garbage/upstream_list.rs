@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -13,10 +13,10 @@ use super::error::RemovalError;
 use crate::api::BundleDeployment;
 use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
-use crate::client::listed::{self, ListLimits, Metadata, Unread};
+use crate::client::listed::{self, Metadata, Unread};
 use crate::controllers::edition::Edition;
 use crate::controllers::store::Store;
-use crate::error;
+use crate::error::{self, ListUnended};
 use crate::ledger::{
     ContinuityBreak, Ledger, Listed, ReleaseKey, Remembered, Renewal, UpstreamState, is_own,
 };
@@ -39,6 +39,33 @@ pub(super) struct UpstreamList {
     pub(super) has_live_bundles: bool,
 }
 
+/// How soon a list that upstream did not end is asked for again, at first and at most: everybody who waits for one would have it read again.
+const UNENDED_RETRY: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3600)];
+
+/// A list that upstream did not end.
+struct Unended {
+    failed: ListUnended,
+    pause: Duration,
+    next: Instant,
+}
+
+impl Unended {
+    /// One more of them in a row.
+    fn again(before: Option<Self>, failed: ListUnended) -> Self {
+        let [first, longest] = UNENDED_RETRY;
+        let pause = before.map_or(first, |before| (before.pause * 2).min(longest));
+        Self {
+            failed,
+            pause,
+            next: Instant::now() + pause,
+        }
+    }
+
+    fn failure(&self) -> kube::Error {
+        kube::Error::Service(Box::new(self.failed.clone()))
+    }
+}
+
 /// Lists upstream.
 pub(super) struct Lister {
     upstream: Upstream,
@@ -49,6 +76,8 @@ pub(super) struct Lister {
     /// What Fleet calls the agent's own BundleDeployment.
     own_name: String,
     last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
+    /// Where upstream did not end the last one.
+    unended: Mutex<Option<Unended>>,
     /// The last list that could not be noted, which proves nothing.
     unnoted: parking_lot::Mutex<Option<Arc<UpstreamList>>>,
     /// The agent's own BundleDeployments, uids by names, where they are others than the ledger notes, and since when.
@@ -78,6 +107,7 @@ impl Lister {
             health: health.clone(),
             own_name: agent_bundle_name(&upstream.cluster_name),
             last: Mutex::default(),
+            unended: Mutex::default(),
             unnoted: parking_lot::Mutex::default(),
             renewed: parking_lot::Mutex::default(),
             settle,
@@ -208,6 +238,12 @@ impl Lister {
         {
             return Ok(Arc::clone(list));
         }
+        let mut unended = self.unended.lock().await;
+        if let Some(unended) = &*unended
+            && asked < unended.next
+        {
+            return Err(RemovalError::List(unended.failure()));
+        }
         let bundles = self
             .upstream
             .bundle_deployments::<Metadata<BundleDeployment>>();
@@ -230,8 +266,9 @@ impl Lister {
             name
         };
         let take = |page: Vec<_>| listed.extend(page.into_iter().map(&mut names));
-        let answer =
-            listed::list_within(&bundles, ListParams::default(), ListLimits::BUNDLES, take).await;
+        let answer = listed::list(&bundles, take).await;
+        let failed = answer.as_ref().err().and_then(error::unended_list);
+        *unended = failed.map(|failed| Unended::again(unended.take(), failed.clone()));
         let answer = answer.map_err(|failed| {
             if [401, 403, 404]
                 .iter()
@@ -395,7 +432,7 @@ mod tests {
     }
 
     /// Otherwise no removal is ever looked at again, and what is listed fills the memory.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_list_that_upstream_does_not_end_proves_nothing() {
         let pages = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&pages);
@@ -403,7 +440,7 @@ mod tests {
             let is_list = request.uri().path().ends_with("/bundledeployments");
             let page = counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
             assert!(page < 10_000, "it is listed without end");
-            let metadata = json!({"resourceVersion": "5", "continue": page.to_string()});
+            let metadata = json!({"resourceVersion": "5", "continue": "x"});
             let items = json!([{"metadata": {"name": page.to_string(), "uid": "u"}}]);
             async move {
                 (
@@ -413,13 +450,22 @@ mod tests {
             }
         });
         let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
-        let Err(failed) = lister.list(Instant::now()).await else {
-            panic!("it is listed");
-        };
-        let text = error::chain(&failed);
-        let expected = "the list of bundledeployments has more than 2000 pages";
-        assert!(text.ends_with(expected), "{text}");
+        let mut asked = Vec::new();
+        // As many as come want a list each, every 20 s.
+        for _ in 0..3 * 60 * 4 {
+            let Err(failed) = lister.list(Instant::now()).await else {
+                panic!("it is listed");
+            };
+            let text = error::chain(&failed);
+            let expected = "bundledeployments does not end: a page goes on with itself";
+            assert!(text.ends_with(expected), "{text}");
+            asked.push(pages.load(Ordering::Relaxed));
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        }
         assert!(lister.last.lock().await.is_none() && !lister.is_compared());
+        // Two pages each; after 1, 2, 4, 8, 16, 32 and 60 minutes.
+        asked.dedup();
+        assert_eq!(asked, [2, 4, 6, 8, 10, 12, 14, 16, 18]);
     }
 
     /// Upstream is restored while it is listed, and the list lacks a bundle that is back.
