@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::bootstrap::ORIGIN_ANNOTATION;
-use super::{Registrar, credential};
+use super::{LONG_UNHEARD, Registrar, credential};
 use crate::client::scripted;
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 
@@ -31,6 +31,7 @@ struct Busy {
     until: Instant,
     /// For requests of which the path has this.
     at: &'static str,
+    /// 0 where nothing answers.
     code: u16,
     /// What it says of when to ask again, in seconds.
     retry_after: u32,
@@ -81,6 +82,8 @@ struct World {
     /// The Secret that answers the newest one.
     answer: String,
     busy: Option<Busy>,
+    /// When Events came.
+    events: Vec<Instant>,
     /// So often a credential cannot be stored, and one that was granted cannot be looked at.
     failing_stores: u32,
     failing_looks: u32,
@@ -95,8 +98,12 @@ fn secret(name: &str, texts: &[(&str, &str)]) -> Value {
 }
 
 fn bootstrap(token: &str) -> Value {
+    bootstrap_of("http://scripted", token)
+}
+
+fn bootstrap_of(server: &str, token: &str) -> Value {
     let texts = [
-        ("apiServerURL", "http://scripted"),
+        ("apiServerURL", server),
         ("token", token),
         ("clusterNamespace", "clusters"),
         ("systemRegistrationNamespace", "registrations"),
@@ -106,15 +113,20 @@ fn bootstrap(token: &str) -> Value {
 
 /// One that came of no bootstrap Secret.
 fn first_credential() -> Value {
+    let mut first = credential_of("http://scripted");
+    first["metadata"]["annotations"] = json!({ORIGIN_ANNOTATION: "none"});
+    first
+}
+
+/// One that says nothing of where it came from.
+fn credential_of(server: &str) -> Value {
     let kubeconfig = json!({
-        "clusters": [{"name": "a", "cluster": {"server": "http://scripted"}}],
+        "clusters": [{"name": "a", "cluster": {"server": server}}],
         "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a", "namespace": "bundles"}}],
         "users": [{"name": "a", "user": {"token": "t"}}],
         "current-context": "a",
     });
-    let mut first = secret(AGENT_NAME, &[("kubeconfig", &kubeconfig.to_string())]);
-    first["metadata"]["annotations"] = json!({ORIGIN_ANNOTATION: "none"});
-    first
+    secret(AGENT_NAME, &[("kubeconfig", &kubeconfig.to_string())])
 }
 
 /// Counts one down.
@@ -153,11 +165,14 @@ impl World {
         if name == "clusterregistrations" {
             self.asked.push(now);
         }
+        if method == Method::POST && name == "events" {
+            self.events.push(now);
+        }
         if let Some(busy) = &self.busy
             && now < busy.until
             && path.contains(busy.at)
         {
-            return failure(busy.code, "");
+            return failure(busy.code, "").filter(|(code, _)| *code > 0);
         }
         match (method.as_str(), name) {
             ("GET", "bundledeployments") => {
@@ -406,6 +421,7 @@ async fn a_busy_upstream_is_asked_to_register_when_it_says(
 #[case::too_many_requests(429)]
 #[case::it_fails(500)]
 #[case::unavailable(503)]
+#[case::out_of_reach(0)]
 #[tokio::test(start_paused = true)]
 async fn an_upstream_that_is_busy_for_long_makes_one_registration(#[case] code: u16) {
     for (at, for_minutes) in [
@@ -413,6 +429,7 @@ async fn an_upstream_that_is_busy_for_long_makes_one_registration(#[case] code: 
         // The Secret that answers.
         ("/registrations/secrets/", 35),
         ("/granted/bundledeployments", 20),
+        ("/granted/bundledeployments", 45),
     ] {
         let (world, registrar) = world(World {
             busy: Some(Busy::with(at, code, for_minutes)),
@@ -421,7 +438,7 @@ async fn an_upstream_that_is_busy_for_long_makes_one_registration(#[case] code: 
         let begun = Instant::now();
         registrar.register(None).await;
         let world = world.lock();
-        assert_eq!(world.registered.len(), 1, "{at}");
+        assert_eq!(world.registered.len(), 1, "{at} {for_minutes}");
         assert!(world.has_granted_credential());
         let late = begun.elapsed() - minutes(for_minutes);
         assert!(late < minutes(2), "{at}: {late:?}");
@@ -432,6 +449,7 @@ async fn an_upstream_that_is_busy_for_long_makes_one_registration(#[case] code: 
 #[rstest]
 #[case::too_many_requests(429)]
 #[case::unavailable(503)]
+#[case::out_of_reach(0)]
 #[tokio::test(start_paused = true)]
 async fn a_busy_upstream_refuses_no_credential(#[case] code: u16) {
     let (world, registrar) = world(World::default());
@@ -444,4 +462,92 @@ async fn a_busy_upstream_refuses_no_credential(#[case] code: u16) {
     }
     registrar.register(None).await;
     assert_eq!(world.lock().registered.len(), 1);
+}
+
+/// As where the Go agent stored it, and a re-import restores the Secret. Another server has to be registered with: the first may be gone for good.
+#[rstest]
+#[case::of_the_same_server("http://scripted", 0)]
+#[case::of_another_server("http://former", 1)]
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_says_nothing_of_its_origin_is_kept_while_its_server_is_busy(
+    #[case] server: &str,
+    #[case] registered: usize,
+) {
+    for code in [503, 0] {
+        let (world, registrar) = world(World {
+            credential: Some(credential_of(server)),
+            busy: Some(Busy::with("/bundles/bundledeployments", code, 20)),
+            ..World::default()
+        });
+        registrar.register(None).await;
+        assert_eq!(world.lock().registered.len(), registered);
+    }
+}
+
+/// The next one waits for what the first was promised, as long as Fleet keeps it.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ends_while_upstream_is_busy_leaves_the_registration_to_the_next() {
+    for at in ["/registrations/secrets/", "/granted/bundledeployments"] {
+        let (world, registrar) = world(World {
+            busy: Some(Busy::with(at, 503, 38)),
+            ..World::default()
+        });
+        let session = tokio::time::timeout(minutes(35), registrar.register(None));
+        assert!(session.await.is_err());
+        registrar.register(None).await;
+        assert_eq!(world.lock().registered.len(), 1, "{at}");
+    }
+}
+
+/// An address behind which something else answers that it is busy is told of in the end.
+#[rstest]
+#[case::for_a_moment(5, false)]
+#[case::for_ever(60, true)]
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_is_busy_for_long_is_told_of(
+    #[case] for_minutes: u64,
+    #[case] is_told: bool,
+) {
+    for at in ["/clusterregistrations", "/registrations/secrets/"] {
+        let (world, registrar) = world(World {
+            busy: Some(Busy::with(at, 502, for_minutes)),
+            ..World::default()
+        });
+        let begun = Instant::now();
+        let registering = registrar.register(None);
+        let writing = registrar.events.run();
+        let half_an_hour = tokio::time::timeout(minutes(30), async {
+            tokio::select! {
+                _ = registering => tokio::time::sleep(minutes(1)).await,
+                () = writing => {}
+            }
+        });
+        let _ = Box::pin(half_an_hour).await;
+        let world = world.lock();
+        let of_busy = world
+            .events
+            .iter()
+            .filter(|told| **told < begun + minutes(29));
+        let first = of_busy.map(|told| *told - begun).min();
+        let is_of_busy = first.is_some_and(|first| first >= LONG_UNHEARD);
+        assert_eq!(is_of_busy, is_told, "{at}: {first:?}");
+    }
+}
+
+/// What a server asked for says nothing of another one.
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_one_server_delays_no_bootstrap_secret_for_another() {
+    let (world, registrar) = world(World {
+        busy: Some(Busy::with("/clusterregistrations", 503, 60).again_after(300)),
+        ..World::default()
+    });
+    let begun = Instant::now();
+    let moving = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let mut world = world.lock();
+        world.bootstrap = Some(bootstrap_of("http://other", "b"));
+        world.busy = None;
+    };
+    tokio::join!(registrar.register(None), moving);
+    assert!(begun.elapsed() < minutes(2), "{:?}", begun.elapsed());
 }

@@ -30,7 +30,7 @@ use crate::error;
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::{Events, Reason};
-use bootstrap::Origin;
+use bootstrap::{Bootstrap, Origin};
 use secrets::Secrets;
 use turns::Turn;
 
@@ -43,6 +43,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// So many of the longest pauses upstream may ask for before it is asked again.
 const LONGEST_RETRY_AFTER: u32 = 5;
+
+/// For how long an upstream that is busy is no Event: after that its address may be wrong, behind which something answers for ever that it is.
+const LONG_UNHEARD: Duration = Duration::from_secs(10 * 60);
 
 /// Upstream, reachable.
 #[derive(Clone)]
@@ -152,9 +155,7 @@ impl RegisterError {
     fn is_in_vain(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
-            Self::NewCredential(why) => {
-                !matches!(&**why, Self::List(failed) if !error::is_refused(failed))
-            }
+            Self::NewCredential(why) => !why.is_unheard(),
             _ => false,
         }
     }
@@ -168,10 +169,19 @@ impl RegisterError {
         }
     }
 
-    /// When upstream says that it may be asked again.
+    /// Whether upstream said nothing of the credential that it was shown, as where it is busy or out of reach.
+    fn is_unheard(&self) -> bool {
+        matches!(self, Self::List(failed) if !error::is_refused(failed))
+    }
+
+    /// When upstream says that it may be asked again, where it refused nothing.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Create { retry_after, .. } => *retry_after,
+            Self::Create {
+                retry_after,
+                source,
+                ..
+            } if !error::is_refused(source) => *retry_after,
             _ => None,
         }
     }
@@ -299,13 +309,18 @@ impl Registrar {
             ),
         };
         let mut failures = 0;
+        let mut busy_since = None;
         loop {
             let failed = match self.attempt(aim).await {
                 Ok(registered) => return registered,
                 Err(failed) => failed,
             };
             let text = PublicText::nothing_secret_in(&failed);
-            if failed.is_of_busy_upstream() {
+            let is_busy = failed.is_of_busy_upstream();
+            if !is_busy {
+                busy_since = None;
+            }
+            if is_busy && busy_since.get_or_insert_with(Instant::now).elapsed() < LONG_UNHEARD {
                 logging::warn!(error = text, "upstream is busy, registering later");
             } else {
                 logging::error!(error = text, "{}", logged);
@@ -337,22 +352,50 @@ impl Registrar {
         Ok(true)
     }
 
-    /// A request upstream has accepted is not repeated hastily; everything else soon, then slower, and not before upstream says so.
+    /// A request upstream has accepted is not repeated hastily; everything else soon, then slower.
     fn pause(&self, failed: &RegisterError, failures: u32) -> Duration {
         let longest = self.timing.registration_retry;
-        let pause = match failed.is_of_accepted() {
+        match failed.is_of_accepted() {
             true => longest,
             false => (longest / 60)
                 .saturating_mul(2_u32.saturating_pow(failures.min(10)))
                 .min(longest),
-        };
-        pause.max(self.bounded(failed.retry_after()))
+        }
     }
 
     /// How long upstream is not asked as it says so: what stands before it may say anything.
-    fn bounded(&self, retry_after: Option<Duration>) -> Duration {
-        let longest = self.timing.registration_retry * LONGEST_RETRY_AFTER;
-        retry_after.unwrap_or_default().min(longest)
+    fn bounded(&self, retry_after: Duration) -> Duration {
+        retry_after.min(self.timing.registration_retry * LONGEST_RETRY_AFTER)
+    }
+
+    /// Whether a registration with the bootstrap Secret can lead to nothing but what a credential has: it came of that, or says nothing of where it came
+    /// from, as the Go agent's, and both are for the same server.
+    async fn is_no_other(
+        &self,
+        credential: &Credential,
+        origin: Origin,
+        bootstrap: Option<&Secret>,
+    ) -> bool {
+        let bootstrap = match (origin, bootstrap) {
+            (Origin::This, _) => return true,
+            (Origin::Another, _) | (Origin::Unknown, None) => return false,
+            (Origin::Unknown, Some(bootstrap)) => bootstrap,
+        };
+        let bootstrap = Bootstrap::from_data(&bootstrap.data.clone().unwrap_or_default());
+        let namespace = &bootstrap.cluster_namespace;
+        let Ok(theirs) = credential::kubeconfig(&bootstrap, &bootstrap.token, namespace) else {
+            return false;
+        };
+        // The same in each mode.
+        let mode = TlsMode::Strict;
+        let ours = credential::client_config(&credential.kubeconfig, mode);
+        let theirs = credential::client_config(&theirs, mode);
+        match tokio::join!(ours, theirs) {
+            (Ok(ours), Ok(theirs)) => {
+                (ours.cluster_url, ours.root_cert) == (theirs.cluster_url, theirs.root_cert)
+            }
+            _ => false,
+        }
     }
 
     async fn attempt(&self, aim: Aim<'_>) -> Result<(Upstream, AgentConfig), RegisterError> {
@@ -370,11 +413,15 @@ impl Registrar {
                         Credential::from_data(&secret.data.clone().unwrap_or_default());
                     let origin = Origin::of(secret, bootstrap.as_ref());
                     let connected = self.connect(&credential, config.tls_mode).await;
-                    Some((secret, origin, connected))
+                    let is_spared = connected.as_ref().is_err_and(RegisterError::is_unheard)
+                        && self
+                            .is_no_other(&credential, origin, bootstrap.as_ref())
+                            .await;
+                    Some((secret, (origin, is_spared), connected))
                 }
             };
             match (current, &bootstrap) {
-                (Some((stored, origin, Ok(upstream))), _)
+                (Some((stored, (origin, _), Ok(upstream))), _)
                     if !matches!(aim, Aim::Renewal)
                         || bootstrap.is_none()
                         || origin == Origin::This =>
@@ -388,10 +435,8 @@ impl Registrar {
                     }
                     break (upstream, config, bootstrap);
                 }
-                // The Secret that it came of says nothing new: what it leads to would take away this one, which nobody has refused.
-                (Some((_, Origin::This, Err(failed))), _) if failed.is_of_busy_upstream() => {
-                    return Err(failed);
-                }
+                // What the Secret leads to would take away this one, which nobody has refused.
+                (Some((_, (_, true), Err(failed))), _) => return Err(failed),
                 (current, Some(with)) => {
                     if let Some((_, _, Err(failed))) = current {
                         let error = PublicText::nothing_secret_in(&failed);
@@ -402,10 +447,17 @@ impl Registrar {
                     else {
                         continue;
                     };
-                    let pause = turn.pause();
+                    let server = Bootstrap::from_data(&with.data.clone().unwrap_or_default());
+                    let server = server.api_server_url;
+                    let pause = turn.pause(&server);
                     if !pause.is_zero() {
                         drop(turn);
-                        tokio::time::sleep(pause).await;
+                        let origin = bootstrap::origin(Some(with));
+                        // Another one may be for another server.
+                        tokio::select! {
+                            () = tokio::time::sleep(pause) => {}
+                            () = self.until_replaced(&origin) => {}
+                        }
                         continue;
                     }
                     // Who had the turn may have stored another one, and have used up the Secret.
@@ -424,11 +476,12 @@ impl Registrar {
                             continue;
                         }
                         Err(failed @ RegisterError::Create { .. }) => {
-                            let pause = self.pause(failed, turn.failures());
-                            turn.waits(pause);
+                            let pause = self.pause(failed, turn.failures(&server));
+                            let asked = self.bounded(failed.retry_after().unwrap_or_default());
+                            turn.waits(&server, pause.max(asked));
                         }
                         Err(failed) if failed.is_in_vain() => {
-                            turn.fails(self.timing.registration_retry);
+                            turn.fails(&server, self.timing.registration_retry);
                         }
                         Err(_) => {}
                     }
@@ -559,7 +612,7 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::{Value, json};
 
-    use super::bootstrap::{Bootstrap, ORIGIN_ANNOTATION};
+    use super::bootstrap::ORIGIN_ANNOTATION;
     use super::*;
     use crate::client::scripted;
 

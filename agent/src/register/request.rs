@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::bootstrap::{self, Bootstrap};
 use super::credential::{self, Credential};
 use super::turns::{Sent, Turn};
-use super::{RegisterError, Registrar, Upstream};
+use super::{LONG_UNHEARD, RegisterError, Registrar, Upstream};
 use crate::api::{
     ClusterRegistration, ClusterRegistrationSpec, LABEL_CREATED_BY_AGENT_POD,
     LABEL_REGISTRATION_TOKEN,
@@ -21,7 +21,9 @@ use crate::api::{
 use crate::client::retries::RetryAfter;
 use crate::config::{AgentConfig, TlsMode};
 use crate::error;
+use crate::public;
 use crate::public::{Name, PublicText};
+use crate::report::events::Reason;
 
 impl Registrar {
     /// Asks upstream for a credential, waits for it, proves it. What was asked with this Secret by somebody who was dropped is waited for instead.
@@ -56,13 +58,18 @@ impl Registrar {
             client_random: random_text(RANDOM_LENGTH),
             name: format!("request-{}", random_text(SUFFIX_LENGTH)),
             is_accepted: false,
+            since: Instant::now(),
             until: Instant::now() + timeout,
+            granted: None,
         });
         if !sent.is_accepted {
             // Whoever is dropped, or gets no answer, may have been heard.
             turn.sends(Some(sent.clone()));
             match self.send(&asking, &bootstrap, &sent, config).await {
-                Ok(true) => sent.until = Instant::now() + timeout,
+                Ok(true) => {
+                    sent.since = Instant::now();
+                    sent.until = sent.since + timeout;
+                }
                 // Made at an earlier request: Fleet's controller deletes the answer after a while.
                 Ok(false) => {}
                 Err(Unheard {
@@ -79,32 +86,35 @@ impl Registrar {
                     });
                 }
             }
+            sent.is_accepted = true;
             turn.arrives(&sent);
         }
-        let namespace = &bootstrap.system_registration_namespace;
-        let answer = tokio::select! {
-            biased;
-            answer = self.await_answer(&asking, namespace, &sent) => answer?,
-            () = self.until_replaced(&sent.origin) => return Err(RegisterError::Replaced),
+        let credential = match &sent.granted {
+            Some(granted) => granted.clone(),
+            None => {
+                let origin = sent.origin.clone();
+                let namespace = &bootstrap.system_registration_namespace;
+                let answer = tokio::select! {
+                    biased;
+                    answer = self.await_answer(&asking, namespace, (&mut *turn, &mut sent)) => answer?,
+                    () = self.until_replaced(&origin) => return Err(RegisterError::Replaced),
+                };
+                // It is shown, and stored, again from here on: the Secret may be gone by then.
+                let granted = granted(&bootstrap, &answer)?;
+                sent.granted = Some(granted.clone());
+                turn.sends(Some(sent.clone()));
+                granted
+            }
         };
-        let text = |key: &str| {
-            let bytes = answer
-                .get(key)
-                .map(|value| value.0.as_slice())
-                .unwrap_or_default();
-            String::from_utf8_lossy(bytes).into_owned()
+        let failed = match self.connect(&credential, config.tls_mode).await {
+            Err(failed) => failed,
+            connected => return connected,
         };
-        let deployment_namespace = text("deploymentNamespace");
-        let credential = Credential {
-            kubeconfig: credential::kubeconfig(&bootstrap, &text("token"), &deployment_namespace)
-                .map_err(RegisterError::Print)?,
-            deployment_namespace,
-            cluster_namespace: text("clusterNamespace"),
-            cluster_name: text("clusterName"),
-        };
-        self.connect(&credential, config.tls_mode)
-            .await
-            .map_err(|failed| RegisterError::NewCredential(Box::new(failed)))
+        if failed.is_unheard() {
+            sent.waits_longer();
+            turn.sends(Some(sent));
+        }
+        Err(RegisterError::NewCredential(Box::new(failed)))
     }
 
     /// Creates a ClusterRegistration, unless an earlier request for it was carried out: one that is made twice is two for Fleet's controller, and the
@@ -168,7 +178,7 @@ impl Registrar {
 
     /// Returns once another bootstrap Secret is there: the Cluster may have been imported anew, and its former token be worth nothing. That it is gone
     /// says nothing, as whoever made it may have deleted it.
-    async fn until_replaced(&self, origin: &str) {
+    pub(super) async fn until_replaced(&self, origin: &str) {
         loop {
             tokio::time::sleep(self.timing.registration_retry).await;
             let bootstrap = self.secrets().bootstrap().await;
@@ -179,29 +189,33 @@ impl Registrar {
         }
     }
 
-    /// Polls for the Secret upstream answers with. Whatever goes wrong means "not there yet": the
-    /// right to read it is granted only when it is. An upstream that is busy has not said that it is not there: the wait ends with a look that was answered.
+    /// Polls for the Secret upstream answers with. Whatever is refused means "not there yet": the right to read it is granted only when it is.
+    /// An upstream that is busy, or out of reach, has not said that it is not there: the wait ends with a look that was answered.
     async fn await_answer(
         &self,
         asking: &Client,
         namespace: &str,
-        sent: &Sent,
+        (turn, sent): (&mut Turn, &mut Sent),
     ) -> Result<BTreeMap<String, k8s_openapi::ByteString>, RegisterError> {
         let name = credential::secret_name(&sent.client_id, &sent.client_random);
         let name = name.as_str();
         let secrets = Api::<Secret>::namespaced(asking.clone(), namespace);
         let request = kube::core::Request::new(secrets.resource_url());
         let mut pause = self.timing.credential_poll;
-        let mut is_busy = false;
+        let mut unheard_since = None;
         loop {
-            let next = Instant::now() + pause;
-            if !is_busy && next > sent.until {
-                tokio::time::sleep_until(sent.until).await;
-                return Err(RegisterError::Timeout {
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                });
-            }
+            let now = Instant::now();
+            let next = match now < sent.until {
+                // The last look.
+                true => (now + pause).min(sent.until),
+                false if unheard_since.is_some() => now + pause,
+                false => {
+                    return Err(RegisterError::Timeout {
+                        namespace: namespace.to_owned(),
+                        name: name.to_owned(),
+                    });
+                }
+            };
             tokio::time::sleep_until(next).await;
             let get = request.get(name, &GetParams::default());
             let answer = match get.map_err(kube::Error::BuildRequest) {
@@ -212,13 +226,47 @@ impl Registrar {
                 Ok(secret) => return Ok(secret.data.unwrap_or_default()),
                 Err(failed) => failed,
             };
-            is_busy = error::is_busy(&failed.source);
-            let asked = self.bounded(failed.retry_after);
-            pause = self.timing.credential_poll.max(asked);
             let error = PublicText::nothing_secret_in(&failed.source);
             logging::info!(namespace, name, error, "waiting for a secret on upstream");
+            pause = self.timing.credential_poll;
+            if error::is_refused(&failed.source) {
+                unheard_since = None;
+                continue;
+            }
+            if let Some(retry_after) = failed.retry_after {
+                pause = pause.max(self.bounded(retry_after));
+            }
+            // A session may end before upstream says anything.
+            sent.waits_longer();
+            turn.sends(Some(sent.clone()));
+            let since = unheard_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= LONG_UNHEARD {
+                *since = Instant::now();
+                let text = public!("cannot register: no word of what was granted: {}", error);
+                self.events.emit_for_agent(Reason::CredentialRefused, text);
+            }
         }
     }
+}
+
+/// The credential that a Secret grants.
+fn granted(
+    bootstrap: &Bootstrap,
+    answer: &BTreeMap<String, k8s_openapi::ByteString>,
+) -> Result<Credential, RegisterError> {
+    let text = |key: &str| {
+        let bytes = answer.get(key);
+        let bytes = bytes.map(|value| value.0.as_slice()).unwrap_or_default();
+        String::from_utf8_lossy(bytes).into_owned()
+    };
+    let deployment_namespace = text("deploymentNamespace");
+    Ok(Credential {
+        kubeconfig: credential::kubeconfig(bootstrap, &text("token"), &deployment_namespace)
+            .map_err(RegisterError::Print)?,
+        deployment_namespace,
+        cluster_namespace: text("clusterNamespace"),
+        cluster_name: text("clusterName"),
+    })
 }
 
 /// A request that came to nothing.

@@ -6,6 +6,11 @@ use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
+use super::credential::Credential;
+
+/// For how long Fleet's controller keeps the Secret that answers a registration.
+const ANSWER_KEPT: Duration = Duration::from_secs(40 * 60);
+
 /// Whose turn it is to register. Fleet's controller deletes the older ClusterRegistrations of a cluster, and what it granted them, when it grants
 /// another one: two under way at once, or one that is abandoned, may take away the credential that is kept.
 /// Cheap to clone, all clones share.
@@ -16,9 +21,14 @@ pub struct Turns(Arc<Mutex<Turn>>);
 #[derive(Default)]
 pub(super) struct Turn {
     sent: Option<Sent>,
-    /// When a registration that was refused or came to nothing may be followed by another one.
-    due: Option<Instant>,
-    /// Requests in a row that upstream did not accept.
+    due: Option<Due>,
+}
+
+/// When a registration that was refused or came to nothing may be followed by another one. What another server would say to one is not known.
+struct Due {
+    server: String,
+    at: Instant,
+    /// Requests in a row that it did not accept.
     failures: u32,
 }
 
@@ -33,8 +43,19 @@ pub(super) struct Sent {
     pub(super) name: String,
     /// Whether upstream said that it has it.
     pub(super) is_accepted: bool,
-    /// How long the Secret that answers it is waited for: counted from when upstream said that it made it, or else from when it was first sent.
+    /// When upstream said that it made it, or else when it was first sent.
+    pub(super) since: Instant,
+    /// How long the Secret that answers it is waited for.
     pub(super) until: Instant,
+    /// What it was answered with, which is good however long upstream keeps the Secret.
+    pub(super) granted: Option<Credential>,
+}
+
+impl Sent {
+    /// Upstream does not say what has become of it: it is waited for as long as its answer may be there.
+    pub(super) fn waits_longer(&mut self) {
+        self.until = self.until.max(self.since + ANSWER_KEPT);
+    }
 }
 
 impl Turns {
@@ -61,19 +82,24 @@ impl Turn {
     pub(super) fn sent(&self, origin: &str, client_id: &str) -> Option<Sent> {
         let is_same = |sent: &&Sent| sent.origin == origin && sent.client_id == client_id;
         let sent = self.sent.as_ref().filter(is_same);
-        sent.filter(|sent| Instant::now() < sent.until).cloned()
+        let may_be_answered = |sent: &&Sent| sent.granted.is_some() || Instant::now() < sent.until;
+        sent.filter(may_be_answered).cloned()
     }
 
-    /// How long nothing is to be sent.
-    pub(super) fn pause(&self) -> Duration {
+    fn due(&self, server: &str) -> Option<&Due> {
+        self.due.as_ref().filter(|due| due.server == server)
+    }
+
+    /// How long nothing is to be sent to a server.
+    pub(super) fn pause(&self, server: &str) -> Duration {
         let now = Instant::now();
-        self.due
-            .map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
+        let due = self.due(server);
+        due.map_or(Duration::ZERO, |due| due.at.saturating_duration_since(now))
     }
 
-    /// How many requests in a row were not accepted.
-    pub(super) fn failures(&self) -> u32 {
-        self.failures
+    /// How many requests in a row a server did not accept.
+    pub(super) fn failures(&self, server: &str) -> u32 {
+        self.due(server).map_or(0, |due| due.failures)
     }
 
     /// What upstream may have from now on; nothing where it refused what alone was sent.
@@ -83,17 +109,18 @@ impl Turn {
 
     /// Upstream says that it has it.
     pub(super) fn arrives(&mut self, sent: &Sent) {
-        (self.due, self.failures) = (None, 0);
-        self.sent = Some(Sent {
-            is_accepted: true,
-            ..sent.clone()
-        });
+        self.due = None;
+        self.sent = Some(sent.clone());
     }
 
-    /// Upstream did not say so: nobody sends anything before that pause.
-    pub(super) fn waits(&mut self, pause: Duration) {
-        self.due = Some(Instant::now() + pause);
-        self.failures = self.failures.saturating_add(1);
+    /// A server did not say so: nobody sends it anything before that pause.
+    pub(super) fn waits(&mut self, server: &str, pause: Duration) {
+        let failures = self.failures(server).saturating_add(1);
+        self.due = Some(Due {
+            server: server.to_owned(),
+            at: Instant::now() + pause,
+            failures,
+        });
     }
 
     /// What was sent is answered, and the answer stored.
@@ -106,8 +133,13 @@ impl Turn {
         self.sent = None;
     }
 
-    /// What upstream had came to nothing: no other one follows before that pause.
-    pub(super) fn fails(&mut self, pause: Duration) {
-        (self.sent, self.due) = (None, Some(Instant::now() + pause));
+    /// What a server had came to nothing: no other one follows before that pause.
+    pub(super) fn fails(&mut self, server: &str, pause: Duration) {
+        self.sent = None;
+        self.due = Some(Due {
+            server: server.to_owned(),
+            at: Instant::now() + pause,
+            failures: 0,
+        });
     }
 }
