@@ -35,6 +35,16 @@ fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
         .flatten()
 }
 
+/// The bytes of the texts in a value, and eight for whatever is none.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(fields) => fields.iter().map(|(key, one)| key.len() + size(one)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+    }
+}
+
 /// Whether a patch's target may be a Secret: its kind is an expression, and may not be given.
 fn may_be_secret(target: Option<&Value>) -> bool {
     let kind = target.map_or("", |target| text(target, "kind"));
@@ -66,11 +76,32 @@ impl<'a> Secrets<'a> {
 
     /// Adds text that holds secrets, word by word.
     pub(super) fn add(&mut self, content: &[u8]) {
-        self.left_bytes = self
-            .left_bytes
-            .and_then(|left| left.checked_sub(content.len()));
-        if self.left_bytes.is_some() {
+        if self.has_room(content.len()) {
             self.data.add_content(content);
+        }
+    }
+
+    /// Whether so many bytes more may be kept back, which counts them.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.left_bytes = self.left_bytes.and_then(|left| left.checked_sub(bytes));
+        self.left_bytes.is_some()
+    }
+
+    /// Adds a key of a Secret's data.
+    fn add_key(&mut self, key: &str) {
+        if self.has_room(key.len()) {
+            self.data.add_data_key(key);
+        }
+    }
+
+    /// Adds what a Secret's data is set to.
+    fn add_data(&mut self, value: &Value) {
+        if !self.has_room(size(value)) {
+            return;
+        }
+        match value {
+            Value::String(text) => self.data.add_data_text(text),
+            value => self.data.add_data(value),
         }
     }
 
@@ -128,7 +159,7 @@ impl<'a> Secrets<'a> {
     fn sources(&mut self, generator: &Value, directory: &str) {
         for literal in list(generator, "literals").filter_map(Value::as_str) {
             let (key, value) = literal.split_once('=').unwrap_or(("", literal));
-            self.data.add_data_key(key);
+            self.add_key(key);
             self.generated(value.trim_matches(['"', '\'']).as_bytes());
             self.add(value.as_bytes());
         }
@@ -137,7 +168,7 @@ impl<'a> Secrets<'a> {
             let content = self.source(directory, path);
             for line in String::from_utf8_lossy(content).lines() {
                 let (key, value) = line.split_once('=').unwrap_or(("", line));
-                self.data.add_data_key(key.trim());
+                self.add_key(key.trim());
                 self.generated(value.as_bytes());
                 self.add(value.as_bytes());
             }
@@ -148,7 +179,7 @@ impl<'a> Secrets<'a> {
             // Without a key of its own it is called as the file.
             let name = path.rsplit('/').next().unwrap_or_default();
             let key = if key.is_empty() { name } else { key };
-            self.data.add_data_key(key);
+            self.add_key(key);
             let content = self.source(directory, path);
             self.generated(content);
             self.add(content);
@@ -192,7 +223,7 @@ impl<'a> Secrets<'a> {
                     if target.is_some() && may_be_secret(target) {
                         let fields = ["data", "stringData"].map(|field| document.get(field));
                         let fields = fields.into_iter().flatten();
-                        fields.for_each(|fields| self.data.add_data(fields));
+                        fields.for_each(|fields| self.add_data(fields));
                     }
                 }
                 _ => {}
@@ -205,12 +236,10 @@ impl<'a> Secrets<'a> {
         let mut path = text(operation, "path").split('/').skip(1);
         if let (Some("data" | "stringData"), Some(key)) = (path.next(), path.next()) {
             let key = key.replace("~1", "/").replace("~0", "~");
-            self.data.add_data_key(&key);
+            self.add_key(&key);
         }
-        match operation.get("value") {
-            Some(Value::String(text)) => self.data.add_data_text(text),
-            Some(value) => self.data.add_data(value),
-            None => {}
+        if let Some(value) = operation.get("value") {
+            self.add_data(value);
         }
     }
 
@@ -392,9 +421,18 @@ mod tests {
         assert_eq!(redacted(file, message), message);
     }
 
-    #[test]
-    fn too_much_is_not_shown_at_all() {
-        let file = format!("Secret: {{{}", "a".repeat(MAX_CONTENT));
+    /// Of what is only set to names, too, each of which is little.
+    #[rstest]
+    #[case::text_that_is_no_yaml(format!("Secret: {{{}", "a".repeat(MAX_CONTENT)))]
+    #[case::operations(format!(
+        "patches:\n- target: {{kind: Secret}}\n  patch: '[{{\"op\": \"add\", \"path\": \"/data\", \"value\": {{\"a\": \"{}\"}}}}]'\n",
+        "a".repeat(MAX_CONTENT)
+    ))]
+    #[case::keys(format!(
+        "secretGenerator: [{{name: a, literals: [{}=x]}}]\n",
+        "a".repeat(MAX_CONTENT)
+    ))]
+    fn too_much_is_not_shown_at_all(#[case] file: String) {
         let secrets = Secrets::of_files([("a.yaml", file.as_bytes())].into_iter());
         assert!(!secrets.redact("canary").contains("canary"));
     }
