@@ -157,7 +157,10 @@ where
     let mut removed = Removed::default();
     let mut failures = Vec::new();
     for kind in objects.chunk_by(|(a, _), (b, _)| a.resource.kind == b.resource.kind) {
-        check().await.map_err(TakeBackError::Stopped)?;
+        if let Err(stopped) = check().await {
+            report_left(owner, &failures);
+            return Err(TakeBackError::Stopped(stopped));
+        }
         let deletions: Vec<_> = kind
             .iter()
             .map(|(object, operation)| {
@@ -295,7 +298,10 @@ where
             if proven.is_empty() {
                 break;
             }
-            check().await.map_err(TakeBackError::Stopped)?;
+            if let Err(stopped) = check().await {
+                report_left(owner, &failures);
+                return Err(TakeBackError::Stopped(stopped));
+            }
             let deletions: Vec<_> = proven
                 .iter()
                 .map(|((object, _), proof)| cluster.delete(object, proof, false).boxed())
@@ -320,6 +326,27 @@ where
     match failures.is_empty() {
         true => Ok(()),
         false => Err(TakeBackError::Delete(failures)),
+    }
+}
+
+/// Logs what could not be deleted before it was seen that somebody has gone on with the release: that is all that is told of it.
+fn report_left(owner: &Owner, failures: &[DeleteError]) {
+    for failed in failures {
+        let (release, reason) = (&owner.name, failed.source.reason());
+        let DeleteError {
+            namespace,
+            name,
+            kind,
+            ..
+        } = failed;
+        logging::warn!(
+            release,
+            namespace,
+            kind,
+            name,
+            reason,
+            "cannot be deleted, left"
+        );
     }
 }
 
