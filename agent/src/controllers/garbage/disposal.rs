@@ -139,8 +139,9 @@ impl Collector {
         if key.is_claims() {
             return None;
         }
-        if let Err(RemovalError::Awaits(awaited)) = self.uninstaller.lock(key, bundle) {
-            return Some(awaited);
+        // Asked, not tried: a deploy that began in that instant would be refused.
+        if self.uninstaller.locks.is_anothers(key, bundle) {
+            return Some(Awaited::end_of(key));
         }
         // Who wants it gets it, whoever is in its namespaces.
         let namespaces = match next {
