@@ -193,13 +193,14 @@ impl Collector {
         key: &ReleaseKey,
         removal: Removal<'_>,
     ) -> bool {
-        let Some(current) = removal.current() else {
-            return !matches!(self.next_owner(bundle, key), NextOwner::Bundle(_));
-        };
-        let is_confirmed = self.is_confirmed(bundle, current).await.unwrap_or(false);
-        is_confirmed
-            && self.still_wants(bundle, current)
-            && self.next_owner(bundle, key) == NextOwner::Nobody
+        if let Some(current) = removal.current() {
+            let is_confirmed = self.is_confirmed(bundle, current).await.unwrap_or(false);
+            if !is_confirmed || !self.still_wants(bundle, current) {
+                return false;
+            }
+        }
+        // One whose `${ }` are not filled in yet may want it.
+        self.next_owner(bundle, key) == NextOwner::Nobody
     }
 
     /// The watch may be dead without a word: asks upstream which release a bundle wants, and whether any other bundle is another one by now, which may
@@ -241,7 +242,7 @@ impl Collector {
                         self.report_awaited(&entry.bundle, &key, &awaited);
                         waiting.push((key, entry));
                     }
-                    // Another bundle gets it with the next try.
+                    // Another bundle gets it with the next try, or may want it, which is told of then.
                     Err(RemovalError::Unconfirmed(_)) => waiting.push((key, entry)),
                     Err(RemovalError::CalledOff(key)) => {
                         self.report_called_off(&entry.bundle, &key);
@@ -809,6 +810,14 @@ mod tests {
         assert!(!goes().await);
         moved.is_told(&waiting);
         assert!(!goes().await);
+        assert!(!collector.is_unwanted_still("web", &former, of_bundle).await);
+        waiting["spec"]["options"]["helm"] = json!({"releaseName": "another"});
+        moved.is_told(&waiting);
+        assert!(collector.is_unwanted_still("web", &former, of_bundle).await);
+        // Whether the next one does is yet to be filled in.
+        waiting["metadata"]["name"] = json!("unfilled");
+        waiting["spec"]["options"]["helm"] = json!({"releaseName": "${ .ClusterName }"});
+        moved.is_told(&waiting);
         assert!(!collector.is_unwanted_still("web", &former, of_bundle).await);
     }
 
