@@ -4,6 +4,7 @@
 //! and fail nobody; more of them are more than chance finds in a tree that is as good as the one before.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use simulation::history::{again, run};
@@ -30,6 +31,18 @@ fn today() -> u64 {
     u64::try_from(day).unwrap_or(0) * 1_000_000
 }
 
+/// What repeats a history as this test ran it: in the same profile, for an optimised build draws hash maps anew and may not break what this one does.
+fn repeating(seed: u64) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_simulation"));
+    let folder = program.parent().and_then(Path::file_name);
+    // Where the dev profile builds to has a name of its own.
+    let profile = match folder.and_then(|name| name.to_str()) {
+        None | Some("debug") => "dev",
+        Some(profile) => profile,
+    };
+    format!("cargo run --package simulation --bin simulation --profile {profile} -- --seed {seed}")
+}
+
 /// What a seed breaks that is not known to be broken: the history, and the smallest part of it that still does.
 fn broken(seed: u64) -> Option<String> {
     let plan = Plan::of(seed);
@@ -38,7 +51,8 @@ fn broken(seed: u64) -> Option<String> {
     let plan = plan.until(outcome.taken);
     let (kept, small) = shrink(&plan, rule);
     Some(format!(
-        "{seed} breaks an invariant (an optimised build draws hash maps anew and may not):\n{}\nmade small (steps {kept:?}):\n{}",
+        "{seed} breaks an invariant; {} repeats it:\n{}\nmade small (steps {kept:?}):\n{}",
+        repeating(seed),
         script(&plan, &outcome),
         script(&plan.only(&kept), &small)
     ))
@@ -66,6 +80,15 @@ fn histories_break_no_invariant_that_is_not_known_to_be_broken() {
     // Not captured, as what a test prints is: whoever reads the run is to see it.
     let reported = writeln!(std::io::stderr(), "{said}");
     assert!(reported.is_ok(), "nobody can be told: {reported:?}");
+}
+
+#[test]
+fn what_repeats_a_history_is_built_as_the_test_is() {
+    let command = repeating(7);
+    let is_optimised = command.contains(" --profile simulation ");
+    let program = env!("CARGO_BIN_EXE_simulation");
+    assert_eq!(is_optimised, program.contains("/simulation/"), "{command}");
+    assert!(command.ends_with(" -- --seed 7"), "{command}");
 }
 
 #[test]
