@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tower::BoxError;
 
 use crate::apiserver::{Actor, Answer, Next, Request, Server, Watch, Who};
+use crate::desired::SYSTEM;
 use crate::random::Random;
 
 /// A watch that has been silent for so long tells its version.
@@ -445,8 +446,8 @@ impl Connection {
             false => serde_json::from_slice(&body)?,
         };
         let header = |name: &str| header(&parts.headers, name);
-        let account = header("impersonate-user");
-        let account = account.rsplit(':').next().unwrap_or_default();
+        let user = header("impersonate-user");
+        let account = user.rsplit(':').next().unwrap_or_default();
         let who = Who {
             actor: Actor::Agent(self.life),
             account: account.to_owned(),
@@ -456,6 +457,7 @@ impl Connection {
         request.accept = header("accept");
         request.content_type = header("content-type");
         request.user_agent = header("user-agent");
+        request.impersonates = more_impersonated(&parts.headers, &user);
         let token = header("authorization");
         token
             .trim_start_matches("Bearer ")
@@ -495,6 +497,20 @@ impl Connection {
             .header("content-type", "application/json")
             .body(body)?)
     }
+}
+
+/// What is impersonated besides an account of the agent's namespace: of those the server knows the groups by itself.
+fn more_impersonated(headers: &HeaderMap, user: &str) -> Vec<String> {
+    let named = headers.iter();
+    let more = named.filter(|(name, _)| {
+        let name = name.as_str();
+        name.starts_with("impersonate-") && name != "impersonate-user"
+    });
+    let more = more.map(|(name, value)| format!("{name}: {value:?}"));
+    let accounts = format!("system:serviceaccount:{SYSTEM}:");
+    let is_account = user.is_empty() || user.starts_with(&accounts);
+    let other = (!is_account).then(|| format!("user {user}"));
+    more.chain(other).collect()
 }
 
 fn header(headers: &HeaderMap, name: &str) -> String {

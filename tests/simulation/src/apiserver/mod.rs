@@ -8,6 +8,7 @@
 mod apply;
 mod fields;
 mod kinds;
+mod modelled;
 mod object;
 mod patch;
 mod read;
@@ -114,6 +115,16 @@ const BUMP: u64 = 1_000_000_000;
 
 type Handled = Result<Answer, Answer>;
 
+impl State {
+    /// Notes what an answer says not to be modelled.
+    fn tell(&mut self, request: &Request, answer: &Answer) {
+        if answer.code == 501 {
+            let what = format!("{}: {}", request.describe(), answer.value()["message"]);
+            self.not_modelled.push(what);
+        }
+    }
+}
+
 impl Server {
     /// A server that serves downstream's kinds, and Fleet's too if it is `upstream`.
     pub fn new(
@@ -166,10 +177,7 @@ impl Server {
             let mut state = self.lock();
             let version = state.version;
             let answer = state.handle(request).unwrap_or_else(|refused| refused);
-            if answer.code == 501 {
-                let what = format!("{}: {}", request.describe(), answer.value()["message"]);
-                state.not_modelled.push(what);
-            }
+            state.tell(request, &answer);
             (answer, state.version != version)
         };
         if is_changed {

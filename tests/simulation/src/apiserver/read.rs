@@ -62,7 +62,7 @@ impl State {
         if request.is_watch() {
             return Err(Answer::not_modelled("a watch asked for as a list"));
         }
-        let selector = Selector::of(request)?;
+        let selector = Selector::of(request, &route.id.plural)?;
         let place = route.id.place();
         // A page goes on after the name that the one before ended with, at the version of the first: all pages are of one moment.
         let token = request.parameter("continue");

@@ -73,6 +73,8 @@ pub struct Request {
     pub user_agent: String,
     /// What opens an upstream cluster.
     pub token: String,
+    /// What it impersonates besides an account of the agent's namespace: header and value.
+    pub impersonates: Vec<String>,
     pub body: Value,
 }
 
@@ -93,6 +95,7 @@ impl Request {
             content_type: "application/json".to_owned(),
             user_agent: String::new(),
             token: String::new(),
+            impersonates: Vec::new(),
             body,
         }
     }

@@ -25,6 +25,9 @@ impl State {
 
     pub(super) fn handle(&mut self, request: &Request) -> Handled {
         self.authenticate(request)?;
+        if let Some(what) = request.not_modelled() {
+            return Err(Answer::not_modelled(&what));
+        }
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         match path.as_slice() {
             ["version"] => {

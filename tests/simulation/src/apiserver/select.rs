@@ -18,18 +18,38 @@ enum Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector(Vec<Rule>);
 
+impl Rule {
+    /// Whether its key and its values are made of what keys and values of labels are made of.
+    fn is_well_formed(&self) -> bool {
+        let is_of = |text: &str, more: &str| {
+            text.chars()
+                .all(|one| one.is_ascii_alphanumeric() || more.contains(one))
+        };
+        let (key, values) = match self {
+            Self::In(key, values) | Self::NotIn(key, values) => (key, values.as_slice()),
+            Self::Exists(key) | Self::Absent(key) | Self::Field(key, _) => (key, &[][..]),
+        };
+        !key.is_empty() && is_of(key, "-_./") && values.iter().all(|value| is_of(value, "-_."))
+    }
+}
+
 impl Selector {
-    pub(crate) fn of(request: &Request) -> Result<Self, Answer> {
+    /// What a request limits itself to, of a kind.
+    pub(crate) fn of(request: &Request, plural: &str) -> Result<Self, Answer> {
         let mut rules = Vec::new();
         for part in split(request.parameter("labelSelector")) {
-            rules.push(label(part.trim()));
+            let rule = label(part.trim());
+            let rule = rule.filter(Rule::is_well_formed);
+            rules
+                .push(rule.ok_or_else(|| Answer::not_modelled(&format!("label selector {part}")))?);
         }
         for part in split(request.parameter("fieldSelector")) {
             let Some((field, value)) = part.split_once('=') else {
                 return Err(Answer::not_modelled(&format!("field selector {part}")));
             };
             match field {
-                "metadata.name" | "metadata.namespace" | "type" => {}
+                "metadata.name" | "metadata.namespace" => {}
+                "type" if plural == "secrets" => {}
                 field => return Err(Answer::not_modelled(&format!("field selector {field}"))),
             }
             let value = value.trim_start_matches('=');
@@ -76,33 +96,36 @@ fn split(text: &str) -> Vec<&str> {
             _ => {}
         }
     }
-    parts.push(&text[start..]);
-    parts.retain(|part| !part.is_empty());
+    if !text.is_empty() {
+        parts.push(&text[start..]);
+    }
     parts
 }
 
-fn label(rule: &str) -> Rule {
-    let values = |list: &str| -> Vec<String> {
-        let list = list.trim().trim_start_matches('(').trim_end_matches(')');
-        list.split(',')
-            .map(|value| value.trim().to_owned())
-            .collect()
+/// None where the values of a set are in no brackets.
+fn label(rule: &str) -> Option<Rule> {
+    let values = |list: &str| -> Option<Vec<String>> {
+        let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
+        let values = list.split(',');
+        Some(values.map(|value| value.trim().to_owned()).collect())
     };
     if let Some((key, list)) = rule.split_once(" notin ") {
-        return Rule::NotIn(key.trim().to_owned(), values(list));
+        return Some(Rule::NotIn(key.trim().to_owned(), values(list)?));
     }
     if let Some((key, list)) = rule.split_once(" in ") {
-        return Rule::In(key.trim().to_owned(), values(list));
+        return Some(Rule::In(key.trim().to_owned(), values(list)?));
     }
     if let Some((key, value)) = rule.split_once("!=") {
-        return Rule::NotIn(key.trim().to_owned(), vec![value.trim().to_owned()]);
+        let values = vec![value.trim().to_owned()];
+        return Some(Rule::NotIn(key.trim().to_owned(), values));
     }
     if let Some((key, value)) = rule.split_once('=') {
-        let value = value.trim_start_matches('=');
-        return Rule::In(key.trim().to_owned(), vec![value.trim().to_owned()]);
+        let value = value.strip_prefix('=').unwrap_or(value);
+        let values = vec![value.trim().to_owned()];
+        return Some(Rule::In(key.trim().to_owned(), values));
     }
-    match rule.strip_prefix('!') {
+    Some(match rule.strip_prefix('!') {
         Some(key) => Rule::Absent(key.to_owned()),
         None => Rule::Exists(rule.to_owned()),
-    }
+    })
 }

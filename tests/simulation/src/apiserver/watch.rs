@@ -64,41 +64,11 @@ impl Server {
     /// Begins a watch.
     pub(crate) fn watch(&self, request: &Request) -> Result<Watch, Answer> {
         let mut state = self.lock();
-        state.authenticate(request)?;
-        let route = state.route(request)?;
-        state.allow(request, &route)?;
-        let since = request.parameter("resourceVersion").parse().unwrap_or(0);
-        if since != 0 && since < state.forgotten {
-            return Err(gone(since, state.forgotten));
+        let begun = state.watch(request);
+        if let Err(refused) = &begun {
+            state.tell(request, refused);
         }
-        let mut watch = Watch {
-            selector: Selector::of(request)?,
-            wants_metadata: request.wants_metadata(),
-            bookmarks: request.parameter("allowWatchBookmarks") == "true",
-            since,
-            epoch: state.epoch,
-            reported: since,
-            present: Vec::new(),
-            wakeup: Arc::default(),
-            place: route.id.place(),
-            kind: route.kind,
-        };
-        state.listeners.push(Listener {
-            place: watch.place.clone(),
-            wakeup: Arc::downgrade(&watch.wakeup),
-        });
-        if since == 0 {
-            // What is there comes first.
-            let mut present = Vec::new();
-            for (_, stored) in state.at(&watch.place) {
-                if watch.selector.fits(&stored.value) {
-                    watch.push_event(&mut present, "ADDED", stored);
-                }
-            }
-            watch.present = present;
-            watch.since = state.version;
-        }
-        Ok(watch)
+        begun
     }
 
     /// The next part of a watch; none when there is nothing to tell yet.
@@ -197,6 +167,47 @@ impl Watch {
 }
 
 impl State {
+    fn watch(&mut self, request: &Request) -> Result<Watch, Answer> {
+        self.authenticate(request)?;
+        if let Some(what) = request.not_modelled() {
+            return Err(Answer::not_modelled(&what));
+        }
+        let route = self.route(request)?;
+        self.allow(request, &route)?;
+        let since = request.parameter("resourceVersion").parse().unwrap_or(0);
+        if since != 0 && since < self.forgotten {
+            return Err(gone(since, self.forgotten));
+        }
+        let mut watch = Watch {
+            selector: Selector::of(request, &route.id.plural)?,
+            wants_metadata: request.wants_metadata(),
+            bookmarks: request.parameter("allowWatchBookmarks") == "true",
+            since,
+            epoch: self.epoch,
+            reported: since,
+            present: Vec::new(),
+            wakeup: Arc::default(),
+            place: route.id.place(),
+            kind: route.kind,
+        };
+        self.listeners.push(Listener {
+            place: watch.place.clone(),
+            wakeup: Arc::downgrade(&watch.wakeup),
+        });
+        if since == 0 {
+            // What is there comes first.
+            let mut present = Vec::new();
+            for (_, stored) in self.at(&watch.place) {
+                if watch.selector.fits(&stored.value) {
+                    watch.push_event(&mut present, "ADDED", stored);
+                }
+            }
+            watch.present = present;
+            watch.since = self.version;
+        }
+        Ok(watch)
+    }
+
     pub(super) fn publish(&mut self, change: Change) {
         if self.log.len() == LOG
             && let Some(oldest) = self.log.pop_front()
