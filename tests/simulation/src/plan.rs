@@ -71,7 +71,7 @@ pub enum Action {
     /// Admission refuses objects, and stops doing so.
     Refuse(usize, Manifest),
     Accept,
-    /// A quota refuses every new object of a kind in a namespace, until admission refuses nothing.
+    /// A quota has no room for more objects of a kind in a namespace than there are, until admission refuses nothing.
     Quota(usize, ObjectKind),
     /// An account loses its rights in a namespace.
     Deny(&'static str, usize),

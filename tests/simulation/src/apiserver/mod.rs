@@ -51,13 +51,21 @@ pub trait Audit: Send {
     fn wrote(&mut self, write: &Write);
 }
 
-/// What admission refuses.
+/// An object that a webhook refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub plural: String,
     pub namespace: String,
     pub name: String,
-    pub message: String,
+}
+
+/// How many objects of a kind a namespace may have. As the real one it is asked of what is created, and of nothing that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub group: String,
+    pub plural: String,
+    pub namespace: String,
+    pub hard: usize,
 }
 
 pub(crate) struct State {
@@ -82,6 +90,7 @@ pub(crate) struct State {
     /// Accounts without any right, by name; a right in one namespace is `account/namespace`.
     pub(crate) denied: BTreeSet<String>,
     pub(crate) refusals: Vec<Refusal>,
+    pub(crate) quotas: Vec<Quota>,
     /// Tokens that open it; empty where none is asked for.
     pub(crate) tokens: BTreeSet<String>,
     /// How many bundles a page of their list has at most, whatever was asked for; all that were asked for where nothing is said.
@@ -152,6 +161,7 @@ impl Server {
             audit: None,
             denied: BTreeSet::new(),
             refusals: Vec::new(),
+            quotas: Vec::new(),
             tokens: BTreeSet::new(),
             page: None,
             not_modelled: Vec::new(),

@@ -28,6 +28,13 @@ impl Id {
         }
     }
 
+    /// Whether it is of a collection: the place of a kind, or of a kind in a namespace.
+    pub(crate) fn is_in(&self, place: &Self) -> bool {
+        self.plural == place.plural
+            && self.group == place.group
+            && (place.namespace.is_empty() || place.namespace == self.namespace)
+    }
+
     pub(super) fn place(&self) -> Self {
         Self {
             name: String::new(),

@@ -9,7 +9,7 @@ use super::object::{Id, Stored};
 use super::request::{Answer, Request};
 use super::route::Route;
 use super::select::Selector;
-use super::watch::{gone, is_at};
+use super::watch::gone;
 use super::{Handled, State};
 
 impl State {
@@ -20,7 +20,7 @@ impl State {
     ) -> impl Iterator<Item = (&'s Id, &'s Arc<Stored>)> {
         self.objects
             .range(place..)
-            .take_while(|(id, _)| is_at(place, id))
+            .take_while(|(id, _)| id.is_in(place))
     }
 
     /// The objects at a place as they were at a version that is not forgotten.
@@ -29,7 +29,7 @@ impl State {
         let mut found: BTreeMap<_, _> = there.map(|(id, it)| (id.clone(), it.clone())).collect();
         let since = self.log.iter().rev();
         let since = since.take_while(|change| change.version > version);
-        for change in since.filter(|change| is_at(place, &change.id)) {
+        for change in since.filter(|change| change.id.is_in(place)) {
             let before = match (change.sort, &change.before) {
                 ("DELETED", _) => Some(change.stored.clone()),
                 (_, before) => before

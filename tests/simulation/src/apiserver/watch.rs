@@ -162,7 +162,7 @@ impl Watch {
     }
 
     fn is_at(&self, id: &Id) -> bool {
-        is_at(&self.place, id)
+        id.is_in(&self.place)
     }
 }
 
@@ -218,7 +218,7 @@ impl State {
             let Some(wakeup) = listener.wakeup.upgrade() else {
                 return false;
             };
-            if is_at(&listener.place, &change.id) {
+            if change.id.is_in(&listener.place) {
                 wakeup.notify_one();
             }
             true
@@ -269,12 +269,6 @@ fn as_it_was(before: &Arc<Value>, version: u64) -> Arc<Stored> {
     let mut last = before.as_ref().clone();
     last["metadata"]["resourceVersion"] = version.to_string().into();
     Stored::new(Arc::new(last), Vec::new(), version)
-}
-
-pub(super) fn is_at(place: &Id, id: &Id) -> bool {
-    id.plural == place.plural
-        && id.group == place.group
-        && (place.namespace.is_empty() || place.namespace == id.namespace)
 }
 
 fn line(event: &Value) -> Bytes {

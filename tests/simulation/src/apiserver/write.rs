@@ -133,20 +133,45 @@ impl State {
                 return Err(Self::refused(route, 403, "Forbidden", &why));
             }
         }
-        if request.who.actor != Actor::System {
-            let refusal = self.refusals.iter().find(|refusal| {
+        if request.who.actor != Actor::System && route.subresource.is_empty() {
+            let mut refusals = self.refusals.iter();
+            let is_refused = refusals.any(|refusal| {
                 refusal.plural == id.plural
                     && refusal.namespace == id.namespace
-                    && (refusal.name.is_empty() || refusal.name == id.name)
+                    && refusal.name == id.name
             });
-            if let Some(refusal) = refusal {
-                return Err(Self::refused(route, 403, "Forbidden", &refusal.message));
+            if is_refused {
+                return Err(denied());
             }
         }
         if let Some(problem) = apply::invalid(&route.kind, body, request) {
             return Err(problem);
         }
+        if route.subresource.is_empty() && !self.objects.contains_key(id) {
+            self.meter(route)?;
+        }
         Ok(())
+    }
+
+    /// Whether a quota has room for one object more: it is asked last, and of dry runs too.
+    fn meter(&self, route: &Route) -> Result<(), Answer> {
+        let id = &route.id;
+        let mut quotas = self.quotas.iter().filter(|quota| {
+            quota.group == id.group && quota.plural == id.plural && quota.namespace == id.namespace
+        });
+        let Some(quota) = quotas.next() else {
+            return Ok(());
+        };
+        let used = self.at(&id.place()).count();
+        if used < quota.hard {
+            return Ok(());
+        }
+        let counted = format!("count/{}", route.kind.qualified());
+        let hard = quota.hard;
+        let why = format!(
+            "exceeded quota: compute, requested: {counted}=1, used: {counted}={used}, limited: {counted}={hard}"
+        );
+        Err(Self::refused(route, 403, "Forbidden", &why))
     }
 
     pub(super) fn writer(
@@ -604,6 +629,12 @@ impl State {
         let mut audit = audit.lock().unwrap_or_else(PoisonError::into_inner);
         audit.wrote(&write);
     }
+}
+
+/// What a webhook says that refuses.
+fn denied() -> Answer {
+    let message = "admission webhook \"policy.example.com\" denied the request: it is not allowed";
+    Answer::failure(403, "Forbidden", message, &Value::Null)
 }
 
 /// The uid that an object says, if any.

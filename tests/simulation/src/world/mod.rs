@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::apiserver::{Actor, Backup, Id, Refusal, Server};
+use crate::apiserver::{Actor, Backup, Id, Quota, Refusal, Server};
 use crate::checker::Checker;
 use crate::controllers;
 use crate::desired::{CLUSTER, Desired, Manifest, NAMESPACES, bundle_name};
@@ -126,6 +126,7 @@ impl World {
         self.network.lock().outages.clear();
         self.network.lock().down.clear();
         self.local.lock().refusals.clear();
+        self.local.lock().quotas.clear();
         self.local.lock().denied.clear();
         if !self.setting.fights_last {
             self.fights.clear();
@@ -338,18 +339,23 @@ impl World {
                     plural: id.plural,
                     namespace: id.namespace,
                     name: id.name,
-                    message: "exceeded quota".to_owned(),
                 });
             }
             Action::Quota(namespace, kind) => {
-                self.local.lock().refusals.push(Refusal {
-                    plural: kind.plural().1.to_owned(),
-                    namespace: NAMESPACES[*namespace].to_owned(),
-                    name: String::new(),
-                    message: "exceeded quota".to_owned(),
+                let (group, plural) = kind.plural();
+                let place = Id::new(group, plural, NAMESPACES[*namespace], "");
+                let there = self.local.all(|id| id.is_in(&place)).len();
+                self.local.lock().quotas.push(Quota {
+                    group: place.group,
+                    plural: place.plural,
+                    namespace: place.namespace,
+                    hard: there,
                 });
             }
-            Action::Accept => self.local.lock().refusals.clear(),
+            Action::Accept => {
+                self.local.lock().refusals.clear();
+                self.local.lock().quotas.clear();
+            }
             Action::Deny(account, namespace) => {
                 let right = format!("{account}/{}", NAMESPACES[*namespace]);
                 self.local.lock().denied.insert(right);

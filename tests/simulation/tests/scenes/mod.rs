@@ -247,3 +247,25 @@ fn a_name_that_leads_elsewhere_is_refused_before_anything_is_asked() {
         assert!(told.contains("invalid namespace"), "{told}");
     });
 }
+
+/// As Kubernetes has it: what is there may be changed, and where something goes there is room for another.
+#[test]
+fn a_quota_keeps_nothing_that_is_there_from_being_changed() {
+    act(&wants(1, "correctDrift"), async |world| {
+        sleep(MINUTE).await;
+        happens(world, "0.0 s later a quota refuses new configmaps in apps").await;
+        happens(world, &wants(2, "correctDrift")).await;
+        sleep(MINUTE).await;
+        assert_eq!(value(world, "c0"), "v2", "it is no new one");
+        happens(world, "0.0 s later upstream wants of b1: apps/r1 [c1=v1]").await;
+        sleep(MINUTE).await;
+        assert_eq!(value(world, "c1"), Value::Null);
+        let told = bundle(world, "b1")["status"]["conditions"].to_string();
+        let text =
+            "exceeded quota: compute, requested: count/configmaps=1, used: count/configmaps=1";
+        assert!(told.contains(text), "{told}");
+        happens(world, "0.0 s later upstream deletes b0").await;
+        sleep(10 * MINUTE).await;
+        assert_eq!(value(world, "c1"), "v1", "there is room by now");
+    });
+}
