@@ -1,9 +1,9 @@
-//! The cluster's own controllers: definitions are served, pods come up or do not, jobs run, namespaces go.
+//! The cluster's own controllers: definitions are served, pods come up or do not, jobs run, namespaces go, autoscalers scale.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::apiserver::{Actor, Id, Server};
 use crate::random::Random;
@@ -11,11 +11,22 @@ use crate::random::Random;
 /// How the pods of an object fare: an annotation of the pod template, or of a job.
 pub const BEHAVIOUR: &str = "simulation/behaviour";
 
+/// How often an autoscaler looks at what it scales, as the real one does by default.
+const SCALED_EVERY: Duration = Duration::from_secs(15);
+/// How many percent of its looks find another load than the one before.
+const LOAD_CHANGES: u64 = 20;
+
 /// Runs for ever.
 pub async fn run(server: Server, seed: u64) {
     let mut random = Random::of(seed, "controllers");
+    let mut load = Random::of(seed, "load");
     let mut seen = 0;
+    let mut scaled = Instant::now() + SCALED_EVERY;
     loop {
+        if Instant::now() >= scaled {
+            scaled = Instant::now() + SCALED_EVERY;
+            autoscale(&server, &mut load);
+        }
         let is_busy = step(&server, &mut seen);
         let pause = Duration::from_millis(10 + random.below(300));
         if is_busy {
@@ -25,9 +36,38 @@ pub async fn run(server: Server, seed: u64) {
         tokio::select! {
             biased;
             () = server.changed() => {}
-            () = sleep(Duration::from_secs(30)) => {}
+            () = sleep_until(scaled) => {}
         }
         sleep(pause).await;
+    }
+}
+
+/// Sets the replicas of what autoscalers scale: within their bounds always, to another number of these where the load has changed.
+fn autoscale(server: &Server, load: &mut Random) {
+    for (scaler, object) in server.all(|id| id.plural == "horizontalpodautoscalers") {
+        let spec = &object["spec"];
+        let target = &spec["scaleTargetRef"];
+        let name = target["name"].as_str().unwrap_or_default();
+        let path = format!(
+            "/apis/apps/v1/namespaces/{}/deployments/{name}/scale",
+            scaler.namespace
+        );
+        let answer = server.act(Actor::System, "GET", &path, Value::Null);
+        if !answer.is_ok() {
+            continue;
+        }
+        let bound = |field: &str| spec[field].as_u64().unwrap_or(1);
+        let (low, high) = (bound("minReplicas"), bound("maxReplicas"));
+        let mut scale = answer.value();
+        let present = scale["spec"]["replicas"].as_u64().unwrap_or(1);
+        let wanted = match load.chance(LOAD_CHANGES) {
+            true => load.between(low, high),
+            false => present.clamp(low, high),
+        };
+        if wanted != present {
+            scale["spec"]["replicas"] = wanted.into();
+            server.act(Actor::System, "PUT", &path, scale);
+        }
     }
 }
 

@@ -79,7 +79,7 @@ pub enum Action {
     /// Something sets an object back to what it was whenever it changes.
     Fight(usize, Manifest),
     Peace,
-    /// An autoscaler decides how many replicas a Deployment has.
+    /// From now on an autoscaler decides how many replicas a Deployment has, again and again.
     Autoscale(usize, u8),
     /// The token upstream gave the agent is worth nothing any more, until servers are reached again.
     ExpireToken,
@@ -854,7 +854,7 @@ impl fmt::Display for Action {
             ),
             Self::Autoscale(namespace, name) => write!(
                 f,
-                "an autoscaler has {}/d{name} at 4",
+                "an autoscaler has {}/d{name} at 4 to 8",
                 NAMESPACES[*namespace]
             ),
             Self::ExpireToken => write!(f, "the token for upstream expires"),

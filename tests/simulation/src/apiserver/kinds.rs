@@ -56,6 +56,11 @@ impl Kind {
         }
     }
 
+    /// Whether its objects have replicas that are read and set by themselves.
+    pub(crate) fn has_scale(&self) -> bool {
+        self.group == "apps"
+    }
+
     /// `deployments.apps`, as errors name it.
     pub(crate) fn qualified(&self) -> String {
         match self.group.as_str() {
@@ -233,11 +238,20 @@ fn resource(kind: &Kind) -> Value {
         "singularResource": kind.kind.to_lowercase(),
         "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
     });
+    let mut subresources = Vec::new();
+    if kind.has_scale() {
+        let scale = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
+        subresources.push(("scale", scale));
+    }
     if kind.has_status {
-        resource["subresources"] = json!([{
-            "subresource": "status", "responseKind": response(&kind.kind),
-            "verbs": ["get", "patch", "update"],
-        }]);
+        subresources.push(("status", response(&kind.kind)));
+    }
+    if !subresources.is_empty() {
+        let subresources = subresources.into_iter();
+        let told = subresources.map(|(name, kind)| {
+            json!({"subresource": name, "responseKind": kind, "verbs": ["get", "patch", "update"]})
+        });
+        resource["subresources"] = told.collect();
     }
     resource
 }

@@ -14,6 +14,7 @@ mod patch;
 mod read;
 mod request;
 mod route;
+mod scale;
 mod schema;
 mod select;
 mod watch;

@@ -14,7 +14,7 @@ use super::{Handled, State};
 pub(super) struct Route {
     pub(super) kind: Arc<Kind>,
     pub(super) id: Id,
-    /// `status` or nothing.
+    /// `status`, `scale` or nothing.
     pub(super) subresource: String,
 }
 
@@ -40,6 +40,9 @@ impl State {
         }
         let route = self.route(request)?;
         self.allow(request, &route)?;
+        if route.subresource == "scale" {
+            return self.scale(request, &route);
+        }
         match (request.method.as_str(), route.id.name.is_empty()) {
             ("GET", false) => self.read(request, &route),
             ("GET", true) => self.list(request, &route),
@@ -95,6 +98,7 @@ impl State {
             [] => ("", ""),
             [name] => (*name, ""),
             [name, "status"] if kind.has_status => (*name, "status"),
+            [name, "scale"] if kind.has_scale() => (*name, "scale"),
             _ => return Err(Answer::not_modelled(&format!("/{}", path.join("/")))),
         };
         Ok(Route {

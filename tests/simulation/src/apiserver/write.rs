@@ -12,7 +12,7 @@ use super::route::Route;
 use super::watch::Change;
 use super::{Handled, State, Write, patch};
 
-const STALE: &str =
+pub(super) const STALE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 impl State {

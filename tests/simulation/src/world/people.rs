@@ -58,7 +58,8 @@ impl World {
                     &format!("d{name}"),
                 );
                 let body = json!({"spec": {"replicas": 3}});
-                local.act(Actor::Person, "PATCH", &path(&id), body);
+                let scale = format!("{}/scale", path(&id));
+                local.act(Actor::Person, "PATCH", &scale, body);
             }
             Action::Autoscale(namespace, name) => {
                 let name = format!("d{name}");
@@ -74,9 +75,6 @@ impl World {
                     "spec": {"scaleTargetRef": target, "minReplicas": 4, "maxReplicas": 8},
                 });
                 local.act(Actor::Person, "POST", &path(&scaler), body);
-                let id = Id::new("apps", "deployments", NAMESPACES[*namespace], &name);
-                let body = json!({"spec": {"replicas": 4}});
-                local.act(Actor::System, "PATCH", &path(&id), body);
             }
             Action::Delete(namespace, manifest) => {
                 let id = id(*namespace, manifest);

@@ -269,3 +269,38 @@ fn a_quota_keeps_nothing_that_is_there_from_being_changed() {
         assert_eq!(value(world, "c1"), "v1", "there is room by now");
     });
 }
+
+/// Whoever sets replicas as an autoscaler does owns them, and is left alone with them by a correction as by the next version.
+#[test]
+fn replicas_are_an_autoscalers_as_often_as_it_sets_them() {
+    let wants = |version: u8| {
+        format!("5.0 s later upstream wants of b0: apps/r0 [d0=v{version}] correctDrift")
+    };
+    act(&wants(1), async move |world| {
+        sleep(MINUTE).await;
+        let deployment = Id::new("apps", "deployments", "apps", "d0");
+        let spec = |world: &World| {
+            let live = world.local.get(&deployment).expect("it is deployed");
+            live["spec"].clone()
+        };
+        assert_eq!(spec(world)["replicas"], 1);
+        happens(world, "0.0 s later an autoscaler has apps/d0 at 4 to 8").await;
+        sleep(10 * MINUTE).await;
+        world.checker().writes.clear();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..40 {
+            sleep(MINUTE / 2).await;
+            seen.insert(spec(world)["replicas"].as_u64());
+        }
+        assert!(seen.len() > 1, "the load does not change: {seen:?}");
+        assert!(seen.iter().all(|one| *one >= Some(4)), "{seen:?}");
+        let written = world.checker().writes.get(&deployment).copied();
+        assert_eq!(written, None, "the agent writes it at rest");
+        happens(world, &wants(2)).await;
+        sleep(2 * MINUTE).await;
+        let spec = spec(world);
+        let image = &spec["template"]["spec"]["containers"][0]["image"];
+        assert_eq!(*image, "image:v2");
+        assert!(spec["replicas"].as_u64() >= Some(4), "{spec}");
+    });
+}
