@@ -1,5 +1,7 @@
 //! The cluster's own controllers: definitions are served, pods come up or do not, jobs run, namespaces go, autoscalers scale.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,23 +13,84 @@ use crate::random::Random;
 /// How the pods of an object fare: an annotation of the pod template, or of a job.
 pub const BEHAVIOUR: &str = "simulation/behaviour";
 
+/// Deployments whose pods crash, whatever their template says; clones share it.
+#[derive(Clone, Default)]
+pub struct Crashes(Arc<Mutex<BTreeMap<Id, Crash>>>);
+
+#[derive(Clone, Copy)]
+struct Crash {
+    is_down: bool,
+    /// Whether they come up, and crash again, by themselves.
+    is_loop: bool,
+}
+
+impl Crashes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Id, Crash>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_down(&self, id: &Id) -> bool {
+        self.lock().get(id).is_some_and(|crash| crash.is_down)
+    }
+
+    /// The pods of a Deployment crash, once or again and again.
+    pub fn begin(&self, server: &Server, id: &Id, is_loop: bool) {
+        let crash = Crash {
+            is_down: true,
+            is_loop,
+        };
+        self.lock().insert(id.clone(), crash);
+        self.tell(server, id);
+    }
+
+    /// All pods come up and stay so.
+    pub fn end(&self, server: &Server) {
+        let crashed = std::mem::take(&mut *self.lock());
+        for id in crashed.keys() {
+            self.tell(server, id);
+        }
+    }
+
+    /// Of those that crash again and again about half come up, or crash, with each look.
+    fn turn(&self, server: &Server, random: &mut Random) {
+        let mut turned = Vec::new();
+        for (id, crash) in self.lock().iter_mut().filter(|(_, crash)| crash.is_loop) {
+            if random.chance(50) {
+                crash.is_down = !crash.is_down;
+                turned.push(id.clone());
+            }
+        }
+        for id in turned {
+            self.tell(server, &id);
+        }
+    }
+
+    fn tell(&self, server: &Server, id: &Id) {
+        if let Some(object) = server.get(id) {
+            deployment(server, self, id, &object);
+        }
+    }
+}
+
 /// How often an autoscaler looks at what it scales, as the real one does by default.
 const SCALED_EVERY: Duration = Duration::from_secs(15);
 /// How many percent of its looks find another load than the one before.
 const LOAD_CHANGES: u64 = 20;
 
 /// Runs for ever.
-pub async fn run(server: Server, seed: u64) {
+pub async fn run(server: Server, crashes: Crashes, seed: u64) {
     let mut random = Random::of(seed, "controllers");
     let mut load = Random::of(seed, "load");
+    let mut crashing = Random::of(seed, "crashes");
     let mut seen = 0;
     let mut scaled = Instant::now() + SCALED_EVERY;
     loop {
         if Instant::now() >= scaled {
             scaled = Instant::now() + SCALED_EVERY;
             autoscale(&server, &mut load);
+            crashes.turn(&server, &mut crashing);
         }
-        let is_busy = step(&server, &mut seen);
+        let is_busy = step(&server, &crashes, &mut seen);
         let pause = Duration::from_millis(10 + random.below(300));
         if is_busy {
             sleep(pause).await;
@@ -72,7 +135,7 @@ fn autoscale(server: &Server, load: &mut Random) {
 }
 
 /// One look at what was written since the last one, and at namespaces that go; whether something was done.
-fn step(server: &Server, seen: &mut u64) -> bool {
+fn step(server: &Server, crashes: &Crashes, seen: &mut u64) -> bool {
     let mut is_busy = false;
     let leaves = |id: &Id, object: &Value| {
         id.plural == "namespaces" && object.pointer("/metadata/deletionTimestamp").is_some()
@@ -86,7 +149,7 @@ fn step(server: &Server, seen: &mut u64) -> bool {
     for (id, object) in &written {
         is_busy |= match id.plural.as_str() {
             "namespaces" => namespace(server, id, object),
-            "deployments" => deployment(server, id, object),
+            "deployments" => deployment(server, crashes, id, object),
             "jobs" => job(server, id, object),
             "customresourcedefinitions" => definition(server, id, object),
             _ => false,
@@ -152,11 +215,12 @@ fn behaviour(object: &Value) -> &str {
     found.and_then(Value::as_str).unwrap_or("ready")
 }
 
-fn deployment(server: &Server, id: &Id, object: &Value) -> bool {
+fn deployment(server: &Server, crashes: &Crashes, id: &Id, object: &Value) -> bool {
     let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64);
     let replicas = replicas.unwrap_or(1);
     let generation = object["metadata"]["generation"].clone();
-    let ready = behaviour(object) == "ready";
+    let comes_up = behaviour(object) == "ready";
+    let ready = comes_up && !crashes.is_down(id);
     let (up, available) = match ready {
         true => (replicas, "True"),
         false => (0, "False"),
@@ -167,7 +231,7 @@ fn deployment(server: &Server, id: &Id, object: &Value) -> bool {
         "conditions": [
             {"type": "Available", "status": available, "reason": "MinimumReplicas"},
             {"type": "Progressing", "status": "True", "reason":
-                if ready { "NewReplicaSetAvailable" } else { "ReplicaSetUpdated" }},
+                if comes_up { "NewReplicaSetAvailable" } else { "ReplicaSetUpdated" }},
         ],
     });
     let path = format!(

@@ -81,6 +81,9 @@ pub enum Action {
     Peace,
     /// From now on an autoscaler decides how many replicas a Deployment has, again and again.
     Autoscale(usize, u8),
+    /// The pods of a Deployment crash, once or again and again; until all are well.
+    Crash(usize, u8, bool),
+    Recover,
     /// The token upstream gave the agent is worth nothing any more, until servers are reached again.
     ExpireToken,
     /// The agent dies, at once or after some more requests, and is started again.
@@ -379,6 +382,7 @@ struct Course {
     is_refused: bool,
     is_denied: bool,
     is_fought: bool,
+    has_crashed: bool,
 }
 
 impl Course {
@@ -440,6 +444,7 @@ impl Course {
             Action::Accept => self.is_refused,
             Action::Grant => self.is_denied,
             Action::Peace => self.is_fought,
+            Action::Recover => self.has_crashed,
             _ => true,
         }
     }
@@ -464,6 +469,8 @@ impl Course {
             Action::Grant => self.is_denied = false,
             Action::Fight(..) => self.is_fought = true,
             Action::Peace => self.is_fought = false,
+            Action::Crash(..) => self.has_crashed = true,
+            Action::Recover => self.has_crashed = false,
             Action::Create(namespace, manifest) | Action::HelmInstall(namespace, _, manifest) => {
                 self.created.push((*namespace, manifest.clone()));
             }
@@ -676,7 +683,9 @@ fn helm(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -
 
 fn cluster(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, manifest) = manifest(random, scope, desired_state);
-    match random.below(12) {
+    match random.below(15) {
+        12 | 13 => Action::Crash(namespace, manifest.name, random.chance(40)),
+        14 => Action::Recover,
         10 => Action::BackupLocal,
         11 => Action::RestoreLocal(random.chance(70)),
         8 => Action::Quota(namespace, manifest.kind),
@@ -857,6 +866,13 @@ impl fmt::Display for Action {
                 "an autoscaler has {}/d{name} at 4 to 8",
                 NAMESPACES[*namespace]
             ),
+            Self::Crash(namespace, name, again) => write!(
+                f,
+                "the pods of {}/d{name} crash{}",
+                NAMESPACES[*namespace],
+                if *again { " again and again" } else { "" }
+            ),
+            Self::Recover => write!(f, "all pods are well"),
             Self::ExpireToken => write!(f, "the token for upstream expires"),
             Self::Peace => write!(f, "nothing keeps anything as it is"),
             Self::Go(seconds, dies) => {

@@ -200,6 +200,15 @@ fn action_of(text: &str) -> Option<Action> {
             Action::Deny(account, namespace_of(namespace)?)
         }
         ["all", "accounts", ..] => Action::Grant,
+        ["the", "pods", "of", place, "crash", again @ ..] => {
+            let (namespace, name) = place.split_once("/d")?;
+            Action::Crash(
+                namespace_of(namespace)?,
+                name.parse().ok()?,
+                !again.is_empty(),
+            )
+        }
+        ["all", "pods", ..] => Action::Recover,
         ["something", "keeps", place, ..] => placed(Action::Fight, place)?,
         ["nothing", "keeps", ..] => Action::Peace,
         ["kill", "-9"] => Action::Kill,

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::apiserver::{Actor, Backup, Id, Quota, Refusal, Server};
 use crate::checker::Checker;
-use crate::controllers;
+use crate::controllers::{self, Crashes};
 use crate::desired::{CLUSTER, Desired, Manifest, NAMESPACES, bundle_name};
 use crate::network::{Faults, Network};
 use crate::plan::{Action, Plan, Setting, object_name};
@@ -70,6 +70,7 @@ pub struct World {
     /// In which order upstream creates what vanished.
     random: Random,
     controllers: JoinHandle<()>,
+    crashes: Crashes,
 }
 
 impl World {
@@ -88,7 +89,9 @@ impl World {
         local.audited_by(checker.clone());
         upstream.audited_by(checker.clone());
         upstream.lock().page = plan.setting.has_pages.then_some(1);
-        let controllers = tokio::task::spawn_local(controllers::run(local.clone(), plan.seed));
+        let crashes = Crashes::default();
+        let running = controllers::run(local.clone(), crashes.clone(), plan.seed);
+        let controllers = tokio::task::spawn_local(running);
         let world = Self {
             local,
             upstream,
@@ -110,6 +113,7 @@ impl World {
             repository: Repository::default(),
             random: Random::of(plan.seed, "recreate"),
             controllers,
+            crashes,
         };
         world.set_up();
         world
@@ -131,6 +135,7 @@ impl World {
         if !self.setting.fights_last {
             self.fights.clear();
         }
+        self.crashes.end(&self.local);
         self.renew_token();
         self.repository.fail(None);
         self.network.lock().cut.clear();
@@ -368,6 +373,12 @@ impl World {
                 }
             }
             Action::Peace => self.fights.clear(),
+            Action::Crash(namespace, name, again) => {
+                let name = format!("d{name}");
+                let id = Id::new("apps", "deployments", NAMESPACES[*namespace], &name);
+                self.crashes.begin(&self.local, &id, *again);
+            }
+            Action::Recover => self.crashes.end(&self.local),
             other => self.kubectl(other),
         }
     }

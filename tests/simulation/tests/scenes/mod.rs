@@ -304,3 +304,35 @@ fn replicas_are_an_autoscalers_as_often_as_it_sets_them() {
         assert!(spec["replicas"].as_u64() >= Some(4), "{spec}");
     });
 }
+
+/// Upstream is told of pods that crash, and that they are up again; that they do is no reason to deploy.
+#[test]
+fn a_workload_whose_pods_crash_is_told_of_and_not_deployed_again() {
+    let steps = "5.0 s later upstream wants of b0: apps/r0 [d0=v1] correctDrift";
+    act(steps, async |world| {
+        let ready = |world: &World| {
+            let conditions = bundle(world, "b0")["status"]["conditions"].clone();
+            let mut conditions = conditions.as_array().into_iter().flatten();
+            let found = conditions.find(|condition| condition["type"] == "Ready");
+            found.map_or(Value::Null, |found| found["status"].clone())
+        };
+        sleep(MINUTE).await;
+        assert_eq!(ready(world), "True");
+        world.checker().writes.clear();
+        happens(world, "0.0 s later the pods of apps/d0 crash").await;
+        sleep(MINUTE).await;
+        assert_eq!(ready(world), "False");
+        happens(world, "0.0 s later all pods are well").await;
+        sleep(MINUTE).await;
+        assert_eq!(ready(world), "True");
+        happens(
+            world,
+            "0.0 s later the pods of apps/d0 crash again and again",
+        )
+        .await;
+        sleep(30 * MINUTE).await;
+        let written = world.checker().writes.clone();
+        let place = Id::new("apps", "deployments", "apps", "d0");
+        assert_eq!(written.get(&place), None, "{written:?}");
+    });
+}
