@@ -1,6 +1,8 @@
-//! The cluster's own controllers: definitions are served, pods come up or do not, jobs run, namespaces go, autoscalers scale.
+//! The cluster's own controllers: definitions are served, pods come up or do not, jobs run, namespaces go, autoscalers scale, and a guard lets
+//! go, in its own time, of what has its finalizer.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +14,65 @@ use crate::random::Random;
 
 /// How the pods of an object fare: an annotation of the pod template, or of a job.
 pub const BEHAVIOUR: &str = "simulation/behaviour";
+
+/// The finalizer that somebody's controller takes off.
+pub const GUARD: &str = "example.com/guard";
+
+/// The controller of that finalizer: it lets go of what is being deleted, much later, and soon once it hurries; clones share it.
+#[derive(Clone, Default)]
+pub struct Guard(Arc<AtomicBool>);
+
+impl Guard {
+    /// From now on it lets go within a minute or two.
+    pub fn hurry(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn let_go(&self, server: &Server, random: &mut Random) {
+        let is_guarded = |_: &Id, object: &Value| is_leaving(object) && has(object, GUARD);
+        for (id, object) in server.find(is_guarded) {
+            let percent = if self.0.load(Ordering::Relaxed) {
+                50
+            } else {
+                8
+            };
+            if random.chance(percent) {
+                take_off(server, &id, &object, GUARD);
+            }
+        }
+    }
+}
+
+fn is_leaving(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+fn has(object: &Value, finalizer: &str) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|all| all.iter().any(|one| one == finalizer))
+}
+
+/// Takes one finalizer off, and leaves those of others.
+fn take_off(server: &Server, id: &Id, object: &Value, finalizer: &str) {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    let others = finalizers.into_iter().flatten();
+    let others: Vec<&Value> = others.filter(|one| *one != finalizer).collect();
+    let body = json!({"metadata": {"finalizers": others}});
+    server.act(Actor::System, "PATCH", &path(id), body);
+}
+
+/// The path of an object.
+fn path(id: &Id) -> String {
+    let root = match id.group.as_str() {
+        "" => "/api/v1".to_owned(),
+        group => format!("/apis/{group}/{}", version(group)),
+    };
+    let place = match id.namespace.as_str() {
+        "" => String::new(),
+        namespace => format!("/namespaces/{namespace}"),
+    };
+    format!("{root}{place}/{}/{}", id.plural, id.name)
+}
 
 /// Deployments whose pods crash, whatever their template says; clones share it.
 #[derive(Clone, Default)]
@@ -78,9 +139,10 @@ const SCALED_EVERY: Duration = Duration::from_secs(15);
 const LOAD_CHANGES: u64 = 20;
 
 /// Runs for ever.
-pub async fn run(server: Server, crashes: Crashes, seed: u64) {
+pub async fn run(server: Server, crashes: Crashes, guard: Guard, seed: u64) {
     let mut random = Random::of(seed, "controllers");
     let mut load = Random::of(seed, "load");
+    let mut guarding = Random::of(seed, "guard");
     let mut crashing = Random::of(seed, "crashes");
     let mut seen = 0;
     let mut scaled = Instant::now() + SCALED_EVERY;
@@ -89,6 +151,7 @@ pub async fn run(server: Server, crashes: Crashes, seed: u64) {
             scaled = Instant::now() + SCALED_EVERY;
             autoscale(&server, &mut load);
             crashes.turn(&server, &mut crashing);
+            guard.let_go(&server, &mut guarding);
         }
         let is_busy = step(&server, &crashes, &mut seen);
         let pause = Duration::from_millis(10 + random.below(300));
@@ -137,9 +200,7 @@ fn autoscale(server: &Server, load: &mut Random) {
 /// One look at what was written since the last one, and at namespaces that go; whether something was done.
 fn step(server: &Server, crashes: &Crashes, seen: &mut u64) -> bool {
     let mut is_busy = false;
-    let leaves = |id: &Id, object: &Value| {
-        id.plural == "namespaces" && object.pointer("/metadata/deletionTimestamp").is_some()
-    };
+    let leaves = |id: &Id, object: &Value| id.plural == "namespaces" && is_leaving(object);
     let (mut written, version) = server.written_after(*seen, leaves);
     if version < *seen {
         // Restored from a backup: everything is looked at anew.
@@ -156,8 +217,9 @@ fn step(server: &Server, crashes: &Crashes, seen: &mut u64) -> bool {
         };
     }
     for (id, object) in &written {
-        if awaits_dependents(object) {
-            foreground(server, id);
+        // Nothing here has dependents, so whoever waits for them goes.
+        if has(object, "foregroundDeletion") {
+            take_off(server, id, object, "foregroundDeletion");
             is_busy = true;
         }
     }
@@ -174,7 +236,7 @@ fn status(server: &Server, path: &str, object: &Value, status: &Value) -> bool {
 }
 
 fn namespace(server: &Server, id: &Id, object: &Value) -> bool {
-    if object.pointer("/metadata/deletionTimestamp").is_none() {
+    if !is_leaving(object) {
         return false;
     }
     let inside = server.all(|inside| inside.namespace == id.name);
@@ -184,18 +246,12 @@ fn namespace(server: &Server, id: &Id, object: &Value) -> bool {
         server.act(Actor::System, "PATCH", &path, body);
         return true;
     }
-    for (inside, _) in inside {
-        let root = match inside.group.as_str() {
-            "" => "/api/v1".to_owned(),
-            group => format!("/apis/{group}/{}", version(group)),
-        };
-        let path = format!(
-            "{root}/namespaces/{}/{}/{}",
-            id.name, inside.plural, inside.name
-        );
-        server.act(Actor::System, "DELETE", &path, Value::Null);
+    let mut is_busy = false;
+    for (inside, _) in inside.iter().filter(|(_, object)| !is_leaving(object)) {
+        server.act(Actor::System, "DELETE", &path(inside), Value::Null);
+        is_busy = true;
     }
-    true
+    is_busy
 }
 
 fn version(group: &str) -> &str {
@@ -269,24 +325,4 @@ fn definition(server: &Server, id: &Id, object: &Value) -> bool {
         id.name
     );
     status(server, &path, object, &wanted)
-}
-
-fn awaits_dependents(object: &Value) -> bool {
-    let finalizers = object["metadata"]["finalizers"].as_array();
-    finalizers.is_some_and(|all| all.iter().any(|one| one == "foregroundDeletion"))
-}
-
-/// Nothing here has dependents, so whoever waits for them goes.
-fn foreground(server: &Server, id: &Id) {
-    let root = match id.group.as_str() {
-        "" => "/api/v1".to_owned(),
-        group => format!("/apis/{group}/{}", version(group)),
-    };
-    let place = match id.namespace.as_str() {
-        "" => String::new(),
-        namespace => format!("/namespaces/{namespace}"),
-    };
-    let path = format!("{root}{place}/{}/{}", id.plural, id.name);
-    let body = json!({"metadata": {"finalizers": null}});
-    server.act(Actor::System, "PATCH", &path, body);
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::apiserver::Id;
-use crate::controllers::BEHAVIOUR;
+use crate::controllers::{BEHAVIOUR, GUARD};
 use crate::random::Random;
 
 /// Where the agent lives.
@@ -62,6 +62,8 @@ pub enum Behaviour {
     Fails,
     /// The API server refuses it.
     Refused,
+    /// Its chart gives it a finalizer, which a controller takes off long after it is deleted.
+    Guarded,
 }
 
 /// Where a bundle's chart comes from.
@@ -188,6 +190,9 @@ impl Manifest {
                 _ => "spec",
             };
             object[field]["refuse"] = "true".into();
+        }
+        if self.behaviour == Behaviour::Guarded {
+            object["metadata"]["finalizers"] = json!([GUARD]);
         }
         object
     }
@@ -452,6 +457,7 @@ impl Desired {
                     Behaviour::Ready => "",
                     Behaviour::Fails => "!fails",
                     Behaviour::Refused => "!refused",
+                    Behaviour::Guarded => "!guarded",
                 };
                 format!("{}=v{}{behaviour}", manifest.object_name(), manifest.value)
             })
@@ -561,9 +567,10 @@ pub(crate) fn draw_manifest(random: &mut Random, bundle: usize) -> Manifest {
         true => bundle * 2 + random.index(2),
         false => random.index(3),
     };
-    let behaviour = match random.below(10) {
-        0 => Behaviour::Fails,
-        1 => Behaviour::Refused,
+    let behaviour = match random.below(20) {
+        0 | 1 => Behaviour::Fails,
+        2 | 3 => Behaviour::Refused,
+        4 => Behaviour::Guarded,
         _ => Behaviour::Ready,
     };
     Manifest {

@@ -56,6 +56,8 @@ pub enum Action {
     Scale(usize, u8),
     Delete(usize, Manifest),
     StripMarks(usize, Manifest),
+    /// He puts a finalizer on an object, which a controller takes off long after it is deleted.
+    Guard(usize, Manifest),
     DeleteRecords(usize, u8),
     DeleteNamespace(usize),
     /// Lets removals through that are held.
@@ -633,7 +635,8 @@ fn release(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]
 
 fn person(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, mut manifest) = manifest(random, scope, desired_state);
-    match random.below(14) {
+    match random.below(16) {
+        14 | 15 => Action::Guard(namespace, manifest),
         0 | 1 => {
             if random.chance(70) {
                 // Nothing of the kind may be there yet: a chart comes to have it later.
@@ -792,6 +795,10 @@ impl fmt::Display for Action {
                     "a person strips the labels of {}",
                     place(namespace, manifest)
                 )
+            }
+            Self::Guard(namespace, manifest) => {
+                let place = place(namespace, manifest);
+                write!(f, "a person puts a finalizer on {place}")
             }
             Self::DeleteRecords(namespace, name) => {
                 write!(

@@ -138,6 +138,7 @@ fn action_of(text: &str) -> Option<Action> {
         ["a", "person", "deletes", "the", "records", "of", release] => {
             released(Action::DeleteRecords, release)?
         }
+        ["a", "person", "puts", "a", "finalizer", "on", place] => placed(Action::Guard, place)?,
         ["a", "person", "deletes", place] => placed(Action::Delete, place)?,
         ["a", "person", "strips", .., place] => placed(Action::StripMarks, place)?,
         ["a", "person", "lets", ..] => Action::Permit,
@@ -270,6 +271,7 @@ fn manifest_of(text: &str) -> Option<Manifest> {
     let (text, behaviour) = match text.split_once('!') {
         Some((text, "fails")) => (text, Behaviour::Fails),
         Some((text, "refused")) => (text, Behaviour::Refused),
+        Some((text, "guarded")) => (text, Behaviour::Guarded),
         Some(_) => return None,
         None => (text, Behaviour::Ready),
     };

@@ -351,6 +351,35 @@ pub(crate) fn invalid(kind: &Kind, body: &Value, request: &Request) -> Option<An
     Some(Answer::failure(422, "Invalid", &message, &details))
 }
 
+/// A finalizer that is put on what is being deleted.
+pub(crate) fn finalized(kind: &Kind, before: &Value, after: &Value, name: &str) -> Option<Answer> {
+    before.pointer("/metadata/deletionTimestamp")?;
+    let of = |object: &Value| -> Vec<String> {
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        let finalizers = finalizers.into_iter().flatten();
+        finalizers
+            .filter_map(|one| one.as_str().map(str::to_owned))
+            .collect()
+    };
+    let mut added = of(after);
+    added.retain(|one| !of(before).contains(one));
+    if added.is_empty() {
+        return None;
+    }
+    let quoted: Vec<String> = added.iter().map(|one| format!("{one:?}")).collect();
+    let said = format!(
+        "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        quoted.join(", ")
+    );
+    Some(unprocessable(
+        kind,
+        name,
+        "metadata.finalizers",
+        "FieldValueForbidden",
+        &said,
+    ))
+}
+
 /// A change of what may not change.
 pub(crate) fn immutable(kind: &Kind, before: &Value, after: &Value, name: &str) -> Option<Answer> {
     let field = match kind.kind.as_str() {
@@ -368,12 +397,17 @@ pub(crate) fn immutable(kind: &Kind, before: &Value, after: &Value, name: &str) 
     let path = field[1..].replace('/', ".");
     let new = new.cloned().unwrap_or_default();
     let said = format!("Invalid value: {new}: field is immutable");
+    Some(unprocessable(kind, name, &path, "FieldValueInvalid", &said))
+}
+
+/// What validation says of one field.
+fn unprocessable(kind: &Kind, name: &str, path: &str, reason: &str, said: &str) -> Answer {
     let group = match kind.group.as_str() {
         "" => String::new(),
         group => format!(".{group}"),
     };
     let message = format!("{}{group} \"{name}\" is invalid: {path}: {said}", kind.kind);
     let details = json!({"name": name, "kind": kind.kind, "group": kind.group, "causes": [
-        {"reason": "FieldValueInvalid", "message": said, "field": path}]});
-    Some(Answer::failure(422, "Invalid", &message, &details))
+        {"reason": reason, "message": said, "field": path}]});
+    Answer::failure(422, "Invalid", &message, &details)
 }

@@ -241,7 +241,10 @@ impl State {
             }
         }
         let after = apply::settled(route.subresource.as_str(), &route.kind, before, after);
-        if let Some(problem) = apply::immutable(&route.kind, before, &after, &route.id.name) {
+        let name = &route.id.name;
+        let problem = apply::immutable(&route.kind, before, &after, name)
+            .or_else(|| apply::finalized(&route.kind, before, &after, name));
+        if let Some(problem) = problem {
             return Err(problem);
         }
         apply::updated(
@@ -337,8 +340,10 @@ impl State {
             &stored.value,
             merged,
         );
-        if let Some(problem) = apply::immutable(&route.kind, &stored.value, &after, &route.id.name)
-        {
+        let (before, name) = (&stored.value, &route.id.name);
+        let problem = apply::immutable(&route.kind, before, &after, name)
+            .or_else(|| apply::finalized(&route.kind, before, &after, name));
+        if let Some(problem) = problem {
             return Err(problem);
         }
         self.store(request, "apply", route, after, managed)

@@ -38,6 +38,10 @@ fn has_failed(job: &Value) -> bool {
     conditions.is_some_and(|conditions| conditions.iter().any(is_failure))
 }
 
+fn is_leaving(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
 /// Whether a record with this status is that of a deploy under way, which runs hooks before its objects and after them.
 fn is_deploy(status: &str) -> bool {
     matches!(status, "pending-install" | "pending-upgrade")
@@ -114,17 +118,14 @@ impl Checker {
                     }
                 }
             }
+            // It waits for a finalizer: what is judged of its end is judged now, as whoever takes that off knows nothing of hooks.
+            (Some(before), Some(after)) if by_agent && is_leaving(after) && !is_leaving(before) => {
+                self.goes(write, before);
+            }
             (Some(before), None) => {
                 let is_outlived = self.remembers(write, |outlived, _| outlived == uid);
-                // One that has failed is run anew, whatever the record says of it.
-                let counts = by_agent && !has_failed(before) && !is_outlived;
-                let awaited = counts.then(|| self.awaited(&uid)).flatten();
-                if let Some((release, revision)) = awaited {
-                    let text = format!(
-                        "{} goes, which revision {revision} of {release:?} waits for",
-                        write.id
-                    );
-                    self.violate("deletes a running hook", text);
+                if by_agent {
+                    self.goes(write, before);
                 }
                 // Nobody can tell any more that it succeeded; nor where several releases have a hook of this name, and it makes way for one of
                 // them.
@@ -133,6 +134,20 @@ impl Checker {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The agent deletes a job. One that has failed is run anew, whatever the record says of it.
+    fn goes(&mut self, write: &Write, job: &Value) {
+        let uid = Self::uid(job);
+        let counts = !has_failed(job) && !self.remembers(write, |outlived, _| outlived == uid);
+        let awaited = counts.then(|| self.awaited(&uid));
+        if let Some((release, revision)) = awaited.flatten() {
+            let text = format!(
+                "{} goes, which revision {revision} of {release:?} waits for",
+                write.id
+            );
+            self.violate("deletes a running hook", text);
         }
     }
 

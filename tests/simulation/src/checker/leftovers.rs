@@ -21,12 +21,17 @@ pub struct Rest<'w> {
     pub remembered: &'w BTreeSet<ReleaseKey>,
 }
 
+/// Whether it was deleted, and waits for somebody else's finalizer.
+fn is_leaving(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
 impl Checker {
     /// An object that the agent created and that nothing wants any more: no version of a bundle that is ready, no bundle at all, no
     /// removal that is under way or held, no record.
     pub fn leftover(&self, rest: &Rest<'_>) -> Option<String> {
         let objects = self.made.iter().filter(|(id, release)| {
-            (rest.live)(id).is_some_and(|live| self.is_own(&live, release))
+            (rest.live)(id).is_some_and(|live| !is_leaving(&live) && self.is_own(&live, release))
         });
         let mut left = objects.filter_map(|(id, release)| {
             let why = self.left_of(id, release, rest)?;
@@ -139,7 +144,7 @@ impl Checker {
             .flat_map(|namespace| (0..2_u8).map(move |number| (number, *namespace)));
         let mut left = places.filter(|(number, namespace)| {
             let id = Id::new("", "secrets", namespace, &format!("pull{number}"));
-            let live = (rest.live)(&id);
+            let live = (rest.live)(&id).filter(|live| !is_leaving(live));
             let uid = live.as_deref().map(Self::uid).unwrap_or_default();
             let origin = self.origins.get(&uid);
             // As docs/security.md has it, what is made before a restore is noticed goes with no bundle that is deleted at that moment.

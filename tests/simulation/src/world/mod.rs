@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::apiserver::{Actor, Backup, Id, Quota, Refusal, Server};
 use crate::checker::Checker;
-use crate::controllers::{self, Crashes};
+use crate::controllers::{self, Crashes, Guard};
 use crate::desired::{CLUSTER, Desired, Manifest, NAMESPACES, bundle_name};
 use crate::network::{Faults, Network};
 use crate::plan::{Action, Plan, Setting, object_name};
@@ -71,6 +71,7 @@ pub struct World {
     random: Random,
     controllers: JoinHandle<()>,
     crashes: Crashes,
+    guard: Guard,
 }
 
 impl World {
@@ -90,7 +91,8 @@ impl World {
         upstream.audited_by(checker.clone());
         upstream.lock().page = plan.setting.has_pages.then_some(1);
         let crashes = Crashes::default();
-        let running = controllers::run(local.clone(), crashes.clone(), plan.seed);
+        let guard = Guard::default();
+        let running = controllers::run(local.clone(), crashes.clone(), guard.clone(), plan.seed);
         let controllers = tokio::task::spawn_local(running);
         let world = Self {
             local,
@@ -114,6 +116,7 @@ impl World {
             random: Random::of(plan.seed, "recreate"),
             controllers,
             crashes,
+            guard,
         };
         world.set_up();
         world
@@ -136,6 +139,7 @@ impl World {
             self.fights.clear();
         }
         self.crashes.end(&self.local);
+        self.guard.hurry();
         self.renew_token();
         self.repository.fail(None);
         self.network.lock().cut.clear();

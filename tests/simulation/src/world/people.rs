@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::helm::revision_of;
 use super::{World, id, path};
 use crate::apiserver::{Actor, Id};
+use crate::controllers::GUARD;
 use crate::desired::{NAMESPACES, ObjectKind, SYSTEM};
 use crate::plan::Action;
 
@@ -82,6 +83,11 @@ impl World {
             }
             Action::StripMarks(namespace, manifest) => {
                 let body = json!({"metadata": {"labels": null, "annotations": null}});
+                let id = id(*namespace, manifest);
+                local.act(Actor::Person, "PATCH", &path(&id), body);
+            }
+            Action::Guard(namespace, manifest) => {
+                let body = json!({"metadata": {"finalizers": [GUARD]}});
                 let id = id(*namespace, manifest);
                 local.act(Actor::Person, "PATCH", &path(&id), body);
             }

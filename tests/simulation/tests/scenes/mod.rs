@@ -336,3 +336,46 @@ fn a_workload_whose_pods_crash_is_told_of_and_not_deployed_again() {
         assert_eq!(written.get(&place), None, "{written:?}");
     });
 }
+
+/// What waits for somebody's finalizer is there, and going: a correction makes it anew once it is gone.
+#[test]
+fn an_object_that_goes_when_its_finalizer_does_is_made_anew_then() {
+    act(&wants(1, "correctDrift"), async |world| {
+        sleep(MINUTE).await;
+        happens(world, "0.0 s later a person puts a finalizer on apps/c0").await;
+        happens(world, "0.0 s later a person deletes apps/c0").await;
+        let metadata = |world: &World| {
+            let live = world.local.get(&map("c0"));
+            live.map_or(Value::Null, |live| live["metadata"].clone())
+        };
+        let former = metadata(world);
+        assert_ne!(former["deletionTimestamp"], Value::Null, "{former}");
+        sleep(60 * MINUTE).await;
+        let now = metadata(world);
+        assert_ne!(now["uid"], former["uid"], "it is not gone");
+        assert_eq!(now["deletionTimestamp"], Value::Null, "{now}");
+        assert_eq!(value(world, "c0"), "v1");
+    });
+}
+
+/// The real server's words (`ValidateObjectMetaUpdate`).
+#[test]
+fn no_finalizer_is_put_on_what_is_going() {
+    act(&wants(1, ""), async |world| {
+        sleep(MINUTE).await;
+        let put = |finalizers: Value| {
+            let body = json!({"metadata": {"finalizers": finalizers}});
+            let path = path(&map("c0"));
+            world.local.act(Actor::Person, "PATCH", &path, body)
+        };
+        assert!(put(json!(["example.com/a"])).is_ok());
+        let path = path(&map("c0"));
+        world.local.act(Actor::Person, "DELETE", &path, Value::Null);
+        let refused = put(json!(["example.com/a", "example.com/b"]));
+        assert_eq!(refused.code, 422);
+        let said = r#"ConfigMap "c0" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"example.com/b"}"#;
+        assert_eq!(refused.value()["message"], said);
+        assert!(put(json!([])).is_ok());
+        assert!(world.local.get(&map("c0")).is_none());
+    });
+}
