@@ -171,6 +171,8 @@ pub struct Checker {
     robbed: BTreeMap<ReleaseKey, Instant>,
     /// Writes of the agent by object, since this was last taken.
     pub writes: BTreeMap<Id, u64>,
+    /// From when to when webhooks kept writes of the agent waiting.
+    held_up: Vec<(Instant, Instant)>,
     /// The life that wrote the lease last, and since when it is the one.
     leader: Option<(u32, Instant)>,
     pub violations: Vec<Violation>,
@@ -410,7 +412,7 @@ impl Checker {
     /// Whether a bundle came back too soon for the agent to know of it: what is begun is ended.
     fn is_returning(&self, bundle: usize) -> bool {
         let since = self.returned.get(&bundle);
-        since.is_some_and(|since| since.elapsed() < LATEST_NEWS)
+        since.is_some_and(|since| self.is_news(*since))
     }
 
     fn is_deployed(status: &str) -> bool {
@@ -538,10 +540,25 @@ impl Checker {
             && decoded(record).is_some_and(has)
     }
 
+    /// Whether something is so new that what began before may still be under way.
+    fn is_news(&self, at: Instant) -> bool {
+        self.passed(at, Instant::now()) < LATEST_NEWS
+    }
+
+    /// How much time has passed, but for that in which a webhook kept a write waiting: whoever waits for an answer does nothing else meanwhile.
+    fn passed(&self, from: Instant, to: Instant) -> Duration {
+        let held = self.held_up.iter().map(|(begun, ended)| {
+            let (begun, ended) = (from.max(*begun), to.min(*ended));
+            ended.saturating_duration_since(begun)
+        });
+        let held: Duration = held.sum();
+        to.saturating_duration_since(from).saturating_sub(held)
+    }
+
     /// How often what is wanted of a bundle has changed lately: a deploy of that time may have begun with any of it.
     fn recent_changes(&self, bundle: usize) -> usize {
         let changed = self.changed.get(&bundle).into_iter().flatten();
-        changed.filter(|at| at.elapsed() < LATEST_NEWS).count()
+        changed.filter(|at| self.is_news(**at)).count()
     }
 
     /// Whether the agent is at an upgrade of a release. What somebody else writes above its record in the meantime does not end it, nor does at once who
@@ -564,11 +581,19 @@ impl Checker {
     /// Whether somebody else has deleted a record of a release so lately that the agent may not know it.
     fn is_robbed(&self, release: &ReleaseKey) -> bool {
         let robbed = self.robbed.get(release);
-        robbed.is_some_and(|robbed| robbed.elapsed() < LATEST_NEWS)
+        robbed.is_some_and(|robbed| self.is_news(*robbed))
     }
 }
 
 impl Audit for Checker {
+    fn held_up(&mut self, held: Duration) {
+        let (now, until) = (Instant::now(), Instant::now() + held);
+        match self.held_up.last_mut() {
+            Some((_, ended)) if *ended >= now => *ended = until.max(*ended),
+            _ => self.held_up.push((now, until)),
+        }
+    }
+
     fn wrote(&mut self, write: &Write) {
         let by_agent = write.who.agent().is_some();
         if by_agent && let Some(after) = &write.after {

@@ -393,6 +393,12 @@ impl Connection {
             unavailable()
         } else if self.network.chance(|faults| faults.errors) {
             self.server_error()
+        } else if let Some((held, answer)) = self.server.held_up(&request) {
+            sleep(held).await;
+            if !self.network.is_alive(&request.who) {
+                return never().await;
+            }
+            answer
         } else {
             self.server.ask(&request)
         };

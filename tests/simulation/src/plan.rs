@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use crate::apiserver::Habit;
 use crate::desired::{
     ACCOUNTS, BUNDLES, Behaviour, Desired, Manifest, NAMESPACES, ObjectKind, bundle_name,
     draw_manifest, put,
@@ -75,6 +76,9 @@ pub enum Action {
     Accept,
     /// A quota has no room for more objects of a kind in a namespace than there are, until admission refuses nothing.
     Quota(usize, ObjectKind),
+    /// A webhook is asked of what is written of a kind in a namespace, until none is.
+    Webhook(usize, ObjectKind, Habit),
+    NoWebhooks,
     /// An account loses its rights in a namespace.
     Deny(&'static str, usize),
     Grant,
@@ -385,6 +389,7 @@ struct Course {
     is_denied: bool,
     is_fought: bool,
     has_crashed: bool,
+    has_webhook: bool,
 }
 
 impl Course {
@@ -447,6 +452,7 @@ impl Course {
             Action::Grant => self.is_denied,
             Action::Peace => self.is_fought,
             Action::Recover => self.has_crashed,
+            Action::NoWebhooks => self.has_webhook,
             _ => true,
         }
     }
@@ -473,6 +479,8 @@ impl Course {
             Action::Peace => self.is_fought = false,
             Action::Crash(..) => self.has_crashed = true,
             Action::Recover => self.has_crashed = false,
+            Action::Webhook(..) => self.has_webhook = true,
+            Action::NoWebhooks => self.has_webhook = false,
             Action::Create(namespace, manifest) | Action::HelmInstall(namespace, _, manifest) => {
                 self.created.push((*namespace, manifest.clone()));
             }
@@ -686,7 +694,9 @@ fn helm(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -
 
 fn cluster(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, manifest) = manifest(random, scope, desired_state);
-    match random.below(15) {
+    match random.below(18) {
+        15 | 16 => Action::Webhook(namespace, manifest.kind, random.pick(&Habit::ALL).0),
+        17 => Action::NoWebhooks,
         12 | 13 => Action::Crash(namespace, manifest.name, random.chance(40)),
         14 => Action::Recover,
         10 => Action::BackupLocal,
@@ -853,6 +863,17 @@ impl fmt::Display for Action {
             Self::Refuse(namespace, manifest) => {
                 write!(f, "admission refuses {}", place(namespace, manifest))
             }
+            Self::Webhook(namespace, kind, habit) => {
+                let known = Habit::ALL.iter().find(|(known, _)| known == habit);
+                write!(
+                    f,
+                    "a webhook for {} in {} {}",
+                    kind.plural().1,
+                    NAMESPACES[*namespace],
+                    known.map_or("", |(_, text)| text)
+                )
+            }
+            Self::NoWebhooks => write!(f, "no webhook is asked any more"),
             Self::Accept => write!(f, "admission refuses nothing"),
             Self::Deny(account, namespace) => {
                 let namespace = NAMESPACES[*namespace];

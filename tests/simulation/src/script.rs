@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::apiserver::Habit;
 use crate::desired::{ACCOUNTS, Behaviour, Desired, Manifest, NAMESPACES, ObjectKind, Origin};
 use crate::history::Outcome;
 use crate::network::{Faults, Outage, Verb};
@@ -190,11 +191,14 @@ fn action_of(text: &str) -> Option<Action> {
         ["admission", "refuses", "nothing"] => Action::Accept,
         ["admission", "refuses", place] => placed(Action::Refuse, place)?,
         ["a", "quota", "refuses", "new", plural, "in", namespace] => {
-            let kind = ObjectKind::ALL
-                .into_iter()
-                .find(|kind| kind.plural().1 == *plural)?;
-            Action::Quota(namespace_of(namespace)?, kind)
+            Action::Quota(namespace_of(namespace)?, kind_of(plural)?)
         }
+        ["a", "webhook", "for", plural, "in", namespace, habit @ ..] => {
+            let told = habit.join(" ");
+            let (habit, _) = Habit::ALL.into_iter().find(|(_, text)| *text == told)?;
+            Action::Webhook(namespace_of(namespace)?, kind_of(plural)?, habit)
+        }
+        ["no", "webhook", ..] => Action::NoWebhooks,
         ["the", "account", account, .., namespace] => {
             let account = account.trim_matches('"');
             let account = ACCOUNTS.into_iter().find(|known| *known == account)?;
@@ -251,6 +255,11 @@ fn released(action: fn(usize, u8) -> Action, release: &str) -> Option<Action> {
 fn scaled(action: fn(usize, u8) -> Action, place: &str) -> Option<Action> {
     let (namespace, name) = place.split_once("/d")?;
     Some(action(namespace_of(namespace)?, name.parse().ok()?))
+}
+
+fn kind_of(plural: &str) -> Option<ObjectKind> {
+    let mut kinds = ObjectKind::ALL.into_iter();
+    kinds.find(|kind| kind.plural().1 == plural)
 }
 
 fn bundle_of(name: &str) -> Option<usize> {

@@ -18,10 +18,12 @@ mod scale;
 mod schema;
 mod select;
 mod watch;
+mod webhook;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -33,6 +35,7 @@ use object::Stored;
 pub use request::{Actor, Answer, Request, Who};
 use watch::{Change, Listener};
 pub(crate) use watch::{Next, Watch};
+pub use webhook::{Habit, Webhook, without_additions};
 
 /// A write that took place.
 #[derive(Clone, Debug)]
@@ -50,6 +53,9 @@ pub struct Write {
 pub trait Audit: Send {
     /// Something was written.
     fn wrote(&mut self, write: &Write);
+
+    /// A webhook keeps a write waiting for so long from now on.
+    fn held_up(&mut self, held: Duration);
 }
 
 /// An object that a webhook refuses.
@@ -92,6 +98,7 @@ pub(crate) struct State {
     pub(crate) denied: BTreeSet<String>,
     pub(crate) refusals: Vec<Refusal>,
     pub(crate) quotas: Vec<Quota>,
+    pub(crate) webhooks: Vec<Webhook>,
     /// Tokens that open it; empty where none is asked for.
     pub(crate) tokens: BTreeSet<String>,
     /// How many bundles a page of their list has at most, whatever was asked for; all that were asked for where nothing is said.
@@ -163,6 +170,7 @@ impl Server {
             denied: BTreeSet::new(),
             refusals: Vec::new(),
             quotas: Vec::new(),
+            webhooks: Vec::new(),
             tokens: BTreeSet::new(),
             page: None,
             not_modelled: Vec::new(),

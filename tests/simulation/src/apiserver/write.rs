@@ -133,6 +133,7 @@ impl State {
                 return Err(Self::refused(route, 403, "Forbidden", &why));
             }
         }
+        self.call(request, route)?;
         if request.who.actor != Actor::System && route.subresource.is_empty() {
             let mut refusals = self.refusals.iter();
             let is_refused = refusals.any(|refusal| {
@@ -541,6 +542,9 @@ impl State {
         mut value: Value,
         mut managed: Vec<Managed>,
     ) -> Handled {
+        if verb != "delete" {
+            self.mutate(request, route, &mut value);
+        }
         // What is empty of these is not stored, and nobody's.
         for field in ["data", "binaryData", "stringData"] {
             if value

@@ -5,7 +5,7 @@ use serde_json::Value;
 use release::model::{HookExecution, Release};
 
 use super::{Checker, ReleaseKey, is_bookkeeping, is_note};
-use crate::apiserver::{Actor, Id, Write};
+use crate::apiserver::{Actor, Id, Write, without_additions};
 use crate::records::decoded;
 
 /// A job that the agent created as a hook.
@@ -259,7 +259,8 @@ impl Checker {
         let Some(after) = after.filter(|after| !Self::is_hook(after)) else {
             return;
         };
-        let content = format!("{} {}", after["data"], after["spec"]);
+        let plain = without_additions(after);
+        let content = format!("{} {}", plain["data"], plain["spec"]);
         let former = self.contents.insert(write.id.clone(), content.clone());
         // What a correction puts back is the former revision's, and nothing of the one that waits.
         if is_note(write) || is_bookkeeping(write) || former == Some(content) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Checker, GRACE, LATEST_NEWS, Origin, ReleaseKey, release_of};
-use crate::apiserver::{Id, Write};
+use crate::apiserver::{Id, Write, without_additions};
 use crate::desired::{ACCOUNTS, Desired, bundle_name};
 
 /// Helm deletes whatever has the name of a hook with this policy before it creates the hook.
@@ -33,10 +33,10 @@ pub(super) fn is_note(write: &Write) -> bool {
     note(&write.before) != note(&write.after)
 }
 
-/// Whether a write leaves an object as it was, but for who manages which of its fields.
+/// Whether a write leaves an object as it was, but for who manages which of its fields, and what a webhook adds.
 pub(super) fn is_bookkeeping(write: &Write) -> bool {
     let plain = |object: &Option<Arc<Value>>| {
-        let mut object = object.as_deref()?.clone();
+        let mut object = without_additions(object.as_deref()?);
         let metadata = object.get_mut("metadata")?.as_object_mut()?;
         metadata.remove("resourceVersion");
         metadata.remove("managedFields");
@@ -140,7 +140,7 @@ impl Checker {
         let mut recent = self.recent(deployed);
         if deployed != bundle {
             let left = self.left.get(&(deployed, release.clone()));
-            return left.is_some_and(|at| at.elapsed() < LATEST_NEWS)
+            return left.is_some_and(|at| self.is_news(*at))
                 && recent.any(|desired| release_of(desired) == *release && desired.take_ownership);
         }
         recent.any(|desired| desired.ids().all(|wanted| wanted != *id))
@@ -290,9 +290,9 @@ impl Checker {
             // As docs/security.md has it: an upgrade writes once more what is taken from it while it is under way, or before it could hear of it.
             let lost = self.lost_at.get(&(uid.clone(), new.clone()));
             let upgrade = self.attempts.get(new).filter(|_| self.is_upgrading(new));
-            let is_late = lost.zip(upgrade).is_some_and(|(lost, upgrade)| {
-                upgrade.begun.saturating_duration_since(*lost) < LATEST_NEWS
-            });
+            let is_late = lost
+                .zip(upgrade)
+                .is_some_and(|(lost, upgrade)| self.passed(*lost, upgrade.begun) < LATEST_NEWS);
             if let (Some(old), false, false) = (&old, may, is_late) {
                 let text = format!("{} of {old:?} becomes {new:?}'s", write.id);
                 self.violate("takes what another release has", text);

@@ -10,6 +10,7 @@ use chart::Chart;
 use release::model::{Hook, HookExecution, Release, Status};
 use release::storage;
 use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, advance};
 
 use super::{Checker, FORGED, LEDGER, Rest, Takeover};
 use crate::apiserver::{Actor, Audit as _, Id, Who, Write};
@@ -520,4 +521,21 @@ fn what_attempts_at_a_helm_release_brought_is_left_where_their_records_go() {
         false
     ));
     assert!(!is_left(AGENT, Status::Failed, nothing, false));
+}
+
+/// Who waits for an answer neither hears nor begins anything.
+#[tokio::test(start_paused = true)]
+async fn what_changed_while_a_webhook_kept_a_write_waiting_is_news_for_longer() {
+    let second = Duration::from_secs(1);
+    let mut checker = Checker::default();
+    let changed = Instant::now();
+    advance(20 * second).await;
+    checker.held_up(30 * second);
+    advance(35 * second).await;
+    assert!(checker.is_news(changed), "30 of 55 s were waited for");
+    // Of two that keep somebody waiting at the same time the time counts once.
+    checker.held_up(10 * second);
+    checker.held_up(4 * second);
+    advance(20 * second).await;
+    assert!(!checker.is_news(changed), "40 of 75 s were");
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::apiserver::{Actor, Backup, Id, Quota, Refusal, Server};
+use crate::apiserver::{Actor, Backup, Id, Quota, Refusal, Server, Webhook};
 use crate::checker::Checker;
 use crate::controllers::{self, Crashes, Guard};
 use crate::desired::{CLUSTER, Desired, Manifest, NAMESPACES, bundle_name};
@@ -134,6 +134,9 @@ impl World {
         self.network.lock().down.clear();
         self.local.lock().refusals.clear();
         self.local.lock().quotas.clear();
+        // What changes objects is nothing that fails.
+        let is_well = |webhook: &Webhook| !webhook.habit.is_fault();
+        self.local.lock().webhooks.retain(is_well);
         self.local.lock().denied.clear();
         if !self.setting.fights_last {
             self.fights.clear();
@@ -361,6 +364,13 @@ impl World {
                     hard: there,
                 });
             }
+            Action::Webhook(namespace, kind, habit) => {
+                let (group, plural) = kind.plural();
+                let place = Id::new(group, plural, NAMESPACES[*namespace], "");
+                let habit = *habit;
+                self.local.lock().webhooks.push(Webhook { place, habit });
+            }
+            Action::NoWebhooks => self.local.lock().webhooks.clear(),
             Action::Accept => {
                 self.local.lock().refusals.clear();
                 self.local.lock().quotas.clear();

@@ -379,3 +379,46 @@ fn no_finalizer_is_put_on_what_is_going() {
         assert!(world.local.get(&map("c0")).is_none());
     });
 }
+
+/// What nobody's manifest has is left as it is, and is nothing to write again.
+#[test]
+fn what_a_webhook_adds_is_no_drift() {
+    act(&wants(1, "correctDrift"), async |world| {
+        sleep(MINUTE).await;
+        for habit in ["adds a label", "sets what is missing"] {
+            let step = format!("0.0 s later a webhook for configmaps in apps {habit}");
+            happens(world, &step).await;
+        }
+        happens(world, &wants(2, "correctDrift")).await;
+        sleep(2 * MINUTE).await;
+        let live = world.local.get(&map("c0")).expect("it is deployed");
+        assert_eq!(live["data"]["site"], "north");
+        let label = &live["metadata"]["labels"]["site.example.com/owner"];
+        assert_eq!(label, "platform");
+        world.checker().writes.clear();
+        sleep(20 * MINUTE).await;
+        let written = world.checker().writes.clone();
+        assert_eq!(written.get(&map("c0")), None, "{written:?}");
+        edit(world, "c0");
+        sleep(MINUTE).await;
+        assert_eq!(value(world, "c0"), "v2");
+    });
+}
+
+/// As of any server that does not answer: it is told of, and tried again.
+#[test]
+fn a_deploy_that_a_silent_webhook_fails_is_made_once_it_is_asked_no_more() {
+    act(&wants(1, ""), async |world| {
+        sleep(MINUTE).await;
+        let step = "0.0 s later a webhook for configmaps in apps is silent for 30 s";
+        happens(world, step).await;
+        happens(world, &wants(2, "")).await;
+        sleep(2 * MINUTE).await;
+        assert_eq!(value(world, "c0"), "v1");
+        let told = bundle(world, "b0")["status"]["conditions"].to_string();
+        assert!(told.contains("context deadline exceeded"), "{told}");
+        happens(world, "0.0 s later no webhook is asked any more").await;
+        sleep(10 * MINUTE).await;
+        assert_eq!(value(world, "c0"), "v2");
+    });
+}
