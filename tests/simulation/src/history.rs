@@ -21,8 +21,9 @@ use crate::world::{World, bundle_id};
 const SETTLED: Duration = Duration::from_secs(10 * 60);
 /// How long it is watched at rest.
 const REST: Duration = Duration::from_secs(10 * 60);
-/// How long at least, where nothing is wrong: most histories that go wrong do so at once, and the time of two rests is that of another history.
-const BRIEF_REST: Duration = Duration::from_secs(2 * 60);
+/// How long at least, where nothing is wrong: most histories that go wrong do so at once, and the time of two rests is that of another history. What comes
+/// about no more often than is allowed at rest comes about once in it.
+const BRIEF_REST: Duration = Duration::from_secs(3 * 60);
 /// How often it is asked whether such a rest may begin.
 const BRIEF_POLL: Duration = Duration::from_secs(30);
 /// How often it is looked whether an invariant was broken.
@@ -251,22 +252,24 @@ async fn rest(world: &mut World) {
     if is_over(&world.checker) {
         return;
     }
-    world.network.lock().tally = Some(BTreeMap::new());
-    {
-        let mut checker = world.checker();
-        checker.writes.clear();
-        checker.revisions.clear();
-        checker.successes.clear();
-    }
+    count_anew(world);
     pass(world, REST).await;
-    quiet(world);
-    for (rule, text) in wrong(world) {
+    for (rule, text) in busy(world, REST).into_iter().chain(wrong(world)) {
         world.checker().violate(rule, text);
     }
 }
 
-/// Whether nothing is wrong any more long before everything has to be at rest, and still is not after a brief rest. What is wrong by then says
-/// nothing yet: it has its full time.
+/// Requests, writes and revisions are counted from now on.
+fn count_anew(world: &World) {
+    world.network.lock().tally = Some(BTreeMap::new());
+    let mut checker = world.checker();
+    checker.writes.clear();
+    checker.revisions.clear();
+    checker.successes.clear();
+}
+
+/// Whether nothing is wrong any more long before everything has to be at rest, and still is not after a brief rest in which no more took place than may
+/// in a part of the full one. What is wrong, or takes place, by then says nothing yet: it has its full time.
 async fn is_soon_at_rest(world: &mut World) -> bool {
     let last = tokio::time::Instant::now() + SETTLED / 2;
     while tokio::time::Instant::now() < last && !is_over(&world.checker) {
@@ -274,8 +277,9 @@ async fn is_soon_at_rest(world: &mut World) -> bool {
         if !wrong(world).is_empty() {
             continue;
         }
+        count_anew(world);
         pass(world, BRIEF_REST).await;
-        if wrong(world).is_empty() {
+        if busy(world, BRIEF_REST).is_empty() && wrong(world).is_empty() {
             return true;
         }
     }
@@ -344,8 +348,11 @@ fn remembered(world: &World) -> Option<String> {
     None
 }
 
-/// Nothing is asked or written any more than what stays to be asked.
-fn quiet(world: &World) {
+/// What was asked and written in so much time at rest beyond what stays to be: the rule and what breaks it. The limits are those of the full rest; of a part
+/// of it that part, rounded up.
+fn busy(world: &World, watched: Duration) -> Vec<(&'static str, String)> {
+    let limit = |most: u64| (most * watched.as_secs()).div_ceil(REST.as_secs());
+    let mut found = Vec::new();
     let tally = world.network.lock().tally.take().unwrap_or_default();
     let asked: u64 = tally.values().sum();
     let failing = world
@@ -355,16 +362,15 @@ fn quiet(world: &World) {
         .keys()
         .filter(|bundle| !is_ready(world, **bundle))
         .count();
-    let mut checker = world.checker();
+    let checker = world.checker();
     let failing = failing + checker.removals();
     // That the local cluster was restored the next write of the ledger tells, if need be that with a heartbeat: all pauses begin anew then.
     let beginnings = if world.was_restored { 2 } else { 1 };
-    if asked > MOST_ASKED + MOST_TRIED * beginnings * failing as u64 {
+    if asked > limit(MOST_ASKED + MOST_TRIED * beginnings * failing as u64) {
         let most = tally.iter().max_by_key(|(_, count)| **count);
-        let text = format!("{asked} requests in {REST:?} at rest, most of them {most:?}");
-        checker.violate("no rest", text);
+        let text = format!("{asked} requests in {watched:?} at rest, most of them {most:?}");
+        found.push(("no rest", text));
     }
-    let written = checker.writes.clone();
     // Created and deleted again with each try.
     let now = checker.desired_state.now.clone();
     let is_undone = |id: &Id| {
@@ -373,37 +379,37 @@ fn quiet(world: &World) {
             desired.ids().any(|wanted| wanted == *id) && !is_ready(world, *bundle)
         })
     };
-    for (id, count) in written {
+    for (id, count) in &checker.writes {
         let most = match id.name.starts_with("sh.helm.release") {
             true => MOST_RECORDED,
             // A hook is made anew for each try.
             false if id.plural == "jobs" => MOST_RECORDED,
-            false => match checker.contestants(&id, |bundle| is_ready(world, bundle)) {
-                0 | 1 if world.is_fought(&id) => MOST_FOUGHT,
-                0 | 1 if is_undone(&id) => 2 * MOST_WRITES,
+            false => match checker.contestants(id, |bundle| is_ready(world, bundle)) {
+                0 | 1 if world.is_fought(id) => MOST_FOUGHT,
+                0 | 1 if is_undone(id) => 2 * MOST_WRITES,
                 0 | 1 => MOST_WRITES,
                 contestants => MOST_FOUGHT * contestants as u64,
             },
         };
-        if count > most {
-            let text = format!("{id} is written {count} times in {REST:?} at rest");
-            checker.violate("writes at rest", text);
+        if *count > limit(most) {
+            let text = format!("{id} is written {count} times in {watched:?} at rest");
+            found.push(("writes at rest", text));
         }
     }
-    let (revisions, successes) = (checker.revisions.clone(), checker.successes.clone());
-    for (release, count) in revisions {
-        let most = match checker.claimants(&release) {
+    for (release, count) in &checker.revisions {
+        let most = match checker.claimants(release) {
             0 | 1 => MOST_REVISIONS,
             rivals => MOST_TRIES * rivals as u64,
         };
-        let successes = successes.get(&release).copied().unwrap_or(0);
-        if count > most || successes > MOST_REVISIONS {
+        let successes = checker.successes.get(release).copied().unwrap_or(0);
+        if *count > limit(most) || successes > limit(MOST_REVISIONS) {
             let text = format!(
-                "{release:?} gets {count} revisions in {REST:?} at rest, {successes} of them good"
+                "{release:?} gets {count} revisions in {watched:?} at rest, {successes} of them good"
             );
-            checker.violate("release flaps", text);
+            found.push(("release flaps", text));
         }
     }
+    found
 }
 
 /// Bundles that are not what upstream wants, and do not say why.
