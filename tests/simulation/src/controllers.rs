@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::apiserver::{Actor, Id, Server};
+use crate::apiserver::{Actor, CLEANUP, Id, Server};
 use crate::random::Random;
 
 /// How the pods of an object fare: an annotation of the pod template, or of a job.
@@ -200,7 +200,10 @@ fn autoscale(server: &Server, load: &mut Random) {
 /// One look at what was written since the last one, and at namespaces that go; whether something was done.
 fn step(server: &Server, crashes: &Crashes, seen: &mut u64) -> bool {
     let mut is_busy = false;
-    let leaves = |id: &Id, object: &Value| id.plural == "namespaces" && is_leaving(object);
+    let leaves = |id: &Id, object: &Value| {
+        ["namespaces", "customresourcedefinitions"].contains(&id.plural.as_str())
+            && is_leaving(object)
+    };
     let (mut written, version) = server.written_after(*seen, leaves);
     if version < *seen {
         // Restored from a backup: everything is looked at anew.
@@ -246,9 +249,14 @@ fn namespace(server: &Server, id: &Id, object: &Value) -> bool {
         server.act(Actor::System, "PATCH", &path, body);
         return true;
     }
+    delete(server, &inside)
+}
+
+/// Deletes what is not being deleted; whether there was any.
+fn delete(server: &Server, objects: &[(Id, Arc<Value>)]) -> bool {
     let mut is_busy = false;
-    for (inside, _) in inside.iter().filter(|(_, object)| !is_leaving(object)) {
-        server.act(Actor::System, "DELETE", &path(inside), Value::Null);
+    for (id, _) in objects.iter().filter(|(_, object)| !is_leaving(object)) {
+        server.act(Actor::System, "DELETE", &path(id), Value::Null);
         is_busy = true;
     }
     is_busy
@@ -314,15 +322,31 @@ fn job(server: &Server, id: &Id, object: &Value) -> bool {
     status(server, &path, object, &wanted)
 }
 
+/// Its names are accepted, then its kind is served. One that goes takes its objects along first.
 fn definition(server: &Server, id: &Id, object: &Value) -> bool {
+    if is_leaving(object) {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+        let place = Id::new(
+            group.unwrap_or_default(),
+            plural.unwrap_or_default(),
+            "",
+            "",
+        );
+        let inside = server.all(|inside| inside.is_in(&place));
+        if inside.is_empty() {
+            take_off(server, id, object, CLEANUP);
+            return true;
+        }
+        return delete(server, &inside);
+    }
+    let accepted = json!({"type": "NamesAccepted", "status": "True"});
+    let mut conditions = vec![accepted.clone()];
+    if object.pointer("/status/conditions/0") == Some(&accepted) {
+        conditions.push(json!({"type": "Established", "status": "True"}));
+    }
     let wanted = json!({
-        "acceptedNames": object["spec"]["names"], "storedVersions": ["v1"],
-        "conditions": [{"type": "NamesAccepted", "status": "True"},
-                       {"type": "Established", "status": "True"}],
+        "acceptedNames": object["spec"]["names"], "storedVersions": ["v1"], "conditions": conditions,
     });
-    let path = format!(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
-        id.name
-    );
-    status(server, &path, object, &wanted)
+    status(server, &path(id), object, &wanted)
 }

@@ -52,6 +52,8 @@ pub enum ObjectKind {
     PostHook,
     /// A job that runs before the release goes.
     DeleteHook,
+    /// A custom kind, as long as somebody defines it.
+    Widget,
 }
 
 /// What becomes of a manifest once it is written.
@@ -78,7 +80,18 @@ pub enum Origin {
 }
 
 impl ObjectKind {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
+        Self::ConfigMap,
+        Self::Secret,
+        Self::Deployment,
+        Self::Service,
+        Self::PreHook,
+        Self::PostHook,
+        Self::DeleteHook,
+        Self::Widget,
+    ];
+    /// Those that every cluster serves.
+    pub(crate) const BUILT_IN: [Self; 7] = [
         Self::ConfigMap,
         Self::Secret,
         Self::Deployment,
@@ -87,7 +100,7 @@ impl ObjectKind {
         Self::PostHook,
         Self::DeleteHook,
     ];
-    /// Those that are no hooks.
+    /// Those of them that are no hooks.
     pub(crate) const PLAIN: [Self; 4] = [
         Self::ConfigMap,
         Self::Secret,
@@ -105,6 +118,7 @@ impl ObjectKind {
             Self::PreHook => 'p',
             Self::PostHook => 'q',
             Self::DeleteHook => 'r',
+            Self::Widget => 'w',
         }
     }
 
@@ -114,6 +128,7 @@ impl ObjectKind {
             Self::Secret => ("", "secrets"),
             Self::Service => ("", "services"),
             Self::Deployment => ("apps", "deployments"),
+            Self::Widget => ("example.com", "widgets"),
             Self::PreHook | Self::PostHook | Self::DeleteHook => ("batch", "jobs"),
         }
     }
@@ -168,6 +183,10 @@ impl Manifest {
                     },
                 },
             }),
+            ObjectKind::Widget => json!({
+                "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name},
+                "spec": {"value": value},
+            }),
             ObjectKind::PreHook | ObjectKind::PostHook | ObjectKind::DeleteHook => {
                 let (events, policy) = match self.kind {
                     ObjectKind::PreHook => ("pre-install,pre-upgrade", "before-hook-creation"),
@@ -221,6 +240,8 @@ pub struct Desired {
     pub is_missing: bool,
     /// Where its chart comes from, unless it is missing.
     pub origin: Origin,
+    /// Whether its chart has the definition of widgets, which is made where it is missing and deleted with nothing.
+    pub defines: bool,
 }
 
 impl Desired {
@@ -254,6 +275,7 @@ impl Desired {
                 1 => Origin::Registry,
                 _ => Origin::Content,
             },
+            defines: false,
         }
     }
 
@@ -275,6 +297,7 @@ impl Desired {
             sync: 0,
             is_missing: false,
             origin: Origin::Content,
+            defines: false,
         }
     }
 
@@ -355,7 +378,13 @@ impl Desired {
             (name, manifest.object().to_string())
         });
         let chart = format!("apiVersion: v2\nname: {CHART}\nversion: {VERSION}\n");
-        templates.chain([("Chart.yaml".to_owned(), chart)])
+        let defined = self.defines.then(|| {
+            let name = "crds/widgets.yaml".to_owned();
+            (name, definition().to_string())
+        });
+        templates
+            .chain([("Chart.yaml".to_owned(), chart)])
+            .chain(defined)
     }
 
     /// The chart as a repository has it: under which name, and the archive.
@@ -471,6 +500,7 @@ impl Desired {
             ("contentMissing", self.is_missing),
             ("repository", self.origin == Origin::Repository),
             ("registry", self.origin == Origin::Registry),
+            ("defines", self.defines),
         ];
         let switches: Vec<&str> = switches
             .into_iter()
@@ -500,6 +530,21 @@ impl Desired {
             switches.join(" "),
         )
     }
+}
+
+/// The definition of widgets.
+pub fn definition() -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                          "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
 }
 
 /// The Content of these files, by path and text: its name and object.

@@ -498,6 +498,7 @@ fn unlike(world: &World, desired: &Desired) -> Option<String> {
         let field = match manifest.kind {
             ObjectKind::ConfigMap => "/data/value",
             ObjectKind::Service => "/spec/selector",
+            ObjectKind::Widget => "/spec/value",
             ObjectKind::Deployment => "/spec/template/spec/containers/0/image",
             _ => continue,
         };

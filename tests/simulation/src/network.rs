@@ -582,6 +582,10 @@ impl WatchStream {
                     self.is_over = true;
                     return Some(Err(broken()));
                 }
+                Next::End => {
+                    self.is_over = true;
+                    return None;
+                }
                 Next::Nothing => {
                     let wakeup = self.watch.wakeup();
                     let silent = Instant::now() + BOOKMARK;

@@ -57,6 +57,9 @@ pub enum Action {
     Scale(usize, u8),
     Delete(usize, Manifest),
     StripMarks(usize, Manifest),
+    /// He creates the definition of widgets, or deletes it.
+    Define,
+    Undefine,
     /// He puts a finalizer on an object, which a controller takes off long after it is deleted.
     Guard(usize, Manifest),
     DeleteRecords(usize, u8),
@@ -199,6 +202,8 @@ struct Scope {
     dying: u64,
     /// How many percent of those who edit an object go on insisting.
     insisting: u64,
+    /// Whether some objects are of a custom kind.
+    has_widgets: bool,
 }
 
 impl Scope {
@@ -219,13 +224,14 @@ impl Scope {
                 let plain = *random.pick(&ObjectKind::PLAIN);
                 [
                     plain,
-                    *random.pick(&ObjectKind::ALL),
-                    *random.pick(&ObjectKind::ALL),
+                    *random.pick(&ObjectKind::BUILT_IN),
+                    *random.pick(&ObjectKind::BUILT_IN),
                 ]
             }),
             dying: *random.pick(&[0, 0, 0, 0, 70]),
             insisting: *random.pick(&[0, 0, 0, 0, 60]),
             failure: *random.pick(&[Behaviour::Fails, Behaviour::Refused]),
+            has_widgets: Random::of(seed, "widgets").chance(WIDGETS),
         }
     }
 
@@ -247,7 +253,8 @@ impl Scope {
     }
 
     fn manifest(&self, manifest: Manifest) -> Manifest {
-        if manifest.name >= COPIES {
+        let is_placed = manifest.kind == ObjectKind::Widget;
+        if is_placed || manifest.name >= COPIES {
             return manifest;
         }
         let kind = match self.kinds {
@@ -256,9 +263,19 @@ impl Scope {
             }
             _ => manifest.kind,
         };
+        let name = manifest.name % self.names;
+        let is_widget = match kind {
+            ObjectKind::Service => true,
+            ObjectKind::ConfigMap => name % 2 == 1,
+            _ => false,
+        };
+        let kind = match self.has_widgets && is_widget {
+            true => ObjectKind::Widget,
+            false => kind,
+        };
         Manifest {
             kind,
-            name: manifest.name % self.names,
+            name,
             ..manifest
         }
     }
@@ -269,6 +286,9 @@ impl Scope {
         desired.correct_drift = self.correct_drift.unwrap_or(desired.correct_drift);
         desired.namespace = self.namespace(desired.namespace);
         desired.release = self.release(desired.release);
+        if self.has_widgets {
+            desired.defines = random.chance(DEFINING);
+        }
         let manifests = std::mem::take(&mut desired.manifests);
         for mut manifest in manifests {
             if self.failing != 0 {
@@ -288,6 +308,10 @@ impl Scope {
     }
 }
 
+/// How many percent of the histories have objects of a custom kind, in how many of these it is defined at first, and how many bundles define it.
+const WIDGETS: u64 = 20;
+const DEFINED: u64 = 70;
+const DEFINING: u64 = 20;
 /// How many steps most plans have: what goes wrong needs few actors, and long histories cost what several short ones do.
 const STEPS: (u64, u64) = (4, 8);
 /// How many the others have, for what only comes about in time.
@@ -314,6 +338,9 @@ impl Plan {
             desired_state: vec![None; BUNDLES],
             ..Course::default()
         };
+        if scope.has_widgets && Random::of(seed, "defined").chance(DEFINED) {
+            course.next = Some(Action::Define);
+        }
         let mut steps = Vec::new();
         let (fewest, most) = if random.chance(4) { MANY_STEPS } else { STEPS };
         let count = random.between(fewest, most);
@@ -694,6 +721,12 @@ fn helm(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -
 
 fn cluster(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, manifest) = manifest(random, scope, desired_state);
+    if scope.has_widgets && random.chance(25) {
+        return match random.chance(50) {
+            true => Action::Define,
+            false => Action::Undefine,
+        };
+    }
     match random.below(18) {
         15 | 16 => Action::Webhook(namespace, manifest.kind, random.pick(&Habit::ALL).0),
         17 => Action::NoWebhooks,
@@ -806,6 +839,8 @@ impl fmt::Display for Action {
                     place(namespace, manifest)
                 )
             }
+            Self::Define => write!(f, "a person creates the definition of widgets"),
+            Self::Undefine => write!(f, "a person deletes the definition of widgets"),
             Self::Guard(namespace, manifest) => {
                 let place = place(namespace, manifest);
                 write!(f, "a person puts a finalizer on {place}")

@@ -131,6 +131,8 @@ fn action_of(text: &str) -> Option<Action> {
         ["all", "watches", ..] => Action::BreakWatches,
         ["the", "servers", ..] => Action::Compact,
         ["the", "token", ..] => Action::ExpireToken,
+        ["a", "person", "creates", "the", "definition", ..] => Action::Define,
+        ["a", "person", "deletes", "the", "definition", ..] => Action::Undefine,
         ["a", "person", "creates", place] => placed(Action::Create, place)?,
         ["a", "person", "edits", place] => placed(Action::Edit, place)?,
         ["a", "person", "deletes", "the", "namespace", name] => {
@@ -320,6 +322,7 @@ fn desired_of(text: &str) -> Option<Desired> {
             "contentMissing" => desired.is_missing = true,
             "repository" => desired.origin = Origin::Repository,
             "registry" => desired.origin = Origin::Registry,
+            "defines" => desired.defines = true,
             "as" => {
                 let account = options.next()?;
                 desired.account = ACCOUNTS.iter().position(|known| *known == account)?;

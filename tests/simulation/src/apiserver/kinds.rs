@@ -17,6 +17,8 @@ pub(crate) struct Kind {
     pub(crate) namespaced: bool,
     /// Whether status is a subresource, which has its own writes.
     pub(crate) has_status: bool,
+    /// Whether its definition is being deleted: nothing new is made of it.
+    pub(crate) is_leaving: bool,
 }
 
 impl Kind {
@@ -33,7 +35,13 @@ impl Kind {
             plural,
             namespaced,
             has_status,
+            is_leaving: false,
         }
+    }
+
+    /// Whether it is the same kind, however it fares.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.group == other.group && self.version == other.version && self.plural == other.plural
     }
 
     /// Whether the server knows it by itself, not by a definition.
@@ -52,7 +60,7 @@ impl Kind {
     pub(crate) fn has_generation(&self) -> bool {
         match self.group.as_str() {
             "apps" | "batch" | "apiextensions.k8s.io" => true,
-            _ => self.has_status && !self.is_built_in(),
+            _ => !self.is_built_in(),
         }
     }
 
@@ -77,9 +85,11 @@ impl Kind {
         };
         let versions = definition.pointer("/spec/versions");
         let versions = versions.and_then(Value::as_array).cloned();
+        let is_leaving = definition.pointer("/metadata/deletionTimestamp").is_some();
         versions
             .unwrap_or_default()
             .iter()
+            .filter(|version| version["served"] == true)
             .map(|version| Self {
                 group: text("/spec/group"),
                 version: version["name"].as_str().unwrap_or_default().to_owned(),
@@ -87,10 +97,21 @@ impl Kind {
                 plural: text("/spec/names/plural"),
                 namespaced: text("/spec/scope") == "Namespaced",
                 has_status: version.pointer("/subresources/status").is_some(),
+                is_leaving,
             })
             .map(Arc::new)
             .collect()
     }
+}
+
+/// The finalizer of a definition whose objects are to go first.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Whether a definition's kinds are served: once its names were accepted, and until it is gone.
+pub(crate) fn is_established(definition: &Value) -> bool {
+    let conditions = definition.pointer("/status/conditions");
+    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Established" && condition["status"] == "True")
 }
 
 /// What every downstream cluster of the simulation serves.
@@ -231,12 +252,17 @@ fn discovery(kinds: &[&Kind], core: bool) -> Value {
 fn resource(kind: &Kind) -> Value {
     let response =
         |kind_name: &str| json!({"group": kind.group, "version": kind.version, "kind": kind_name});
+    let mut verbs = vec!["delete", "get", "list", "watch"];
+    if !kind.is_leaving {
+        verbs.extend(["create", "patch", "update"]);
+    }
+    verbs.sort_unstable();
     let mut resource = json!({
         "resource": kind.plural,
         "responseKind": response(&kind.kind),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.kind.to_lowercase(),
-        "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
+        "verbs": verbs,
     });
     let mut subresources = Vec::new();
     if kind.has_scale() {
@@ -254,4 +280,107 @@ fn resource(kind: &Kind) -> Value {
         resource["subresources"] = told.collect();
     }
     resource
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::super::{Actor, Next, Request, Server, Who};
+    use super::*;
+    use crate::desired::definition;
+
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const WIDGETS: &str = "/apis/example.com/v1/namespaces/apps/widgets";
+
+    fn verbs(server: &Server) -> Value {
+        let who = Who::is(Actor::Person);
+        let told = server.ask(&Request::new(who, "GET", "/apis", Value::Null));
+        let told = told.value();
+        let groups = told["items"].as_array().into_iter().flatten();
+        let mut ours = groups.filter(|group| group["metadata"]["name"] == "example.com");
+        let ours = ours.next().cloned().unwrap_or_default();
+        ours["versions"][0]["resources"][0]["verbs"].clone()
+    }
+
+    /// As `apiextensions-apiserver` has it.
+    #[test]
+    fn a_kind_is_served_from_when_it_is_established_until_its_objects_are_gone() {
+        let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
+        let act =
+            |method: &str, path: &str, body: Value| server.act(Actor::Person, method, path, body);
+        act(
+            "POST",
+            "/api/v1/namespaces",
+            json!({"metadata": {"name": "apps"}}),
+        );
+        let widget = |name: &str| json!({"metadata": {"name": name}, "spec": {"value": "1"}});
+        act("POST", DEFINITIONS, definition());
+        let path = format!("{DEFINITIONS}/widgets.example.com");
+        let unserved = act("GET", WIDGETS, Value::Null);
+        assert_eq!(unserved.code, 404);
+        assert_eq!(unserved.text, "404 page not found\n");
+        assert_eq!(verbs(&server), Value::Null);
+        let conditions = json!([{"type": "NamesAccepted", "status": "True"},
+                                {"type": "Established", "status": "True"}]);
+        let status = json!({"status": {"conditions": conditions}});
+        act("PATCH", &format!("{path}/status"), status);
+        assert_eq!(act("POST", WIDGETS, widget("a")).code, 201);
+        let uri = "/apis/example.com/v1/widgets?watch=true";
+        let watching = Request::new(Who::is(Actor::Agent(1)), "GET", uri, Value::Null);
+        let mut watch = server.watch(&watching).expect("it is served");
+        assert!(matches!(server.next(&mut watch), Next::Part(_)));
+
+        act("DELETE", &path, Value::Null);
+        let refused = act("POST", WIDGETS, widget("b"));
+        assert_eq!(refused.code, 405);
+        let said = "create not allowed while custom resource definition is terminating";
+        assert_eq!(refused.value()["message"], said);
+        let uri = format!("{WIDGETS}/b?fieldManager=me");
+        let mut applied = Request::new(Who::is(Actor::Agent(1)), "PATCH", &uri, widget("b"));
+        applied.content_type = "application/apply-patch+yaml".to_owned();
+        assert_eq!(server.ask(&applied).code, 403);
+        assert_eq!(verbs(&server), json!(["delete", "get", "list", "watch"]));
+        assert!(act("GET", &format!("{WIDGETS}/a"), Value::Null).is_ok());
+        assert!(matches!(server.next(&mut watch), Next::Nothing));
+
+        act("DELETE", &format!("{WIDGETS}/a"), Value::Null);
+        act("PATCH", &path, json!({"metadata": {"finalizers": null}}));
+        assert_eq!(act("GET", &path, Value::Null).code, 404);
+        assert_eq!(act("GET", WIDGETS, Value::Null).text, unserved.text);
+        assert!(
+            matches!(server.next(&mut watch), Next::Part(_)),
+            "of its end"
+        );
+        assert!(matches!(server.next(&mut watch), Next::End));
+        assert_eq!(
+            server.watch(&watching).err().map(|told| told.code),
+            Some(404)
+        );
+        assert!(server.lock().not_modelled.is_empty());
+    }
+
+    /// Its watch cache is a new one, which has seen nothing of what was before.
+    #[test]
+    fn what_was_told_of_a_former_definition_is_too_old_for_the_next() {
+        let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
+        let before = server.backup().version();
+        let mut defined = definition();
+        defined["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        server.act(Actor::Person, "POST", DEFINITIONS, defined.clone());
+        let status = format!("{DEFINITIONS}/widgets.example.com/status");
+        server.act(
+            Actor::Person,
+            "PATCH",
+            &status,
+            json!({"status": defined["status"]}),
+        );
+        let begun = |version: u64| {
+            let uri = format!("/apis/example.com/v1/widgets?watch=true&resourceVersion={version}");
+            let request = Request::new(Who::is(Actor::Agent(1)), "GET", &uri, Value::Null);
+            server.watch(&request).err().map(|told| told.code)
+        };
+        assert_eq!(begun(before), Some(410));
+        assert_eq!(begun(server.backup().version()), None);
+    }
 }

@@ -29,6 +29,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+pub(crate) use kinds::CLEANUP;
 use kinds::{Discovery, Kind};
 pub use object::Id;
 use object::Stored;
@@ -79,6 +80,8 @@ pub(crate) struct State {
     side: &'static str,
     kinds: Vec<Arc<Kind>>,
     custom: Vec<Arc<Kind>>,
+    /// From which version on each of them is served, by group and plural.
+    served_since: BTreeMap<(String, String), u64>,
     discovery: Discovery,
     objects: BTreeMap<Id, Arc<Stored>>,
     version: u64,
@@ -156,6 +159,7 @@ impl Server {
                 false => kinds::downstream(),
             },
             custom: Vec::new(),
+            served_since: BTreeMap::new(),
             discovery: Discovery::default(),
             objects: BTreeMap::new(),
             version: 1000,
@@ -306,7 +310,8 @@ impl Server {
         };
         state.log.clear();
         state.forgotten = state.version;
-        state.discovery = Discovery::default();
+        state.served_since.clear();
+        state.define();
         state.break_watches();
         drop(state);
         self.changed.notify_waiters();

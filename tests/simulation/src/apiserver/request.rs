@@ -196,6 +196,14 @@ impl Answer {
         Self { code, text }
     }
 
+    /// What is answered where nothing is served: no `Status`, as the request never comes to who knows of kinds.
+    pub(crate) fn unserved() -> Self {
+        Self {
+            code: 404,
+            text: Bytes::from_static(b"404 page not found\n"),
+        }
+    }
+
     /// Whether it is a success.
     pub fn is_ok(&self) -> bool {
         self.code < 300

@@ -87,12 +87,7 @@ impl State {
             .served()
             .find(|kind| kind.group == group && kind.version == version && kind.plural == plural);
         let Some(kind) = found.map(Arc::clone) else {
-            return Err(Answer::failure(
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-                &json!({}),
-            ));
+            return Err(Answer::unserved());
         };
         let (name, subresource) = match rest {
             [] => ("", ""),

@@ -57,6 +57,8 @@ pub(crate) enum Next {
     /// The last words of a watch.
     Last(Bytes),
     Broken,
+    /// It ends, as its kind is served no more.
+    End,
     Nothing,
 }
 
@@ -77,8 +79,13 @@ impl Server {
         if state.epoch != watch.epoch {
             return Next::Broken;
         }
+        let is_served = watch.kind.is_built_in() || state.served().any(|kind| kind.is(&watch.kind));
+        let ended = match is_served {
+            true => Next::Nothing,
+            false => Next::End,
+        };
         if watch.since == state.version && watch.present.is_empty() {
-            return Next::Nothing;
+            return ended;
         }
         let unsent = state.unsent(&watch.place);
         if watch.since < unsent {
@@ -120,7 +127,7 @@ impl Server {
         if !text.is_empty() {
             return Next::Part(text.into());
         }
-        Next::Nothing
+        ended
     }
 
     /// The news that there is nothing new.
@@ -175,8 +182,11 @@ impl State {
         let route = self.route(request)?;
         self.allow(request, &route)?;
         let since = request.parameter("resourceVersion").parse().unwrap_or(0);
-        if since != 0 && since < self.forgotten {
-            return Err(gone(since, self.forgotten));
+        let kind = (route.id.group.clone(), route.id.plural.clone());
+        let served_since = self.served_since.get(&kind).copied().unwrap_or(0);
+        let oldest = self.forgotten.max(served_since);
+        if since != 0 && since < oldest {
+            return Err(gone(since, oldest));
         }
         let mut watch = Watch {
             selector: Selector::of(request, &route.id.plural)?,
@@ -255,7 +265,7 @@ impl State {
         self.wake();
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         let listeners = self.listeners.iter();
         for wakeup in listeners.filter_map(|listener| listener.wakeup.upgrade()) {
             wakeup.notify_one();

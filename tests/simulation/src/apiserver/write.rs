@@ -5,18 +5,26 @@ use std::sync::{Arc, PoisonError};
 use serde_json::{Map, Value, json};
 
 use super::apply::{self, Managed};
-use super::kinds::{Discovery, Kind};
+use super::kinds::{CLEANUP, Discovery, Kind, is_established};
 use super::object::{Id, Stored, drop_empty, same, string_data, table, table_in};
 use super::request::{Actor, Answer, Request, Who};
 use super::route::Route;
 use super::watch::Change;
 use super::{Handled, State, Write, patch};
 
+/// What is said where something is to be made of a kind whose definition is being deleted.
+const LEAVING: &str = "create not allowed while custom resource definition is terminating";
+
 pub(super) const STALE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 impl State {
     pub(super) fn create(&mut self, request: &Request, route: &Route, mut body: Value) -> Handled {
+        if route.kind.is_leaving {
+            let (plural, group) = (&route.id.plural, &route.id.group);
+            let details = json!({"kind": plural, "group": group});
+            return Err(Answer::failure(405, "MethodNotAllowed", LEAVING, &details));
+        }
         let mut route = route.clone();
         let metadata = table(&mut body, "metadata");
         if route.id.name.is_empty() {
@@ -310,6 +318,9 @@ impl State {
                 );
                 return Err(Self::refused(route, 409, "Conflict", &why));
             }
+            if route.kind.is_leaving {
+                return Err(Self::refused(route, 403, "Forbidden", LEAVING));
+            }
             self.admit(request, route, &wanted)?;
             let fields = apply::applied_fields(&writer, &wanted);
             let value = self.newborn(route, wanted);
@@ -379,12 +390,13 @@ impl State {
         }
         let mut value = stored.value.as_ref().clone();
         let is_namespace = route.kind.kind == "Namespace";
+        let is_definition = route.kind.kind == "CustomResourceDefinition";
         let foreground = text("/propagationPolicy") == Some("Foreground");
         let has_finalizers = value
             .pointer("/metadata/finalizers")
             .and_then(Value::as_array)
             .is_some_and(|finalizers| !finalizers.is_empty());
-        if is_namespace || foreground || has_finalizers {
+        if is_namespace || is_definition || foreground || has_finalizers {
             if value.pointer("/metadata/deletionTimestamp").is_some() {
                 return Ok(self.sent(request, &stored));
             }
@@ -404,6 +416,9 @@ impl State {
             }
             if is_namespace {
                 value["status"]["phase"] = "Terminating".into();
+            }
+            if is_definition {
+                terminate(&mut value);
             }
             return self.store(request, "delete", route, value, stored.managed.clone());
         }
@@ -519,18 +534,25 @@ impl State {
         self.define();
     }
 
-    /// Reads which kinds the definitions bring.
+    /// Reads which kinds the definitions bring. Of one that comes, a watch is told nothing of what was before; of one that goes, watches end.
     pub(super) fn define(&mut self) {
         let place = Id::new("apiextensions.k8s.io", "customresourcedefinitions", "", "");
         let definitions = self.at(&place);
-        let established = definitions.filter(|(_, stored)| {
-            let conditions = stored.value.pointer("/status/conditions");
-            conditions.is_some_and(|conditions| conditions.to_string().contains("Established"))
-        });
-        self.custom = established
+        let established = definitions.filter(|(_, stored)| is_established(&stored.value));
+        let custom: Vec<Arc<Kind>> = established
             .flat_map(|(_, stored)| Kind::of_definition(&stored.value))
             .collect();
-        self.discovery = Discovery::default();
+        let former = std::mem::replace(&mut self.custom, custom);
+        for kind in &self.custom {
+            if !former.iter().any(|known| known.is(kind)) {
+                let place = (kind.group.clone(), kind.plural.clone());
+                self.served_since.insert(place, self.version);
+            }
+        }
+        if former != self.custom {
+            self.discovery = Discovery::default();
+            self.wake();
+        }
     }
 
     /// Stores an object if it changed, and answers with it.
@@ -563,7 +585,7 @@ impl State {
         {
             return Ok(self.sent(request, before));
         }
-        if let (Some(before), true) = (&before, route.kind.has_status) {
+        if let (Some(before), true) = (&before, route.kind.has_generation()) {
             let is_changed = apply::spec_changed(&before.value, &value);
             let generation = before.value.pointer("/metadata/generation");
             if let Some(generation) = generation.and_then(Value::as_i64) {
@@ -638,6 +660,22 @@ impl State {
         let mut audit = audit.lock().unwrap_or_else(PoisonError::into_inner);
         audit.wrote(&write);
     }
+}
+
+/// A definition waits for its objects to go (`Delete` of `registry/customresourcedefinition/etcd.go`).
+fn terminate(definition: &mut Value) {
+    let condition = json!({
+        "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    });
+    let mut add = |part: &str, field: &str, item: Value| {
+        let items = table(definition, part).entry(field).or_insert(json!([]));
+        if let Some(items) = items.as_array_mut().filter(|items| !items.contains(&item)) {
+            items.push(item);
+        }
+    };
+    add("metadata", "finalizers", CLEANUP.into());
+    add("status", "conditions", condition);
 }
 
 /// What a webhook says that refuses.

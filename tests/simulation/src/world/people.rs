@@ -6,8 +6,10 @@ use super::helm::revision_of;
 use super::{World, id, path};
 use crate::apiserver::{Actor, Id};
 use crate::controllers::GUARD;
-use crate::desired::{NAMESPACES, ObjectKind, SYSTEM};
+use crate::desired::{NAMESPACES, ObjectKind, SYSTEM, definition};
 use crate::plan::Action;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 impl World {
     pub(super) fn permit(&mut self) {
@@ -47,6 +49,7 @@ impl World {
                     ObjectKind::Secret => json!({"data": {"password": "ZWRpdGVk"}}),
                     ObjectKind::Service => json!({"spec": {"selector": {"app": "edited"}}}),
                     ObjectKind::Deployment => json!({"spec": {"replicas": 2}}),
+                    ObjectKind::Widget => json!({"spec": {"value": "edited"}}),
                     _ => json!({"metadata": {"labels": {"edited": "yes"}}}),
                 };
                 local.act(Actor::Person, "PATCH", &path(&id), body);
@@ -85,6 +88,13 @@ impl World {
                 let body = json!({"metadata": {"labels": null, "annotations": null}});
                 let id = id(*namespace, manifest);
                 local.act(Actor::Person, "PATCH", &path(&id), body);
+            }
+            Action::Define => {
+                local.act(Actor::Person, "POST", DEFINITIONS, definition());
+            }
+            Action::Undefine => {
+                let path = format!("{DEFINITIONS}/widgets.example.com");
+                local.act(Actor::Person, "DELETE", &path, Value::Null);
             }
             Action::Guard(namespace, manifest) => {
                 let body = json!({"metadata": {"finalizers": [GUARD]}});

@@ -422,3 +422,52 @@ fn a_deploy_that_a_silent_webhook_fails_is_made_once_it_is_asked_no_more() {
         assert_eq!(value(world, "c0"), "v2");
     });
 }
+
+/// With a definition go its objects, and the kind: that is told, and what is defined again is deployed again.
+#[test]
+fn what_is_of_a_kind_comes_and_goes_with_its_definition() {
+    let steps = "1.0 s later a person creates the definition of widgets\n\
+                 5.0 s later upstream wants of b0: apps/r0 [w0=v1] correctDrift";
+    act(steps, async |world| {
+        let widget = Id::new("example.com", "widgets", "apps", "w0");
+        sleep(MINUTE).await;
+        assert!(world.local.get(&widget).is_some());
+        happens(
+            world,
+            "0.0 s later a person deletes the definition of widgets",
+        )
+        .await;
+        sleep(10 * MINUTE).await;
+        assert!(world.local.get(&widget).is_none());
+        let conditions = bundle(world, "b0")["status"]["conditions"].clone();
+        let mut conditions = conditions.as_array().into_iter().flatten();
+        let ready = conditions.find(|condition| condition["type"] == "Ready");
+        let ready = ready.cloned().unwrap_or_default();
+        assert_eq!(ready["status"], "False", "{ready}");
+        happens(
+            world,
+            "0.0 s later a person creates the definition of widgets",
+        )
+        .await;
+        sleep(20 * MINUTE).await;
+        assert!(world.local.get(&widget).is_some());
+    });
+}
+
+/// As Helm has it: what is in `crds` comes before all else, and goes with nothing.
+#[test]
+fn a_chart_that_defines_a_kind_has_objects_of_it() {
+    let steps = "5.0 s later upstream wants of b0: apps/r0 [w0=v1] defines";
+    act(steps, async |world| {
+        let widget = Id::new("example.com", "widgets", "apps", "w0");
+        sleep(2 * MINUTE).await;
+        assert!(world.local.get(&widget).is_some());
+        happens(world, "0.0 s later upstream deletes b0").await;
+        sleep(10 * MINUTE).await;
+        assert!(world.local.get(&widget).is_none());
+        let definitions = world
+            .local
+            .all(|id| id.plural == "customresourcedefinitions");
+        assert_eq!(definitions.len(), 1);
+    });
+}
