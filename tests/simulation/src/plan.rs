@@ -719,8 +719,21 @@ fn helm(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -
     }
 }
 
+/// A Deployment that some bundle has: its namespace and number.
+fn deployment(random: &mut Random, desired_state: &[Option<Desired>]) -> Option<(usize, u8)> {
+    let present = desired_state.iter().flatten();
+    let deployments = present.flat_map(|desired| {
+        let manifests = desired.manifests.iter();
+        let plain = manifests.filter(|manifest| manifest.kind == ObjectKind::Deployment);
+        plain.map(|manifest| (desired.namespace, manifest.name))
+    });
+    let deployments: Vec<_> = deployments.collect();
+    (!deployments.is_empty()).then(|| *random.pick(&deployments))
+}
+
 fn cluster(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, manifest) = manifest(random, scope, desired_state);
+    let (place, name) = deployment(random, desired_state).unwrap_or((namespace, manifest.name));
     if scope.has_widgets && random.chance(25) {
         return match random.chance(50) {
             true => Action::Define,
@@ -730,12 +743,12 @@ fn cluster(random: &mut Random, scope: &Scope, desired_state: &[Option<Desired>]
     match random.below(18) {
         15 | 16 => Action::Webhook(namespace, manifest.kind, random.pick(&Habit::ALL).0),
         17 => Action::NoWebhooks,
-        12 | 13 => Action::Crash(namespace, manifest.name, random.chance(40)),
+        12 | 13 => Action::Crash(place, name, random.chance(40)),
         14 => Action::Recover,
         10 => Action::BackupLocal,
         11 => Action::RestoreLocal(random.chance(70)),
         8 => Action::Quota(namespace, manifest.kind),
-        9 => Action::Autoscale(namespace, manifest.name),
+        9 => Action::Autoscale(place, name),
         0 | 1 => Action::Refuse(namespace, manifest),
         2 | 3 => Action::Accept,
         4 => Action::Deny(ACCOUNTS[random.index(ACCOUNTS.len())], namespace),
