@@ -56,35 +56,27 @@ impl<K> From<ObjectMeta> for Metadata<K> {
 
 impl<'de, K> Deserialize<'de> for Metadata<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Outline {
-            #[serde(default)]
-            metadata: Brief,
-        }
-        let Outline { metadata } = Outline::deserialize(deserializer)?;
+        let outline = Outline::<FewTexts, Managers>::deserialize(deserializer)?;
+        let Outline { mut metadata } = outline;
         Ok(Self {
-            managers: metadata.managed_fields.unwrap_or_default().0,
-            metadata: ObjectMeta {
-                name: metadata.name,
-                namespace: metadata.namespace,
-                uid: metadata.uid,
-                resource_version: metadata.resource_version,
-                generation: metadata.generation,
-                creation_timestamp: metadata.creation_timestamp,
-                deletion_timestamp: metadata.deletion_timestamp,
-                labels: metadata.labels.map(|labels| labels.0),
-                annotations: metadata.annotations.map(|annotations| annotations.0),
-                ..ObjectMeta::default()
-            },
+            managers: metadata.managed_fields.take().unwrap_or_default().0,
+            metadata: metadata.into(),
             kind: PhantomData,
         })
     }
 }
 
-/// The metadata that is read of anybody's objects: no more than what is kept is ever in memory.
+/// An object of which only the metadata is read.
+#[derive(Deserialize)]
+struct Outline<T, M> {
+    #[serde(default)]
+    metadata: Known<T, M>,
+}
+
+/// The metadata that somebody asks for, with labels and annotations read as `T` and `managedFields` as `M`: no more of it than is kept is ever in memory.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Brief {
+struct Known<T, M> {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
@@ -92,13 +84,37 @@ struct Brief {
     generation: Option<i64>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
-    labels: Option<FewTexts>,
-    annotations: Option<FewTexts>,
-    managed_fields: Option<Managers>,
+    labels: Option<T>,
+    annotations: Option<T>,
+    managed_fields: Option<M>,
+}
+
+impl<T: Into<BTreeMap<String, String>>, M> From<Known<T, M>> for ObjectMeta {
+    fn from(known: Known<T, M>) -> Self {
+        Self {
+            name: known.name,
+            namespace: known.namespace,
+            uid: known.uid,
+            resource_version: known.resource_version,
+            generation: known.generation,
+            creation_timestamp: known.creation_timestamp,
+            deletion_timestamp: known.deletion_timestamp,
+            labels: known.labels.map(Into::into),
+            annotations: known.annotations.map(Into::into),
+            ..Self::default()
+        }
+    }
 }
 
 /// Labels or annotations: all, or of too many those that are [`ALWAYS_READ`].
+#[derive(Default)]
 struct FewTexts(BTreeMap<String, String>);
+
+impl From<FewTexts> for BTreeMap<String, String> {
+    fn from(few: FewTexts) -> Self {
+        few.0
+    }
+}
 
 impl<'de> Deserialize<'de> for FewTexts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -157,45 +173,6 @@ impl<'de> Deserialize<'de> for Managers {
     }
 }
 
-/// An object of which only the metadata is read.
-#[derive(Deserialize)]
-struct Outline {
-    #[serde(default)]
-    metadata: Known,
-}
-
-/// The metadata that somebody asks for.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Known {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    generation: Option<i64>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-}
-
-impl From<Known> for ObjectMeta {
-    fn from(known: Known) -> Self {
-        Self {
-            name: known.name,
-            namespace: known.namespace,
-            uid: known.uid,
-            resource_version: known.resource_version,
-            generation: known.generation,
-            creation_timestamp: known.creation_timestamp,
-            deletion_timestamp: known.deletion_timestamp,
-            labels: known.labels,
-            annotations: known.annotations,
-            ..Self::default()
-        }
-    }
-}
-
 /// An object as the text it came in, of which only the metadata was read; the rest is read once it is its turn.
 pub struct Unread<K> {
     /// Without `managedFields`, owners and finalizers.
@@ -214,7 +191,7 @@ impl<K> Unread<K> {
 impl<'de, K> Deserialize<'de> for Unread<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let outline = serde_json::from_str::<Outline>(text.get());
+        let outline = serde_json::from_str::<Outline<BTreeMap<_, _>, IgnoredAny>>(text.get());
         let Outline { metadata } = outline.map_err(serde::de::Error::custom)?;
         Ok(Self {
             metadata: metadata.into(),
