@@ -229,10 +229,6 @@ impl Collector {
             }
             held.map_err(RemovalError::Ledger)?;
         }
-        let keys = releases.into_iter().map(|(key, _)| key).collect();
-        if !self.report.hold(bundle, reason, keys) {
-            return Ok(());
-        }
         let namespace = self.system_namespace();
         let text = public!(
             "not removed: {}. Read key held of configmap {}/{} first: annotating configmap {}/{} with {}=true lets go all that it lists, not this \
@@ -244,9 +240,23 @@ impl Collector {
             LEDGER_NAME,
             RELEASE_HOLD_ANNOTATION
         );
-        logging::warn!(bundle, "{}", text);
-        self.events.emit(Reason::RemovalHeld, bundle, text);
+        self.report_held(bundle, reason, releases, text);
         Ok(())
+    }
+
+    /// Notes why the releases of a bundle stay; the log and an Event tell of it where that is news.
+    fn report_held(
+        &self,
+        bundle: &str,
+        reason: HoldReason,
+        releases: Vec<(ReleaseKey, LedgerEntry)>,
+        text: PublicText,
+    ) {
+        let keys = releases.into_iter().map(|(key, _)| key).collect();
+        if self.report.hold(bundle, reason, keys) {
+            logging::warn!(bundle, "{}", text);
+            self.events.emit(Reason::RemovalHeld, bundle, text);
+        }
     }
 
     /// When a removal is looked at again that waits until the watch has told of all bundles, one of which may want the release: ever more rarely.
@@ -261,11 +271,9 @@ impl Collector {
         let mut holds = releases.iter().map(|(_, entry)| entry.hold);
         // What is held for another reason is, whatever the watch tells.
         let is_long = missed >= LONG_UNTOLD && !holds.any(|hold| hold == Some(Hold::Held));
-        let keys = releases.into_iter().map(|(key, _)| key).collect();
-        if is_long && self.report.hold(bundle, HoldReason::Untold, keys) {
+        if is_long {
             let text = public!("not removed yet: {}", HoldReason::Untold.text());
-            logging::warn!(bundle, "{}", text);
-            self.events.emit(Reason::RemovalHeld, bundle, text);
+            self.report_held(bundle, HoldReason::Untold, releases, text);
         }
         Verdict::Wait((missed / 2).clamp(self.removal_grace, LONGEST_WAIT.max(self.removal_grace)))
     }
@@ -280,16 +288,12 @@ impl Collector {
         if missing_since.elapsed() < LONG_VANISHING {
             return;
         }
-        let keys = releases.into_iter().map(|(key, _)| key).collect();
-        if self.report.hold(bundle, HoldReason::Vanishing, keys) {
-            let text = public!(
-                "not removed yet: {}, {} the last of them",
-                HoldReason::Vanishing.text(),
-                Name(&self.store.vanished().join(", "))
-            );
-            logging::warn!(bundle, "{}", text);
-            self.events.emit(Reason::RemovalHeld, bundle, text);
-        }
+        let text = public!(
+            "not removed yet: {}, {} the last of them",
+            HoldReason::Vanishing.text(),
+            Name(&self.store.vanished().join(", "))
+        );
+        self.report_held(bundle, HoldReason::Vanishing, releases, text);
     }
 
     /// Tells that the releases of a bundle are not removed before another one's `${ }` are filled in.
@@ -303,16 +307,12 @@ impl Collector {
         let Some((claimant, key)) = claimant else {
             return;
         };
-        let keys = releases.into_iter().map(|(key, _)| key).collect();
-        if self.report.hold(bundle, HoldReason::MayBeWanted, keys) {
-            let text = public!(
-                "not removed: bundle {} may want release {}, which shows once the ${{ }} of its names are filled in",
-                Name(&claimant),
-                key
-            );
-            logging::warn!(bundle, "{}", text);
-            self.events.emit(Reason::RemovalHeld, bundle, text);
-        }
+        let text = public!(
+            "not removed: bundle {} may want release {}, which shows once the ${{ }} of its names are filled in",
+            Name(&claimant),
+            key
+        );
+        self.report_held(bundle, HoldReason::MayBeWanted, releases, text);
     }
 }
 
