@@ -20,28 +20,20 @@ use crate::ledger::{LedgerEntry, ReleaseKey};
 /// A release as `status.release` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseId {
-    pub namespace: String,
-    pub name: String,
+    pub release: ReleaseKey,
     pub revision: i64,
 }
 
 impl ReleaseId {
     /// A revision of a release.
     pub fn new(key: &ReleaseKey, revision: i64) -> Self {
-        let ReleaseKey { namespace, name } = key.clone();
-        Self {
-            namespace,
-            name,
-            revision,
-        }
+        let release = key.clone();
+        Self { release, revision }
     }
 
     /// The release, whatever its revision.
     pub fn key(&self) -> ReleaseKey {
-        ReleaseKey {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-        }
+        self.release.clone()
     }
 
     /// Parses `<namespace>/<name>:<revision>`.
@@ -52,17 +44,17 @@ impl ReleaseId {
             return None;
         }
         let revision = revision.parse().ok()?;
-        Some(Self {
+        let release = ReleaseKey {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            revision,
-        })
+        };
+        Some(Self { release, revision })
     }
 }
 
 impl std::fmt::Display for ReleaseId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}:{}", self.namespace, self.name, self.revision)
+        write!(f, "{}:{}", self.release, self.revision)
     }
 }
 
@@ -291,7 +283,7 @@ pub fn next_owner(owner: &str, key: &ReleaseKey, others: &[Claimant]) -> NextOwn
 /// The revision of the release that a bundle's status names; 0 if it names another one.
 pub fn revision(bundle: &BundleDeployment, key: &ReleaseKey) -> i64 {
     ReleaseId::parse(&bundle.status.release)
-        .filter(|id| id.namespace == key.namespace && id.name == key.name)
+        .filter(|id| id.release == *key)
         .map_or(0, |id| id.revision)
 }
 
@@ -537,7 +529,7 @@ mod tests {
         assert_eq!(
             parsed
                 .as_ref()
-                .map(|id| (&*id.namespace, &*id.name, id.revision)),
+                .map(|id| (&*id.release.namespace, &*id.release.name, id.revision)),
             expected
         );
         assert!(parsed.is_none_or(|id| id.to_string() == text));

@@ -405,15 +405,11 @@ pub(super) fn tried_again(until: Timestamp) -> PublicText {
 
 /// A revision as Events name it.
 fn revision(release: &ReleaseId) -> PublicText {
-    let ReleaseId {
-        namespace,
-        name,
-        revision,
-    } = release;
+    let ReleaseId { release, revision } = release;
     public!(
         "release {}/{} revision {}",
-        Name(namespace),
-        Name(name),
+        Name(&release.namespace),
+        Name(&release.name),
         *revision
     )
 }

@@ -48,11 +48,7 @@ impl Collector {
     fn deployed(&self) -> Vec<(String, ReleaseKey, i64)> {
         let release = |bundle: Arc<BundleDeployment>| {
             let id = ReleaseId::parse(&bundle.status.release)?;
-            let key = ReleaseKey {
-                namespace: id.namespace,
-                name: id.name,
-            };
-            Some((bundle.name().to_owned(), key, id.revision))
+            Some((bundle.name().to_owned(), id.release, id.revision))
         };
         self.store.all().into_iter().filter_map(release).collect()
     }

@@ -11,7 +11,6 @@ use release::storage::StoredRelease;
 
 use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
-use crate::bundle::release_name;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::chart_poll;
 use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
@@ -272,16 +271,12 @@ impl Reconciler {
         known: Option<&StoredRelease>,
     ) -> Result<Deployed, Halt> {
         let bundle = Arc::clone(&state.bundle);
-        let options = &bundle.spec.options;
         let labelled = match self.label(state, impersonated).await {
             Err(halt) if halt.cause == Cause::NamespaceLabels => return Err(halt),
             // An account that lacks the right may still deploy: reported afterwards.
             labelled => labelled,
         };
-        let key = ReleaseKey {
-            namespace: options.release_namespace().to_owned(),
-            name: release_name(bundle.name(), options),
-        };
+        let key = claims::desired(&bundle);
         let checked = release::action::check_name(&key.name);
         checked.map_err(Halt::at(Cause::ReleaseName, &state.facts))?;
         let _release_lock = self.lock(state, &key)?;

@@ -117,8 +117,9 @@ impl Reconciler {
             Err(_) => return Entered::NotYet,
         };
         let _reservation = self.context.deployer.memory().reserve_brief(RECORD).await;
-        let storage = self.records(bundle, &impersonated, &id.namespace, Writes::Deploys);
-        match storage.get_unverified(&id.name, id.revision).await {
+        let ReleaseKey { namespace, name } = &id.release;
+        let storage = self.records(bundle, &impersonated, namespace, Writes::Deploys);
+        match storage.get_unverified(name, id.revision).await {
             Ok(release) => {
                 let proof = match entry.may_believe(id.revision) {
                     true => self.named(bundle, &release),
