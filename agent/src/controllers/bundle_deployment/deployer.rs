@@ -4,7 +4,6 @@
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -403,10 +402,6 @@ impl Deployer {
                 return Err(halt);
             }
         };
-        report.fields_settled(&deployed.conflicts);
-        if let Some(text) = chart_poll::downgrade(known.map(Deref::deref), &deployed.release) {
-            report.event(Reason::OlderChart, text);
-        }
         self.sources.note_polled(bundle.name());
         Ok((deployed, reservation.take()))
     }

@@ -248,9 +248,16 @@ impl Report {
         self.set(DEPLOYED, Ok(()));
     }
 
-    /// The deployment is in the cluster. `changed`: it was not so before.
-    /// `chart` is what is told of the chart it was made of.
-    pub fn deployed(&mut self, release: &ReleaseId, changed: bool, chart: &PublicText) {
+    /// The deployment is in the cluster. `changed`: it was not so before. `conflicts` are fields of others that it wrote or left to them,
+    /// and `chart` is what is told of the chart it was made of.
+    pub fn deployed(
+        &mut self,
+        release: &ReleaseId,
+        changed: bool,
+        conflicts: &[FieldConflict],
+        chart: &PublicText,
+    ) {
+        self.events.extend(conflicts.iter().map(settled));
         let text = public!("{}{}", revision(release), *chart);
         logging::info!(bundle = self.bundle, "deployed {}", text);
         self.events.push((Reason::Deployed, text));
@@ -258,19 +265,17 @@ impl Report {
         self.count_as_deployed();
         self.confirmed();
         self.is_new = changed;
+        if changed {
+            self.conflicts(conflicts);
+        }
     }
 
     /// What was taken from other field managers or left to them; none clears what was said before.
-    pub fn conflicts(&mut self, conflicts: &[FieldConflict]) {
+    fn conflicts(&mut self, conflicts: &[FieldConflict]) {
         for conflict in conflicts {
             logging::info!(bundle = self.bundle, "{}", settled(conflict).1);
         }
         self.status.set_conflicts(conflicts, self.now);
-    }
-
-    /// Fields of others that a deploy wrote or left to them.
-    pub fn fields_settled(&mut self, conflicts: &[FieldConflict]) {
-        self.events.extend(conflicts.iter().map(settled));
     }
 
     /// What there is of a release is not gone on with.
@@ -462,7 +467,8 @@ pub(super) mod tests {
             outcome,
         };
         let mut report = report();
-        report.fields_settled(&[conflict(Outcome::Taken), conflict(Outcome::Left)]);
+        let conflicts = [conflict(Outcome::Taken), conflict(Outcome::Left)];
+        report.deployed(&id(), true, &conflicts, &"".into());
         report.wake_after(ReconcileKind::Drift, Duration::from_secs(1));
         let wakes = [(ReconcileKind::Drift, Duration::from_secs(1))];
         assert_eq!(report.take_wakes(), wakes);
@@ -474,6 +480,7 @@ pub(super) mod tests {
             [
                 "took .spec.type of Service ns/web from kubectl, them",
                 "left .spec.type of Service ns/web to kubectl, them",
+                "release ns/b revision 2",
             ]
         );
     }
@@ -523,7 +530,7 @@ pub(super) mod tests {
     #[test]
     fn a_deploy_names_its_release_and_waits_for_it_to_be_ready() {
         let mut report = report();
-        report.deployed(&id(), true, &", chart web 1.0.0 (sha256:a)".into());
+        report.deployed(&id(), true, &[], &", chart web 1.0.0 (sha256:a)".into());
         assert_eq!(report.status().release, "ns/b:2");
         assert_eq!(report.status().applied_deployment_id, "new");
         assert_eq!(conditions(&report), ["Installed=True", "Deployed=True"]);

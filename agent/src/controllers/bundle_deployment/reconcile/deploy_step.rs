@@ -1,5 +1,6 @@
 //! The step that deploys, or finds that there is nothing to deploy, or may not.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -344,11 +345,12 @@ impl Reconciler {
         self.note_deployed(&bundle, id.to_string());
         self.deploy_succeeded(state, reason).await;
         self.overwritten.note(bundle.name(), false);
-        let chart = chart_poll::event_text(&deployed.release);
-        state.report.deployed(&id, deployed.changed, &chart);
-        if deployed.changed {
-            state.report.conflicts(&deployed.conflicts);
+        if let Some(text) = chart_poll::downgrade(known.map(Deref::deref), &deployed.release) {
+            state.report.event(Reason::OlderChart, text);
         }
+        let (changed, conflicts) = (deployed.changed, &deployed.conflicts);
+        let chart = chart_poll::event_text(&deployed.release);
+        state.report.deployed(&id, changed, conflicts, &chart);
         let base = deployed.plan.action.from();
         let is_known = |from| {
             before
