@@ -306,7 +306,7 @@ async fn prepare<'a>(
     let mut recorded = previous.recorded();
     let is_own = |one: &&Release| storage.recognises(&spec.name, one.revision, one);
     if let Some(unfinished) = unfinished.as_deref().filter(is_own) {
-        let objects = stored_objects(cluster, unfinished).await?;
+        let objects = stored_objects(cluster, Some(unfinished)).await?;
         recorded.extend(objects.iter().map(Object::key));
     }
     let others = objects[unchecked..].iter();

@@ -231,11 +231,7 @@ impl HookRun<'_> {
                     name: object.name.clone(),
                 });
             }
-            let running = HookExecution {
-                started_at: not_before(self.began, self.cluster.host().now()),
-                completed_at: Time::ZERO,
-                phase: HookExecution::RUNNING.to_owned(),
-            };
+            let running = self.begun(HookExecution::RUNNING);
             let former = std::mem::replace(&mut hook.last_run, running);
             if let Err(unstored) = self.storage.update(release).await {
                 // It was not created, and no later record is to say that it runs.
@@ -279,11 +275,16 @@ impl HookRun<'_> {
         let is_noted = last_run.phase == HookExecution::UNKNOWN
             && last_run.started_at.instant() >= self.began.instant();
         if !is_noted {
-            *last_run = HookExecution {
-                started_at: not_before(self.began, self.cluster.host().now()),
-                completed_at: Time::ZERO,
-                phase: HookExecution::UNKNOWN.to_owned(),
-            };
+            *last_run = self.begun(HookExecution::UNKNOWN);
+        }
+    }
+
+    /// A run that begins now, in this phase.
+    fn begun(&self, phase: &str) -> HookExecution {
+        HookExecution {
+            started_at: not_before(self.began, self.cluster.host().now()),
+            completed_at: Time::ZERO,
+            phase: phase.to_owned(),
         }
     }
 

@@ -219,10 +219,7 @@ pub(super) async fn previous_objects(
         return Ok(PreviousObjects::default());
     }
     let others = unfinished_objects(cluster, storage, name, good, &later, read).await?;
-    let former = match from {
-        Some(from) => stored_objects(cluster, from).await?,
-        None => Vec::new(),
-    };
+    let former = stored_objects(cluster, from).await?;
     let mut previous = PreviousObjects::new(history, former, others);
     previous.is_proven = is_proven;
     let head = history.iter().find(|head| head.revision == good);
@@ -237,7 +234,7 @@ pub(super) async fn previous_objects(
             .filter(|head| head.revision > since && head.revision < good);
         previous.below = objects_below(cluster, storage, name, below).await?;
         if let Some(hidden) = hidden {
-            let names = bodiless(stored_objects(cluster, &hidden).await?);
+            let names = bodiless(stored_objects(cluster, Some(&hidden)).await?);
             previous.hidden = Some((hidden.revision, names.collect()));
         }
     }
@@ -275,10 +272,7 @@ pub(super) async fn unfinished_objects(
         };
         // What somebody else's attempt brought, or a forged one names, nobody here may take back.
         let release = release.filter(|release| storage.recognises(name, *revision, release));
-        let objects = match release {
-            Some(release) => stored_objects(cluster, &release).await?,
-            None => Vec::new(),
-        };
+        let objects = stored_objects(cluster, release.as_deref()).await?;
         let names = bodiless(objects);
         unfinished.extend(names.map(|object| (*revision, object)));
     }
@@ -301,10 +295,7 @@ async fn objects_below<'h>(
         let record = record.filter(|record| {
             storage.recognises(name, revision, record) && !is_over(&record.status())
         });
-        let objects = match record {
-            Some(record) => stored_objects(cluster, &record).await?,
-            None => Vec::new(),
-        };
+        let objects = stored_objects(cluster, record.as_deref()).await?;
         below.extend(bodiless(objects).map(|object| (revision, object)));
     }
     Ok(below)

@@ -55,14 +55,17 @@ pub(super) fn listed_objects(release: &Release, discovery: &Discovery) -> Stored
     })
 }
 
-/// The objects of a stored revision. A kind that is gone for good has none.
+/// The objects of a stored revision; none where there is no such. A kind that is gone for good has none.
 ///
 /// # Errors
 /// A kind is not served at this moment, so that nobody knows what there is of it.
 pub(super) async fn stored_objects(
     cluster: &Cluster,
-    release: &Release,
+    release: Option<&Release>,
 ) -> Result<Vec<Object>, DeployError> {
+    let Some(release) = release else {
+        return Ok(Vec::new());
+    };
     let listed = |discovery: &Discovery| listed_objects(release, discovery);
     cluster
         .stored_objects(listed)
@@ -202,7 +205,7 @@ pub(super) async fn confirm_install(
         .iter()
         .filter(|head| head.origin == Origin::Noted && head.revision > good.revision);
     let began = attempts.filter_map(|head| head.created_at).min();
-    let objects = stored_objects(cluster, &good).await?;
+    let objects = stored_objects(cluster, Some(&good)).await?;
     let owner = Owner::new(name, namespace);
     for page in objects.chunks(PAGE) {
         let page: Vec<&Object> = page.iter().collect();

@@ -66,10 +66,7 @@ pub(super) async fn rollback(
     let others: Vec<_> = history.iter().filter(is_between).collect();
     let (name, read) = (&spec.name, Some(&*target));
     let others = unfinished_objects(cluster, storage, name, to, &others, read).await?;
-    let former = match &current {
-        Some(current) => stored_objects(cluster, current).await?,
-        None => Vec::new(),
-    };
+    let former = stored_objects(cluster, current.as_deref()).await?;
     let previous = PreviousObjects::new(&history, former, others).undone();
     let is_trusted = |current: &Release| storage.proves(&spec.name, newest, current);
     let is_believed = current.as_deref().is_some_and(is_trusted);

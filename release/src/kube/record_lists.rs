@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer};
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
-use super::transport::decode;
+use super::transport::{ListOutline, decode};
 use crate::model::BEFORE_REMOVAL_LABEL;
 
 /// Names in one list: what fits into the address of a request anywhere.
@@ -104,8 +104,6 @@ impl BatchedLists {
     }
 }
 
-impl Queue {}
-
 /// The metadata of a storage object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordMetadata {
@@ -151,22 +149,10 @@ impl RecordPage {
     /// It is no list.
     pub(super) fn read(text: &str) -> Result<Self, ApiError> {
         #[derive(Deserialize)]
-        struct Outline {
-            #[serde(default)]
-            metadata: Position,
-            #[serde(default)]
-            items: Option<Vec<Item>>,
-        }
-        #[derive(Default, Deserialize)]
-        struct Position {
-            #[serde(default, rename = "continue")]
-            next: Option<String>,
-        }
-        #[derive(Deserialize)]
         struct Item {
             metadata: Listed,
         }
-        let outline: Outline = match serde_json::from_str(text) {
+        let outline: ListOutline<Item> = match serde_json::from_str(text) {
             Ok(outline) => outline,
             // In the words for all answers, where it is no JSON.
             Err(failed) => {
@@ -174,12 +160,12 @@ impl RecordPage {
                     .and_then(|_| Err(ApiError::from(kube::Error::SerdeError(failed))));
             }
         };
-        let items = outline.items.into_iter().flatten();
+        let (items, next) = outline.parts();
+        let records = items.into_iter();
+        let records = records.map(|item| RecordMetadata::of(item.metadata));
         Ok(Self {
-            records: items
-                .map(|item| RecordMetadata::of(item.metadata))
-                .collect(),
-            next: outline.metadata.next.unwrap_or_default(),
+            records: records.collect(),
+            next,
         })
     }
 }

@@ -130,6 +130,28 @@ impl<'de> Deserialize<'de> for Watched {
     }
 }
 
+/// A list as it comes, with its items read as `T`.
+#[derive(Deserialize)]
+pub(super) struct ListOutline<T> {
+    #[serde(default)]
+    metadata: Position,
+    items: Option<Vec<T>>,
+}
+
+#[derive(Default, Deserialize)]
+struct Position {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+impl<T> ListOutline<T> {
+    /// Its items, and where the next page begins, if there is one.
+    pub(super) fn parts(self) -> (Vec<T>, String) {
+        let next = self.metadata.next.unwrap_or_default();
+        (self.items.unwrap_or_default(), next)
+    }
+}
+
 /// A page of a list. What is wrong with one object costs none of the others.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Page {
@@ -143,27 +165,16 @@ pub(super) struct Page {
 
 impl Page {
     pub(super) fn read(text: &str) -> Result<Self, ApiError> {
-        #[derive(Deserialize)]
-        struct Outline<'a> {
-            #[serde(default)]
-            metadata: Position,
-            #[serde(borrow, default)]
-            items: Option<Vec<&'a RawValue>>,
-        }
-        #[derive(Default, Deserialize)]
-        struct Position {
-            #[serde(default, rename = "continue")]
-            next: Option<String>,
-        }
-        let Ok(outline) = serde_json::from_str::<Outline<'_>>(text) else {
+        let Ok(outline) = serde_json::from_str::<ListOutline<&RawValue>>(text) else {
             // For the error.
             return decode(text).map(|_| Self::default());
         };
+        let (items, next) = outline.parts();
         let mut page = Self {
-            next: outline.metadata.next.unwrap_or_default(),
+            next,
             ..Self::default()
         };
-        for item in outline.items.into_iter().flatten() {
+        for item in items {
             match decode(item.get()) {
                 Ok(mut item) => {
                     forget_managers(&mut item);
