@@ -164,7 +164,7 @@ impl Attempt<'_> {
 
     async fn act(&mut self) -> Result<Done, DeployError> {
         let (before, after) = self.operation.hooks();
-        if self.operation == Operation::Install && !self.options.skip_crds {
+        if self.operation == Operation::Install {
             install::create_crds(self.cluster, &self.release).await?;
         }
         let have_run = self.run_hooks(before).await?;
@@ -322,9 +322,6 @@ impl Attempt<'_> {
 
     /// Whether one was to be run or waited for.
     async fn run_hooks(&mut self, event: HookEvent) -> Result<bool, DeployError> {
-        if self.options.disable_hooks {
-            return Ok(false);
-        }
         let info = self.release.info.as_ref();
         let mut run = HookRun {
             cluster: self.cluster,
@@ -419,10 +416,8 @@ impl Attempt<'_> {
 
     /// The new revision first, so that a good one is recorded at every moment.
     async fn record_success(&mut self, described: String) -> Result<(), DeployError> {
-        let wanted = self.options.description.as_deref();
         let completed = self.operation.completed();
-        let description = completed.map(|completed| wanted.unwrap_or(completed).to_owned());
-        let description = description.unwrap_or(described);
+        let description = completed.map_or(described, str::to_owned);
         self.release.set_status(Status::Deployed, description);
         self.storage.update(&self.release).await?;
         let read = std::mem::take(&mut self.read);

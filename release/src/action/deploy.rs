@@ -176,7 +176,7 @@ async fn render(
     let mut capabilities = capabilities(cluster)
         .await
         .map_err(DeployError::Discovery)?;
-    if action.is_install() && !spec.options.skip_crds {
+    if action.is_install() {
         // By the time the objects are written these are served, so templates may count on them.
         let mut versions = capabilities.api_versions.to_vec();
         for kind in install::crd_kinds(&spec.chart) {
@@ -521,16 +521,14 @@ fn creates_unchecked(spec: &DeploySpec, history: &[StoredRevision], rendered: &R
     let DeployOptions {
         take_ownership,
         check_ownership_first,
-        skip_crds,
-        disable_hooks,
         ..
     } = spec.options;
     let runs = |hook: &crate::model::Hook| hook.runs_at(HookEvent::PreInstall);
     history.is_empty()
         && !take_ownership
         && !check_ownership_first
-        && (disable_hooks || !rendered.hooks.iter().any(runs))
-        && (skip_crds || rendered.chart.crds().is_empty())
+        && !rendered.hooks.iter().any(runs)
+        && rendered.chart.crds().is_empty()
 }
 
 /// Builds the objects of a rendered manifest.
@@ -540,7 +538,7 @@ async fn build_objects(
     rendered: &mut Rendered,
     is_install: bool,
 ) -> Result<Vec<Object>, DeployError> {
-    let brought = match is_install && !spec.options.skip_crds {
+    let brought = match is_install {
         true => install::crd_kinds(&rendered.chart),
         false => Vec::new(),
     };
@@ -573,7 +571,6 @@ fn pending_release(
         .filter(|time| !time.is_zero());
     let mut labels = from.map(|from| from.labels.clone()).unwrap_or_default();
     labels.remove(BEFORE_REMOVAL_LABEL);
-    labels.extend(spec.options.labels.clone());
     labels.retain(|_, value| !value.is_empty());
     let (status, description) = match plan.action.is_install() {
         true => (Status::PendingInstall, "Initial install underway"),
@@ -690,7 +687,6 @@ async fn go_back(
         Undo::Uninstall => {
             check().await?;
             let uninstall_spec = UninstallSpec {
-                disable_hooks: spec.options.disable_hooks,
                 timeout: spec.options.timeout,
                 ..UninstallSpec::new(&spec.name, &spec.namespace)
             };

@@ -174,14 +174,6 @@ pub struct DeployOptions {
     pub timeout: Option<Duration>,
     /// Records to keep, the new one included; 0 is no limit. The last deployed one is always kept.
     pub max_history: i64,
-    /// Description of the new revision; `None` is Helm's.
-    pub description: Option<String>,
-    /// Do not run hooks.
-    pub disable_hooks: bool,
-    /// Do not install `crds/`.
-    pub skip_crds: bool,
-    /// Labels of the record, over those of the revision before; an empty value removes one.
-    pub labels: BTreeMap<String, String>,
     /// Write and apply a new revision even if nothing changed.
     pub always: bool,
 }
@@ -201,10 +193,6 @@ impl Default for DeployOptions {
             wait_for_jobs: false,
             timeout: None,
             max_history: 2,
-            description: None,
-            disable_hooks: false,
-            skip_crds: false,
-            labels: BTreeMap::new(),
             always: false,
         }
     }

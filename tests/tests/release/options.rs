@@ -64,47 +64,30 @@ async fn max_history_records_are_kept_and_always_the_last_good_one() -> Result<(
 }
 
 #[tokio::test]
-async fn descriptions_and_labels_are_recorded() -> Result<()> {
+async fn labels_that_somebody_gave_a_record_are_those_of_the_next() -> Result<()> {
     let world = World::new().await?;
-    let labels = |pairs: &[(&str, &str)]| {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
-    };
-    let options = DeployOptions {
-        description: Some("for the fair".to_owned()),
-        labels: labels(&[("team", "a"), ("stage", "b")]),
-        ..DeployOptions::default()
-    };
-    let template = Template::new(&config_map("a", "1"));
-    world.deploy_with(&template, options).await?;
-    let options = DeployOptions {
-        labels: labels(&[("stage", "")]),
-        ..DeployOptions::default()
-    };
-    let template = Template::new(&config_map("a", "2"));
-    world.deploy_with(&template, options).await?;
-    let first = release::get(&world.storage, "web", Some(1)).await?;
-    assert_eq!(first.description(), "for the fair");
-    let second = release::get(&world.storage, "web", Some(2)).await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let record = "sh.helm.release.v1.web.v1";
+    world.kubectl(&["label", "secret", record, "team=a", "stage="])?;
+    world.deploy(&config_map("a", "2")).await?;
+    let second = world.newest().await?;
+    let labels = [("team".to_owned(), "a".to_owned())].into();
+    assert_eq!(second.labels, labels);
     assert_eq!(second.description(), "Upgrade complete");
-    assert_eq!(second.labels, labels(&[("team", "a")]));
     Ok(())
 }
 
 #[tokio::test]
-async fn hooks_can_be_left_out() -> Result<()> {
+async fn hooks_of_a_removal_can_be_left_out() -> Result<()> {
     let world = World::new().await?;
-    let template = Template::new(&config_map("a", "1"))
-        .hook("before", "pre-install", &config_map("before", "1"))
-        .hook("goodbye", "pre-delete", &config_map("goodbye", "1"));
-    let options = DeployOptions {
-        disable_hooks: true,
-        ..DeployOptions::default()
-    };
-    world.deploy_with(&template, options).await?;
-    assert!(world.config_map("before").await?.is_none());
+    let template = Template::new(&config_map("a", "1")).hook(
+        "goodbye",
+        "pre-delete",
+        &config_map("goodbye", "1"),
+    );
+    world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     let spec = UninstallSpec {
         disable_hooks: true,
         ..UninstallSpec::new("web", &world.namespace)

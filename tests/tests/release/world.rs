@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use chart::{Chart, Metadata};
 use kube::Client;
 use release::model::{Hook, HookExecution, Status};
@@ -131,6 +131,13 @@ impl World {
                  }| format!("{revision} {status}"),
             )
             .collect())
+    }
+
+    /// The newest revision.
+    pub(crate) async fn newest(&self) -> Result<StoredRelease> {
+        let history = self.storage.history(&self.name).await?;
+        let newest = release::storage::last(&history).context("a revision")?;
+        Ok(self.storage.get(&self.name, newest.revision).await?)
     }
 
     /// Overwrites the status of a record, as a crash at the right moment would have left it.

@@ -340,7 +340,6 @@ impl Deployer {
                 timeout: timeout(helm.timeout_seconds),
                 max_history: max_history(options),
                 always,
-                ..DeployOptions::default()
             },
             known: known.cloned(),
             on_begun: Some(base.on_begun),
