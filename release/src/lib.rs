@@ -25,8 +25,7 @@ pub mod storage;
 
 pub use action::{
     DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallError,
-    UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted, get, uninstall,
-    uninstall_confirmed,
+    UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted, uninstall, uninstall_confirmed,
 };
 pub use error::{BoxError, error_chain};
 pub use host::Host;

@@ -38,29 +38,6 @@ pub use uninstall::{uninstall, uninstall_confirmed};
 pub use unquoted::{Unquoted, error_unquoted};
 pub use withdraw::withdraw;
 
-use crate::storage::{Storage, StorageError, StoredRelease};
-
-/// Reads one revision of a release; `None` reads the newest.
-///
-/// # Errors
-/// [`StorageError::NotFound`] if there is none, or the record cannot be read.
-pub async fn get(
-    storage: &Storage,
-    name: &str,
-    revision: Option<i64>,
-) -> Result<StoredRelease, StorageError> {
-    let revision = match revision {
-        Some(revision) => revision,
-        None => {
-            let history = storage.history(name).await?;
-            crate::storage::last(&history)
-                .ok_or(StorageError::NotFound)?
-                .revision
-        }
-    };
-    storage.get(name, revision).await
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
@@ -68,6 +45,7 @@ mod tests {
     use super::*;
     use crate::kube::Cluster;
     use crate::others::Confirmation;
+    use crate::storage::Storage;
 
     /// Callers spawn actions; this fails to compile when one cannot be.
     #[test]

@@ -159,7 +159,7 @@ async fn a_refused_object_is_reported_recorded_and_put_right_by_the_next_try() -
         "{text}"
     );
     assert_eq!(world.history().await?, ["1 failed"]);
-    let record = release::get(&world.storage, "web", None).await?;
+    let record = world.newest().await?;
     assert_eq!(
         record.description(),
         format!("Release \"web\" failed: {text}")
@@ -609,7 +609,7 @@ async fn a_hook_that_ran_is_recorded_with_its_delete_policy() -> Result<()> {
     world
         .deploy_with(&template, DeployOptions::default())
         .await?;
-    let record = release::get(&world.storage, "web", None).await?;
+    let record = world.newest().await?;
     assert_eq!(record.hooks[0].delete_policies, ["before-hook-creation"]);
     let again = world
         .deploy_with(&template, DeployOptions::default())

@@ -41,7 +41,7 @@ impl World {
             .iter()
             .filter(|one| one.contains("pending") || one.contains("deployed"));
         assert_eq!(open.count(), 1, "{what}: {history:?}");
-        let newest = release::get(&self.storage, &self.name, None).await?;
+        let newest = self.newest().await?;
         assert_eq!(newest.status().as_str(), "deployed", "{what}: {history:?}");
         for hook in &newest.hooks {
             let is_due = hook
@@ -192,7 +192,7 @@ async fn a_failing_upgrade_killed_after_any_write_is_undone() -> Result<()> {
         for (name, value) in [("a", "1"), ("old", "1"), ("new", "none")] {
             assert_eq!(world.value(name).await?, value, "{what}: {name}");
         }
-        let newest = release::get(&world.storage, &world.name, None).await?;
+        let newest = world.newest().await?;
         assert!(newest.description().starts_with("Rollback to"), "{what}");
         if !was_cut_off {
             return Ok(());
@@ -372,7 +372,7 @@ async fn an_attempt_that_was_cut_off_and_is_refused_then_has_failed() -> Result<
     let is_refused = async || {
         let refused = world.deploy_with(&both, DeployOptions::default()).await;
         assert!(matches!(refused, Err(DeployError::Ownership { .. })));
-        let newest = release::get(&world.storage, "web", None).await?;
+        let newest = world.newest().await?;
         assert!(
             newest.description().contains("cannot be imported"),
             "{}",

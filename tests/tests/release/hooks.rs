@@ -84,7 +84,7 @@ async fn a_job_that_failed_before_an_upgrade_runs_again_until_it_passes() -> Res
             "1",
             "nothing is applied before it passes"
         );
-        let record = release::get(&world.storage, "web", Some(2)).await?;
+        let record = world.newest().await?;
         assert_eq!(record.hooks[0].last_run.phase, HookExecution::FAILED);
         uids.push(world.uid("job/migrate")?);
     }

@@ -276,7 +276,7 @@ async fn we_upgrade_roll_back_and_remove_releases_of_others() -> Result<()> {
         if theirs.is_go_agent {
             rewrite_as_go_agent(&world, &["configmap/a", "configmap/b", "deployment/d"])?;
         }
-        let record = release::get(&world.storage, "web", None).await?;
+        let record = world.newest().await?;
         assert_eq!(record.status(), Status::Deployed);
         assert_eq!(record.apply_method, theirs.method);
         // Somebody changes a field of the chart, adds one, and a container.
