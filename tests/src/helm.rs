@@ -14,7 +14,6 @@ pub struct Helm {
     program: PathBuf,
     kubeconfig: PathBuf,
     home: PathBuf,
-    driver: &'static str,
 }
 
 impl Helm {
@@ -36,15 +35,7 @@ impl Helm {
             program: tool.path()?,
             kubeconfig: kubeconfig.to_owned(),
             home: home.join(format!("{tool:?}")),
-            driver: "secret",
         })
-    }
-
-    /// The same helm with its records elsewhere: `secret` or `configmap`.
-    #[must_use]
-    pub fn with_driver(mut self, driver: &'static str) -> Self {
-        self.driver = driver;
-        self
     }
 
     /// The environment by which any helm shares this one's repositories and caches.
@@ -64,7 +55,7 @@ impl Helm {
         let output = Command::new(&self.program)
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
-            .env("HELM_DRIVER", self.driver)
+            .env("HELM_DRIVER", "secret")
             .envs(self.home())
             .output()
             .context("running helm")?;

@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use release::Host;
 use release::kube::Cluster;
-use release::storage::{KubernetesDriver, RecordKind, Storage};
+use release::storage::{KubernetesDriver, Storage};
 use tokio::time::Instant;
 
 use crate::client::account_records::{AccountRecords, ReadFor};
@@ -73,7 +73,7 @@ impl DeploymentClient {
     /// The release records of a namespace, read and written with the account's rights. An account that may write records there and not
     /// read them, which is all that the Go agent asks for (agent 7.6), has them read with the agent's.
     pub fn records(&self, namespace: &str) -> Storage {
-        let own = KubernetesDriver::new(self.cluster.clone(), namespace, RecordKind::Secret);
+        let own = KubernetesDriver::new(self.cluster.clone(), namespace);
         match self.account.as_str() {
             "" => Storage::new(own),
             account => Storage::new(AccountRecords::new(

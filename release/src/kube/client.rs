@@ -544,24 +544,21 @@ impl Cluster {
     /// are answered together.
     pub(crate) async fn list_records(
         &self,
-        plural: &'static str,
         namespace: &str,
         release: &str,
     ) -> Result<Vec<RecordMetadata>, ApiError> {
-        let place = (plural, namespace.to_owned());
-        let list = |names| self.list_records_of(plural, namespace, names);
-        self.record_lists.list(place, release, list).await
+        let list = |names| self.list_records_of(namespace, names);
+        self.record_lists.list(namespace, release, list).await
     }
 
     async fn list_records_of(
         &self,
-        plural: &str,
         namespace: &str,
         releases: BTreeSet<String>,
     ) -> Result<Vec<RecordMetadata>, ApiError> {
         let names: Vec<String> = releases.iter().map(|name| escape(name)).collect();
         let all = format!(
-            "/api/v1/namespaces/{}/{plural}?labelSelector=name%20in%20%28{}%29%2Cowner%3Dhelm",
+            "/api/v1/namespaces/{}/secrets?labelSelector=name%20in%20%28{}%29%2Cowner%3Dhelm",
             escape(namespace),
             names.join("%2C")
         );
@@ -575,14 +572,13 @@ impl Cluster {
         listed.await.map(|()| records)
     }
 
-    /// Reads, creates, replaces or deletes one core object by name, for storage.
+    /// Reads, creates, replaces or deletes one Secret by name, for storage.
     pub(crate) async fn record(
         &self,
         method: RecordRequest<'_>,
-        plural: &str,
         namespace: &str,
     ) -> Result<Value, ApiError> {
-        let root = format!("/api/v1/namespaces/{}/{plural}", escape(namespace));
+        let root = format!("/api/v1/namespaces/{}/secrets", escape(namespace));
         let manager = format!("?fieldManager={FIELD_MANAGER}");
         let at = |name: &str| format!("{root}/{}", escape(name));
         let (verb, path, body) = match method {

@@ -22,16 +22,14 @@ use crate::model::BEFORE_REMOVAL_LABEL;
 /// Names in one list: what fits into the address of a request anywhere.
 const MAX_NAMES: usize = 64;
 
-/// The kind of the records and their namespace.
-type Place = (&'static str, String);
-
 /// A release, and where its records go.
 type Request = (String, oneshot::Sender<Vec<RecordMetadata>>);
 
 /// The lists of one identity.
 #[derive(Debug, Default)]
 pub(super) struct BatchedLists {
-    places: Mutex<HashMap<Place, Arc<Queue>>>,
+    /// By namespace.
+    namespaces: Mutex<HashMap<String, Arc<Queue>>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +46,7 @@ impl BatchedLists {
     /// Safe: the other requests of the batch are made again.
     pub(super) async fn list<F, A>(
         &self,
-        place: Place,
+        namespace: &str,
         release: &str,
         list: F,
     ) -> Result<Vec<RecordMetadata>, ApiError>
@@ -56,13 +54,13 @@ impl BatchedLists {
         F: FnOnce(BTreeSet<String>) -> A,
         A: Future<Output = Result<Vec<RecordMetadata>, ApiError>>,
     {
-        let queue = self.at(&place);
+        let queue = self.at(namespace);
         let (sender, mut answer) = oneshot::channel();
         queue.requests.lock().push((release.to_owned(), sender));
         let listing = queue.listing.lock().await;
         if let Ok(records) = answer.try_recv() {
             drop(listing);
-            self.forget(&place, queue);
+            self.forget(namespace, queue);
             return Ok(records);
         }
         // Not answered yet, or part of a batch whose list failed.
@@ -81,25 +79,25 @@ impl BatchedLists {
             drop(sender.send(records.iter().filter(of_name).cloned().collect()));
         }
         drop(listing);
-        self.forget(&place, queue);
+        self.forget(namespace, queue);
         records.retain(|record| record.release() == Some(release));
         Ok(records)
     }
 
-    fn at(&self, place: &Place) -> Arc<Queue> {
-        let mut places = self.places.lock();
-        Arc::clone(places.entry(place.clone()).or_default())
+    fn at(&self, namespace: &str) -> Arc<Queue> {
+        let mut namespaces = self.namespaces.lock();
+        Arc::clone(namespaces.entry(namespace.to_owned()).or_default())
     }
 
     /// Namespaces come and go: one without requests is not kept.
-    fn forget(&self, place: &Place, queue: Arc<Queue>) {
-        let mut places = self.places.lock();
+    fn forget(&self, namespace: &str, queue: Arc<Queue>) {
+        let mut namespaces = self.namespaces.lock();
         drop(queue);
-        if places
-            .get(place)
+        if namespaces
+            .get(namespace)
             .is_some_and(|queue| Arc::strong_count(queue) == 1)
         {
-            places.remove(place);
+            namespaces.remove(namespace);
         }
     }
 }
@@ -287,15 +285,14 @@ mod tests {
                 tokio::task::yield_now().await;
                 Ok(names.iter().map(|name| record(name)).collect())
             };
-            let place = ("secrets", "ns".to_owned());
-            let records = lists.list(place, &name, list).await.unwrap();
+            let records = lists.list("ns", &name, list).await.unwrap();
             assert_eq!(records.len(), 1);
             assert_eq!(records[0].release(), Some(name.as_str()));
         };
         let all = (0..20).map(|n| ask(format!("r{n}")));
         futures_util::future::join_all(all).await;
         assert_eq!(*made.lock(), [1, 19]);
-        assert!(lists.places.lock().is_empty());
+        assert!(lists.namespaces.lock().is_empty());
     }
 
     #[tokio::test]
@@ -312,8 +309,7 @@ mod tests {
                     _ => Ok(names.iter().map(|name| record(name)).collect()),
                 }
             };
-            let place = ("secrets", "ns".to_owned());
-            lists.list(place, name, list).await.is_ok()
+            lists.list("ns", name, list).await.is_ok()
         };
         let (a, b, c) = tokio::join!(ask("a"), ask("b"), ask("c"));
         assert_eq!((a, b, c), (true, false, true));

@@ -1,6 +1,6 @@
-//! Records as Secrets or ConfigMaps of one namespace.
+//! Records as Secrets of one namespace.
 //!
-//! Mirrors `pkg/storage/driver/secrets.go` and `cfgmaps.go`.
+//! Mirrors `pkg/storage/driver/secrets.go`.
 
 use std::collections::BTreeMap;
 
@@ -15,72 +15,21 @@ use super::{
 use crate::kube::{ApiError, Cluster, RecordRequest};
 use crate::model::{Release, Status};
 
-/// The kind of object that holds a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordKind {
-    /// A Secret of type `helm.sh/release.v1`; Helm's default.
-    Secret,
-    /// A ConfigMap.
-    ConfigMap,
-}
-
-impl RecordKind {
-    fn plural(self) -> &'static str {
-        match self {
-            Self::Secret => "secrets",
-            Self::ConfigMap => "configmaps",
-        }
-    }
-
-    /// The object that stores `payload`.
-    fn object(self, release: &Release, namespace: &str, payload: String, stamp: Stamp) -> Value {
-        let metadata = json!({
-            "name": key(&release.name, release.revision),
-            "namespace": namespace,
-            "labels": record_labels(release, stamp),
-        });
-        match self {
-            // The payload is base64 already; a Secret's data are base64 once more on the wire.
-            Self::Secret => json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
-                "metadata": metadata, "data": {"release": golib::base64::encode(payload)},
-            }),
-            Self::ConfigMap => json!({
-                "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": metadata, "data": {"release": payload},
-            }),
-        }
-    }
-
-    fn payload(self, object: &Value) -> Vec<u8> {
-        let data = object
-            .pointer("/data/release")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        match self {
-            Self::Secret => golib::base64::decode(data).unwrap_or_default(),
-            Self::ConfigMap => data.as_bytes().to_vec(),
-        }
-    }
-}
-
 /// Records of one namespace, written as the identity of `cluster`.
 #[derive(Debug, Clone)]
 pub struct KubernetesDriver {
     cluster: Cluster,
     reader: Cluster,
     namespace: String,
-    kind: RecordKind,
 }
 
 impl KubernetesDriver {
     /// Records of `namespace`.
-    pub fn new(cluster: Cluster, namespace: impl Into<String>, kind: RecordKind) -> Self {
+    pub fn new(cluster: Cluster, namespace: impl Into<String>) -> Self {
         Self {
             reader: cluster.clone(),
             cluster,
             namespace: namespace.into(),
-            kind,
         }
     }
 
@@ -99,9 +48,7 @@ impl KubernetesDriver {
             RecordRequest::Get(_) => &self.reader,
             _ => &self.cluster,
         };
-        let answer = identity
-            .record(request, self.kind.plural(), &self.namespace)
-            .await;
+        let answer = identity.record(request, &self.namespace).await;
         answer.map_err(|source| self.refused(verb, source))
     }
 
@@ -140,11 +87,22 @@ impl KubernetesDriver {
                 "the record leaves out the chart's files or templates to fit into one object"
             );
         }
-        Ok(self.kind.object(release, &self.namespace, payload, stamp))
+        Ok(json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+            "metadata": {
+                "name": key(&release.name, release.revision),
+                "namespace": self.namespace,
+                "labels": record_labels(release, stamp),
+            },
+            // The payload is base64 already; a Secret's data are base64 once more on the wire.
+            "data": {"release": golib::base64::encode(payload)},
+        }))
     }
 
     fn unpack(&self, key: &str, object: &Value) -> Result<Release, RecordError> {
-        let mut release = decode(&self.kind.payload(object))?;
+        let data = object.pointer("/data/release").and_then(Value::as_str);
+        let payload = golib::base64::decode(data.unwrap_or_default()).unwrap_or_default();
+        let mut release = decode(&payload)?;
         let labels = object
             .pointer("/metadata/labels")
             .and_then(Value::as_object);
@@ -188,10 +146,7 @@ impl Driver for KubernetesDriver {
         release: &'a str,
     ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
         async move {
-            let listed = self
-                .reader
-                .list_records(self.kind.plural(), &self.namespace, release)
-                .await;
+            let listed = self.reader.list_records(&self.namespace, release).await;
             let listed = listed.map_err(|source| StorageError::Api {
                 verb: "list",
                 source,

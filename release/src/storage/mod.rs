@@ -1,7 +1,7 @@
 //! Where release records live: one object per revision, as Helm's drivers write them.
 //!
 //! [`Storage`] is bound to one namespace, as Helm's drivers are. A [`Driver`] knows five operations;
-//! [`KubernetesDriver`] keeps records in Secrets or ConfigMaps. Records are found by listing *metadata*
+//! [`KubernetesDriver`] keeps records in Secrets. Records are found by listing *metadata*
 //! and read one by one by name: nothing here ever lists the payload of more than one release.
 //!
 //! Mirrors `pkg/storage` and `pkg/storage/driver`.
@@ -23,7 +23,7 @@ pub use crate::record::{Origin, RecordId, RecordUid, StoredRelease, StoredRevisi
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
 pub use kubernetes::{
-    KubernetesDriver, RecordKind, SYSTEM_LABELS, is_system_label, system_labels, user_labels,
+    KubernetesDriver, SYSTEM_LABELS, is_system_label, system_labels, user_labels,
 };
 
 use crate::error::BoxError;
@@ -198,11 +198,7 @@ impl Storage {
 
     /// Records in Secrets of `namespace`, Helm's default.
     pub fn secrets(cluster: &crate::kube::Cluster, namespace: &str) -> Self {
-        Self::new(KubernetesDriver::new(
-            cluster.clone(),
-            namespace,
-            RecordKind::Secret,
-        ))
+        Self::new(KubernetesDriver::new(cluster.clone(), namespace))
     }
 
     /// What is stored under `release`, oldest revision first. What stands in the place of a revision that was

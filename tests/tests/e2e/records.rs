@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
-use release::storage::{KubernetesDriver, RecordKind};
+use release::storage::KubernetesDriver;
 use release::{Cluster, Storage};
 use serde_json::{Value, json};
 use testbed::bed::Bed;
@@ -26,7 +26,7 @@ fn kept(agent: &TestAgent<'_>, name: &str) -> BundleDeployment {
 
 async fn records(agent: &TestAgent<'_>) -> Result<Storage> {
     let cluster = Cluster::new(agent.bed.downstream.client(ADMIN).await?);
-    let objects = KubernetesDriver::new(cluster, target(agent), RecordKind::Secret);
+    let objects = KubernetesDriver::new(cluster, target(agent));
     Ok(Storage::new(objects))
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use kube::ResourceExt;
-use release::storage::{Deletable, KubernetesDriver, RecordKind};
+use release::storage::{Deletable, KubernetesDriver};
 use release::{Cluster, Storage};
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
@@ -34,7 +34,7 @@ pub(crate) async fn let_removals_pass(agent: &TestAgent<'_>, name: &str) -> Resu
 
 pub(crate) async fn records(agent: &TestAgent<'_>) -> Result<Storage> {
     let cluster = Cluster::new(agent.bed.downstream.client(ADMIN).await?);
-    let objects = KubernetesDriver::new(cluster, target(agent), RecordKind::Secret);
+    let objects = KubernetesDriver::new(cluster, target(agent));
     Ok(Storage::new(objects))
 }
 

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use release::model::{ApplyMethod, Status};
-use release::storage::{KubernetesDriver, RecordKind};
-use release::{DeployError, DeployOptions, Storage, UninstallSpec};
+use release::{DeployError, DeployOptions, UninstallSpec};
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
@@ -428,38 +427,4 @@ fn comparable(mut object: Value) -> Value {
         spec.remove("clusterIPs");
     }
     object
-}
-
-/// Records in ConfigMaps, by us and by both helms.
-#[tokio::test]
-async fn helm_reads_records_in_config_maps() -> Result<()> {
-    let mut world = World::new().await?;
-    let home = Home::of(&world)?;
-    let records = KubernetesDriver::new(
-        world.cluster.clone(),
-        world.namespace.clone(),
-        RecordKind::ConfigMap,
-    );
-    world.storage = Storage::new(records);
-    world.deploy(&config_map("a", "1")).await?;
-    world.deploy(&config_map("a", "2")).await?;
-    assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
-    for helm in helms(&world, &home.0)? {
-        let helm = helm.with_driver("configmap");
-        let list = ask_json(&world, &helm, &["list"])?;
-        assert_eq!(list[0]["revision"], "2");
-        let manifest = ask(&world, &helm, &["get", "manifest", "web"])?;
-        assert_eq!(manifest.trim_end(), config_map("a", "2").trim_end());
-    }
-    let helm = helms(&world, &home.0)?[0].clone().with_driver("configmap");
-    ask(&world, &helm, &["rollback", "web", "1"])?;
-    assert_eq!(
-        world.deploy(&config_map("a", "3")).await?.release.revision,
-        4
-    );
-    assert!(world.kubectl(&["get", "secrets", "-o", "name"])?.is_empty());
-    let spec = UninstallSpec::new("web", &world.namespace);
-    release::uninstall(&world.cluster, &world.storage, &spec).await?;
-    assert_eq!(world.history().await?, [""; 0]);
-    Ok(())
 }
