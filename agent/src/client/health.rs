@@ -205,11 +205,6 @@ impl Health {
         self.state.lock().failures[side as usize].is_some_and(|failure| failure.is_cut_off)
     }
 
-    /// Whether the agent can do its work.
-    pub fn is_ready(&self) -> bool {
-        self.obstacle().is_none()
-    }
-
     /// What keeps the agent from its work, or has for too long.
     pub fn obstacle(&self) -> Option<&'static str> {
         const LOCAL: &str = "the local cluster does not answer";
@@ -256,6 +251,13 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Health {
+        /// Whether the agent can do its work.
+        fn is_ready(&self) -> bool {
+            self.obstacle().is_none()
+        }
+    }
 
     /// Lists and watches that are answered well say nothing of it.
     #[tokio::test(start_paused = true)]

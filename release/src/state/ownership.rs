@@ -84,28 +84,6 @@ pub enum ObjectState {
     Leaving,
 }
 
-impl ObjectState {
-    /// All of them, in the order of the table's rows.
-    #[rustfmt::skip]
-    pub const ALL: [Self; 12] = [
-        Self::Absent, Self::Ours, Self::Marked, Self::KeepPolicy, Self::AdoptedKept, Self::AdoptedOwned,
-        Self::HandedOver, Self::Stripped, Self::Unmarked, Self::Left, Self::Anothers, Self::Leaving,
-    ];
-
-    /// Whether it carries the release's marks.
-    pub fn is_proven(self) -> bool {
-        matches!(
-            self,
-            Self::Ours
-                | Self::Marked
-                | Self::KeepPolicy
-                | Self::AdoptedKept
-                | Self::AdoptedOwned
-                | Self::HandedOver
-        )
-    }
-}
-
 /// What is about to be done to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
@@ -215,6 +193,28 @@ mod tests {
 
     /// The table as people read it.
     const GOLDEN: &str = include_str!("ownership.txt");
+
+    impl ObjectState {
+        /// All of them, in the order of the table's rows.
+        #[rustfmt::skip]
+        const ALL: [Self; 12] = [
+            Self::Absent, Self::Ours, Self::Marked, Self::KeepPolicy, Self::AdoptedKept, Self::AdoptedOwned,
+            Self::HandedOver, Self::Stripped, Self::Unmarked, Self::Left, Self::Anothers, Self::Leaving,
+        ];
+
+        /// Whether it carries the release's marks.
+        fn is_proven(self) -> bool {
+            matches!(
+                self,
+                Self::Ours
+                    | Self::Marked
+                    | Self::KeepPolicy
+                    | Self::AdoptedKept
+                    | Self::AdoptedOwned
+                    | Self::HandedOver
+            )
+        }
+    }
 
     fn table() -> String {
         let row = |name: String, cells: [String; 9]| {
