@@ -244,6 +244,23 @@ pub fn load_archive_files(data: impl Read, budget: &Budget) -> Result<Vec<File>,
 
 /// How many bytes a file of a chart unpacks to where it is an archive that lies in the chart: nothing where it is not, and no more than
 /// `limit` of a larger one.
+///
+/// ```
+/// use chart::archive::nested_bytes;
+///
+/// # let packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+/// # let mut tar = tar::Builder::new(packed);
+/// # let mut header = tar::Header::new_gnu();
+/// # header.set_size(1 << 20);
+/// # header.set_cksum();
+/// # tar.append_data(&mut header, "db/Chart.yaml", std::io::repeat(b'#').take(1 << 20))?;
+/// # use std::io::Read as _;
+/// # let archive = tar.into_inner()?.finish()?;
+/// assert!(archive.len() < 10_000);
+/// assert!(nested_bytes("charts/db-1.0.0.tgz", &archive[..], 8 << 20) > 1 << 20);
+/// assert_eq!(nested_bytes("files/db-1.0.0.tgz", &archive[..], 8 << 20), 0); // a file as any other
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn nested_bytes(path: &str, data: impl Read, limit: u64) -> u64 {
     match unpacked(data) {
         Ok(mut stream) if is_nested(path) => measure(&mut stream, limit).0,

@@ -200,6 +200,12 @@ impl KubeVersion {
     }
 
     /// What constraints are checked against, and what `.Capabilities.KubeVersion` prints.
+    ///
+    /// ```
+    /// let asked = chart::KubeVersion::parse("v1.33.1-eks-1234")?;
+    /// assert_eq!(asked.for_constraints(), "v1.33.1"); // as `--kube-version` is read
+    /// # Ok::<(), chart::capabilities::KubeVersionError>(())
+    /// ```
     pub fn for_constraints(&self) -> &str {
         if self.normalized.is_empty() {
             &self.version

@@ -52,6 +52,13 @@ impl File {
     }
 
     /// The same file with a modification time.
+    ///
+    /// ```
+    /// use chart::{File, Time};
+    ///
+    /// let file = File::new("README.md", "# Web").modified(Time::from_unix_seconds(86_400));
+    /// assert_eq!(file.modtime.to_string(), "1970-01-02T00:00:00Z");
+    /// ```
     #[must_use]
     pub fn modified(mut self, modtime: Time) -> Self {
         self.modtime = modtime;
@@ -132,6 +139,21 @@ impl Chart {
     }
 
     /// The files of `crds/`, own ones first, then each dependency's.
+    ///
+    /// ```
+    /// use chart::{File, loader::load_files};
+    ///
+    /// let files = vec![
+    ///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+    ///     File::new("crds/site.yaml", "kind: CustomResourceDefinition\n"),
+    ///     File::new("charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n"),
+    ///     File::new("charts/db/crds/backup.yaml", "kind: CustomResourceDefinition\n"),
+    /// ];
+    /// let chart = load_files(files, &mut chart::Warnings::default())?;
+    /// let paths: Vec<_> = chart.crds().into_iter().map(|crd| crd.path).collect();
+    /// assert_eq!(paths, ["web/crds/site.yaml", "web/charts/db/crds/backup.yaml"]);
+    /// # Ok::<(), chart::loader::LoadError>(())
+    /// ```
     pub fn crds(&self) -> Vec<Crd> {
         let mut found = Vec::new();
         self.collect_crds(self.name().to_owned(), &mut found);

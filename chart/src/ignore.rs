@@ -80,6 +80,13 @@ impl Rules {
     }
 
     /// Adds the rule Helm always adds: hidden files in `templates/`.
+    ///
+    /// ```
+    /// let mut rules = chart::ignore::Rules::parse(b"")?;
+    /// rules.add_defaults();
+    /// assert!(rules.ignores("templates/.app.yaml.swp", false) && !rules.ignores("templates/app.yaml", false));
+    /// # Ok::<(), chart::ignore::IgnoreError>(())
+    /// ```
     pub fn add_defaults(&mut self) {
         self.add(DEFAULT_RULE).expect("the default rule is valid");
     }

@@ -93,6 +93,18 @@ impl Document {
 
     /// The same as a node; `None` where nothing stands in it. What a renderer that asked for [`Form::Nodes`] gets is read already.
     ///
+    /// ```
+    /// use chart::post_render::Document;
+    /// use golib::budget::Budget;
+    ///
+    /// let mut budget = Budget::new(1 << 20);
+    /// let service = Document::from_text(None, "kind: Service".into());
+    /// assert!(service.into_node(&mut budget)?.is_some());
+    /// let comment = Document::from_text(None, "# nothing".into());
+    /// assert!(comment.into_node(&mut budget)?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The text is no YAML, or takes more memory than `budget` allows.
     pub fn into_node(self, budget: &mut Budget) -> Result<Option<Node>, node::Error> {

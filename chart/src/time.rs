@@ -30,6 +30,11 @@ impl Time {
     };
 
     /// The instant, shown in UTC.
+    ///
+    /// ```
+    /// let time = chart::Time::utc(jiff::Timestamp::UNIX_EPOCH);
+    /// assert_eq!(time.to_string(), "1970-01-01T00:00:00Z");
+    /// ```
     pub const fn utc(instant: Timestamp) -> Self {
         Self {
             instant,

@@ -159,6 +159,11 @@ impl Warning {
     }
 
     /// The line Helm's command writes to standard error: `level=… msg=… key=value…`, values included.
+    ///
+    /// ```
+    /// let warning = chart::Warning::NotBoolean { what: "path", name: "db.on".to_owned(), chart: "db".to_owned() };
+    /// assert_eq!(warning.log_line(), r#"level=WARN msg="returned non-bool value" path=db.on chart=db"#);
+    /// ```
     pub fn log_line(&self) -> String {
         let text = self.in_helms_words();
         match self {
@@ -204,6 +209,11 @@ pub(crate) fn record(level: &str, message: &str, fields: &[(&str, &str)]) -> Str
 }
 
 /// A text in a log line of Go's `slog`: quoted where it would be ambiguous.
+///
+/// ```
+/// assert_eq!(chart::log_text("web-1.0.0"), "web-1.0.0");
+/// assert_eq!(chart::log_text("two words"), r#""two words""#);
+/// ```
 pub fn log_text(text: &str) -> String {
     let is_plain = |c: char| match c {
         ' ' | '=' | '"' => false,

@@ -87,6 +87,27 @@ impl Host for SystemHost {}
 
 /// The addresses of a host name as this machine resolves it, for a host that may.
 ///
+/// ```
+/// use std::net::IpAddr;
+/// use std::sync::Arc;
+/// use templating::{Dialect, Error, Host, Limits, Renderer, Value, resolve_name};
+///
+/// /// As `helm install --dry-run=server`: names may be resolved.
+/// struct Resolving;
+///
+/// impl Host for Resolving {
+///     fn resolve(&self, name: &str) -> Option<Result<Vec<IpAddr>, Error>> {
+///         Some(resolve_name(name))
+///     }
+/// }
+///
+/// let mut set = Dialect::Helm.template_set("chart");
+/// set.parse("t", r#"{{ getHostByName "127.0.0.1" }}"#)?;
+/// let mut renderer = Renderer::new(Arc::new(set), &Resolving, Limits::default());
+/// assert_eq!(renderer.render("t", &Value::Nil)?, b"127.0.0.1");
+/// # Ok::<(), templating::Error>(())
+/// ```
+///
 /// # Errors
 /// When the name has no address.
 pub fn resolve_name(name: &str) -> Result<Vec<IpAddr>, Error> {

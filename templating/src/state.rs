@@ -84,6 +84,19 @@ impl<'a> State<'a> {
     }
 
     /// What the render may use up.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value};
+    ///
+    /// let mut functions = Functions::builtin();
+    /// functions.add("longest", |state: &mut State<'_>| state.limits().text);
+    /// let mut set = TemplateSet::new("set", Arc::new(functions));
+    /// set.parse("t", "{{ longest }}")?;
+    /// let limits = Limits { text: 1 << 10, ..Limits::default() };
+    /// assert_eq!(Renderer::new(Arc::new(set), &SystemHost, limits).render("t", &Value::Nil)?, b"1024");
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -106,6 +119,24 @@ impl<'a> State<'a> {
 
     /// Counts work about to be done: elements to make, characters to look at.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Error, Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value};
+    ///
+    /// let mut functions = Functions::builtin();
+    /// functions.add("sumTo", |state: &mut State<'_>, last: i64| -> Result<i64, Error> {
+    ///     state.spend_steps(last.unsigned_abs())?; // before the loop that it is about
+    ///     Ok((1..=last).sum())
+    /// });
+    /// let mut set = TemplateSet::new("set", Arc::new(functions));
+    /// set.parse("few", "{{ sumTo 100 }}")?;
+    /// set.parse("many", "{{ sumTo 1000000000 }}")?;
+    /// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    /// assert_eq!(renderer.render("few", &Value::Nil)?, b"5050");
+    /// assert!(renderer.render("many", &Value::Nil).unwrap_err().is_limit());
+    /// # Ok::<(), templating::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the render has done more than its limit, or is to end.
     pub fn spend_steps(&mut self, steps: u64) -> Result<(), Error> {
@@ -125,6 +156,24 @@ impl<'a> State<'a> {
 
     /// Counts memory about to be filled. A function whose result can be much larger than its arguments (`repeat`,
     /// `indent`, `until`) calls this *before* building it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Error, Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value};
+    ///
+    /// let mut functions = Functions::builtin();
+    /// functions.add("stars", |state: &mut State<'_>, count: i64| -> Result<String, Error> {
+    ///     state.spend_bytes(count.unsigned_abs())?; // before they are made
+    ///     Ok("*".repeat(usize::try_from(count).unwrap_or(0)))
+    /// });
+    /// let mut set = TemplateSet::new("set", Arc::new(functions));
+    /// set.parse("few", "{{ stars 3 }}")?;
+    /// set.parse("many", "{{ stars 1000000000 }}")?;
+    /// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    /// assert_eq!(renderer.render("few", &Value::Nil)?, b"***");
+    /// assert!(renderer.render("many", &Value::Nil).unwrap_err().is_limit());
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the render has made more than its limit.

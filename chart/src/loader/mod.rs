@@ -154,6 +154,23 @@ pub fn load_files(files: Vec<File>, warnings: &mut Warnings) -> Result<Chart, Lo
 
 /// The same, with what archives among the files may take, and values and metadata once they are read.
 ///
+/// ```
+/// use chart::archive::Budget;
+/// use chart::{File, Warnings, loader::load_files_within};
+///
+/// let load = |decoded| {
+///     let files = vec![
+///         File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+///         File::new("values.yaml", "replicas: 1\n"),
+///     ];
+///     let decoded = &mut golib::budget::Budget::new(decoded);
+///     load_files_within(files, &Budget::new(1 << 20), decoded, &mut Warnings::default())
+/// };
+/// assert_eq!(load(1 << 20)?.values["replicas"], 1.0);
+/// assert!(load(100).is_err());
+/// # Ok::<(), chart::loader::LoadError>(())
+/// ```
+///
 /// # Errors
 /// As of [`load_files`].
 pub fn load_files_within(

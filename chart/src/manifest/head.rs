@@ -64,6 +64,16 @@ impl Head {
 
     /// The head of a document that was read.
     ///
+    /// ```
+    /// use chart::manifest::Head;
+    /// use serde_json::json;
+    ///
+    /// let head = Head::of(&json!({"kind": "Job", "metadata": {"annotations": {"helm.sh/hook": "test"}}}))?;
+    /// assert_eq!((head.kind.as_str(), head.annotations["helm.sh/hook"].as_str()), ("Job", "test"));
+    /// assert!(Head::of(&json!(["no", "table"])).is_err());
+    /// # Ok::<(), chart::manifest::HeadError>(())
+    /// ```
+    ///
     /// # Errors
     /// It is no table, or one of the fields has the wrong type.
     pub fn of(document: &Value) -> Result<Self, HeadError> {

@@ -75,6 +75,14 @@ impl HookEvent {
     }
 
     /// The events of an annotation; `None` if one of them is unknown.
+    ///
+    /// ```
+    /// use chart::manifest::HookEvent;
+    ///
+    /// let events = HookEvent::parse_list("pre-install, test-success");
+    /// assert_eq!(events, Some(vec![HookEvent::PreInstall, HookEvent::Test]));
+    /// assert_eq!(HookEvent::parse_list("pre-install,before-install"), None);
+    /// ```
     pub fn parse_list(text: &str) -> Option<Vec<Self>> {
         words(text).map(|word| Self::parse(&word)).collect()
     }

@@ -122,6 +122,13 @@ impl Maintainer {
 
 impl Dependency {
     /// The alias, or the name where there is none: the key of its values.
+    ///
+    /// ```
+    /// let mut dependency = chart::Dependency { name: "postgresql".to_owned(), ..Default::default() };
+    /// assert_eq!(dependency.effective_name(), "postgresql");
+    /// dependency.alias = "db".to_owned();
+    /// assert_eq!(dependency.effective_name(), "db");
+    /// ```
     pub fn effective_name(&self) -> &str {
         if self.alias.is_empty() {
             &self.name

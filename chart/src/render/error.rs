@@ -44,6 +44,23 @@ impl RenderError {
     }
 
     /// The template error inside.
+    ///
+    /// ```
+    /// use chart::render::{EngineOptions, render};
+    /// # use chart::{Capabilities, File, ReleaseInfo, loader::load_files};
+    /// # let files = vec![
+    /// #     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+    /// #     File::new("templates/app.yaml", "{{ required \"give a host\" .Values.host }}"),
+    /// # ];
+    /// # let chart = load_files(files, &mut chart::Warnings::default())?;
+    /// # let (release, capabilities) = (ReleaseInfo::install("blog", "default"), Capabilities::default());
+    /// # let options = EngineOptions::new(&release, &capabilities, &templating::SystemHost);
+    ///
+    /// let failed = render(&chart, &serde_json::json!({}), &options).unwrap_err();
+    /// let error = failed.template_error().expect("a template failed");
+    /// assert!(error.chain().any(|cause| cause.to_string().contains("give a host")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn template_error(&self) -> Option<&Error> {
         match self {
             Self::Parse { source, .. } | Self::Execute { source, .. } => Some(source),

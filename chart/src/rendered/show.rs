@@ -28,6 +28,28 @@ pub struct NotFound(pub String);
 impl Rendered {
     /// The manifest, then the hooks, as `helm template` prints them.
     ///
+    /// ```
+    /// use chart::rendered::{Request, ShowOptions, render_release};
+    /// # use chart::{Capabilities, File, ReleaseInfo, loader};
+    /// # let files = vec![
+    /// #     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+    /// #     File::new("templates/service.yaml", "kind: Service\nmetadata:\n  name: {{ .Release.Name }}\n"),
+    /// #     File::new("templates/config.yaml", "kind: ConfigMap\n"),
+    /// # ];
+    /// # let chart = loader::load_files(files, &mut chart::Warnings::default())?;
+    /// # let (release, capabilities) = (ReleaseInfo::install("blog", "default"), Capabilities::default());
+    ///
+    /// let request = Request::new(chart, &serde_json::Value::Null, &release, &capabilities, &templating::SystemHost);
+    /// let rendered = render_release(request)?;
+    /// // As `helm template blog ./web --show-only templates/service.yaml`.
+    /// let options = ShowOptions { show_only: vec!["templates/service.yaml".to_owned()], ..ShowOptions::default() };
+    /// assert_eq!(
+    ///     rendered.show(&options)?,
+    ///     "---\n# Source: web/templates/service.yaml\nkind: Service\nmetadata:\n  name: blog\n\n",
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// One of the templates to show is not there.
     pub fn show(self, options: &ShowOptions) -> Result<String, NotFound> {

@@ -238,6 +238,17 @@ impl Hosts {
     }
 
     /// The logins of docker's, as hosts.
+    ///
+    /// ```
+    /// use chart::source::{Hosts, Logins};
+    ///
+    /// let file = br#"{"auths": {"registry.example": {"username": "joe", "password": "hunter2"}}}"#;
+    /// let hosts = Hosts::of_logins(&Logins::from_docker_config(file)?);
+    /// let (pattern, access) = &hosts[0];
+    /// assert!(pattern.matches(&"https://registry.example/v2/".parse()?));
+    /// assert_eq!(access.credentials.as_ref().map(|login| login.username()), Some("joe"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn of_logins(logins: &Logins) -> Vec<(HostPattern, HostAccess)> {
         let entries = logins.entries();
         let access = |credentials: &Credentials| HostAccess {

@@ -12,6 +12,10 @@ pub struct Secret(String);
 
 impl Secret {
     /// Wraps a secret text.
+    ///
+    /// ```
+    /// assert_eq!(format!("{:?}", chart::source::Secret::new("hunter2")), "***");
+    /// ```
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -45,6 +49,15 @@ pub struct Credentials {
 
 impl Credentials {
     /// Both or nothing: Helm and Fleet send no `Authorization` when either half is empty.
+    ///
+    /// ```
+    /// use chart::source::Credentials;
+    ///
+    /// let joe = Credentials::new("joe", "hunter2").expect("both are there");
+    /// assert_eq!(joe.username(), "joe");
+    /// assert!(!format!("{joe:?}").contains("hunter2"));
+    /// assert!(Credentials::new("joe", "").is_none());
+    /// ```
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Option<Self> {
         let (username, password) = (username.into(), Secret::new(password));
         (!username.is_empty() && !password.is_empty()).then(|| Self {

@@ -231,6 +231,15 @@ impl logging::Public for FetchError {
 impl FetchError {
     /// Whether waiting alone may help. Everything else needs somebody to change something, here or
     /// at the source.
+    ///
+    /// ```
+    /// use chart::source::{CredentialsUse, FetchError, SafeUrl};
+    ///
+    /// let url = SafeUrl::parse("https://charts.example/web-1.0.0.tgz")?;
+    /// let answered = |status| FetchError::Status { url: url.clone(), status, shown: CredentialsUse::Nothing };
+    /// assert!(answered(503).is_retryable() && !answered(404).is_retryable());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Transport { source, .. } => !matches!(
@@ -247,6 +256,15 @@ impl FetchError {
 
     /// Whether the source does not answer, or cannot: what it said before may stand in. One that refuses, or that is not who it should be,
     /// has answered.
+    ///
+    /// ```
+    /// use chart::source::{CredentialsUse, FetchError, SafeUrl};
+    ///
+    /// let url = SafeUrl::parse("https://charts.example/web-1.0.0.tgz")?;
+    /// let answered = |status| FetchError::Status { url: url.clone(), status, shown: CredentialsUse::Nothing };
+    /// assert!(answered(502).is_out_of_reach() && !answered(403).is_out_of_reach());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_out_of_reach(&self) -> bool {
         match self {
             Self::Transport { source, .. } => matches!(
@@ -265,6 +283,17 @@ impl FetchError {
     }
 
     /// A fixed word for metrics and conditions.
+    ///
+    /// ```
+    /// use chart::source::{FetchError, LookupError};
+    ///
+    /// let missing = FetchError::NotFound {
+    ///     location: "https://charts.example".to_owned(),
+    ///     lookup: LookupError::Chart { chart: "web".to_owned() },
+    /// };
+    /// assert_eq!(missing.reason(), "UnknownChart");
+    /// assert_eq!(missing.to_string(), "no chart name found: \"web\" in https://charts.example");
+    /// ```
     pub fn reason(&self) -> &'static str {
         match self {
             Self::InvalidReference { .. } => "InvalidChartSource",

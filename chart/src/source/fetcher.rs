@@ -45,6 +45,34 @@ impl Fetcher {
     }
 
     /// A fetcher whose requests `transport` answers, instead of the network.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use bytes::Bytes;
+    /// use chart::source::{Access, Fetcher, SafeUrl, Settings, Transport, TransportError};
+    /// use futures_util::future::{BoxFuture, FutureExt as _, ready};
+    ///
+    /// /// A server that answers with the path it was asked for.
+    /// struct Echo;
+    ///
+    /// impl Transport for Echo {
+    ///     fn get(
+    ///         &self,
+    ///         url: &url::Url,
+    ///         _headers: &http::HeaderMap,
+    ///     ) -> BoxFuture<'static, Result<http::Response<Bytes>, TransportError>> {
+    ///         ready(Ok(http::Response::new(url.path().to_owned().into()))).boxed()
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fetcher = Fetcher::over(Arc::new(Echo), Settings::default());
+    /// let url = SafeUrl::parse("https://charts.example/values.yaml")?;
+    /// assert_eq!(fetcher.get(&url, &Access::default()).await?, "/values.yaml");
+    /// # Ok(()) }
+    /// ```
     pub fn over(transport: Arc<dyn Transport>, settings: Settings) -> Self {
         Self::with(Shared::new(
             Http::over(transport, settings.clone()),
@@ -139,6 +167,13 @@ impl Fetcher {
     }
 
     /// What downloads take their turns of; what is made of them may do so too.
+    ///
+    /// ```
+    /// use chart::source::{Fetcher, Memory, Settings};
+    ///
+    /// let fetcher = Fetcher::new(Settings { memory: Memory::new(48 << 20), ..Settings::default() });
+    /// assert_eq!(fetcher.memory().used(), 0); // nothing is being downloaded
+    /// ```
     pub fn memory(&self) -> &Memory {
         &self.shared.settings.memory
     }
@@ -163,6 +198,29 @@ impl Fetcher {
     }
 
     /// What is at an HTTP address, as it is: a values file, say.
+    ///
+    /// ```
+    /// use chart::source::{Access, SafeUrl};
+    /// # struct Answers;
+    /// # impl chart::source::Transport for Answers {
+    /// #     fn get(
+    /// #         &self,
+    /// #         _url: &url::Url,
+    /// #         _headers: &http::HeaderMap,
+    /// #     ) -> futures_util::future::BoxFuture<'static, Result<http::Response<bytes::Bytes>, chart::source::TransportError>> {
+    /// #         Box::pin(async { Ok(http::Response::new("replicas: 3\n".into())) })
+    /// #     }
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fetcher = chart::source::Fetcher::over(std::sync::Arc::new(Answers), Default::default());
+    ///
+    /// let url = SafeUrl::parse("https://charts.example/values-prod.yaml")?;
+    /// let file = fetcher.get(&url, &Access::default()).await?;
+    /// assert_eq!(chart::values::load_values(&file)?["replicas"], 3.0);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`FetchError`] when there is no answer, or another one than 200.
@@ -207,6 +265,18 @@ impl Fetcher {
     }
 
     /// Gets a chart that an index read elsewhere has an entry for.
+    ///
+    /// ```no_run
+    /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), Box<dyn std::error::Error>> {
+    /// use chart::source::{Access, SafeUrl};
+    ///
+    /// let (repository, access) = (SafeUrl::parse("https://charts.example/stable")?, Access::default());
+    /// let index = fetcher.index(&repository, &access).await?;
+    /// let entry = index.get("web", "^1.2")?;
+    /// let fetched = fetcher.fetch_entry(&repository, "web", entry, &access).await?;
+    /// println!("{} has {} bytes", fetched.url, fetched.bytes.len());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`FetchError`] as for [`Fetcher::fetch`].

@@ -309,6 +309,18 @@ impl Index {
     /// The version to take: empty means the newest release; an entry that equals `version` as a
     /// text wins; otherwise the newest that satisfies it as a constraint.
     ///
+    /// ```
+    /// use chart::source::{Index, Strictness};
+    ///
+    /// let text = b"entries:\n  web:\n  - {name: web, version: 2.0.0-rc.1}\n  - {name: web, version: 1.10.0}\n";
+    /// let index = Index::load(text, Strictness::Fleet, "index.yaml")?;
+    /// assert_eq!(index.get("web", "")?.version, "1.10.0"); // the newest that is no pre-release
+    /// let missing = index.get("web", "^3").unwrap_err();
+    /// assert_eq!(missing.to_string(), "no chart version found for web-^3 (newest seen: 2.0.0-rc.1, 1.10.0)");
+    /// assert_eq!(missing.in_helms_words(), "no chart version found for web-^3");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`LookupError`], with the newest versions seen where none fits.
     pub fn get(&self, chart: &str, version: &str) -> Result<&Entry, LookupError> {

@@ -59,6 +59,14 @@ impl Logins {
 
     /// Reads `.dockercfg`, docker's older form: the logins themselves.
     ///
+    /// ```
+    /// use chart::source::Logins;
+    ///
+    /// let logins = Logins::from_dockercfg(br#"{"registry.example": {"auth": "am9lOnNlY3JldA=="}}"#)?;
+    /// assert!(logins.for_url(&"https://registry.example/v2/".parse()?).is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// It is no such file.
     pub fn from_dockercfg(text: &[u8]) -> Result<Self, LoginsError> {
@@ -87,6 +95,18 @@ impl Logins {
     }
 
     /// What to show at an address, by the first of the entries that are for it; `Some(None)` where that one cannot be read.
+    ///
+    /// ```
+    /// use chart::source::Logins;
+    ///
+    /// let file = br#"{"auths": {"registry.example": {"auth": "am9lOnNlY3JldA=="}, "broken.example": {"auth": "?"}}}"#;
+    /// let logins = Logins::from_docker_config(file)?;
+    /// let login = |url: &str| logins.for_url(&url.parse().unwrap());
+    /// assert_eq!(login("https://registry.example/v2/").unwrap().as_ref().unwrap().username(), "joe");
+    /// assert_eq!(login("https://broken.example/v2/"), Some(&None));
+    /// assert_eq!(login("https://elsewhere.example/v2/"), None);
+    /// # Ok::<(), chart::source::LoginsError>(())
+    /// ```
     pub fn for_url(&self, url: &Url) -> Option<&Option<Credentials>> {
         let mut entries = self.entries.iter();
         entries.find_map(|(pattern, credentials)| pattern.matches(url).then_some(credentials))

@@ -30,6 +30,20 @@ struct Shared {
 
 impl Memory {
     /// A budget of so many bytes.
+    ///
+    /// ```
+    /// use chart::source::Memory;
+    /// use futures_util::FutureExt as _;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let memory = Memory::new(48 << 20);
+    /// let first = memory.reserve(40 << 20).await;
+    /// assert!(memory.reserve(40 << 20).now_or_never().is_none()); // it would have to wait
+    /// drop(first);
+    /// assert!(memory.reserve(40 << 20).now_or_never().is_some());
+    /// # }
+    /// ```
     pub fn new(limit: u64) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -51,6 +65,19 @@ impl Memory {
     }
 
     /// The same budget, `bytes` of which only [`reserve_brief`](Self::reserve_brief) gives out.
+    ///
+    /// ```
+    /// use chart::source::Memory;
+    /// use futures_util::FutureExt as _;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let memory = Memory::new(48 << 20).with_reserve(6 << 20);
+    /// let _downloads = memory.reserve(42 << 20).await;
+    /// assert!(memory.reserve(1 << 20).now_or_never().is_none());
+    /// assert!(memory.reserve_brief(1 << 20).now_or_never().is_some());
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_reserve(self, bytes: u64) -> Self {
         self.lock().set_aside(bytes);
@@ -161,6 +188,18 @@ impl Reservation {
 
     /// Waits until it holds `bytes`; gives what is more than that back at once.
     ///
+    /// ```
+    /// use chart::source::Memory;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let memory = Memory::new(48 << 20);
+    /// let mut download = memory.reserve(1 << 20).await; // what it was said to be
+    /// download.resize(3 << 20).await; // what comes
+    /// assert_eq!((download.bytes(), memory.used()), (3 << 20, 3 << 20));
+    /// # }
+    /// ```
+    ///
     /// # Cancellation
     /// Safe: it holds what it held.
     pub async fn resize(&mut self, bytes: u64) {
@@ -181,6 +220,18 @@ impl Reservation {
     }
 
     /// Holds `bytes` from now on, whether there is room for more or not: they are taken already, and others wait for them.
+    ///
+    /// ```
+    /// use chart::source::Memory;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let memory = Memory::new(48 << 20);
+    /// let mut rendered = memory.reserve(40 << 20).await;
+    /// rendered.hold(60 << 20);
+    /// assert_eq!(memory.used(), 60 << 20); // nothing else begins until some of it is given back
+    /// # }
+    /// ```
     pub fn hold(&mut self, bytes: u64) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.memory

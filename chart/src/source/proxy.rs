@@ -68,6 +68,18 @@ impl ProxyRules {
     }
 
     /// The proxy for a request, if it is to use one.
+    ///
+    /// ```
+    /// let variables = |name: &str| match name {
+    ///     "HTTPS_PROXY" => Some("http://proxy.example:3128".to_owned()),
+    ///     "NO_PROXY" => Some(".internal".to_owned()),
+    ///     _ => None,
+    /// };
+    /// let rules = chart::source::ProxyRules::from_variables(variables).unwrap();
+    /// let proxy = |url: &str| rules.for_url(&url.parse().unwrap()).map(String::from);
+    /// assert_eq!(proxy("https://charts.example/").as_deref(), Some("http://proxy.example:3128/"));
+    /// assert_eq!(proxy("https://charts.internal/"), None);
+    /// ```
     pub fn for_url(&self, url: &Url) -> Option<Url> {
         let proxy = match url.scheme() {
             "https" => self.https.as_ref(),

@@ -161,6 +161,16 @@ impl Fetcher {
     /// Gets the single layer of an artifact whose only annotation `id` is `id`, as Fleet stores
     /// bundles.
     ///
+    /// ```no_run
+    /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), chart::source::FetchError> {
+    /// use chart::source::{Access, Reference};
+    ///
+    /// let bundle = Reference::parse("oci://registry.example/fleet/s-1234:latest")?;
+    /// let artifact = fetcher.layer(&bundle, "s-1234", &Access::default()).await?;
+    /// println!("{}: {} bytes", artifact.digest, artifact.bytes.len());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`FetchError::Artifact`] with Fleet's texts when it is shaped differently.
     pub async fn layer(

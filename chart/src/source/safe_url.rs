@@ -64,6 +64,15 @@ impl SafeUrl {
     }
 
     /// Whether a request to `other` stays with the server we were given credentials for.
+    ///
+    /// ```
+    /// use chart::source::SafeUrl;
+    ///
+    /// let repository = SafeUrl::parse("https://charts.example/stable")?;
+    /// assert!(repository.same_origin(&"https://charts.example:443/web-1.0.0.tgz".parse()?));
+    /// assert!(!repository.same_origin(&"https://cdn.example/web-1.0.0.tgz".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn same_origin(&self, other: &Url) -> bool {
         self.scheme() == other.scheme()
             && self.host() == other.host()

@@ -18,6 +18,16 @@ pub struct SchemaFetcher(Settings);
 
 impl SchemaFetcher {
     /// Proxies, trust and `User-Agent` are those of `settings`.
+    ///
+    /// ```no_run
+    /// use chart::source::{SchemaFetcher, Settings};
+    /// use chart::{Warnings, loader, values::schema};
+    ///
+    /// let chart = loader::load("web".as_ref(), &mut Warnings::default())?;
+    /// let remote = SchemaFetcher::new(Settings::from_environment());
+    /// schema::validate(&chart, &chart.values, Some(&remote), &mut Warnings::default())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(settings: Settings) -> Self {
         Self(Settings {
             timeout: Duration::from_secs(15),

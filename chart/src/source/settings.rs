@@ -66,6 +66,13 @@ impl Default for Settings {
 impl Settings {
     /// The defaults, with `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and `PROXY_CA_BUNDLE` of the
     /// process.
+    ///
+    /// ```
+    /// use chart::source::Settings;
+    ///
+    /// let settings = Settings { user_agent: "mirror/1.0".to_owned(), ..Settings::from_environment() };
+    /// assert_eq!(settings.retries, Settings::default().retries);
+    /// ```
     pub fn from_environment() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {

@@ -41,6 +41,12 @@ fn trusting(
 
 /// By what a proxy with TLS is trusted: the system's roots, `PROXY_CA_BUNDLE` of the process, and these certificates (DER).
 ///
+/// ```
+/// let config = chart::source::proxy_trust(&[])?;
+/// assert!(config.alpn_protocols.is_empty());
+/// # Ok::<(), chart::source::FetchError>(())
+/// ```
+///
 /// # Errors
 /// The crypto library lacks what TLS needs.
 pub fn proxy_trust(authorities: &[Vec<u8>]) -> Result<ClientConfig, FetchError> {
@@ -66,6 +72,13 @@ fn private_key(identity: &Identity) -> Option<PrivateKeyDer<'static>> {
 
 impl Identity {
     /// Whether certificates and key can be read.
+    ///
+    /// ```
+    /// use chart::source::Identity;
+    ///
+    /// let identity = Identity::new(*b"no PEM", "no PEM either");
+    /// assert_eq!(identity.check(), Err("the client's certificate is no certificate in PEM"));
+    /// ```
     ///
     /// # Errors
     /// What is wrong, without a word of what they hold.

@@ -80,6 +80,21 @@ impl From<Note> for Vouchers {
 impl Fetcher {
     /// What is remembered of [`Fetcher::vouchers`] for this chart, in memory or on disk. It may be older than what is there now, and is no more
     /// believed than that.
+    ///
+    /// ```no_run
+    /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), chart::source::FetchError> {
+    /// use chart::source::{Access, ChartRef, VoucherKinds};
+    ///
+    /// let web = ChartRef { repo: "oci://registry.example/charts/web".into(), version: "1.0.0".into(), ..ChartRef::default() };
+    /// let (access, kinds) = (Access::default(), VoucherKinds { provenance: true, cosign: true });
+    /// let fetched = fetcher.fetch(&web, &access).await?;
+    /// let vouchers = match fetcher.known_vouchers(&fetched, &access, kinds).await {
+    ///     Some(known) => known,
+    ///     None => fetcher.vouchers(&web, &fetched, &access, kinds).await?,
+    /// };
+    /// # drop(vouchers);
+    /// # Ok(()) }
+    /// ```
     pub async fn known_vouchers(
         &self,
         fetched: &FetchedChart,
@@ -96,6 +111,18 @@ impl Fetcher {
     }
 
     /// Fetches what vouches for a chart that was fetched as `chart` with this access. What is not there is left out.
+    ///
+    /// ```no_run
+    /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), chart::source::FetchError> {
+    /// use chart::source::{Access, ChartRef, VoucherKinds};
+    ///
+    /// let web = ChartRef { repo: "oci://registry.example/charts/web".into(), version: "1.0.0".into(), ..ChartRef::default() };
+    /// let (access, kinds) = (Access::default(), VoucherKinds { provenance: true, cosign: true });
+    /// let fetched = fetcher.fetch(&web, &access).await?;
+    /// let vouchers = fetcher.vouchers(&web, &fetched, &access, kinds).await?;
+    /// println!("{} signatures, provenance: {}", vouchers.attached.len(), vouchers.provenance.is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`FetchError`] where it cannot be known what there is, or where the manifest does not name the archive.

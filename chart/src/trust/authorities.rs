@@ -20,6 +20,15 @@ pub struct Authorities {
 
 impl Authorities {
     /// These certificates (DER) alone; none at all believes nobody. Those that cannot be read are passed over.
+    ///
+    /// ```
+    /// use chart::trust::Authorities;
+    ///
+    /// # let ca = rcgen::generate_simple_self_signed(["ca.example".to_owned()])?.cert;
+    /// assert!(!Authorities::new([ca.der()]).is_empty());
+    /// assert!(Authorities::new(["no certificate"]).is_empty());
+    /// # Ok::<(), rcgen::Error>(())
+    /// ```
     pub fn new(certificates: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         Self::nobody().and(certificates)
     }
@@ -35,6 +44,15 @@ impl Authorities {
     }
 
     /// With these certificates (DER) besides.
+    ///
+    /// ```
+    /// use chart::trust::{Authorities, certificates};
+    ///
+    /// // A CA bundle beside what the system trusts.
+    /// let bundle = b"-----BEGIN CERTIFICATE-----\nMIIB...\n-----END CERTIFICATE-----\n";
+    /// let trusted = Authorities::system().and(certificates(bundle));
+    /// # drop(trusted);
+    /// ```
     #[must_use]
     pub fn and(mut self, certificates: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         let unusable = self.add(certificates);

@@ -43,6 +43,22 @@ pub enum AuthorityFileError {
 }
 
 impl AuthorityFile {
+    /// Reads the authorities of a file, which has to give at least one.
+    ///
+    /// ```
+    /// use chart::trust::{AuthorityFile, AuthorityFileError, Verifier};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("ca.crt");
+    /// std::fs::write(&path, "no certificate")?;
+    /// assert!(matches!(AuthorityFile::open(&path), Err(AuthorityFileError::Empty { .. })));
+    /// # let ca = rcgen::generate_simple_self_signed(["ca.example".to_owned()])?.cert;
+    /// std::fs::write(&path, ca.pem())?;
+    /// let verifier = Verifier::File(AuthorityFile::open(&path)?); // for rustls
+    /// # drop(verifier);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The file gives no authority now.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, AuthorityFileError> {

@@ -6,6 +6,15 @@ use rustls::pki_types::pem::PemObject as _;
 const BEGIN: &[u8] = b"-----BEGIN ";
 
 /// The certificates of a PEM text, without what is malformed or something else.
+///
+/// ```
+/// use chart::trust::{certificates, to_pem};
+///
+/// let bundle = "# ours\n-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n-----BEGIN CERTIFICATE-----\n?";
+/// let found = certificates(bundle.as_bytes());
+/// assert_eq!(found.len(), 1);
+/// assert_eq!(to_pem(&found), "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n");
+/// ```
 pub fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     blocks(pem)
         .filter_map(|block| CertificateDer::from_pem_slice(block).ok())

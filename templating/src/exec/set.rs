@@ -300,6 +300,11 @@ impl TemplateSet {
     }
 
     /// The functions its templates may name.
+    ///
+    /// ```
+    /// let set = templating::Dialect::Helm.template_set("chart");
+    /// assert!(set.functions().get("toYaml").is_some());
+    /// ```
     pub fn functions(&self) -> &Arc<Functions> {
         &self.functions
     }

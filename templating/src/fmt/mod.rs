@@ -28,6 +28,20 @@ const MAX_DEPTH: usize = 400;
 
 /// `fmt.Sprint`: the values with a space between two that are not strings.
 ///
+/// ```
+/// use std::sync::Arc;
+/// use templating::funcs::Rest;
+/// use templating::{Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value, fmt};
+///
+/// let mut functions = Functions::builtin();
+/// functions.add("show", |state: &mut State<'_>, values: Rest<Value>| fmt::sprint(state, &values));
+/// let mut set = TemplateSet::new("set", Arc::new(functions));
+/// set.parse("t", r#"{{ show "a" "b" 1 2 "c" }}"#)?;
+/// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+/// assert_eq!(renderer.render("t", &Value::Nil)?, b"ab1 2c");
+/// # Ok::<(), templating::Error>(())
+/// ```
+///
 /// # Errors
 /// When the text outgrows the render's limit, or a value contains itself.
 pub fn sprint(state: &mut State<'_>, values: &[Value]) -> Result<Vec<u8>, Error> {
@@ -35,6 +49,20 @@ pub fn sprint(state: &mut State<'_>, values: &[Value]) -> Result<Vec<u8>, Error>
 }
 
 /// `fmt.Sprintln`: the values with a space between any two, and a newline.
+///
+/// ```
+/// use std::sync::Arc;
+/// use templating::funcs::Rest;
+/// use templating::{Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value, fmt};
+///
+/// let mut functions = Functions::builtin();
+/// functions.add("line", |state: &mut State<'_>, values: Rest<Value>| fmt::sprintln(state, &values));
+/// let mut set = TemplateSet::new("set", Arc::new(functions));
+/// set.parse("t", r#"{{ line "a" "b" 1 }}"#)?;
+/// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+/// assert_eq!(renderer.render("t", &Value::Nil)?, b"a b 1\n");
+/// # Ok::<(), templating::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`sprint`].
@@ -44,6 +72,20 @@ pub fn sprintln(state: &mut State<'_>, values: &[Value]) -> Result<Vec<u8>, Erro
 
 /// `fmt.Sprintf`.
 ///
+/// ```
+/// use std::sync::Arc;
+/// use templating::funcs::Rest;
+/// use templating::{Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value, fmt};
+///
+/// let mut functions = Functions::builtin();
+/// functions.add("row", |state: &mut State<'_>, values: Rest<Value>| fmt::sprintf(state, b"%-4s|%03d|%d", &values));
+/// let mut set = TemplateSet::new("set", Arc::new(functions));
+/// set.parse("t", r#"{{ row "a" 7 "b" }}"#)?;
+/// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+/// assert_eq!(renderer.render("t", &Value::Nil)?, b"a   |007|%!d(string=b)");
+/// # Ok::<(), templating::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`sprint`]; a wrong verb or argument is no error but part of the text.
 pub fn sprintf(state: &mut State<'_>, format: &[u8], values: &[Value]) -> Result<Vec<u8>, Error> {
@@ -51,6 +93,20 @@ pub fn sprintf(state: &mut State<'_>, format: &[u8], values: &[Value]) -> Result
 }
 
 /// `%v` of one value; a string is itself.
+///
+/// ```
+/// use std::sync::Arc;
+/// use templating::{Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value, fmt};
+///
+/// let mut functions = Functions::builtin();
+/// functions.add("text", |state: &mut State<'_>, value: Value| fmt::to_text(state, &value));
+/// let mut set = TemplateSet::new("set", Arc::new(functions));
+/// set.parse("t", "{{ text . }} {{ text 1e6 }}")?;
+/// let data = Value::from(serde_json::json!({"a": [1, null]}));
+/// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+/// assert_eq!(renderer.render("t", &data)?, b"map[a:[1 <nil>]] 1e+06");
+/// # Ok::<(), templating::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`sprint`].

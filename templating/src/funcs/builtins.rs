@@ -9,6 +9,11 @@ use crate::value::{Kind, List, Operand, Str, Value, same_scalar};
 
 impl Functions {
     /// Go's own functions and nothing else.
+    ///
+    /// ```
+    /// let functions = templating::Functions::builtin();
+    /// assert!(functions.get("printf").is_some() && functions.get("upper").is_none());
+    /// ```
     pub fn builtin() -> Self {
         let mut functions = Self::default();
         add(&mut functions);

@@ -100,6 +100,15 @@ impl Functions {
 
     /// Adds a second name for a function.
     ///
+    /// ```
+    /// use templating::{Functions, Str};
+    ///
+    /// let mut functions = Functions::builtin();
+    /// functions.add("shout", |text: Str| format!("{text}!"));
+    /// functions.alias("shout", "call");
+    /// assert_eq!(functions.get("call").unwrap().name(), "call");
+    /// ```
+    ///
     /// # Panics
     /// If there is no function of the first name.
     pub fn alias(&mut self, name: &str, alias: &str) {
@@ -120,11 +129,29 @@ impl Functions {
     }
 
     /// Takes a function away.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Functions, TemplateSet};
+    ///
+    /// let mut functions = Functions::builtin();
+    /// functions.remove("html");
+    /// let mut set = TemplateSet::new("set", Arc::new(functions));
+    /// let refused = set.parse("t", "{{ html 1 }}").unwrap_err();
+    /// assert_eq!(refused.to_string(), "template: t:1: function \"html\" not defined");
+    /// ```
     pub fn remove(&mut self, name: &str) {
         self.table.remove(name);
     }
 
     /// The function of a name.
+    ///
+    /// ```
+    /// let functions = templating::Functions::builtin();
+    /// let signature = functions.get("printf").unwrap().signature();
+    /// assert!(signature.variadic); // func(string, ...interface {}) string
+    /// assert_eq!(signature.params[0].name(), "string");
+    /// ```
     pub fn get(&self, name: &str) -> Option<&Function> {
         self.resolve(name).map(|function| &**function)
     }
@@ -135,6 +162,11 @@ impl Functions {
     }
 
     /// The names, sorted.
+    ///
+    /// ```
+    /// let functions = templating::Functions::builtin();
+    /// assert_eq!(functions.names()[..3], ["and", "call", "eq"]);
+    /// ```
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.table.keys().map(|name| &**name).collect();
         names.sort_unstable();

@@ -24,6 +24,20 @@ impl Reads {
     }
 
     /// What both read.
+    ///
+    /// ```
+    /// use templating::{Dialect, Reads};
+    ///
+    /// let mut set = Dialect::Fleet.template_set("values");
+    /// set.parse("a", "${ .ClusterName }")?;
+    /// set.parse("b", "${ .ClusterLabels.env }")?;
+    /// let mut reads = Reads::default();
+    /// reads.extend(set.reads("a").unwrap());
+    /// reads.extend(set.reads("b").unwrap());
+    /// let Reads::Paths(paths) = reads else { panic!("the dot is not handed on") };
+    /// assert_eq!(paths.len(), 2);
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn extend(&mut self, other: Self) {
         match (&mut *self, other) {
             (Self::Paths(own), Self::Paths(other)) => own.extend(other),

@@ -60,6 +60,14 @@ impl List {
     }
 
     /// A list of the given type; the elements must be of its element type.
+    ///
+    /// ```
+    /// use templating::value::STRINGS;
+    /// use templating::{List, Value};
+    ///
+    /// let hosts = List::typed(&STRINGS, vec!["a".into()]);
+    /// assert_eq!(Value::List(hosts).type_name(), "[]string");
+    /// ```
     pub fn typed(ty: &'static ListType, items: Vec<Value>) -> Self {
         let _held = Held::new(items.len() as u64 * ELEMENT);
         Self {
@@ -69,6 +77,16 @@ impl List {
     }
 
     /// The nil list of a type: empty, and `null` in JSON.
+    ///
+    /// ```
+    /// use templating::value::STRINGS;
+    /// use templating::{List, Value};
+    ///
+    /// let none = Value::List(List::nil(&STRINGS));
+    /// assert!(none.is_nil() && !none.is_untyped_nil());
+    /// assert_eq!(none.to_json()?, serde_json::Value::Null);
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn nil(ty: &'static ListType) -> Self {
         Self { ty, items: None }
     }

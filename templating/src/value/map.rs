@@ -49,6 +49,14 @@ impl Map {
     }
 
     /// A map of the given type; the values must be of its element type.
+    ///
+    /// ```
+    /// use templating::value::STRING_MAP;
+    /// use templating::{Map, Value};
+    ///
+    /// let labels = Map::typed(&STRING_MAP, [("env".into(), "prod".into())].into());
+    /// assert_eq!(Value::Map(labels).type_name(), "map[string]string");
+    /// ```
     pub fn typed(ty: &'static MapType, entries: BTreeMap<Str, Value>) -> Self {
         let held = Held::new(size::entries(entries.len()));
         Self {
@@ -118,6 +126,18 @@ impl Map {
 
     /// Sets a key, for every holder of this map.
     ///
+    /// ```
+    /// use templating::value::MAP;
+    /// use templating::{Map, Value};
+    ///
+    /// let values = Map::new();
+    /// values.insert("replicas", 3i64)?;
+    /// assert_eq!(values.get("replicas").and_then(|value| value.as_signed()), Some(3));
+    /// let refused = Map::nil(&MAP).insert("replicas", 3i64).unwrap_err();
+    /// assert_eq!(refused.to_string(), "assignment to entry in nil map");
+    /// # Ok::<(), templating::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A nil map cannot be written to (Go panics with the same words).
     pub fn insert(&self, key: impl Into<Str>, value: impl Into<Value>) -> Result<(), Error> {
@@ -163,6 +183,12 @@ impl Map {
     }
 
     /// Looks at the entries without copying them. `read` must not change this map.
+    ///
+    /// ```
+    /// let values = templating::Map::from_iter([("b", "2"), ("a", "1")]);
+    /// let first = values.with(|entries| entries.keys().next().cloned());
+    /// assert_eq!(first.unwrap().to_str_lossy(), "a");
+    /// ```
     pub fn with<R>(&self, read: impl FnOnce(&BTreeMap<Str, Value>) -> R) -> R {
         match &self.entries {
             Some(entries) => read(&entries.0.borrow()),

@@ -148,6 +148,13 @@ impl Value {
     }
 
     /// Whether `if` takes the value for true: false are false, 0, the empty string, list and map, and nil.
+    ///
+    /// ```
+    /// use templating::{List, Value};
+    ///
+    /// assert!(!Value::from("").is_true() && !Value::Int(0).is_true() && !Value::Nil.is_true());
+    /// assert!(Value::from("false").is_true() && Value::List(List::ints([0])).is_true());
+    /// ```
     pub fn is_true(&self) -> bool {
         match self {
             Value::Nil => false,

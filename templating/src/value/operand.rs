@@ -19,6 +19,15 @@ pub struct Operand {
 
 impl Operand {
     /// A value of the static type `interface {}`.
+    ///
+    /// ```
+    /// use templating::{Operand, Value};
+    ///
+    /// // A nil of type `interface {}` is a value; one without a type is none.
+    /// assert!(!Operand::any(Value::Nil).is_invalid() && Operand::exact(Value::Nil).is_invalid());
+    /// assert_eq!(Operand::any(Value::Int(1)).type_name(), "interface {}");
+    /// assert_eq!(Operand::exact(Value::Int(1)).type_name(), "int");
+    /// ```
     pub fn any(value: Value) -> Self {
         Self {
             value,

@@ -64,6 +64,14 @@ impl Str {
     }
 
     /// A string of bytes that `keeper` holds, without a copy of them. The bytes must always be the same.
+    ///
+    /// ```
+    /// use templating::Str;
+    ///
+    /// let file = bytes::Bytes::from(vec![b'x'; 1 << 20]);
+    /// let text = Str::kept(file.clone());
+    /// assert_eq!(text.as_bytes().as_ptr(), file.as_ptr());
+    /// ```
     pub fn kept(keeper: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self(Repr::Kept(Arc::new(keeper)))
     }

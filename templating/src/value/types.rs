@@ -204,6 +204,13 @@ impl Type {
     }
 
     /// Whether Go would let `value` be assigned to a variable of this type, no constant conversion considered.
+    ///
+    /// ```
+    /// use templating::{Type, Value};
+    ///
+    /// assert!(Type::Any.accepts(&Value::Nil) && Type::Int.accepts(&Value::Int(1)));
+    /// assert!(!Type::Int.accepts(&Value::Int64(1))); // Go converts constants, not values
+    /// ```
     pub fn accepts(&self, value: &Value) -> bool {
         match (self, value) {
             (Type::Any | Type::Reflect, _) => true,

@@ -4,6 +4,13 @@ use super::{List, Map, Str, Type, Value};
 
 impl Type {
     /// Go's zero value of this type (nil for host types, whose zero only they could make).
+    ///
+    /// ```
+    /// use templating::{Type, Value};
+    ///
+    /// assert!(matches!(Type::Int.zero(), Value::Int(0)));
+    /// assert!(Type::Any.zero().is_untyped_nil());
+    /// ```
     pub fn zero(&self) -> Value {
         match self {
             Type::Any | Type::Reflect | Type::Object(_) => Value::Nil,

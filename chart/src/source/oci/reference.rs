@@ -82,6 +82,15 @@ impl Reference {
 
     /// The same repository with a tag, given as a version.
     ///
+    /// ```
+    /// use chart::source::Reference;
+    ///
+    /// let web = Reference::parse("oci://registry.example/charts/web")?;
+    /// assert_eq!(web.with_tag("1.0.0")?.to_string(), "oci://registry.example/charts/web:1.0.0");
+    /// assert!(web.with_tag("not a tag").is_err());
+    /// # Ok::<(), chart::source::FetchError>(())
+    /// ```
+    ///
     /// # Errors
     /// When no registry could have such a tag.
     pub fn with_tag(&self, version: &str) -> Result<Self, FetchError> {

@@ -54,6 +54,20 @@ impl SchemaErrors {
     }
 
     /// The text with the places of the values that do not fit, without the values.
+    ///
+    /// ```
+    /// # use chart::{File, loader::load_files, values::schema};
+    /// # let files = vec![
+    /// #     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+    /// #     File::new("values.schema.json", r#"{"properties": {"password": {"maxLength": 3}}}"#),
+    /// # ];
+    /// # let chart = load_files(files, &mut chart::Warnings::default())?;
+    /// # let values = serde_json::json!({"password": "hunter2"});
+    /// let misfit = schema::validate(&chart, &values, None, &mut chart::Warnings::default()).unwrap_err();
+    /// assert_eq!(misfit.charts().collect::<Vec<_>>(), ["web"]);
+    /// assert!(misfit.masked().contains("/password") && !misfit.masked().contains("hunter2"));
+    /// # Ok::<(), chart::loader::LoadError>(())
+    /// ```
     pub fn masked(&self) -> String {
         let lines = self
             .failures
