@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use golib::json::{Mismatch, known_field};
-use golib::strconv;
+use golib::json::{Mismatch, known_field, scalar_text};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
@@ -154,16 +153,12 @@ impl Decoder {
                 true => text.clone(),
                 false => String::new(),
             },
-            Value::Number(number) if self.converts => match number.as_f64() {
-                // sigs.k8s.io/yaml prints floats with 32 bits.
-                Some(float) if number.is_f64() => strconv::format_float(float, b'g', -1, 32),
-                _ => number.to_string(),
-            },
-            Value::Bool(value) if self.converts => value.to_string(),
-            other => {
-                self.wrong_type(other, expected);
-                String::new()
-            }
+            other => scalar_text(other)
+                .filter(|_| self.converts)
+                .unwrap_or_else(|| {
+                    self.wrong_type(other, expected);
+                    String::new()
+                }),
         }
     }
 

@@ -109,6 +109,30 @@ pub fn known_field(known: &[&'static str], name: &str) -> Option<&'static str> {
     exact.or_else(folded).copied()
 }
 
+/// What `sigs.k8s.io/yaml` makes of a scalar where a text is wanted: a number, of floats the 32 bits that it prints, or a boolean. `None` for
+/// all else, texts too.
+///
+/// ```
+/// use golib::json::scalar_text;
+/// use serde_json::json;
+///
+/// assert_eq!(scalar_text(&json!(0.1)).as_deref(), Some("0.1"));
+/// assert_eq!(scalar_text(&json!(16777217.0)).as_deref(), Some("1.6777216e+07"));
+/// assert_eq!(scalar_text(&json!(true)).as_deref(), Some("true"));
+/// assert_eq!(scalar_text(&json!("true")), None);
+/// ```
+pub fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64()?;
+            Some(crate::strconv::format_float(float, b'g', -1, 32))
+        }
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
 /// Where in a document we are, and whether scalars are turned into text (YAML only).
 ///
 /// ```
@@ -222,26 +246,12 @@ impl<'a> At<'a> {
         match value {
             Value::Null => {}
             Value::String(text) => text.clone_into(out),
-            other => match self.coerced(other) {
+            other => match scalar_text(other).filter(|_| self.coerce) {
                 Some(text) => *out = text,
                 None => return Err(self.mismatch(other, "string")),
             },
         }
         Ok(())
-    }
-
-    fn coerced(&self, value: &Value) -> Option<String> {
-        match value {
-            _ if !self.coerce => None,
-            Value::Bool(flag) => Some(flag.to_string()),
-            Value::Number(number) if number.is_f64() => {
-                // sigs.k8s.io/yaml prints floats with 32 bits.
-                let float = number.as_f64()?;
-                Some(crate::strconv::format_float(float, b'g', -1, 32))
-            }
-            Value::Number(number) => Some(number.to_string()),
-            _ => None,
-        }
     }
 
     /// A `bool`.

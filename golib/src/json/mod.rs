@@ -18,7 +18,7 @@ pub use bounded::at_most;
 pub use decode::{decode, decode_partly, decode_within};
 pub use encode::{encode, encode_indent, encode_raw, indent, to_vec};
 pub use equal::equal;
-pub use fields::{At, FieldError, Mismatch, known_field, parse_time, time};
+pub use fields::{At, FieldError, Mismatch, known_field, parse_time, scalar_text, time};
 pub use text::{go_text, go_text_as};
 pub use weight::weigh;
 
