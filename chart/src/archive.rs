@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_nested_archives_counts_for_the_outer() {
+    fn nested_archives_count_against_the_outer_budget() {
         let zeros = vec![0; 3 << 20];
         let inner = archive(|tar| add(tar, "s/big", &zeros));
         let middle = archive(|tar| add(tar, "m/charts/s.tgz", &inner));

@@ -448,7 +448,7 @@ mod tests {
 
     /// As Helm 4.3.1 says; its reader has its own lines and words.
     #[test]
-    fn what_is_malformed_is_told_in_the_words_of_kyaml() {
+    fn malformed_yaml_is_refused_in_the_words_of_kyaml() {
         for (text, said) in [
             (
                 "a: b: c\n",

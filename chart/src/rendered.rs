@@ -490,7 +490,7 @@ mod tests {
 
     /// A few kilobytes that come to more than a mebibyte, in each of the places where a chart has them read.
     #[test]
-    fn what_outgrows_its_allowance_is_noted_wherever_it_stands() {
+    fn exceeding_the_memory_allowance_is_noted_for_every_chart_file() {
         let maps = vec!["{a: 1}"; 2_000].join(", ");
         let schema = format!(
             r#"{{"not": {{"const": [{}]}}}}"#,

@@ -110,7 +110,7 @@ mod tests {
 
     /// The cluster was restored: the first revision was pruned here, and the second is as its deploy began.
     #[test]
-    fn what_may_have_been_good_is_not_prunable_where_nothing_is_known_to_be() {
+    fn a_revision_that_may_have_been_good_is_kept_until_a_good_one_is_known() {
         let spent = StoredRevision {
             origin: Origin::Spent,
             ..StoredRevision::new(1, Status::Deployed)

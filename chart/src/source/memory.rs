@@ -360,7 +360,7 @@ mod tests {
 
     /// What they have made stays: if each went a step further in turn, all of it would be there together.
     #[tokio::test(start_paused = true)]
-    async fn of_those_that_grow_in_steps_one_comes_to_its_end_before_the_next() {
+    async fn reservations_that_grow_in_steps_finish_one_after_the_other() {
         let memory = Memory::new(100);
         let work = |memory: Memory| async move {
             let mut turn = memory.reserve(10).await;

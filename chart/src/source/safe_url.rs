@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_a_credential_is_not_shown() {
+    fn possible_credentials_in_a_url_are_hidden() {
         let shown = |text: &str| SafeUrl::parse(text).unwrap().to_string();
         for (text, want) in [
             ("https://u:p@h/x?y=1", "https://xxxxx@h/x?y=xxxxx"),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_shows_no_credential_either() {
+    fn possible_credentials_in_an_invalid_url_are_hidden() {
         for text in [
             "git::https://glpat-1@h/r.git?ref=v1",
             "git::ssh://git@h/r.git?sshkey=glpat-1&ref=v1",

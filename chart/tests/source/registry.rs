@@ -261,7 +261,7 @@ async fn tokens() {
 
 /// A server that tells a tenant the operator's login in what cannot be used of its answers.
 #[tokio::test]
-async fn what_a_registry_was_shown_is_not_quoted_of_answers_that_cannot_be_used() {
+async fn credentials_echoed_in_unusable_registry_answers_are_redacted() {
     let digest = format!("sha256:{}", sha256(b"{}"));
     let invalid = format!(
         r#"{{"config":{{"mediaType":"{CONFIG}","digest":"{digest}"}},"layers":[{{"mediaType":"{LAYER}","digest":SAID}}]}}"#
@@ -318,7 +318,7 @@ async fn what_a_registry_was_shown_is_not_quoted_of_answers_that_cannot_be_used(
 // Nobody listens there.
 #[case::not_reached("http://127.0.0.1:1/token", "canary-1", "http://127.0.0.1:1/token\"")]
 #[tokio::test]
-async fn a_challenge_that_says_what_a_registry_was_shown_is_not_quoted(
+async fn credentials_echoed_in_a_challenge_are_redacted(
     #[case] realm: &str,
     #[case] scope: &str,
     #[case] told: &str,

@@ -106,7 +106,7 @@ async fn signatures_beyond_the_limits_are_skipped_and_reported() {
 
 /// Who may push may add a thousand others to each layer.
 #[tokio::test]
-async fn of_the_annotations_of_a_signature_those_of_cosign_are_kept() {
+async fn only_cosigns_annotations_of_a_signature_are_kept() {
     let payload = "{}";
     let digest = format!("sha256:{}", sha256(payload.as_bytes()));
     let own =

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_a_text_is_bounded() {
+    fn decoding_stops_at_the_memory_budget() {
         let deep = ".a".repeat(480);
         let lines = |line: &dyn Fn(usize) -> String| (0..8000).map(line).collect::<String>();
         let inline = |inner: &str| format!("{}{inner}{}", "{a=".repeat(240), "}".repeat(240));

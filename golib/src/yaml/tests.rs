@@ -34,7 +34,7 @@ fn byte_order_marks_at_the_beginning_hide_no_line() {
 }
 
 #[test]
-fn of_keys_that_read_alike_the_text_wins() {
+fn a_text_key_wins_over_a_key_that_reads_alike() {
     for text in ["1: number\n\"1\": text\n", "\"1\": text\n1: number\n"] {
         assert_eq!(decode(text.as_bytes()).unwrap(), json!({"1": "text"}));
     }

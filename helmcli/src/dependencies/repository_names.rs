@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_repositories_with_one_address_the_last_is_used() {
+    fn the_last_of_several_repositories_with_one_address_is_used() {
         let known = [
             repository("one", "http://h/c"),
             repository("two", "http://h/d"),

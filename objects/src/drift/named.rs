@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_whole_list_is_whole_too() {
+    fn a_list_inside_an_atomic_list_is_compared_as_a_whole() {
         let rules = |verbs: &[&str]| json!({"rules": [{"rule": {"verbs": verbs}}]});
         let prediction = predicted("Thing", rules(&["get"]), json!({"f:rules": {}}));
         let found = patch(

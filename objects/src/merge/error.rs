@@ -130,7 +130,7 @@ mod tests {
 
     /// As apimachinery 0.37 says.
     #[test]
-    fn what_is_no_directive_is_printed_as_go_prints_it() {
+    fn an_unknown_patch_directive_is_printed_as_go_prints_it() {
         for (directive, printed) in [
             (json!(null), "%!s(<nil>)"),
             (json!(3), "%!s(int64=3)"),

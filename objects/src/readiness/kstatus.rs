@@ -119,7 +119,7 @@ mod tests {
 
     /// As cli-utils says: such an object has no kind of its own.
     #[test]
-    fn what_is_no_group_and_version_has_no_rules_of_its_own() {
+    fn an_object_with_an_invalid_api_version_has_no_rules_of_its_kind() {
         let claim = |version| json!({ "apiVersion": version, "kind": "PersistentVolumeClaim" });
         let status = |version| {
             let result = compute(&claim(version), Timestamp::UNIX_EPOCH);

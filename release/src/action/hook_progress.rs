@@ -215,7 +215,7 @@ mod tests {
     #[case::started_after_others("Running", 5, "pre-delete hooks completed", true)]
     #[case::ended("Succeeded", 5, "", false)]
     #[case::given_up("Running", 5, "post-delete hooks completed", false)]
-    fn who_has_a_release_next_waits_for_the_hook_that_its_removal_has_started(
+    fn the_next_owner_waits_for_a_running_hook_of_the_removal(
         #[case] phase: &str,
         #[case] minutes: i64,
         #[case] description: &str,

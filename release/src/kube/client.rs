@@ -632,7 +632,7 @@ mod tests {
     #[case::somebody_is_at_it(409, Some("u"), false)]
     #[case::refused(403, Some("u"), false)]
     #[tokio::test]
-    async fn what_was_taken_over_and_is_gone_need_not_be_noted(
+    async fn noting_a_takeover_is_done_once_the_object_is_gone(
         #[case] code: u16,
         #[case] found: Option<&'static str>,
         #[case] is_done: bool,

@@ -614,7 +614,7 @@ mod tests {
 
     /// A Job's status is written between the look and the deletion.
     #[tokio::test]
-    async fn what_an_earlier_run_left_is_looked_at_again_when_it_changes() {
+    async fn deleting_a_former_hook_run_reads_it_again_after_a_conflict() {
         let run = |revision| {
             let uid = RecordUid::new("u");
             let record = RecordId { revision, uid };
@@ -662,7 +662,7 @@ mod tests {
 
     /// By whose run it is: its own, another of its release, another release's, a person's, a client's that does not say.
     #[test]
-    fn what_runs_for_another_release_is_not_cut_off_by_a_hook() {
+    fn a_running_hook_of_another_release_is_not_deleted() {
         let run = |name: &str, revision| {
             let uid = RecordUid::new("u");
             let record = RecordId { revision, uid };

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_good_is_told_from_what_is_not_answered() {
+    fn lasting_refusals_are_told_from_transient_failures() {
         let is_lasting = |code, reason: &str, message: &str| {
             let status = Status::failure(message, reason).with_code(code);
             ApiError::Refused(status.boxed()).is_lasting()

@@ -328,7 +328,7 @@ mod tests {
     #[case::failed("Failed", Some(false))]
     #[case::runs("Suspended", Some(true))]
     #[tokio::test(start_paused = true)]
-    async fn a_hook_that_nothing_was_told_of_is_looked_at_when_its_time_is_up(
+    async fn a_hook_without_events_is_read_when_its_time_is_up(
         #[case] condition: &'static str,
         #[case] timed_out: Option<bool>,
     ) {

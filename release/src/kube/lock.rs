@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_acted_on_is_locked_alone() {
+    async fn a_lock_holds_up_only_its_own_key() {
         let locks = Locks::default();
         let first = locks.lock(&"a").await;
         assert!(locks.lock(&"b").now_or_never().is_some());
@@ -114,7 +114,7 @@ mod tests {
 
     /// A tenant may name what is another one's beside what he keeps busy himself.
     #[tokio::test]
-    async fn who_waits_for_one_of_several_holds_none() {
+    async fn waiting_for_one_of_several_locks_holds_none_of_the_others() {
         let locks = Locks::default();
         let held = locks.lock(&"b").await;
         let all = BTreeSet::from(["a", "b", "c"]);

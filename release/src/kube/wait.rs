@@ -339,7 +339,7 @@ mod tests {
 
     /// While rights are made anew or a token is, for one.
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_is_refused_ends_no_wait() {
+    async fn a_refused_read_does_not_end_a_wait() {
         let one = object("Job", json!({}));
         let polls = Cell::new(0);
         let refused =

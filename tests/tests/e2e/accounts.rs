@@ -253,7 +253,7 @@ async fn a_missing_account_is_reported_in_the_go_agents_words() -> Result<()> {
 
 /// A deleted account takes no rights away, and gives none: with those that its name has left what is deployed is looked at, and nothing is written.
 #[tokio::test]
-async fn what_was_deployed_by_an_account_that_is_gone_is_told_and_not_corrected() -> Result<()> {
+async fn drift_under_a_deleted_account_is_reported_and_not_corrected() -> Result<()> {
     let agent = in_haste().await?;
     let target = target(&agent);
     narrow_account(&agent, &target, &["*"]).await?;

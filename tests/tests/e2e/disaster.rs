@@ -432,7 +432,7 @@ async fn deleted_crds_remove_nothing() -> Result<()> {
 
 /// All BundleDeployments vanish, and Fleet makes them anew one after the other: that of the agent's own is the first.
 #[tokio::test]
-async fn what_fleet_makes_anew_after_the_agents_own_bundle_is_waited_for() -> Result<()> {
+async fn bundles_recreated_after_the_agents_own_are_waited_for() -> Result<()> {
     let (agent, apps) = settled(Bed::shared().await?).await?;
     agent.delete("fleet-agent-c1").await?;
     for app in &apps {
@@ -468,7 +468,7 @@ async fn what_fleet_makes_anew_after_the_agents_own_bundle_is_waited_for() -> Re
 /// BundleDeployments are deleted one after the other by their names, the agent's own in the middle of them, and Fleet makes that one anew while the
 /// others still go.
 #[tokio::test]
-async fn what_goes_before_and_after_the_agents_own_bundle_is_not_removed() -> Result<()> {
+async fn bundles_deleted_around_the_agents_own_are_held() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let timing = format!("{HASTE},removal-settle=20s");

@@ -245,7 +245,7 @@ async fn an_object_that_cannot_be_judged_is_told_and_holds_up_no_other() -> Resu
 
 /// A webhook that hangs: a newer spec does not wait for what nobody can tell of the former one's objects.
 #[tokio::test]
-async fn a_newer_spec_ends_a_look_that_a_webhook_holds_up() -> Result<()> {
+async fn a_newer_spec_ends_a_drift_check_that_a_webhook_holds_up() -> Result<()> {
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     let target = target(&agent);
     let bundle = |objects: &[Value]| {

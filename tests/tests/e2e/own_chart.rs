@@ -178,7 +178,7 @@ async fn its_pod_goes_where_fleets_goes() -> Result<()> {
 
 /// Zero is a number like others where values have it, and no missing value.
 #[tokio::test]
-async fn what_its_values_set_to_zero_is_set() -> Result<()> {
+async fn chart_values_of_zero_are_set() -> Result<()> {
     let zeros = [
         "--set=fleetAgent.ports.metrics=0,chartCacheMiB=0",
         "--set-string=agent.reconciler.workers.drift=0",

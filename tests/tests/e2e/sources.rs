@@ -489,7 +489,7 @@ async fn an_index_of_sixty_megabytes_takes_little_memory() -> Result<()> {
 
 /// None are held while a chart comes: as by Fleet, they are read after it.
 #[tokio::test]
-async fn of_a_chart_and_values_that_cannot_be_had_the_chart_is_told() -> Result<()> {
+async fn a_missing_chart_is_reported_before_missing_values() -> Result<()> {
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     let (name, target) = (unique("missing"), target(&agent));
     let url = Bed::shared().await?.repository.url();

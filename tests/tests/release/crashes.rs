@@ -92,7 +92,7 @@ async fn an_install_killed_after_any_write_is_finished_with_its_hooks() -> Resul
 
 /// Killed once its record is there, which has objects that nobody has looked at: what is older than it was there before.
 #[tokio::test]
-async fn what_was_there_before_an_install_that_was_killed_is_noted_by_the_next() -> Result<()> {
+async fn objects_older_than_a_killed_install_are_noted_as_preexisting() -> Result<()> {
     for last in 1..=2 {
         let world = World::new().await?;
         world.kubectl(&["create", "namespace", &world.namespace])?;

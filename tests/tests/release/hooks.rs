@@ -368,7 +368,7 @@ async fn a_job_with_a_generated_name_is_not_made_anew_by_who_goes_on() -> Result
 #[case::for_ten_minutes("post-delete", true)]
 #[case::before_its_objects_go("pre-delete", false)]
 #[tokio::test]
-async fn who_deploys_a_release_again_waits_for_the_job_of_its_removal(
+async fn redeploying_a_release_waits_for_the_job_of_its_removal(
     #[case] event: &str,
     #[case] is_endless: bool,
 ) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::world::{Template, World, config_map};
 
 /// What a deploy has taken over is noted as its own once all is done: another object of that name is not, and fails nothing.
 #[tokio::test]
-async fn what_was_taken_over_and_is_made_anew_fails_no_deploy() -> Result<()> {
+async fn recreating_a_taken_over_object_during_a_deploy_does_not_fail_it() -> Result<()> {
     let world = World::new().await?;
     world.kubectl(&["create", "namespace", &world.namespace])?;
     let theirs = [

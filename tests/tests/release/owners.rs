@@ -751,7 +751,7 @@ async fn force_writes_over_nothing_that_was_taken_meanwhile() -> Result<()> {
 
 /// While a hook of an upgrade runs another bundle takes an object of it, as the same field manager.
 #[tokio::test]
-async fn what_was_taken_while_hooks_ran_is_not_written_over() -> Result<()> {
+async fn an_object_taken_by_another_release_during_hooks_is_not_overwritten() -> Result<()> {
     for take_ownership in [false, true] {
         let world = World::new().await?;
         world.deploy(&config_map("a", "1")).await?;

@@ -50,7 +50,7 @@ async fn an_undone_upgrade_leaves_nothing_of_the_attempts_before_it() -> Result<
 
 /// What refuses to go back may quote what stood in the revision that is gone back to, which nobody has named: the caller may have no status that does.
 #[tokio::test]
-async fn what_is_gone_back_to_in_vain_is_handed_out() -> Result<()> {
+async fn a_failed_rollback_hands_its_target_revision_to_on_failure() -> Result<()> {
     let world = World::new().await?;
     let refused = config_map("hook", "1").replace("\ndata:", "\ndota:");
     let first = Template::new(&config_map("a", "1")).hook("hook", "pre-rollback", &refused);
@@ -157,7 +157,7 @@ async fn revisions(storage: &Storage) -> Result<Vec<i64>> {
 }
 
 #[tokio::test]
-async fn what_an_attempt_brought_is_remembered_over_a_correction_that_failed() -> Result<()> {
+async fn a_failed_correction_keeps_the_record_of_an_upgrade_that_brought_more() -> Result<()> {
     let storage = Storage::new(Memory::default());
     let deployed = record(2, Status::Deployed, "good");
     for stored in [

@@ -80,7 +80,7 @@ fn atomic(seconds: u64) -> DeployOptions {
 #[case(403, "Forbidden")]
 #[case(503, "ServiceUnavailable")]
 #[tokio::test]
-async fn a_look_that_is_refused_after_hooks_is_repeated(
+async fn a_refused_read_after_hooks_is_repeated(
     #[case] code: u16,
     #[case] reason: &'static str,
 ) -> Result<()> {
@@ -97,7 +97,7 @@ async fn a_look_that_is_refused_after_hooks_is_repeated(
 }
 
 #[tokio::test]
-async fn an_upgrade_whose_looks_stay_refused_is_not_undone() -> Result<()> {
+async fn an_upgrade_whose_reads_stay_refused_is_not_undone() -> Result<()> {
     let (world, refusals) = refused_looks(403, "Forbidden").await?;
     world.deploy(&config_map("a", "1")).await?;
     let second = Template::new(&config_map("a", "2"));
@@ -117,7 +117,7 @@ async fn an_upgrade_whose_looks_stay_refused_is_not_undone() -> Result<()> {
 
 /// All is written and becomes ready: what cannot be looked at is what the chart has no more.
 #[tokio::test]
-async fn an_upgrade_that_cannot_look_at_what_is_to_go_is_not_undone() -> Result<()> {
+async fn an_upgrade_that_cannot_read_obsolete_objects_is_not_undone() -> Result<()> {
     let (world, refusals) = refused_looks(403, "Forbidden").await?;
     world
         .deploy(&(config_map("a", "1") + &config_map("b", "1")))

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_is_counted_and_not_kept() {
+    fn unused_annotations_are_counted_and_not_kept() {
         let text = r#"{"other": "a", "id": "b", "dev.sigstore.cosign/chain": "c", "id": "d"}"#;
         let annotations = read(text).unwrap();
         assert_eq!((annotations.len(), annotations.get(ID)), (3, Some("d")));

@@ -103,7 +103,7 @@ mod tests {
 
     /// A server that tells a tenant the operator's login.
     #[test]
-    fn what_a_registry_was_shown_is_not_quoted() {
+    fn credentials_echoed_by_a_registry_are_redacted() {
         let login = Credentials::login(
             "robot".into(),
             "can ary-1".into(),
