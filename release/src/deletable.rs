@@ -56,24 +56,24 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::record::Origin;
+    use crate::record::Provenance;
 
     #[rstest]
-    #[case::written_here(Origin::Noted, Some("fleetagent"), true)]
-    #[case::by_an_unknown_manager(Origin::Noted, None, true)]
-    #[case::in_its_place_is_helms(Origin::Noted, Some("Helm"), false)]
-    #[case::under_a_number_that_was_given(Origin::Spent, Some("Helm"), false)]
-    #[case::of_another_claimant(Origin::Spent, Some("fleetagent"), true)]
-    #[case::no_digests(Origin::Untracked, Some("Helm"), true)]
-    #[case::of_the_former_agent(Origin::Agent, Some("fleetagent"), false)]
-    #[case::somebody_elses(Origin::Foreign, None, false)]
+    #[case::written_here(Provenance::Noted, Some("fleetagent"), true)]
+    #[case::by_an_unknown_manager(Provenance::Noted, None, true)]
+    #[case::in_its_place_is_helms(Provenance::Noted, Some("Helm"), false)]
+    #[case::under_a_number_that_was_given(Provenance::Reused, Some("Helm"), false)]
+    #[case::of_another_claimant(Provenance::Reused, Some("fleetagent"), true)]
+    #[case::no_digests(Provenance::Untracked, Some("Helm"), true)]
+    #[case::of_the_former_agent(Provenance::OtherAgent, Some("fleetagent"), false)]
+    #[case::somebody_elses(Provenance::Foreign, None, false)]
     fn foreign_records_are_not_deletable(
-        #[case] origin: Origin,
+        #[case] provenance: Provenance,
         #[case] writer: Option<&str>,
         #[case] expected: bool,
     ) {
         let head = StoredRevision {
-            origin,
+            provenance,
             written_by: writer.map(str::to_owned),
             ..StoredRevision::new(1, Status::Failed)
         };

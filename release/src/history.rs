@@ -2,7 +2,7 @@
 
 use crate::deletable::Deletable;
 use crate::model::Status;
-use crate::record::{Origin, StoredRevision};
+use crate::record::{Provenance, StoredRevision};
 
 /// The newest revision.
 pub fn last(history: &[StoredRevision]) -> Option<&StoredRevision> {
@@ -65,15 +65,18 @@ fn unprotected(history: &[StoredRevision], max_history: i64) -> (Vec<&StoredRevi
     let Ok(room) = usize::try_from(max_history - 1) else {
         return (Vec::new(), 0);
     };
-    let noted = history.iter().filter(|head| head.origin == Origin::Noted);
+    let noted = history
+        .iter()
+        .filter(|head| head.provenance == Provenance::Noted);
     let newest_deployed = deployed(history).map(|head| head.revision);
-    let protected = match deployed(history).is_some_and(|head| head.origin == Origin::Noted) {
+    let protected = match deployed(history).is_some_and(|head| head.provenance == Provenance::Noted)
+    {
         true => newest_deployed,
         false => noted.filter(is_good).map(|head| head.revision).max(),
     };
     // Of what was written here nothing may be known to be good, as in a cluster that was restored to before records whose digests are forgotten.
     let is_spared = |head: &StoredRevision| {
-        let may_be_good = protected.is_none() && head.origin == Origin::Spent;
+        let may_be_good = protected.is_none() && head.provenance == Provenance::Reused;
         may_be_good || [protected, newest_deployed].contains(&Some(head.revision))
     };
     let mut heads: Vec<&StoredRevision> = history.iter().collect();
@@ -112,11 +115,11 @@ mod tests {
     #[test]
     fn a_revision_that_may_have_been_good_is_kept_until_a_good_one_is_known() {
         let spent = StoredRevision {
-            origin: Origin::Spent,
+            provenance: Provenance::Reused,
             ..StoredRevision::new(1, Status::Deployed)
         };
         let noted = |revision, status| StoredRevision {
-            origin: Origin::Noted,
+            provenance: Provenance::Noted,
             ..StoredRevision::new(revision, status)
         };
         let mut history = vec![spent.believed(), noted(2, Status::PendingUpgrade)];
@@ -128,7 +131,7 @@ mod tests {
         assert_eq!(for_failure(&history), [2]);
         // What somebody else says is deployed is no good one of ours.
         history.push(StoredRevision {
-            origin: Origin::Foreign,
+            provenance: Provenance::Foreign,
             ..StoredRevision::new(3, Status::Deployed)
         });
         assert_eq!(before(&history, 1), [2]);
@@ -157,13 +160,13 @@ mod tests {
 
     #[test]
     fn foreign_records_are_pruned_after_a_successful_deploy() {
-        let head = |revision, origin| StoredRevision {
-            origin,
+        let head = |revision, provenance| StoredRevision {
+            provenance,
             ..StoredRevision::new(revision, Status::Deployed)
         };
-        let mut history = vec![head(1, Origin::Noted)];
+        let mut history = vec![head(1, Provenance::Noted)];
         history[0].status = Status::Superseded;
-        history.extend((2..6).map(|revision| head(revision, Origin::Foreign)));
+        history.extend((2..6).map(|revision| head(revision, Provenance::Foreign)));
         let once_deployed = |history: &[StoredRevision]| -> Vec<i64> {
             let spared = prunable(history, 2).once_deployed;
             spared.iter().map(|head| head.revision).collect()
@@ -173,18 +176,18 @@ mod tests {
         // A release of helm's, and two attempts at it that failed.
         let failed = |revision| StoredRevision {
             status: Status::Failed,
-            ..head(revision, Origin::Noted)
+            ..head(revision, Provenance::Noted)
         };
         let mut history: Vec<_> = (1..4)
-            .map(|revision| head(revision, Origin::Foreign))
+            .map(|revision| head(revision, Provenance::Foreign))
             .collect();
         history.extend([failed(4), failed(5)]);
         assert_eq!(before(&history, 2), [4, 5]);
         assert_eq!(once_deployed(&history), [1, 2]);
         // Its first record has the number of one of ours that is gone.
-        history[0].origin = Origin::Spent;
+        history[0].provenance = Provenance::Reused;
         history[0].written_by = Some("Helm".to_owned());
-        history[1].origin = Origin::Noted;
+        history[1].provenance = Provenance::Noted;
         history[1].written_by = Some("Helm".to_owned());
         assert_eq!(before(&history, 2), [4, 5]);
         assert_eq!(once_deployed(&history), [1]);

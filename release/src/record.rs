@@ -110,12 +110,12 @@ pub struct StoredRevision {
     /// Field manager that wrote it last, as far as its metadata tells.
     pub written_by: Option<String>,
     /// What vouches for it.
-    pub origin: Origin,
+    pub provenance: Provenance,
 }
 
 /// What vouches for a stored revision, before its record is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum Provenance {
     /// No digests are kept of its release: it has to be believed.
     #[default]
     Untracked,
@@ -123,11 +123,11 @@ pub enum Origin {
     Noted,
     /// There never was a digest of it, and it stands in the place of none: another client's, or forged.
     Foreign,
-    /// It stands in the place of what was written here, and its digest is not known, or is of another claimant's attempt: it is never
+    /// Its number was given to what was written here, and its digest is not known, or is of another claimant's attempt: it is never
     /// believed.
-    Spent,
+    Reused,
     /// Another agent wrote it for the bundle that is deployed, as its record says.
-    Agent,
+    OtherAgent,
 }
 
 impl StoredRevision {
@@ -141,7 +141,7 @@ impl StoredRevision {
             created_at: None,
             written_at: None,
             written_by: None,
-            origin: Origin::default(),
+            provenance: Provenance::default(),
         }
     }
 
@@ -172,9 +172,9 @@ impl StoredRevision {
     /// is a claim to be waited for and to nothing else.
     #[must_use]
     pub fn believed(self) -> Self {
-        match self.origin {
-            Origin::Spent if self.status.is_pending() && self.is_foreign() => self,
-            Origin::Spent => Self {
+        match self.provenance {
+            Provenance::Reused if self.status.is_pending() && self.is_foreign() => self,
+            Provenance::Reused => Self {
                 status: Status::Unknown,
                 before_removal: None,
                 ..self
@@ -188,7 +188,7 @@ impl StoredRevision {
     pub(crate) fn retain_counting(history: &mut Vec<Self>) {
         let mut next = 0;
         history.retain(|head| {
-            let is_known = matches!(head.origin, Origin::Noted | Origin::Spent);
+            let is_known = matches!(head.provenance, Provenance::Noted | Provenance::Reused);
             let counts = is_known || head.revision <= MAX_OF_OTHERS || head.revision == next;
             if counts {
                 next = head.revision + 1;
@@ -205,11 +205,11 @@ impl StoredRevision {
 
     /// Whether it was written here, as far as its metadata tells.
     pub(crate) fn is_own(&self) -> bool {
-        match self.origin {
-            Origin::Untracked => true,
+        match self.provenance {
+            Provenance::Untracked => true,
             // Its number is known here, and what stands in its place may be somebody else's.
-            Origin::Noted | Origin::Spent => !self.is_foreign(),
-            Origin::Foreign | Origin::Agent => false,
+            Provenance::Noted | Provenance::Reused => !self.is_foreign(),
+            Provenance::Foreign | Provenance::OtherAgent => false,
         }
     }
 }
@@ -237,9 +237,9 @@ mod tests {
 
     #[test]
     fn an_invented_revision_number_does_not_raise_the_next_one() {
-        let counting = |all: &[(i64, Origin)]| {
-            let head = |&(revision, origin)| StoredRevision {
-                origin,
+        let counting = |all: &[(i64, Provenance)]| {
+            let head = |&(revision, provenance)| StoredRevision {
+                provenance,
                 ..StoredRevision::new(revision, Status::Deployed)
             };
             let mut history = all.iter().map(head).collect();
@@ -249,17 +249,17 @@ mod tests {
                 .map(|head| head.revision - MAX_OF_OTHERS);
             left.collect::<Vec<_>>()
         };
-        for origin in [Origin::Foreign, Origin::Untracked] {
-            assert_eq!(counting(&[(MAX_OF_OTHERS, origin)]), [0]);
-            assert!(counting(&[(MAX_OF_OTHERS + 1, origin)]).is_empty());
+        for provenance in [Provenance::Foreign, Provenance::Untracked] {
+            assert_eq!(counting(&[(MAX_OF_OTHERS, provenance)]), [0]);
+            assert!(counting(&[(MAX_OF_OTHERS + 1, provenance)]).is_empty());
         }
         // What was written over it has the next, and what a Helm client writes over that the one after; a number that follows nothing counts
         // no more than before.
         let above = [
-            (MAX_OF_OTHERS + 1, Origin::Noted),
-            (MAX_OF_OTHERS + 2, Origin::Foreign),
-            (MAX_OF_OTHERS + 3, Origin::Foreign),
-            (MAX_OF_OTHERS + 5, Origin::Foreign),
+            (MAX_OF_OTHERS + 1, Provenance::Noted),
+            (MAX_OF_OTHERS + 2, Provenance::Foreign),
+            (MAX_OF_OTHERS + 3, Provenance::Foreign),
+            (MAX_OF_OTHERS + 5, Provenance::Foreign),
         ];
         assert_eq!(counting(&above), [1, 2, 3]);
     }

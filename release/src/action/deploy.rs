@@ -52,7 +52,7 @@ use crate::others::Confirmation;
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
 use crate::storage::{
-    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
+    Deletable, Provenance, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
     prunable,
 };
 
@@ -399,7 +399,7 @@ async fn prepare<'a>(
             // Where none is good, what stands in the place of one that was may be: another agent's.
             let may_be_good = |revision| {
                 let mut heads = history.iter();
-                heads.any(|head| head.revision == revision && head.origin == Origin::Spent)
+                heads.any(|head| head.revision == revision && head.provenance == Provenance::Reused)
             };
             before.retain(|record| match &good {
                 Some(good) => good.revision != record.revision(),

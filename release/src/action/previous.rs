@@ -17,7 +17,7 @@ use crate::kube::{Cluster, Owner, take_back};
 use crate::model::{Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
-use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRelease, StoredRevision};
+use crate::storage::{Deletable, Provenance, Storage, StorageError, StoredRelease, StoredRevision};
 
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
@@ -288,7 +288,8 @@ async fn objects_below<'h>(
     revisions: impl Iterator<Item = &'h StoredRevision>,
 ) -> Result<Vec<(i64, Object)>, DeployError> {
     let mut below = Vec::new();
-    let are_noted = |head: &&StoredRevision| matches!(head.origin, Origin::Noted | Origin::Spent);
+    let are_noted =
+        |head: &&StoredRevision| matches!(head.provenance, Provenance::Noted | Provenance::Reused);
     for head in revisions.filter(are_noted) {
         let revision = head.revision;
         let record = read_if_possible(storage, name, revision).await?;

@@ -15,7 +15,7 @@ use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, observe_all};
 use crate::model::{Release, Status};
 use crate::state::{Plan, decide};
-use crate::storage::{Origin, Storage, StorageError, StoredRelease, StoredRevision};
+use crate::storage::{Provenance, Storage, StorageError, StoredRelease, StoredRevision};
 
 /// Reads one revision; none if it is gone, cannot be decoded, or is not what was written.
 pub(super) async fn read_if_possible(
@@ -86,7 +86,7 @@ pub(super) async fn is_agents(
     let record = storage.get_unverified(name, newest.revision).await;
     let is_agents = record.is_ok_and(|record| writer.wrote(&record));
     if is_agents {
-        newest.origin = Origin::Agent;
+        newest.provenance = Provenance::OtherAgent;
     }
     is_agents
 }
@@ -100,7 +100,7 @@ pub(super) async fn last_good(
 ) -> Result<Option<StoredRelease>, StorageError> {
     let own = history
         .iter()
-        .filter(|head| head.origin == Origin::Noted && head.revision < below);
+        .filter(|head| head.provenance == Provenance::Noted && head.revision < below);
     let mut own: Vec<i64> = own.map(|head| head.revision).collect();
     own.sort_unstable();
     for revision in own.into_iter().rev() {
@@ -155,7 +155,7 @@ pub(super) async fn plan(
             |known: &&StoredRelease| (known.revision, known.uid()) == (head.revision, &head.uid);
         let known = known.filter(is_head).cloned();
         let is_good = matches!(head.status, Status::Deployed | Status::Superseded);
-        if !is_good || head.origin != Origin::Noted {
+        if !is_good || head.provenance != Provenance::Noted {
             return Ok((plan, known));
         }
         let record = match known {
@@ -203,7 +203,7 @@ pub(super) async fn confirm_install(
     };
     let attempts = history
         .iter()
-        .filter(|head| head.origin == Origin::Noted && head.revision > good.revision);
+        .filter(|head| head.provenance == Provenance::Noted && head.revision > good.revision);
     let began = attempts.filter_map(|head| head.created_at).min();
     let objects = stored_objects(cluster, Some(&good)).await?;
     let owner = Owner::new(name, namespace);

@@ -30,7 +30,7 @@ use crate::others::Confirmation;
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
 use crate::storage::{
-    Deletable, Origin, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
+    Deletable, Provenance, RecordId, Storage, StorageError, StoredRelease, StoredRevision, last,
 };
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
@@ -402,7 +402,7 @@ impl Records {
             of.before_removal,
             Some(Status::Deployed | Status::Superseded)
         );
-        match was_deployed && !self.is_attempt && of.origin != Origin::Spent {
+        match was_deployed && !self.is_attempt && of.provenance != Provenance::Reused {
             true => Operation::Remove,
             false => Operation::Undo,
         }
@@ -413,7 +413,7 @@ impl Records {
     async fn purge(&self, storage: &Storage, subject: Option<i64>) -> Result<(), UninstallError> {
         let mut heads: Vec<&StoredRevision> = self.history.iter().collect();
         heads.sort_by_key(|head| {
-            let is_ours = matches!(head.origin, Origin::Untracked | Origin::Noted);
+            let is_ours = matches!(head.provenance, Provenance::Untracked | Provenance::Noted);
             (Some(head.revision) == subject, is_ours, head.revision)
         });
         for head in heads {
@@ -931,7 +931,7 @@ mod tests {
         assert_eq!(of(&head, false), expected);
         assert_eq!(of(&head, true), UNDO);
         let spent = StoredRevision {
-            origin: Origin::Spent,
+            provenance: Provenance::Reused,
             ..head
         };
         assert_eq!(of(&spent, false), UNDO);

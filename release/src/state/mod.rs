@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::history::last;
 use crate::model::Status;
-use crate::record::{Origin, StoredRevision};
+use crate::record::{Provenance, StoredRevision};
 
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);
@@ -212,12 +212,14 @@ fn is_operation(status: &Status) -> bool {
 /// agent, which is helm's library: of the two agents only one is ever at work, so that what the other has begun was
 /// cut off, but for what a person's helm does to its release.
 fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
-    let is_cut_off = match head.origin {
+    let is_cut_off = match head.provenance {
         // With another manager it is not the record that was announced: helm was faster.
-        Origin::Noted => !head.is_foreign(),
+        Provenance::Noted => !head.is_foreign(),
         // A person's rollback or uninstall takes along the chart, and with it what an agent wrote into that.
-        Origin::Agent => !matches!(head.status, Status::PendingRollback | Status::Uninstalling),
-        Origin::Untracked | Origin::Foreign | Origin::Spent => false,
+        Provenance::OtherAgent => {
+            !matches!(head.status, Status::PendingRollback | Status::Uninstalling)
+        }
+        Provenance::Untracked | Provenance::Foreign | Provenance::Reused => false,
     };
     if is_cut_off {
         return false;
@@ -339,7 +341,7 @@ impl Plan {
             let mut heads = history.iter();
             heads.any(|head| {
                 head.revision == *revision
-                    && matches!(head.origin, Origin::Untracked | Origin::Noted)
+                    && matches!(head.provenance, Provenance::Untracked | Provenance::Noted)
             })
         };
         Some(match from.filter(is_ours) {
@@ -382,7 +384,7 @@ pub fn plan_uninstall(
     }
     let is_gone = newest.status == Status::Uninstalled;
     // That the objects are gone somebody else may say who knows, or who lies.
-    let is_believed = is_gone && newest.origin != Origin::Foreign;
+    let is_believed = is_gone && newest.provenance != Provenance::Foreign;
     match (is_believed, keep_resources) {
         _ if is_gone && keep_history => UninstallPlan::KeepRecords,
         (true, _) | (_, true) => UninstallPlan::PurgeRecords,

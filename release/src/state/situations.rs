@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Action, DesiredContent, Plan, Undo, UninstallPlan, decide, plan_uninstall};
 use crate::history::prunable;
 use crate::model::Status;
-use crate::record::{Origin, StoredRevision};
+use crate::record::{Provenance, StoredRevision};
 
 const TABLE: &str = include_str!("situations.txt");
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -30,7 +30,7 @@ struct Shape {
     written: (&'static str, i64),
     is_readable: bool,
     /// What vouches for the newest; for those below it is a digest then.
-    origin: Origin,
+    provenance: Provenance,
 }
 
 const fn shape(name: &'static str, below: &'static [(i64, &'static str)], newest: i64) -> Shape {
@@ -40,7 +40,7 @@ const fn shape(name: &'static str, below: &'static [(i64, &'static str)], newest
         newest,
         written: ("fleetagent", 1),
         is_readable: true,
-        origin: Origin::Untracked,
+        provenance: Provenance::Untracked,
     }
 }
 
@@ -72,35 +72,35 @@ const SHAPES: [Shape; 20] = [
     },
     Shape {
         written: ("Helm", 5),
-        origin: Origin::Foreign,
+        provenance: Provenance::Foreign,
         ..shape("helm-4-after-us", &[(1, "deployed")], 2)
     },
     // Helm 3 is told from Helm 4 by nothing but the content of its record.
     Shape {
         written: ("Helm", 3600),
-        origin: Origin::Foreign,
+        provenance: Provenance::Foreign,
         ..shape("helm-3-long-ago", &[(1, "superseded")], 2)
     },
     Shape {
         written: ("helm-controller", 5),
-        origin: Origin::Foreign,
+        provenance: Provenance::Foreign,
         ..shape("flux-at-work", &[(1, "deployed")], 2)
     },
     // The Go agent writes as `Helm` too; its record names the agent's namespace.
     Shape {
         written: ("Helm", 5),
-        origin: Origin::Agent,
+        provenance: Provenance::OtherAgent,
         ..shape("go-agent", &[(1, "deployed")], 2)
     },
     Shape {
         written: ("kubectl-create", 5),
-        origin: Origin::Foreign,
+        provenance: Provenance::Foreign,
         ..shape("forged-above", &[(1, "deployed")], 2)
     },
     // In the place of one that was written here, of which we knew up to the second revision.
     Shape {
         written: ("kubectl-create", 5),
-        origin: Origin::Spent,
+        provenance: Provenance::Reused,
         ..shape("forged-in-place", &[(1, "deployed")], 2)
     },
 ];
@@ -114,13 +114,13 @@ fn status(word: &str) -> Status {
 
 fn history(newest: &str, shape: &Shape) -> Vec<StoredRevision> {
     let below = shape.below.iter();
-    let noted = match shape.origin {
-        Origin::Untracked => Origin::Untracked,
-        _ => Origin::Noted,
+    let noted = match shape.provenance {
+        Provenance::Untracked => Provenance::Untracked,
+        _ => Provenance::Noted,
     };
     let mut history: Vec<StoredRevision> = below
         .map(|(revision, word)| StoredRevision {
-            origin: noted,
+            provenance: noted,
             ..StoredRevision::new(*revision, status(word))
         })
         .collect();
@@ -129,7 +129,7 @@ fn history(newest: &str, shape: &Shape) -> Vec<StoredRevision> {
         StoredRevision {
             written_by: Some(by.to_owned()),
             written_at: Some(NOW - SignedDuration::from_secs(seconds)),
-            origin: shape.origin,
+            provenance: shape.provenance,
             ..StoredRevision::new(shape.newest, status(newest))
         }
         .believed(),
@@ -172,7 +172,7 @@ fn uninstall_plan(uninstall_plan: UninstallPlan) -> &'static str {
 fn over_what_runs(plan: Plan, history: &[StoredRevision], shape: &Shape) -> String {
     let is_install = plan.action.revision() > 0 && plan.action.is_install();
     let is_good = |head: &&StoredRevision| {
-        let is_ours = matches!(head.origin, Origin::Untracked | Origin::Noted);
+        let is_ours = matches!(head.provenance, Provenance::Untracked | Provenance::Noted);
         let is_readable = shape.is_readable || head.revision != shape.newest;
         let was_good = matches!(
             head.status,

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 
 pub use crate::deletable::Deletable;
 pub use crate::history::{Prunable, deployed, last, prunable, prunable_for_failure};
-pub use crate::record::{Origin, RecordId, RecordUid, StoredRelease, StoredRevision};
+pub use crate::record::{Provenance, RecordId, RecordUid, StoredRelease, StoredRevision};
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
 pub use kubernetes::{
@@ -216,16 +216,18 @@ impl Storage {
         let mut history = self.driver.history(release).await?;
         history.sort_by_key(|head| head.revision);
         for head in &mut history {
-            head.origin = match self.known_digest(release, head.revision) {
-                KnownDigest::Untracked => Origin::Untracked,
-                KnownDigest::Claim(_) | KnownDigest::Gone => Origin::Spent,
-                KnownDigest::Digest(_) => Origin::Noted,
-                KnownDigest::Unknown => Origin::Foreign,
+            head.provenance = match self.known_digest(release, head.revision) {
+                KnownDigest::Untracked => Provenance::Untracked,
+                KnownDigest::Claim(_) | KnownDigest::Gone => Provenance::Reused,
+                KnownDigest::Digest(_) => Provenance::Noted,
+                KnownDigest::Unknown => Provenance::Foreign,
             };
         }
         StoredRevision::retain_counting(&mut history);
         if let Some(digests) = &self.digests {
-            let theirs = history.iter().filter(|head| head.origin == Origin::Foreign);
+            let theirs = history
+                .iter()
+                .filter(|head| head.provenance == Provenance::Foreign);
             digests.found(release, theirs.map(|head| head.revision).collect());
         }
         let history = history.into_iter().map(StoredRevision::believed).collect();
