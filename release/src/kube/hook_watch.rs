@@ -33,14 +33,14 @@ const WATCH_LIMIT: Duration = Duration::from_secs(290);
 /// A watch that goes on for longer has a connection that died without a word.
 const WATCH_PATIENCE: Duration = Duration::from_secs(295);
 
-/// How long the look at a hook may take that is made when its time is up.
-const LAST_LOOK: Duration = Duration::from_secs(10);
+/// How long the read of a hook may take that is made when its time is up.
+const LAST_READ: Duration = Duration::from_secs(10);
 
 /// What is there of a hook that was started and does its work once, without what it says, and which objects these are: all else of it is done as
 /// soon as it is written.
 ///
 /// # Errors
-/// One cannot be looked at.
+/// One cannot be read.
 pub(crate) async fn running_hooks(
     cluster: &Cluster,
     claim: HookClaim<'_>,
@@ -111,7 +111,7 @@ async fn watch_hook(
     deadline: Instant,
 ) -> Result<(), WaitError> {
     let watched = timeout_at(deadline, seen.watch(cluster, object)).await;
-    let timed_out = watched.is_err() && !seen.look(cluster, object).await;
+    let timed_out = watched.is_err() && !seen.read(cluster, object).await;
     if seen.status == Status::Current {
         return Ok(());
     }
@@ -157,9 +157,9 @@ impl Seen<'_> {
         }
     }
 
-    /// Looks at the hook once more, as the watch may have told less than there was. Whether it is over.
-    async fn look(&mut self, cluster: &Cluster, object: &Object) -> bool {
-        match timeout(LAST_LOOK, cluster.get(object)).await {
+    /// Reads the hook once more, as the watch may have told less than there was. Whether it is over.
+    async fn read(&mut self, cluster: &Cluster, object: &Object) -> bool {
+        match timeout(LAST_READ, cluster.get(object)).await {
             Ok(Ok(Some(live))) => {
                 let event = WatchEvent::Modified(Watched(live));
                 self.is_over_with(event, cluster.host().now())

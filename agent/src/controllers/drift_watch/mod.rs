@@ -32,7 +32,7 @@ use crate::public::PublicText;
 use crate::report::metrics::Entries;
 
 /// How often a kind is listed that its server cannot watch.
-const UNWATCHED_LOOK: Duration = Duration::from_secs(5 * 60);
+const UNWATCHED_RECHECK: Duration = Duration::from_secs(5 * 60);
 
 /// The watches.
 ///
@@ -254,7 +254,7 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
                     "watching for drift"
                 );
                 if watch::is_unwatchable(&failed) {
-                    tokio::time::sleep(UNWATCHED_LOOK).await;
+                    tokio::time::sleep(UNWATCHED_RECHECK).await;
                 }
             }
         }

@@ -10,7 +10,7 @@ use release::action::Deployed;
 use release::model::Release;
 use release::storage::StoredRelease;
 
-use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
+use super::{Current, FOREIGN_RECHECK, ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::chart_poll;
@@ -255,7 +255,9 @@ impl Reconciler {
         let noted = labelled.map(|left| {
             if !left.is_empty() {
                 // That another bundle gives one up is no event of this one.
-                state.report.wake_after(ReconcileKind::Full, FOREIGN_LOOK);
+                state
+                    .report
+                    .wake_after(ReconcileKind::Full, FOREIGN_RECHECK);
             }
             state.report.ownership_conflicts(Part::NamespaceKeys, left);
         });

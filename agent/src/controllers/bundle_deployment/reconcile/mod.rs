@@ -66,8 +66,8 @@ const HOLD: Duration = Duration::from_millis(1_500);
 /// What is made of large options while they are read, in bytes, before it is known; most come to less.
 const LARGE_OPTIONS: u64 = 8 << 20;
 
-/// How soon what somebody else has is looked at again.
-const FOREIGN_LOOK: Duration = Duration::from_secs(5 * 60);
+/// How soon objects that somebody else has are monitored again.
+const FOREIGN_RECHECK: Duration = Duration::from_secs(5 * 60);
 
 /// Reconciles BundleDeployments.
 pub struct Reconciler {

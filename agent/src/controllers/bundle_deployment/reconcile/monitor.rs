@@ -13,7 +13,7 @@ use release::model::Release;
 use release::storage::StoredRelease;
 use serde_json::Value;
 
-use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
+use super::{Current, FOREIGN_RECHECK, ReconcileState, Reconciler};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, ModifiedStatus};
 use crate::bundle::SetId;
 use crate::client::health::Side;
@@ -48,11 +48,11 @@ struct Observed {
     problem: Option<String>,
 }
 
-/// How soon corrected objects are looked at again, if changes are not collected for less.
-const CORRECTED_LOOK: Duration = Duration::from_secs(1);
+/// How soon corrected objects are monitored again, if changes are not collected for less.
+const CORRECTED_RECHECK: Duration = Duration::from_secs(1);
 
-/// How soon a release is looked at again that another bundle is deploying.
-const DEPLOYED_LOOK: Duration = Duration::from_secs(10);
+/// How soon a release is monitored again that another bundle is deploying.
+const DEPLOYING_RECHECK: Duration = Duration::from_secs(10);
 
 /// At most so many objects are read one by one.
 const MAX_REREAD: usize = 8;
@@ -66,7 +66,7 @@ async fn redacted(
 ) -> Option<RedactedObservation> {
     if found.is_in_order() {
         let mut redacted = found.redact(&SensitiveData::default());
-        // Nobody looked.
+        // Nobody has looked for secrets.
         redacted.is_plain = false;
         return Some(redacted);
     }
@@ -92,12 +92,12 @@ fn is_deployed(release: &StoredRelease) -> bool {
     Record::of(Some(&release.status())) == Record::Deployed
 }
 
-/// What a look is made with.
+/// Whether the account that monitors is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rights {
     /// The account is there.
     Held,
-    /// It is gone: what the API server still grants it is enough to look, and nothing is written.
+    /// It is gone: what the API server still grants it is enough to read, and nothing is written.
     Left,
 }
 
@@ -116,21 +116,25 @@ impl Reconciler {
             return Ok(());
         }
         if let Some(impersonated) = impersonated {
-            return self.look(state, &impersonated, current, Rights::Held).await;
+            return self
+                .monitor_as(state, &impersonated, current, Rights::Held)
+                .await;
         }
         let (identities, options) = (&self.context.identities, &state.bundle.spec.options);
         let account = identities.deployment(&options.service_account, Purpose::Monitor);
         let missing = match account.await {
             Ok(impersonated) => {
-                return self.look(state, &impersonated, current, Rights::Held).await;
+                return self
+                    .monitor_as(state, &impersonated, current, Rights::Held)
+                    .await;
             }
             Err(missing) => missing,
         };
         let is_gone = missing.is_missing();
         let halt = Halt::at(Cause::MonitorAccount, &state.facts)(missing);
         if is_gone && let Some(former) = self.deployed_with(state) {
-            let looked = self.look(state, &former, current, Rights::Left).await;
-            if let Err(failed) = looked {
+            let monitored = self.monitor_as(state, &former, current, Rights::Left).await;
+            if let Err(failed) = monitored {
                 let (bundle, error) = (state.bundle.name(), &failed.message);
                 logging::debug!(bundle, error = *error, "cannot look without the account");
             }
@@ -139,7 +143,7 @@ impl Reconciler {
     }
 
     /// The same, where it is to be done, as the bundle's account.
-    async fn look(
+    async fn monitor_as(
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
@@ -180,17 +184,19 @@ impl Reconciler {
         };
         let release = Arc::new(release);
         if let Some(reservation) = &mut state.reservation {
-            // What it is compared with is read now, which takes no longer than any look.
+            // What it is compared with is read now, which takes no longer than any monitoring.
             reservation.resume();
         }
         let is_deployed = state.report.counts_as_deployed();
-        let look = Box::pin(self.observe(state, impersonated, &release, applied));
+        let observation = Box::pin(self.observe(state, impersonated, &release, applied));
         let observed = match is_deployed {
             // What was written just now has no other verdict.
-            true => look.await,
+            true => observation.await,
             false => {
                 let deployer = &self.context.deployer;
-                deployer.unless_superseded(bundle.name(), look).await?
+                deployer
+                    .unless_superseded(bundle.name(), observation)
+                    .await?
             }
         };
         let observed = match observed {
@@ -288,7 +294,9 @@ impl Reconciler {
         let foreign = live.foreign();
         if !foreign.is_empty() {
             // What carries no mark of ours is not watched.
-            state.report.wake_after(ReconcileKind::Drift, FOREIGN_LOOK);
+            state
+                .report
+                .wake_after(ReconcileKind::Drift, FOREIGN_RECHECK);
         }
         drift.refresh(name, set.hash(), kinds, (live.seen(), foreign), is_ready);
         Ok(observed)
@@ -426,7 +434,9 @@ impl Reconciler {
         let conflicts = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
         if !conflicts.is_empty() {
             // That the other one goes is no event of this one.
-            state.report.wake_after(ReconcileKind::Drift, FOREIGN_LOOK);
+            state
+                .report
+                .wake_after(ReconcileKind::Drift, FOREIGN_RECHECK);
         }
         state.report.ownership_conflicts(Part::Objects, lost);
         state.report.ownership_conflicts(Part::Ours, conflicts);
@@ -516,7 +526,9 @@ impl Reconciler {
         let lock = lock.filter(|_| self.conflicting_bundle(state, &key).is_none());
         let Some(_release_lock) = lock else {
             // Whoever deploys it writes these objects; how that ends tells whose they are.
-            state.report.wake_after(ReconcileKind::Drift, DEPLOYED_LOOK);
+            state
+                .report
+                .wake_after(ReconcileKind::Drift, DEPLOYING_RECHECK);
             return Ok(());
         };
         let drifted = correct::correctable(&observed.modified, &observed.left);
@@ -545,7 +557,7 @@ impl Reconciler {
         match correct::apply(cluster, release, desired, &due.now, correction.force).await {
             Ok(conflicts) => {
                 state.report.corrected(&due.now, &conflicts);
-                let pause = self.timing.drift_delay.min(CORRECTED_LOOK);
+                let pause = self.timing.drift_delay.min(CORRECTED_RECHECK);
                 state.report.wake_after(ReconcileKind::Drift, pause);
                 Ok(())
             }
