@@ -47,7 +47,7 @@ impl CredentialWatch<'_> {
     pub(super) async fn run(&self) {
         let mut bootstrap = self.watch(BOOTSTRAP_NAME);
         let mut credential = self.watch(AGENT_NAME);
-        // May wait for its turn for an hour, and for its answer for half of one. The session alone ends it.
+        // May wait for the lock for an hour, and for its answer for half of one. The session alone ends it.
         let mut renewal: Option<BoxFuture<'_, ()>> = None;
         // Whether a bootstrap Secret came while another one was made use of.
         let mut is_asked_again = false;
@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
     use crate::client::scripted;
-    use crate::register::bootstrap::ORIGIN_ANNOTATION;
+    use crate::register::bootstrap::BOOTSTRAP_DIGEST_ANNOTATION;
     use crate::register::credential;
 
     /// What a local cluster answers that has no Secret and ends each watch; what else it is asked it counts, and never answers.
@@ -396,7 +396,7 @@ mod tests {
         /// With a credential that came of no bootstrap Secret, and one that is new.
         fn new() -> Self {
             let mut credential = secret(AGENT_NAME, &[("kubeconfig", &kubeconfig())]);
-            credential["metadata"]["annotations"] = json!({ORIGIN_ANNOTATION: "none"});
+            credential["metadata"]["annotations"] = json!({BOOTSTRAP_DIGEST_ANNOTATION: "none"});
             let mut registering = Self {
                 version: 0,
                 credential: None,

@@ -28,7 +28,7 @@ use crate::process::memory;
 use crate::process::server::{self, Endpoint};
 use crate::process::session::{Ended, Session};
 use crate::public::{Name, PublicText};
-use crate::register::{Credential, Registrar, Renewals, Turns, Upstream};
+use crate::register::{Credential, Registrar, RegistrationLock, Renewals, Upstream};
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
 
@@ -129,7 +129,7 @@ struct Process {
     health: Health,
     /// A lease that is lost and taken again is no reason to register anew.
     renewals: Renewals,
-    turns: Turns,
+    registration_lock: RegistrationLock,
     /// The credential of the last session.
     former: parking_lot::Mutex<Option<Arc<Credential>>>,
 }
@@ -173,7 +173,7 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
         events: Arc::new(events),
         health,
         renewals: Renewals::default(),
-        turns: Turns::default(),
+        registration_lock: RegistrationLock::default(),
         former: parking_lot::Mutex::default(),
     };
     process.metrics.leading(false);
@@ -265,7 +265,7 @@ impl Process {
             events: Arc::clone(&self.events),
             last_contact: self.health.last_contact(Side::Upstream).clone(),
             renewals: self.renewals.clone(),
-            turns: self.turns.clone(),
+            registration_lock: self.registration_lock.clone(),
         };
         let health = &self.health;
         let deployed_ids = Arc::<DeployedIds>::default();

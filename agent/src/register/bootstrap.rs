@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// On the credential Secret: what it came of, as [`origin`] says (not upstream's).
-pub const ORIGIN_ANNOTATION: &str = "fleet.cattle.io/bootstrap-digest";
+/// On the credential Secret: what it came of, as [`digest`] says (not upstream's).
+pub const BOOTSTRAP_DIGEST_ANNOTATION: &str = "fleet.cattle.io/bootstrap-digest";
 
 /// In the place of a digest, where a credential was there before any bootstrap Secret was seen.
 const NONE: &str = "none";
@@ -44,29 +44,29 @@ impl Bootstrap {
 
 /// What a stored credential says of where it came from, beside a bootstrap Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum BootstrapMatch {
     /// This Secret: it asks for nothing new.
-    This,
+    Same,
     /// Not this one.
-    Another,
+    Different,
     /// Nothing: the Go agent stored it, a person, or an agent older than the note.
     Unknown,
 }
 
-impl Origin {
+impl BootstrapMatch {
     /// What `stored` says, where `bootstrap` is there.
     pub fn of(stored: &Secret, bootstrap: Option<&Secret>) -> Self {
         let annotations = stored.metadata.annotations.as_ref();
-        match annotations.and_then(|all| all.get(ORIGIN_ANNOTATION)) {
+        match annotations.and_then(|all| all.get(BOOTSTRAP_DIGEST_ANNOTATION)) {
             None => Self::Unknown,
-            Some(noted) if bootstrap.is_some() && *noted == origin(bootstrap) => Self::This,
-            Some(_) => Self::Another,
+            Some(noted) if bootstrap.is_some() && *noted == digest(bootstrap) => Self::Same,
+            Some(_) => Self::Different,
         }
     }
 }
 
 /// What a credential notes of the bootstrap Secret that it came of: the digest of its content, whoever wrote that.
-pub fn origin(bootstrap: Option<&Secret>) -> String {
+pub fn digest(bootstrap: Option<&Secret>) -> String {
     let Some(bootstrap) = bootstrap else {
         return NONE.to_owned();
     };
@@ -146,19 +146,32 @@ mod tests {
         };
         let noting = |noted: Option<String>| Secret {
             metadata: ObjectMeta {
-                annotations: noted.map(|noted| [(ORIGIN_ANNOTATION.to_owned(), noted)].into()),
+                annotations: noted
+                    .map(|noted| [(BOOTSTRAP_DIGEST_ANNOTATION.to_owned(), noted)].into()),
                 ..Default::default()
             },
             ..Default::default()
         };
         let (first, again, other) = (secret("1", "a"), secret("2", "a"), secret("1", "b"));
-        let stored = noting(Some(origin(Some(&first))));
-        assert_eq!(Origin::of(&stored, Some(&again)), Origin::This);
-        assert_eq!(Origin::of(&stored, Some(&other)), Origin::Another);
-        assert_eq!(Origin::of(&stored, None), Origin::Another);
-        let stored = noting(Some(origin(None)));
-        assert_eq!(Origin::of(&stored, Some(&first)), Origin::Another);
-        assert_eq!(Origin::of(&noting(None), Some(&first)), Origin::Unknown);
+        let stored = noting(Some(digest(Some(&first))));
+        assert_eq!(
+            BootstrapMatch::of(&stored, Some(&again)),
+            BootstrapMatch::Same
+        );
+        assert_eq!(
+            BootstrapMatch::of(&stored, Some(&other)),
+            BootstrapMatch::Different
+        );
+        assert_eq!(BootstrapMatch::of(&stored, None), BootstrapMatch::Different);
+        let stored = noting(Some(digest(None)));
+        assert_eq!(
+            BootstrapMatch::of(&stored, Some(&first)),
+            BootstrapMatch::Different
+        );
+        assert_eq!(
+            BootstrapMatch::of(&noting(None), Some(&first)),
+            BootstrapMatch::Unknown
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::bootstrap::ORIGIN_ANNOTATION;
+use super::bootstrap::BOOTSTRAP_DIGEST_ANNOTATION;
 use super::{LONG_UNHEARD, Registrar, credential};
 use crate::client::scripted;
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
@@ -114,7 +114,7 @@ fn bootstrap_of(server: &str, token: &str) -> Value {
 /// One that came of no bootstrap Secret.
 fn first_credential() -> Value {
     let mut first = credential_of("http://scripted");
-    first["metadata"]["annotations"] = json!({ORIGIN_ANNOTATION: "none"});
+    first["metadata"]["annotations"] = json!({BOOTSTRAP_DIGEST_ANNOTATION: "none"});
     first
 }
 

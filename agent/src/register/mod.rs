@@ -8,10 +8,10 @@ pub mod bootstrap;
 pub mod credential;
 #[cfg(test)]
 mod lost_answers;
+mod registration_lock;
 mod renewals;
 mod request;
 mod secrets;
-mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +30,13 @@ use crate::error;
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::{Events, Reason};
-use bootstrap::{Bootstrap, Origin};
+use bootstrap::{Bootstrap, BootstrapMatch};
+use registration_lock::RegistrationState;
 use secrets::Secrets;
-use turns::Turn;
 
 pub use credential::{Credential, CredentialError};
+pub use registration_lock::RegistrationLock;
 pub use renewals::Renewals;
-pub use turns::Turns;
 
 /// Time to reach upstream's API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -204,8 +204,8 @@ pub struct Registrar {
     pub last_contact: LastContact,
     /// When credentials were renewed.
     pub renewals: Renewals,
-    /// Whose turn it is to register.
-    pub turns: Turns,
+    /// One registration at a time.
+    pub registration_lock: RegistrationLock,
 }
 
 /// What an attempt is for.
@@ -234,7 +234,7 @@ impl Registrar {
             events: Arc::new(events),
             last_contact: LastContact::default(),
             renewals: Renewals::default(),
-            turns: Turns::default(),
+            registration_lock: RegistrationLock::default(),
         }
     }
 
@@ -255,7 +255,7 @@ impl Registrar {
         self.until_registered(Aim::Connection).await.0
     }
 
-    /// Registers with a bootstrap Secret that the credential did not come of, when its turn has come. One that it came of is left
+    /// Registers with a bootstrap Secret that the credential did not come of, once no other one is under way. One that it came of is left
     /// where it is: what restores it would do so again. The credential may still work meanwhile. Returns when another one is stored, or when there is
     /// nothing to register with any more.
     ///
@@ -296,7 +296,9 @@ impl Registrar {
         let secrets = self.secrets();
         let (stored, bootstrap) = tokio::try_join!(secrets.credential(), secrets.bootstrap())?;
         Ok(bootstrap.is_some_and(|bootstrap| {
-            stored.is_none_or(|stored| Origin::of(&stored, Some(&bootstrap)) != Origin::This)
+            stored.is_none_or(|stored| {
+                BootstrapMatch::of(&stored, Some(&bootstrap)) != BootstrapMatch::Same
+            })
         }))
     }
 
@@ -373,13 +375,13 @@ impl Registrar {
     async fn is_no_other(
         &self,
         credential: &Credential,
-        origin: Origin,
+        bootstrap_match: BootstrapMatch,
         bootstrap: Option<&Secret>,
     ) -> bool {
-        let bootstrap = match (origin, bootstrap) {
-            (Origin::This, _) => return true,
-            (Origin::Another, _) | (Origin::Unknown, None) => return false,
-            (Origin::Unknown, Some(bootstrap)) => bootstrap,
+        let bootstrap = match (bootstrap_match, bootstrap) {
+            (BootstrapMatch::Same, _) => return true,
+            (BootstrapMatch::Different, _) | (BootstrapMatch::Unknown, None) => return false,
+            (BootstrapMatch::Unknown, Some(bootstrap)) => bootstrap,
         };
         let bootstrap = Bootstrap::from_data(&bootstrap.data.clone().unwrap_or_default());
         let namespace = &bootstrap.cluster_namespace;
@@ -411,26 +413,26 @@ impl Registrar {
                 Some(secret) => {
                     let credential =
                         Credential::from_data(&secret.data.clone().unwrap_or_default());
-                    let origin = Origin::of(secret, bootstrap.as_ref());
+                    let bootstrap_match = BootstrapMatch::of(secret, bootstrap.as_ref());
                     let connected = self.connect(&credential, config.tls_mode).await;
                     let is_spared = connected.as_ref().is_err_and(RegisterError::is_unheard)
                         && self
-                            .is_no_other(&credential, origin, bootstrap.as_ref())
+                            .is_no_other(&credential, bootstrap_match, bootstrap.as_ref())
                             .await;
-                    Some((secret, (origin, is_spared), connected))
+                    Some((secret, (bootstrap_match, is_spared), connected))
                 }
             };
             match (current, &bootstrap) {
-                (Some((stored, (origin, _), Ok(upstream))), _)
+                (Some((stored, (bootstrap_match, _), Ok(upstream))), _)
                     if !matches!(aim, Aim::Renewal)
                         || bootstrap.is_none()
-                        || origin == Origin::This =>
+                        || bootstrap_match == BootstrapMatch::Same =>
                 {
-                    if !self.is_used_up(aim, origin, &upstream) {
+                    if !self.is_used_up(aim, bootstrap_match, &upstream) {
                         // The session registers with it, and works meanwhile, or leaves it.
                         return Ok((upstream, config));
                     }
-                    if origin == Origin::Unknown {
+                    if bootstrap_match == BootstrapMatch::Unknown {
                         secrets.note(stored, bootstrap.as_ref()).await;
                     }
                     break (upstream, config, bootstrap);
@@ -442,46 +444,55 @@ impl Registrar {
                         let error = PublicText::nothing_secret_in(&failed);
                         logging::error!(error, "current credential failed, registering again");
                     }
-                    // Who has the turn may keep it for half an hour. The credential may work before that.
-                    let Some(mut turn) = self.turns.next(self.timing.registration_retry).await
+                    // Who holds the lock may keep it for half an hour. The credential may work before that.
+                    let Some(mut registration) = self
+                        .registration_lock
+                        .next(self.timing.registration_retry)
+                        .await
                     else {
                         continue;
                     };
                     let server = Bootstrap::from_data(&with.data.clone().unwrap_or_default());
                     let server = server.api_server_url;
-                    let pause = turn.pause(&server);
+                    let pause = registration.pause(&server);
                     if !pause.is_zero() {
-                        drop(turn);
-                        let origin = bootstrap::origin(Some(with));
+                        drop(registration);
+                        let digest = bootstrap::digest(Some(with));
                         // Another one may be for another server.
                         tokio::select! {
                             () = tokio::time::sleep(pause) => {}
-                            () = self.until_replaced(&origin) => {}
+                            () = self.until_replaced(&digest) => {}
                         }
                         continue;
                     }
-                    // Who had the turn may have stored another one, and have used up the Secret.
+                    // Who held the lock may have stored another one, and have used up the Secret.
                     let now = tokio::try_join!(secrets.credential(), secrets.bootstrap())?;
                     if (&now.0, &now.1) != (&stored, &bootstrap) {
                         continue;
                     }
                     let is_renewal = matches!(aim, Aim::Renewal);
                     let registered = self
-                        .register_with(&mut turn, with, stored.as_ref(), &config, is_renewal)
+                        .register_with(
+                            &mut registration,
+                            with,
+                            stored.as_ref(),
+                            &config,
+                            is_renewal,
+                        )
                         .await;
                     match &registered {
-                        Ok(_) => turn.succeeds(),
+                        Ok(_) => registration.succeeds(),
                         Err(RegisterError::Replaced) => {
-                            turn.abandons();
+                            registration.abandons();
                             continue;
                         }
                         Err(failed @ RegisterError::Create { .. }) => {
-                            let pause = self.pause(failed, turn.failures(&server));
+                            let pause = self.pause(failed, registration.failures(&server));
                             let asked = self.bounded(failed.retry_after().unwrap_or_default());
-                            turn.waits(&server, pause.max(asked));
+                            registration.waits(&server, pause.max(asked));
                         }
                         Err(failed) if failed.is_in_vain() => {
-                            turn.fails(&server, self.timing.registration_retry);
+                            registration.fails(&server, self.timing.registration_retry);
                         }
                         Err(_) => {}
                     }
@@ -505,14 +516,14 @@ impl Registrar {
     /// Requests a credential and stores it in the place of the one that is there.
     async fn register_with(
         &self,
-        turn: &mut Turn,
+        registration: &mut RegistrationState,
         bootstrap: &Secret,
         replaced: Option<&Secret>,
         config: &AgentConfig,
         is_renewal: bool,
     ) -> Result<Upstream, RegisterError> {
-        let upstream = self.request(turn, bootstrap, config).await?;
-        let origin = bootstrap::origin(Some(bootstrap));
+        let upstream = self.request(registration, bootstrap, config).await?;
+        let digest = bootstrap::digest(Some(bootstrap));
         let first = self.timing.registration_retry;
         let renewals = is_renewal.then(|| self.renewals.clone());
         let count = move || {
@@ -521,7 +532,7 @@ impl Registrar {
             }
         };
         let secrets = self.secrets();
-        let stored = secrets.store(&upstream.credential, origin, replaced, count);
+        let stored = secrets.store(&upstream.credential, digest, replaced, count);
         stored.await?;
         self.events.emit_for_agent(
             Reason::Registered,
@@ -532,19 +543,24 @@ impl Registrar {
 
     /// Whether a bootstrap Secret beside a credential that works is to be deleted. Within a session it never is: what restores one that was made use of
     /// would do so again, and another one, also beside a credential that says nothing of its origin, is to be made use of.
-    fn is_used_up(&self, aim: Aim<'_>, origin: Origin, upstream: &Upstream) -> bool {
+    fn is_used_up(
+        &self,
+        aim: Aim<'_>,
+        bootstrap_match: BootstrapMatch,
+        upstream: &Upstream,
+    ) -> bool {
         let Aim::Start(former) = aim else {
             return false;
         };
-        match origin {
+        match bootstrap_match {
             // Its registration may have been cut off before that.
-            Origin::This => true,
-            Origin::Another => false,
+            BootstrapMatch::Same => true,
+            BootstrapMatch::Different => false,
             // Whoever stored the credential may have made use of this Secret: as the Go agent, which deletes it. Not where the session before had the same
             // credential, which this was asked of then, nor while a registration is under way that may revoke it.
-            Origin::Unknown => {
+            BootstrapMatch::Unknown => {
                 former.is_none_or(|former| *former != *upstream.credential)
-                    && !self.turns.is_under_way()
+                    && !self.registration_lock.is_under_way()
             }
         }
     }
@@ -612,7 +628,7 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::{Value, json};
 
-    use super::bootstrap::ORIGIN_ANNOTATION;
+    use super::bootstrap::BOOTSTRAP_DIGEST_ANNOTATION;
     use super::*;
     use crate::client::scripted;
 
@@ -634,9 +650,9 @@ mod tests {
         }
     }
 
-    /// What is written at a start with a credential that works and notes `origin`.
-    async fn writes(origin: Option<String>, bootstrap: Option<&Secret>) -> Vec<String> {
-        writes_for(Aim::Start(None), origin, bootstrap).await
+    /// What is written at a start with a credential that works and notes `digest`.
+    async fn writes(digest: Option<String>, bootstrap: Option<&Secret>) -> Vec<String> {
+        writes_for(Aim::Start(None), digest, bootstrap).await
     }
 
     fn working() -> Credential {
@@ -655,13 +671,13 @@ mod tests {
 
     async fn writes_for(
         aim: Aim<'_>,
-        origin: Option<String>,
+        digest: Option<String>,
         bootstrap: Option<&Secret>,
     ) -> Vec<String> {
         let kubeconfig = String::from_utf8(working().kubeconfig).unwrap();
         let mut stored = secret(AGENT_NAME, &[("kubeconfig", kubeconfig.as_str())]);
         stored.metadata.annotations =
-            origin.map(|origin| [(ORIGIN_ANNOTATION.to_owned(), origin)].into());
+            digest.map(|digest| [(BOOTSTRAP_DIGEST_ANNOTATION.to_owned(), digest)].into());
         let found = |secret: Option<&Secret>| match secret {
             Some(secret) => (200, serde_json::to_value(secret).unwrap()),
             None => (
@@ -700,15 +716,15 @@ mod tests {
     async fn a_start_deletes_no_bootstrap_secret_that_the_credential_did_not_come_of() {
         let bootstrap = secret(BOOTSTRAP_NAME, &[("token", "a")]);
         let (this, another) = (
-            bootstrap::origin(Some(&bootstrap)),
-            bootstrap::origin(Some(&secret(BOOTSTRAP_NAME, &[("token", "b")]))),
+            bootstrap::digest(Some(&bootstrap)),
+            bootstrap::digest(Some(&secret(BOOTSTRAP_NAME, &[("token", "b")]))),
         );
         let there = Some(&bootstrap);
         let delete = "DELETE fleet-agent-bootstrap";
         assert_eq!(writes(Some(this.clone()), there).await, [delete]);
         assert!(writes(Some(another), there).await.is_empty());
         assert!(
-            writes(Some(bootstrap::origin(None)), there)
+            writes(Some(bootstrap::digest(None)), there)
                 .await
                 .is_empty()
         );
@@ -723,13 +739,13 @@ mod tests {
     #[tokio::test]
     async fn a_session_that_connects_again_deletes_no_bootstrap_secret_unused() {
         let bootstrap = secret(BOOTSTRAP_NAME, &[("token", "a")]);
-        let this = bootstrap::origin(Some(&bootstrap));
+        let this = bootstrap::digest(Some(&bootstrap));
         let there = Some(&bootstrap);
         let former = working();
         let again = writes_for(Aim::Start(Some(&former)), None, there).await;
         assert!(again.is_empty());
-        for origin in [None, Some(this)] {
-            assert!(writes_for(Aim::Connection, origin, there).await.is_empty());
+        for digest in [None, Some(this)] {
+            assert!(writes_for(Aim::Connection, digest, there).await.is_empty());
         }
         // Stored by somebody else in the session before.
         let other = Credential::from_data(&BTreeMap::new());

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::bootstrap::{self, Bootstrap};
 use super::credential::{self, Credential};
-use super::turns::{Sent, Turn};
+use super::registration_lock::{RegistrationState, Sent};
 use super::{LONG_UNHEARD, RegisterError, Registrar, Upstream};
 use crate::api::{
     ClusterRegistration, ClusterRegistrationSpec, LABEL_CREATED_BY_AGENT_POD,
@@ -29,11 +29,11 @@ impl Registrar {
     /// Asks upstream for a credential, waits for it, proves it. What was asked with this Secret by somebody who was dropped is waited for instead.
     pub(super) async fn request(
         &self,
-        turn: &mut Turn,
+        registration: &mut RegistrationState,
         bootstrap: &Secret,
         config: &AgentConfig,
     ) -> Result<Upstream, RegisterError> {
-        let origin = bootstrap::origin(Some(bootstrap));
+        let digest = bootstrap::digest(Some(bootstrap));
         let bootstrap = Bootstrap::from_data(&bootstrap.data.clone().unwrap_or_default());
         let client_id = match config.client_id.is_empty() {
             false => config.client_id.clone(),
@@ -50,10 +50,10 @@ impl Registrar {
         }
         let asking = self.client(asking)?;
 
-        let known = turn.sent(&origin, &client_id);
+        let known = registration.sent(&digest, &client_id);
         let timeout = self.timing.credential_timeout;
         let mut sent = known.clone().unwrap_or_else(|| Sent {
-            origin,
+            digest,
             client_id,
             client_random: random_text(RANDOM_LENGTH),
             name: format!("request-{}", random_text(SUFFIX_LENGTH)),
@@ -64,7 +64,7 @@ impl Registrar {
         });
         if !sent.is_accepted {
             // Whoever is dropped, or gets no answer, may have been heard.
-            turn.sends(Some(sent.clone()));
+            registration.sends(Some(sent.clone()));
             match self.send(&asking, &bootstrap, &sent, config).await {
                 Ok(true) => {
                     sent.since = Instant::now();
@@ -77,7 +77,7 @@ impl Registrar {
                     retry_after,
                 }) => {
                     if error::is_refused(&source) {
-                        turn.sends(known);
+                        registration.sends(known);
                     }
                     return Err(RegisterError::Create {
                         client_id: sent.client_id,
@@ -87,22 +87,22 @@ impl Registrar {
                 }
             }
             sent.is_accepted = true;
-            turn.arrives(&sent);
+            registration.arrives(&sent);
         }
         let credential = match &sent.granted {
             Some(granted) => granted.clone(),
             None => {
-                let origin = sent.origin.clone();
+                let digest = sent.digest.clone();
                 let namespace = &bootstrap.system_registration_namespace;
                 let answer = tokio::select! {
                     biased;
-                    answer = self.await_answer(&asking, namespace, (&mut *turn, &mut sent)) => answer?,
-                    () = self.until_replaced(&origin) => return Err(RegisterError::Replaced),
+                    answer = self.await_answer(&asking, namespace, (&mut *registration, &mut sent)) => answer?,
+                    () = self.until_replaced(&digest) => return Err(RegisterError::Replaced),
                 };
                 // It is shown, and stored, again from here on: the Secret may be gone by then.
                 let granted = granted(&bootstrap, &answer)?;
                 sent.granted = Some(granted.clone());
-                turn.sends(Some(sent.clone()));
+                registration.sends(Some(sent.clone()));
                 granted
             }
         };
@@ -112,7 +112,7 @@ impl Registrar {
         };
         if failed.is_unheard() {
             sent.waits_longer();
-            turn.sends(Some(sent));
+            registration.sends(Some(sent));
         }
         Err(RegisterError::NewCredential(Box::new(failed)))
     }
@@ -178,11 +178,11 @@ impl Registrar {
 
     /// Returns once another bootstrap Secret is there: the Cluster may have been imported anew, and its former token be worth nothing. That it is gone
     /// says nothing, as whoever made it may have deleted it.
-    pub(super) async fn until_replaced(&self, origin: &str) {
+    pub(super) async fn until_replaced(&self, digest: &str) {
         loop {
             tokio::time::sleep(self.timing.registration_retry).await;
             let bootstrap = self.secrets().bootstrap().await;
-            let is_another = |found: &Secret| bootstrap::origin(Some(found)) != origin;
+            let is_another = |found: &Secret| bootstrap::digest(Some(found)) != digest;
             if bootstrap.is_ok_and(|found| found.as_ref().is_some_and(is_another)) {
                 return;
             }
@@ -195,7 +195,7 @@ impl Registrar {
         &self,
         asking: &Client,
         namespace: &str,
-        (turn, sent): (&mut Turn, &mut Sent),
+        (registration, sent): (&mut RegistrationState, &mut Sent),
     ) -> Result<BTreeMap<String, k8s_openapi::ByteString>, RegisterError> {
         let name = credential::secret_name(&sent.client_id, &sent.client_random);
         let name = name.as_str();
@@ -238,7 +238,7 @@ impl Registrar {
             }
             // A session may end before upstream says anything.
             sent.waits_longer();
-            turn.sends(Some(sent.clone()));
+            registration.sends(Some(sent.clone()));
             let since = unheard_since.get_or_insert_with(Instant::now);
             if since.elapsed() >= LONG_UNHEARD {
                 *since = Instant::now();

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::RegisterError;
-use super::bootstrap::{self, ORIGIN_ANNOTATION};
+use super::bootstrap::{self, BOOTSTRAP_DIGEST_ANNOTATION};
 use super::credential::Credential;
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 use crate::error;
@@ -72,14 +72,14 @@ impl Secrets {
     pub(super) async fn store(
         &self,
         credential: &Credential,
-        origin: String,
+        digest: String,
         replaced: Option<&Secret>,
         then: impl FnOnce() + Send + 'static,
     ) -> Result<(), RegisterError> {
         let (secrets, credential) = (self.clone(), credential.clone());
         let replaced = replaced.and_then(|secret| secret.data.clone());
         let storing = tokio::spawn(async move {
-            let stored = secrets.replace(&credential, origin, replaced).await;
+            let stored = secrets.replace(&credential, digest, replaced).await;
             if let Ok(true) = stored {
                 then();
             }
@@ -98,10 +98,10 @@ impl Secrets {
     async fn replace(
         &self,
         credential: &Credential,
-        origin: String,
+        digest: String,
         replaced: Option<SecretData>,
     ) -> kube::Result<bool> {
-        let noted = (ORIGIN_ANNOTATION.to_owned(), origin);
+        let noted = (BOOTSTRAP_DIGEST_ANNOTATION.to_owned(), digest);
         let mut secret = Secret {
             metadata: ObjectMeta {
                 name: Some(AGENT_NAME.into()),
@@ -154,7 +154,7 @@ impl Secrets {
         let patch = json!({"metadata": {
             "uid": stored.metadata.uid,
             "resourceVersion": stored.metadata.resource_version,
-            "annotations": {ORIGIN_ANNOTATION: bootstrap::origin(bootstrap)},
+            "annotations": {BOOTSTRAP_DIGEST_ANNOTATION: bootstrap::digest(bootstrap)},
         }});
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         if let Err(failed) = self.api.patch(AGENT_NAME, &parameters, &patch).await {

@@ -11,15 +11,15 @@ use super::credential::Credential;
 /// For how long Fleet's controller keeps the Secret that answers a registration.
 const ANSWER_KEPT: Duration = Duration::from_secs(40 * 60);
 
-/// Whose turn it is to register. Fleet's controller deletes the older ClusterRegistrations of a cluster, and what it granted them, when it grants
+/// Held while one registers: one at a time. Fleet's controller deletes the older ClusterRegistrations of a cluster, and what it granted them, when it grants
 /// another one: two under way at once, or one that is abandoned, may take away the credential that is kept.
 /// Cheap to clone, all clones share.
 #[derive(Clone, Default)]
-pub struct Turns(Arc<Mutex<Turn>>);
+pub struct RegistrationLock(Arc<Mutex<RegistrationState>>);
 
-/// What there is to know for who has it.
+/// What is known of the registration that is under way, for who holds the lock.
 #[derive(Default)]
-pub(super) struct Turn {
+pub(super) struct RegistrationState {
     sent: Option<Sent>,
     due: Option<Due>,
 }
@@ -36,7 +36,7 @@ struct Due {
 #[derive(Clone)]
 pub(super) struct Sent {
     /// Of the bootstrap Secret that it was sent with.
-    pub(super) origin: String,
+    pub(super) digest: String,
     pub(super) client_id: String,
     pub(super) client_random: String,
     /// What it is called: sent once more it is the same one.
@@ -58,29 +58,32 @@ impl Sent {
     }
 }
 
-impl Turns {
-    /// The turn, once nobody has it; nothing after `longest`.
+impl RegistrationLock {
+    /// The lock, once nobody has it; nothing after `longest`.
     ///
     /// # Cancellation
-    /// Safe: the turn goes to the next.
-    pub(super) async fn next(&self, longest: Duration) -> Option<MutexGuard<'_, Turn>> {
+    /// Safe: the lock goes to the next.
+    pub(super) async fn next(
+        &self,
+        longest: Duration,
+    ) -> Option<MutexGuard<'_, RegistrationState>> {
         tokio::time::timeout(longest, self.0.lock()).await.ok()
     }
 
     /// Whether a registration is, or was left, under way.
     pub(super) fn is_under_way(&self) -> bool {
-        let is_waited_for = |turn: MutexGuard<'_, Turn>| {
-            let sent = turn.sent.as_ref();
+        let is_waited_for = |registration: MutexGuard<'_, RegistrationState>| {
+            let sent = registration.sent.as_ref();
             sent.is_some_and(|sent| Instant::now() < sent.until)
         };
         self.0.try_lock().map_or(true, is_waited_for)
     }
 }
 
-impl Turn {
+impl RegistrationState {
     /// What was sent with the same Secret and may still be answered.
-    pub(super) fn sent(&self, origin: &str, client_id: &str) -> Option<Sent> {
-        let is_same = |sent: &&Sent| sent.origin == origin && sent.client_id == client_id;
+    pub(super) fn sent(&self, digest: &str, client_id: &str) -> Option<Sent> {
+        let is_same = |sent: &&Sent| sent.digest == digest && sent.client_id == client_id;
         let sent = self.sent.as_ref().filter(is_same);
         let may_be_answered = |sent: &&Sent| sent.granted.is_some() || Instant::now() < sent.until;
         sent.filter(may_be_answered).cloned()
