@@ -1,7 +1,7 @@
 //! How much memory all work at once may take, and giving it back to the system after a burst.
 //!
 //! The agent is to stay below 128 MiB. It rests at some 20, remembers charts, indexes and templates for 36 at most,
-//! and work takes turns of the rest.
+//! and work reserves of the rest.
 
 use chart::source::{Memory, Settings};
 

@@ -1,4 +1,4 @@
-//! How long a download may take. [`Deadline`]: all in all, in which waiting for one's turn does not count. [`Pace`]: how fast it has to
+//! How long a download may take. [`Deadline`]: all in all, in which waiting for memory does not count. [`Pace`]: how fast it has to
 //! come if it takes memory from others; a server that goes on for ever, a byte at a time, is not waited for.
 
 use std::time::Duration;

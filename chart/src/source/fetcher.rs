@@ -166,7 +166,7 @@ impl Fetcher {
         }
     }
 
-    /// What downloads take their turns of; what is made of them may do so too.
+    /// What downloads reserve memory of; what is made of them may do so too.
     ///
     /// ```
     /// use chart::source::{Fetcher, Memory, Settings};

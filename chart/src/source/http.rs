@@ -47,7 +47,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 /// Indexes up to this size are read as a whole.
 const LARGE_INDEX_BYTES: u64 = 4 << 20;
 
-/// Answers up to this size take no turn.
+/// Answers up to this size reserve nothing.
 pub(super) const SMALL_BYTES: u64 = 256 << 10;
 
 /// What is asked for.
@@ -194,7 +194,7 @@ impl Http {
     /// Sends the request until an answer comes that is worth reporting.
     ///
     /// Connection failures, 408, 429 and 5xx are tried again a few times; the whole thing ends
-    /// after [`Settings::timeout`], in which waiting for a turn of memory does not count; so do all requests together that have one deadline.
+    /// after [`Settings::timeout`], in which waiting for memory does not count; so do all requests together that have one deadline.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, FetchError> {
         let address = || SafeUrl::from(request.url.clone());
         let url = request.told.clone().unwrap_or_else(address);
@@ -294,7 +294,7 @@ impl Http {
         let mut reservation: Option<Reservation> = None;
         let mut pace = Pace::default();
         loop {
-            // Who waits for a slow server takes no turns from others for long.
+            // Who waits for a slow server keeps no memory from others for long.
             let waits = reservation.as_ref().map(Reservation::waits);
             let waiting = Instant::now();
             let chunk = response.chunk().await;
@@ -360,7 +360,7 @@ impl Http {
             let held = reservation.as_ref();
             let held = held.map_or(SMALL_BYTES, Reservation::bytes);
             if length > held {
-                // What is promised and does not come takes no turns from others.
+                // What is promised and does not come keeps no memory from others.
                 let doubled = length.saturating_mul(2);
                 let needed = match promised >= length {
                     true => doubled.min(promised),
@@ -398,13 +398,18 @@ impl Http {
         })
     }
 
-    /// Waits for a turn of so many bytes, outside of the time that the server has.
-    async fn reserve(&self, turn: &mut Option<Reservation>, bytes: u64, deadline: &Deadline) {
-        match turn {
-            Some(turn) => deadline.paused_while(turn.resize(bytes)).await,
+    /// Waits for a reservation of so many bytes, outside of the time that the server has.
+    async fn reserve(
+        &self,
+        reservation: &mut Option<Reservation>,
+        bytes: u64,
+        deadline: &Deadline,
+    ) {
+        match reservation {
+            Some(reservation) => deadline.paused_while(reservation.resize(bytes)).await,
             None => {
                 let reserved = self.settings.memory.reserve(bytes);
-                *turn = Some(deadline.paused_while(reserved).await);
+                *reservation = Some(deadline.paused_while(reserved).await);
             }
         }
     }

@@ -193,7 +193,7 @@ impl Shared {
         since.is_some_and(|since| since.elapsed() < FORM_LASTS)
     }
 
-    /// Reads an index. A large one in its turn, as what is made of it takes more than its text, and on a thread that may take its time.
+    /// Reads an index. A large one within a reservation, as what is made of it takes more than its text, and on a thread that may take its time.
     async fn read_index(&self, answer: &Answer, url: &SafeUrl) -> Result<Index, IndexError> {
         let (body, strictness, source) = (
             answer.body.clone(),
@@ -205,10 +205,10 @@ impl Shared {
             StatusCode::OK if bytes <= SMALL_BYTES => Index::load(&body, strictness, &source),
             StatusCode::OK => {
                 let bytes = bytes.saturating_mul(TREE_FACTOR).min(TREE_BYTES as u64);
-                let turn = self.settings.memory.reserve(bytes).await;
+                let reservation = self.settings.memory.reserve(bytes).await;
                 let read = tokio::task::spawn_blocking(move || {
                     let index = Index::load(&body, strictness, &source);
-                    drop(turn);
+                    drop(reservation);
                     index
                 });
                 read.await

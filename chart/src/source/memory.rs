@@ -1,6 +1,6 @@
-//! A budget of bytes for all work at once, and a queue for it: a share of it is a turn. Who is next, and what is used at most, says `turns.rs`.
+//! A budget of bytes for all work at once, and a queue for it: a share of it is a reservation. Who is next, and what is used at most, says `queue.rs`.
 
-mod turns;
+mod queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use turns::{Activity, Turns};
+use queue::{Activity, Queue};
 
 /// A budget of bytes. Cheap to clone, all clones share.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ const MUCH: u64 = 4 << 20;
 
 #[derive(Debug)]
 struct Shared {
-    turns: Mutex<Turns>,
+    queue: Mutex<Queue>,
     changed: Notify,
 }
 
@@ -47,7 +47,7 @@ impl Memory {
     pub fn new(limit: u64) -> Self {
         Self {
             shared: Arc::new(Shared {
-                turns: Mutex::new(Turns::new(limit)),
+                queue: Mutex::new(Queue::new(limit)),
                 changed: Notify::new(),
             }),
             on_release: None,
@@ -84,7 +84,7 @@ impl Memory {
         self
     }
 
-    /// Waits for a turn of so many bytes.
+    /// Waits for a reservation of so many bytes.
     ///
     /// # Cancellation
     /// Safe: who stops waiting is forgotten.
@@ -111,7 +111,7 @@ impl Memory {
     }
 
     async fn wait(&self, bytes: u64, grows: Option<u64>, is_brief: bool) -> u64 {
-        let turn = Asked {
+        let position = Position {
             memory: self,
             id: self.lock().ask(bytes, grows, is_brief, Instant::now()),
         };
@@ -119,17 +119,17 @@ impl Memory {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.lock().begin(turn.id, Instant::now()) {
+            if self.lock().begin(position.id, Instant::now()) {
                 break;
             }
-            // A turn that has come by mere lapse of time is found within a second.
+            // A reservation that is due by mere lapse of time is found within a second.
             tokio::time::timeout(Duration::from_secs(1), changed)
                 .await
                 .ok();
         }
         // What fits beside it need not wait for the next change.
         self.shared.changed.notify_waiters();
-        turn.id
+        position.id
     }
 
     /// How many bytes are reserved.
@@ -137,7 +137,7 @@ impl Memory {
         self.lock().used()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Turns, Instant)) {
+    fn change(&self, change: impl FnOnce(&mut Queue, Instant)) {
         change(&mut self.lock(), Instant::now());
         self.shared.changed.notify_waiters();
     }
@@ -153,18 +153,18 @@ impl Memory {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.shared.turns.lock()
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.shared.queue.lock()
     }
 }
 
 /// A place among those who wait; leaves it when dropped.
-struct Asked<'m> {
+struct Position<'m> {
     memory: &'m Memory,
     id: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Position<'_> {
     fn drop(&mut self) {
         if self.memory.lock().leave(self.id) {
             self.memory.shared.changed.notify_waiters();
@@ -235,7 +235,7 @@ impl Reservation {
     pub fn hold(&mut self, bytes: u64) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.memory
-            .change(|turns, now| turns.hold(self.id, bytes, now));
+            .change(|queue, now| queue.hold(self.id, bytes, now));
         self.memory.released(before.saturating_sub(bytes));
     }
 
@@ -264,12 +264,12 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.memory.change(|turns, now| turns.end(self.id, now));
+        self.memory.change(|queue, now| queue.end(self.id, now));
         self.memory.released(self.bytes);
     }
 }
 
-/// A wait of one that has a turn.
+/// A wait of one that has a reservation.
 #[derive(Debug)]
 pub struct Waits {
     memory: Memory,
@@ -287,7 +287,7 @@ impl Drop for Waits {
 mod tests {
     use futures_util::FutureExt as _;
 
-    use super::turns::{LULL, PATIENCE, SLOW, STALL};
+    use super::queue::{LULL, PATIENCE, SLOW, STALL};
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -344,12 +344,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn growing_ends_in_no_deadlock() {
         let memory = Memory::new(100);
-        let mut turns = Vec::new();
+        let mut reservations = Vec::new();
         for _ in 0..10 {
-            turns.push(memory.reserve(10).await);
+            reservations.push(memory.reserve(10).await);
         }
-        let works = turns.into_iter().map(|mut turn| async move {
-            turn.resize(40).await;
+        let works = reservations.into_iter().map(|mut reservation| async move {
+            reservation.resize(40).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
         });
         let begun = Instant::now();
@@ -358,15 +358,15 @@ mod tests {
         assert_eq!(memory.used(), 0);
     }
 
-    /// What they have made stays: if each went a step further in turn, all of it would be there together.
+    /// What they have made stays: if each went a step further one after the other, all of it would be there together.
     #[tokio::test(start_paused = true)]
     async fn reservations_that_grow_in_steps_finish_one_after_the_other() {
         let memory = Memory::new(100);
         let work = |memory: Memory| async move {
-            let mut turn = memory.reserve(10).await;
+            let mut reservation = memory.reserve(10).await;
             let mut most = 0;
             for bytes in [20, 40, 80] {
-                turn.resize(bytes).await;
+                reservation.resize(bytes).await;
                 most = most.max(memory.used());
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -382,10 +382,10 @@ mod tests {
     async fn a_reservation_that_grows_goes_before_new_ones() {
         let memory = Memory::new(100);
         let work = |memory: Memory| async move {
-            let mut turn = memory.reserve(20).await;
+            let mut reservation = memory.reserve(20).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
-            turn.resize(60).await;
-            turn.rest();
+            reservation.resize(60).await;
+            reservation.rest();
             tokio::time::sleep(Duration::from_secs(1)).await;
         };
         let begun = Instant::now();
@@ -400,9 +400,9 @@ mod tests {
         let memory = Memory::new(100);
         let mut resting = Vec::new();
         for _ in 0..2 {
-            let mut turn = memory.reserve(80).await;
-            turn.rest();
-            resting.push(turn);
+            let mut reservation = memory.reserve(80).await;
+            reservation.rest();
+            resting.push(reservation);
         }
         let early = tokio::time::timeout(STALL / 2, memory.reserve(80)).await;
         assert!(early.is_err(), "{}", memory.used());
@@ -410,7 +410,7 @@ mod tests {
         memory.reserve(80).await;
     }
 
-    /// One that has its turn waits for something that only another one brings.
+    /// One that has its reservation waits for something that only another one brings.
     #[tokio::test(start_paused = true)]
     async fn two_reservations_that_wait_for_each_other_go_on() {
         let memory = Memory::new(100);
@@ -427,9 +427,9 @@ mod tests {
         let mut resting = Vec::new();
         let begun = Instant::now();
         for _ in 0..3 {
-            let mut turn = memory.reserve(60).await;
-            turn.rest();
-            resting.push(turn);
+            let mut reservation = memory.reserve(60).await;
+            reservation.rest();
+            resting.push(reservation);
         }
         assert!(begun.elapsed() >= 2 * LULL, "{:?}", begun.elapsed());
         // One that goes on is waited for.
@@ -474,9 +474,9 @@ mod tests {
     async fn small_ones(memory: &Memory, bytes: u64) -> Duration {
         let begun = Instant::now();
         let work = || async {
-            let turn = memory.reserve(bytes).await;
+            let reservation = memory.reserve(bytes).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
-            drop(turn);
+            drop(reservation);
         };
         futures_util::future::join_all((0..100).map(|_| work())).await;
         begun.elapsed()
@@ -489,9 +489,9 @@ mod tests {
         let trickle = |bytes| {
             let memory = memory.clone();
             async move {
-                let turn = memory.reserve(bytes).await;
+                let reservation = memory.reserve(bytes).await;
                 for _ in 0..300 {
-                    let waits = turn.waits();
+                    let waits = reservation.waits();
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     drop(waits);
                 }
@@ -505,7 +505,7 @@ mod tests {
         assert!(trickles.iter().all(|one| !one.is_finished()));
     }
 
-    /// Templates that ask the cluster in a loop, in the largest turn.
+    /// Templates that ask the cluster in a loop, in the largest reservation.
     #[tokio::test(start_paused = true)]
     async fn a_reservation_that_waits_again_and_again_holds_nobody_up() {
         for bytes in [64, 200] {
@@ -513,9 +513,9 @@ mod tests {
             let evil = tokio::spawn({
                 let memory = memory.clone();
                 async move {
-                    let turn = memory.reserve(bytes).await;
+                    let reservation = memory.reserve(bytes).await;
                     for _ in 0..12_000 {
-                        let waits = turn.waits();
+                        let waits = reservation.waits();
                         tokio::time::sleep(Duration::from_millis(9)).await;
                         drop(waits);
                         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -544,16 +544,16 @@ mod tests {
     async fn however_many_stall_they_stay_within_a_bound() {
         let memory = Memory::new(48).with_reserve(6);
         let mut stalled = Vec::new();
-        let stalls = |turn: Reservation| (turn.waits(), turn);
+        let stalls = |reservation: Reservation| (reservation.waits(), reservation);
         stalled.push(stalls(memory.reserve(64).await));
-        while let Ok(turn) = tokio::time::timeout(STALL / 2, memory.reserve(2)).await {
-            stalled.push(stalls(turn));
+        while let Ok(reservation) = tokio::time::timeout(STALL / 2, memory.reserve(2)).await {
+            stalled.push(stalls(reservation));
             assert!(memory.used() <= 72, "{}", memory.used());
         }
         assert_eq!(memory.used(), 68);
     }
 
-    /// The others do not wait with one that waits for what stalls; once that has ended it is their turn to wait.
+    /// The others do not wait with one that waits for what stalls; once that has ended they are the ones to wait.
     #[tokio::test(start_paused = true)]
     async fn a_reservation_behind_a_stalled_one_is_overtaken_and_begins_in_the_end() {
         let memory = Memory::new(100);

@@ -13,7 +13,7 @@ use super::proxy::ProxyRules;
 pub struct Settings {
     /// `User-Agent` of every request.
     pub user_agent: String,
-    /// For a whole exchange, its retries included, and what it waits for a turn of `memory` not. Default 5 minutes, as Fleet.
+    /// For a whole exchange, its retries included, and what it waits for `memory` not. Default 5 minutes, as Fleet.
     pub timeout: Duration,
     /// How often a passing failure is tried again at once. Default 2.
     pub retries: u32,

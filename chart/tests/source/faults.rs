@@ -276,7 +276,7 @@ async fn certificates_that_do_not_hold() {
     assert_eq!(blobs(folder.path()), 1);
 }
 
-/// Others go on while a server that has sent much sends no more: who waits for it takes no turns from them.
+/// Others go on while a server that has sent much sends no more: who waits for it keeps no memory from them.
 #[tokio::test]
 async fn a_server_that_falls_silent_holds_nobody_else_up() {
     const EVERYTHING: u64 = 1 << 40;
@@ -299,7 +299,7 @@ async fn a_server_that_falls_silent_holds_nobody_else_up() {
             .fetch(&reference("", &url, ""), &Access::default())
             .await
     });
-    // Until it has a turn.
+    // Until it has its reservation.
     let soon = Duration::from_millis(100);
     while tokio::time::timeout(soon, memory.reserve(EVERYTHING))
         .await

@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::chart_poll::{self, AskedSources, Found};
 use super::halt::{Cause, Halt, InputError, Waiting};
+use super::memory_permit::MemoryPermit;
 use super::outcome::Report;
 use super::plan::{self, DeployReason};
 use super::rendering::{OverReservation, RenderReservation, Rendering, SensitiveInputs};
-use super::turn::Turn;
 use super::values::{Filled, ValuesReader};
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment,
@@ -183,7 +183,7 @@ impl Deployer {
         }
     }
 
-    /// What deploys, downloads and reads of records take their turns of.
+    /// What deploys, downloads and reads of records reserve memory of.
     pub fn memory(&self) -> &Memory {
         self.fetcher.memory()
     }
@@ -232,7 +232,7 @@ impl Deployer {
         entries
     }
 
-    /// Brings the release to what the bundle wants; `records` are those of its namespace. Gives back, too, the turn that covers what was
+    /// Brings the release to what the bundle wants; `records` are those of its namespace. Gives back, too, the reservation that covers what was
     /// deployed, for as long as it is looked at.
     ///
     /// # Errors
@@ -405,7 +405,7 @@ impl Deployer {
         Ok((deployed, reservation.take()))
     }
 
-    /// The bundle's values, its chart and its kustomization, from whichever source its spec names, and the turn that covers what is
+    /// The bundle's values, its chart and its kustomization, from whichever source its spec names, and the reservation that covers what is
     /// made of them.
     async fn inputs(
         &self,
@@ -416,15 +416,16 @@ impl Deployer {
     ) -> Result<Inputs, Halt> {
         let bundle = &filled.bundle;
         let memory = self.fetcher.memory();
-        // Downloads take turns of their own.
+        // Downloads have reservations of their own.
         let is_read = !bundle.spec.oci_contents && bundle.spec.helm_chart_options.is_none();
-        let mut turn = Turn::new(memory, impersonated.cluster().host(), revisions(is_first));
+        let mut permit =
+            MemoryPermit::new(memory, impersonated.cluster().host(), revisions(is_first));
         if is_read {
-            // A chart that is pulled instead takes a turn of its own, and may have to wait for it.
-            turn.reads_content().await;
+            // A chart that is pulled instead has a reservation of its own, and may have to wait for it.
+            permit.reads_content().await;
         }
         let since = self.sources.asked_since(bundle);
-        let loaded = self.load(bundle, since, &mut turn).await?;
+        let loaded = self.load(bundle, since, &mut permit).await?;
         let mut vouched = None;
         if let Bundle::Chart(fetched, verified) = &loaded {
             vouched = verified.as_ref().map(|verified| {
@@ -445,8 +446,8 @@ impl Deployer {
             }
         }
         let files = checked_size(&loaded).map_err(not_loaded)?;
-        // As upstream, after the chart: nothing is downloaded while they are held, and what they make the turn grow by leads to its end.
-        let given = self.values.of(impersonated, filled, &mut turn).await;
+        // As upstream, after the chart: nothing is downloaded while they are held, and what they make the permit grow by leads to its end.
+        let given = self.values.of(impersonated, filled, &mut permit).await;
         let given = given.map_err(lacking(Reason::ValuesFailed))?;
         let values_digest = given.digest.clone();
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
@@ -456,9 +457,9 @@ impl Deployer {
             let package = loaded.package(&bundle, &namespace, budget);
             Ok::<_, Halt>((values, package.map_err(not_loaded)?))
         };
-        let (values, package) = turn.decode(files, decode).await.map_err(aborted)??;
+        let (values, package) = permit.decode(files, decode).await.map_err(aborted)??;
         let weight = golib::budget::weigh_entries(&values) as u64 + package.chart.values_bytes();
-        let reservation = turn.for_deploy(files, weight).await;
+        let reservation = permit.for_deploy(files, weight).await;
         if let Some(text) = vouched {
             report.event(Reason::SignatureVerified, text);
         }
@@ -479,7 +480,7 @@ impl Deployer {
         &self,
         bundle: &BundleDeployment,
         since: Option<Instant>,
-        turn: &mut Turn<'_>,
+        permit: &mut MemoryPermit<'_>,
     ) -> Result<Bundle, Halt> {
         let policy = self.signatures.current().await.map_err(|unusable| {
             let reason = match unusable {
@@ -501,7 +502,7 @@ impl Deployer {
             policy: &policy,
         };
         let upstream = UpstreamObjects(&self.upstream);
-        let loaded = bundle::load(bundle, &upstream, &fetching, turn);
+        let loaded = bundle::load(bundle, &upstream, &fetching, permit);
         Box::pin(loaded).await.map_err(not_loaded)
     }
 
@@ -524,8 +525,8 @@ impl Deployer {
             return Ok(Found::Same);
         }
         let memory = self.fetcher.memory();
-        let mut turn = Turn::new(memory, impersonated.cluster().host(), 1);
-        let loaded = self.load(bundle, Some(now), &mut turn).await?;
+        let mut permit = MemoryPermit::new(memory, impersonated.cluster().host(), 1);
+        let loaded = self.load(bundle, Some(now), &mut permit).await?;
         let Bundle::Chart(fetched, _) = &loaded else {
             return Ok(Found::Same);
         };
@@ -543,9 +544,9 @@ impl Deployer {
             let package = loaded.package(&bundle, &namespace, budget);
             package.map(|package| package.chart.metadata)
         };
-        let metadata = turn.decode(files, decode).await.map_err(aborted)?;
+        let metadata = permit.decode(files, decode).await.map_err(aborted)?;
         let metadata = metadata.map_err(not_loaded)?;
-        drop(turn);
+        drop(permit);
         let older = chart_poll::older(deployed, &metadata.version, &digest);
         Ok(older.unwrap_or(found))
     }

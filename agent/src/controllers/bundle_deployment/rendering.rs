@@ -191,7 +191,7 @@ impl RenderReservation {
         self.0.lock().reservation.as_ref().map(Reservation::waits)
     }
 
-    /// The release is rendered, and takes `bytes` until its objects are written, `rest` then. Hooks and waits come now, and take no turns
+    /// The release is rendered, and takes `bytes` until its objects are written, `rest` then. Hooks and waits come now, and keep no memory
     /// from others.
     fn rendered(&self, bytes: u64, rest: u64) {
         let mut granted = self.0.lock();
@@ -211,7 +211,7 @@ impl RenderReservation {
         }
     }
 
-    /// Waits for a turn that templates fit into which outgrew this one.
+    /// Waits for a reservation that templates fit into which outgrew this one.
     ///
     /// # Cancellation
     /// What there was is given back.
@@ -219,7 +219,7 @@ impl RenderReservation {
         let Some(mut reservation) = self.take() else {
             return;
         };
-        let most = larger_turn(self.most());
+        let most = larger_reservation(self.most());
         reservation.resize(most).await;
         *self.0.lock() = Granted {
             reservation: Some(reservation),
@@ -290,18 +290,18 @@ pub(super) fn release_bytes(manifest: &str, chart: Option<&Chart>) -> u64 {
 const MAX_OUTPUT: u64 = 8 << 20;
 const MAX_BUILT: u64 = 64 << 20;
 
-/// What part of its turn the output of templates may be. A chart of nothing but definitions leaves a little more than its files are.
+/// What part of its reservation the output of templates may be. A chart of nothing but definitions leaves a little more than its files are.
 const OUTPUT_PART: u64 = 8;
 
-/// A turn for templates that outgrew one of so many bytes.
-pub(super) fn larger_turn(bytes: u64) -> u64 {
+/// A reservation for templates that outgrew one of so many bytes.
+pub(super) fn larger_reservation(bytes: u64) -> u64 {
     bytes
         .saturating_mul(4)
         .min(MAX_OUTPUT * MANIFEST_FACTOR)
         .max(bytes)
 }
 
-/// What templates may take in a turn of so many bytes, and whether a larger one would give them more.
+/// What templates may take in a reservation of so many bytes, and whether a larger one would give them more.
 fn limits(reserved: u64) -> (Limits, bool) {
     let output = reserved / OUTPUT_PART;
     if output >= MAX_OUTPUT {
@@ -321,7 +321,7 @@ fn limits(reserved: u64) -> (Limits, bool) {
     (limits, true)
 }
 
-/// The templates take more than their turn covers: they are rendered once more, in a larger one.
+/// The templates take more than their reservation covers: they are rendered once more, in a larger one.
 #[derive(Debug, thiserror::Error)]
 #[error("rendering takes more than the {0} bytes that it has")]
 pub(super) struct OverReservation(u64);
@@ -357,7 +357,7 @@ impl Rendering {
         };
         let reserved = self.reservation.most();
         let (limits, has_less) = limits(reserved);
-        let may_grow = larger_turn(reserved) > reserved;
+        let may_grow = larger_reservation(reserved) > reserved;
         let allowance = Allowance::new(usize::try_from(reserved).unwrap_or(usize::MAX));
         let scopes = DiscoveredScopes(&self.discovery);
         let post_renderer = FleetPostRenderer::new(
@@ -384,7 +384,7 @@ impl Rendering {
             ..rendered::Request::new(chart, &values, release, capabilities, &host)
         });
         *self.spent.lock() += host.clock.begun.elapsed();
-        // What was too much for the turn may have been left out, or be told in other words.
+        // What was too much for the reservation may have been left out, or be told in other words.
         let is_over = may_grow && allowance.is_exceeded();
         let mut rendered = match rendered {
             rendered if is_over => {
@@ -626,23 +626,23 @@ mod tests {
         );
     }
 
-    /// Whatever templates a turn begins with, the last one is alone and has the most.
+    /// Whatever reservation templates begin with, the last one is alone and has the most.
     #[test]
     fn turns_grow_until_templates_have_all_they_may() {
-        let (mut reserved, mut turns) = (1 << 20, 1);
+        let (mut reserved, mut reservations) = (1 << 20, 1);
         while let (smaller, true) = limits(reserved) {
-            reserved = larger_turn(reserved);
-            turns += 1;
+            reserved = larger_reservation(reserved);
+            reservations += 1;
             let (larger, _) = limits(reserved);
             assert!(larger.output > smaller.output && larger.memory > smaller.memory);
         }
-        assert_eq!(turns, 4);
+        assert_eq!(reservations, 4);
         assert_eq!(limits(reserved).0.output, MAX_OUTPUT);
         // A large chart has it at once, and no less for being large.
-        assert_eq!(larger_turn(1 << 30), 1 << 30);
+        assert_eq!(larger_reservation(1 << 30), 1 << 30);
     }
 
-    /// Templates that ask the cluster in a loop, in the largest turn there is.
+    /// Templates that ask the cluster in a loop, in the largest reservation there is.
     #[tokio::test(start_paused = true)]
     async fn templates_that_wait_for_the_cluster_hold_nobody_up() {
         let memory = Memory::new(48 << 20);

@@ -16,8 +16,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::task::JoinError;
 
 use super::halt::InputError;
+use super::memory_permit::MemoryPermit;
 use super::rendering::RenderClock;
-use super::turn::Turn;
 use crate::api::{
     ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment, BundleDeploymentOptions,
     BundleDeploymentSpec, HelmOptions,
@@ -249,7 +249,7 @@ impl ValuesReader {
         &self,
         impersonated: &DeploymentClient,
         filled: &Filled,
-        turn: &mut Turn<'_>,
+        permit: &mut MemoryPermit<'_>,
     ) -> Result<Given, InputError> {
         let spec = &filled.bundle.spec;
         let own = match &filled.values {
@@ -277,7 +277,7 @@ impl ValuesReader {
                     MAX_CONTENT >> 20
                 )));
             }
-            turn.has_read(length as u64).await;
+            permit.has_read(length as u64).await;
             contents.push((reference, content));
         }
         Ok(Given {

@@ -61,7 +61,7 @@ pub(super) struct Uninstaller {
     pub(super) store: Arc<Store>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) neighbourhood: Neighbourhood,
-    /// What records are read in turns of, where an error is to be told.
+    /// What records that are read reserve memory of, where an error is to be told.
     pub(super) memory: Memory,
     /// Nobody deploys a release from when its records are read to when that was acted on.
     pub(super) locks: ReleaseLocks,

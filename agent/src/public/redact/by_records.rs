@@ -23,7 +23,7 @@ const RECORD: u64 = 24 << 20;
 
 impl Redacted {
     /// An error about a release, without what is secret in any revision of it that is kept. Who may write records there chooses how many there are and
-    /// how large they are: they are read one by one, in a turn, gone through on another thread, and let go of.
+    /// how large they are: they are read one by one, within a reservation, gone through on another thread, and let go of.
     pub async fn by_records(
         failed: &(dyn std::error::Error + Sync + 'static),
         (records, name): (&Storage, &str),
@@ -36,12 +36,12 @@ impl Redacted {
                 1..=MOST_REVISIONS => {}
                 _ => return Ok(Err(TOO_MANY)),
             }
-            let turn = memory.reserve(RECORD).await;
+            let reservation = memory.reserve(RECORD).await;
             let causes = error::causes(failed);
             let begun = host.work(move || Redaction::of_all(&causes)).await;
             let (mut redaction, mut left) = (begun.ok(), MOST_OF_RECORDS);
             for revision in history {
-                let waits = turn.waits();
+                let waits = reservation.waits();
                 let release = records.get(name, revision.revision).await;
                 drop(waits);
                 let release = release?;

@@ -1,4 +1,4 @@
-//! Whose turn it is of a budget of bytes. No I/O, and nothing here waits: each call is told what time it is.
+//! Who is next in the queue for a budget of bytes. No I/O, and nothing here waits: each call is told what time it is.
 //!
 //! Work reserves what it is about to take. What fits begins at once, also where something larger waits before it; what does not fit waits
 //! for other work to end. Progress is a change of the bytes that are held, or an end, and nothing else: who goes to and fro between working
@@ -42,16 +42,16 @@ pub(super) const STALL: Duration = Duration::from_secs(30);
 /// What part of the budget there is beside one that stalls, however large that is.
 const BESIDE: u64 = 8;
 
-/// The state of the queue.
+/// Who has reserved bytes, and who waits for some.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct Queue {
     /// Without the reserve.
     limit: u64,
     used: u64,
     /// For brief work alone, and what is used of it.
     reserve: u64,
     reserve_used: u64,
-    /// Work that has its turn.
+    /// Work that has its reservation.
     holders: BTreeMap<u64, Holder>,
     /// By age.
     waiting: BTreeMap<u64, Waiting>,
@@ -121,7 +121,7 @@ struct Available {
     beside_stalled: Option<u64>,
 }
 
-impl Turns {
+impl Queue {
     /// Nobody has anything of so many bytes.
     pub(super) fn new(limit: u64) -> Self {
         Self {
@@ -190,7 +190,7 @@ impl Turns {
         }
     }
 
-    /// Whether this one's turn has come; then it has it.
+    /// Whether this one may begin; then it has begun.
     pub(super) fn begin(&mut self, id: u64, now: Instant) -> bool {
         let Some(waiting) = self.waiting.get(&id) else {
             return true;

@@ -1,7 +1,7 @@
 //! The share of all memory that one deploy has: from reading its bundle until its chart and its values are there.
 //!
 //! How large files are is known before they are unpacked. What YAML comes to is not: a few kilobytes with anchors may stand for tens of megabytes. So it is
-//! read in as much as the turn has, and where that is too little once more in a larger one.
+//! read in as much as the permit has, and where that is too little once more in a larger one.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use golib::budget::{Allowance, Budget};
 use release::Host;
 use tokio::task::JoinError;
 
-use super::rendering::larger_turn;
+use super::rendering::larger_reservation;
 use crate::bundle::{BundleError, Unpacking};
 use crate::values::MAX_DECODED;
 
@@ -26,7 +26,7 @@ const VALUES_FACTOR: u64 = 4;
 /// What reading a bundle's files from upstream takes, in bytes: a Content is a mebibyte at most, packed.
 const CONTENT: u64 = 4 << 20;
 
-/// Values of which no more was read take no turn, in bytes.
+/// Values of which no more was read need no permit, in bytes.
 const SMALL_VALUES: u64 = 256 << 10;
 
 /// What a deploy takes whose bundle has so many bytes of files, and values that take so much, about: the files, what templates make of them, the objects
@@ -37,7 +37,7 @@ fn deploy_bytes(files: u64, values: u64) -> u64 {
 }
 
 /// What covers a deploy, from the unpacking of its bundle on.
-pub(super) struct Turn<'t> {
+pub(super) struct MemoryPermit<'t> {
     memory: &'t Memory,
     host: &'t Host,
     revisions: u64,
@@ -46,7 +46,7 @@ pub(super) struct Turn<'t> {
     read: u64,
 }
 
-impl<'t> Turn<'t> {
+impl<'t> MemoryPermit<'t> {
     pub(super) fn new(memory: &'t Memory, host: &'t Host, revisions: u64) -> Self {
         Self {
             memory,
@@ -73,7 +73,7 @@ impl<'t> Turn<'t> {
         }
     }
 
-    /// Reads texts in as much as there is for the deploy of so many bytes of files, once more in larger turns where that is too little; the values of a
+    /// Reads texts in as much as there is for the deploy of so many bytes of files, once more with a larger permit where that is too little; the values of a
     /// bundle and of its chart together may be as large as those of a bundle alone. What cannot be read is told by the last one.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl<'t> Turn<'t> {
                 return Ok(done);
             }
             drop(done);
-            bytes = larger_turn(bytes);
+            bytes = larger_reservation(bytes);
         }
     }
 
@@ -113,7 +113,7 @@ impl<'t> Turn<'t> {
         self.reservation.as_ref().map_or(0, Reservation::bytes)
     }
 
-    /// Works on another thread, which has the turn for as long: it goes on where nobody waits for it any more.
+    /// Works on another thread, which has the permit for as long: it goes on where nobody waits for it any more.
     async fn covered<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -125,7 +125,7 @@ impl<'t> Turn<'t> {
         Ok(done)
     }
 
-    /// What comes next may wait for a turn of its own.
+    /// What comes next may wait for a reservation of its own.
     fn rests(&mut self) {
         if let Some(reservation) = &mut self.reservation {
             reservation.rest();
@@ -149,7 +149,7 @@ impl<'t> Turn<'t> {
     }
 }
 
-impl Unpacking for Turn<'_> {
+impl Unpacking for MemoryPermit<'_> {
     async fn work<T: Send + 'static>(
         &mut self,
         bytes: u64,
@@ -174,22 +174,22 @@ mod tests {
     #[tokio::test]
     async fn files_are_unpacked_once_there_is_room_for_them() {
         let (memory, host) = (Memory::new(48 << 20), Host::default());
-        let mut turn = Turn::new(&memory, &host, 2);
-        turn.reads_content().await;
+        let mut permit = MemoryPermit::new(&memory, &host, 2);
+        permit.reads_content().await;
         let held = memory.clone();
-        let used = async |turn: &mut Turn<'_>, bytes| {
+        let used = async |permit: &mut MemoryPermit<'_>, bytes| {
             let held = held.clone();
-            turn.work(bytes, move || held.used()).await.unwrap()
+            permit.work(bytes, move || held.used()).await.unwrap()
         };
-        assert_eq!(used(&mut turn, 0).await, CONTENT);
-        assert_eq!(used(&mut turn, 1 << 20).await, (2 * DEPLOY_FACTOR) << 20);
-        assert_eq!(used(&mut turn, 1).await, (2 * DEPLOY_FACTOR) << 20);
-        assert_eq!(turn.for_deploy(1, 0).await.bytes(), 2 * SMALL_DEPLOY);
+        assert_eq!(used(&mut permit, 0).await, CONTENT);
+        assert_eq!(used(&mut permit, 1 << 20).await, (2 * DEPLOY_FACTOR) << 20);
+        assert_eq!(used(&mut permit, 1).await, (2 * DEPLOY_FACTOR) << 20);
+        assert_eq!(permit.for_deploy(1, 0).await.bytes(), 2 * SMALL_DEPLOY);
     }
 
     /// Six kilobytes that come to megabytes, ten times at once, as bundles of a repository would bring them.
     #[tokio::test(start_paused = true)]
-    async fn what_values_come_to_is_in_the_turn_that_they_are_read_in() {
+    async fn decoded_values_fit_the_permit_they_are_read_with() {
         let lists = ["*a"; 100].join(", ");
         // Without plain elements there are too many aliases.
         let plain = "- 1\n".repeat(2_000);
@@ -200,7 +200,7 @@ mod tests {
         let text: Arc<str> = format!("plain:\n{plain}{lists}").into();
         let (memory, host) = (Memory::new(48 << 20), Host::default());
         let deploy = async || {
-            let mut turn = Turn::new(&memory, &host, 1);
+            let mut permit = MemoryPermit::new(&memory, &host, 1);
             let (text, shared) = (Arc::clone(&text), memory.clone());
             let files = text.len() as u64;
             let decode = move |budget: &mut Budget| {
@@ -210,10 +210,10 @@ mod tests {
                     assert!(golib::budget::weigh_entries(read) as u64 <= shared.used());
                 })
             };
-            let values = turn.decode(files, decode).await.unwrap().unwrap();
+            let values = permit.decode(files, decode).await.unwrap().unwrap();
             let weight = golib::budget::weigh_entries(&values) as u64;
             assert!(weight > 3 << 20, "{weight}");
-            let reservation = turn.for_deploy(files, weight).await;
+            let reservation = permit.for_deploy(files, weight).await;
             assert!(reservation.bytes() >= VALUES_FACTOR * weight / 2);
             assert!(memory.used() <= 72 << 20, "{}", memory.used());
             (values, reservation)
@@ -225,31 +225,31 @@ mod tests {
         assert_eq!(memory.used(), 0);
     }
 
-    /// More than the largest turn gives is refused, in the words of who reads it.
+    /// More than the largest permit gives is refused, in the words of who reads it.
     #[tokio::test]
     async fn values_that_take_too_much_are_refused() {
         let (memory, host) = (Memory::new(48 << 20), Host::default());
-        let mut turn = Turn::new(&memory, &host, 2);
+        let mut permit = MemoryPermit::new(&memory, &host, 2);
         let tries = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = Arc::clone(&tries);
         let decode = move |budget: &mut Budget| {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             budget.text(MAX_DECODED)
         };
-        let failed = turn.decode(1, decode).await.unwrap().unwrap_err();
+        let failed = permit.decode(1, decode).await.unwrap().unwrap_err();
         assert!(failed.to_string().contains("more than 24 MiB"), "{failed}");
         assert_eq!(tries.load(std::sync::atomic::Ordering::Relaxed), 3);
     }
 
     /// A newer spec ends a deploy, and not the thread that reads for it.
     #[tokio::test]
-    async fn what_is_read_for_nobody_has_its_turn_to_its_end() {
+    async fn an_abandoned_read_keeps_its_permit_to_its_end() {
         let (memory, host) = (Memory::new(48 << 20), Host::default());
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let ends = parking_lot::Mutex::new(ends);
         {
-            let mut turn = Turn::new(&memory, &host, 1);
-            let reads = turn.decode(1, move |_| ends.lock().recv().ok());
+            let mut permit = MemoryPermit::new(&memory, &host, 1);
+            let reads = permit.decode(1, move |_| ends.lock().recv().ok());
             let given_up = tokio::time::timeout(Duration::from_millis(100), reads).await;
             assert!(given_up.is_err());
         }
@@ -260,9 +260,9 @@ mod tests {
         assert_eq!(memory.used(), 0);
     }
 
-    /// Charts of ordinary size have the turns that they had before values counted.
+    /// Charts of ordinary size have the permits that they had before values counted.
     #[test]
-    fn values_of_ordinary_size_are_in_the_turn_of_the_files() {
+    fn values_of_ordinary_size_are_covered_by_the_permit_of_the_files() {
         assert_eq!(deploy_bytes(1 << 10, 100 << 10), SMALL_DEPLOY);
         assert_eq!(deploy_bytes(2 << 20, 2 << 20), 20 << 20);
         assert_eq!(
