@@ -523,7 +523,7 @@ mod tests {
 
     /// What is applied must be what a later reading of the stored manifest gives.
     #[test]
-    fn an_object_is_what_its_text_says() {
+    fn an_object_reads_back_from_its_written_text() {
         let scalars = [
             "1.0",
             "-0.0",
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_any_text_is_what_its_text_says() {
+    fn an_object_of_any_text_reads_back_from_its_written_text() {
         let alphabet: Vec<char> =
             " \n\tab01.e:#-'\"|>&*!%@`{}[],?~=<<<\\\r\u{7}\u{85}\u{a0}\u{2028}\u{feff}\u{fffd}é😀"
                 .chars()

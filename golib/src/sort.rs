@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_stand_where_go_leaves_them() {
+    fn equal_elements_are_in_the_order_go_leaves_them_in() {
         // Lengths, and a checksum (FNV-1a) of the orders that Go 1.26's `sort.Sort` leaves the lists of `keys` in, the last kind
         // with a comparison that is no order.
         let recorded: [(usize, u32); 12] = [

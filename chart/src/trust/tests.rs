@@ -85,7 +85,7 @@ fn a_self_signed_certificate_holds_where_it_is_given(#[case] is_ca: bool) {
 #[rstest]
 #[case::of_a_ca(true)]
 #[case::of_no_ca(false)]
-fn its_dates_count(#[case] is_ca: bool) {
+fn a_trusted_certificate_is_held_to_its_dates(#[case] is_ca: bool) {
     let mut past = params(is_ca);
     past.not_after = rcgen::date_time_ymd(2026, 1, 1);
     let past = self_signed(past);
@@ -127,7 +127,7 @@ fn the_dates_of_an_authority_do_not_count() {
 
 /// rustls has another word for it, that nobody knows.
 #[test]
-fn a_stranger_who_is_a_ca_is_an_unknown_issuer() {
+fn an_untrusted_ca_certificate_is_an_unknown_issuer() {
     let server = self_signed(params(true));
     assert_eq!(judge(&[], &server, NAME), refused("unknown issuer"));
 }

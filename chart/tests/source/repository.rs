@@ -442,7 +442,7 @@ async fn size_is_bounded() {
 
 /// What is held up by other downloads is not given up.
 #[tokio::test]
-async fn waiting_for_a_turn_is_not_the_servers_delay() {
+async fn waiting_for_memory_is_not_the_servers_delay() {
     let server = Server::plain(|_| answer(200, vec![7; 1 << 20])).await;
     let settings = Settings {
         timeout: Duration::from_millis(500),

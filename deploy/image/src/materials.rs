@@ -188,7 +188,7 @@ mod tests {
 
     /// The real workspace: what is linked is there with its checksum and license, what only tests use is not.
     #[test]
-    fn the_bill_holds_what_is_linked() {
+    fn the_bill_of_materials_lists_the_linked_crates() {
         let sources = Sources::find().unwrap();
         let text = of(&sources, Arch::Amd64, &format!("sha256:{:064}", 7)).unwrap();
         let bill: Value = serde_json::from_str(&text).unwrap();

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn one_search_is_paid_for_by_text_and_pattern() {
+    fn a_search_costs_steps_by_text_and_pattern() {
         let pattern = format!("[a-m]{}[0-9]", "[a-z]{999}".repeat(8));
         let text = "a".repeat(20_000);
         let regexp = Regexp::compile(pattern).expect("valid");

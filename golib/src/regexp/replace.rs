@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_says_nothing_is_paid_for_each_time() {
+    fn a_replacement_that_expands_to_nothing_costs_steps_each_time() {
         let regexp = Regexp::compile("a").expect("valid");
         let (text, template) = ("a".repeat(10_000), "$z".repeat(1_000));
         let (text, template) = (text.as_bytes(), template.as_bytes());

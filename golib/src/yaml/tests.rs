@@ -55,7 +55,7 @@ fn keys_of_a_map_that_an_error_shows_are_in_order_of_their_types() {
 }
 
 #[test]
-fn merges_where_the_key_stands() {
+fn a_merge_key_overrides_only_what_stands_before_it() {
     let text = b"a: &a {x: 1, y: 2}\nb: {x: 0, <<: *a, y: 3}\n";
     assert_eq!(decode(text).unwrap()["b"], json!({"x": 1, "true": 3}));
 }

@@ -68,7 +68,7 @@ fn files_below_many_directories_are_held_once() {
 const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
 
 #[test]
-fn links_lead_nowhere_unseen() {
+fn symbolic_links_out_of_the_root_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let app = folder.path().join("app");
     std::fs::create_dir(&app).unwrap();

@@ -132,7 +132,7 @@ mod tests {
     use crate::record::{RecordId, RecordUid};
 
     #[test]
-    fn a_run_names_what_the_chart_does_not() {
+    fn a_hook_without_a_name_is_named_by_its_run() {
         let record = |revision| RecordId {
             revision,
             uid: RecordUid::new("u"),

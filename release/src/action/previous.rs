@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_alone_has_what_is_wanted_stays_until_the_next_one_is_there() {
+    fn the_only_record_of_a_desired_object_stays_until_the_next_is_stored() {
         let good = vec![object("good")];
         let others = [(2, "good"), (3, "wanted"), (4, "dropped")];
         let others = others.map(|(revision, name)| (revision, object(name)));

@@ -534,7 +534,7 @@ mod tests {
 
     /// Which run wrote a hook is believed of what our field manager applied, and of nothing else.
     #[test]
-    fn a_hook_is_of_the_run_that_it_says_if_we_wrote_it() {
+    fn a_hook_belongs_to_the_run_it_names_only_if_we_wrote_it() {
         let record = |revision, uid: &str| RecordId {
             revision,
             uid: RecordUid::new(uid),

@@ -247,7 +247,7 @@ async fn a_removal_that_waits_for_facts_of_another_bundle_is_reported() -> Resul
 
 /// Facts are wrong for a while, by which two bundles want each other's releases: each keeps what it has.
 #[tokio::test]
-async fn facts_that_are_wrong_for_a_moment_let_no_bundles_change_places() -> Result<()> {
+async fn wrong_facts_for_a_moment_do_not_swap_the_releases_of_two_bundles() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     name_cluster(&agent, "edge-1").await?;
     agent.grant().await?;

@@ -529,7 +529,7 @@ async fn somebody_who_reverts_each_correction_is_not_fought() -> Result<()> {
 
 /// Left-overs that no correction can change neither fill the list that is worked from nor are corrected for ever.
 #[tokio::test]
-async fn kept_objects_that_are_left_over_keep_nothing_from_being_corrected() -> Result<()> {
+async fn orphaned_objects_do_not_crowd_out_corrections() -> Result<()> {
     let agent = in_haste().await?;
     let keep = "  annotations:\n    helm.sh/resource-policy: keep\n";
     let names: Vec<_> = (0..11).map(|n| format!("a-{n:02}")).collect();

@@ -382,7 +382,7 @@ async fn a_release_that_is_installed_anew_before_its_removal_stays() -> Result<(
 
 /// An attempt brought a namespace and a kind, and others have come to use them: undoing it deletes neither.
 #[tokio::test]
-async fn an_undo_deletes_nothing_that_others_may_be_in() -> Result<()> {
+async fn an_undo_keeps_the_namespaces_and_definitions_it_brought() -> Result<()> {
     for is_first in [true, false] {
         let world = World::new().await?;
         if !is_first {
