@@ -300,9 +300,6 @@ pub enum UninstallError {
     /// Since it was found to be the caller's another one of those that share its digests has taken it, or somebody wrote another record.
     #[error("release {0} is another's by now")]
     Taken(String),
-    /// Somebody deployed it above the revision that is being removed since that began: nothing more of it goes.
-    #[error("release {0} was deployed by somebody else since its removal began")]
-    Redeployed(String),
     /// It is wanted after all. What its removal has not come to is there yet, and the next deploy goes on with it.
     #[error("release {0} is wanted again")]
     CalledOff(String),
@@ -338,7 +335,6 @@ impl UninstallError {
         match self {
             Self::Locked
             | Self::Taken(_)
-            | Self::Redeployed(_)
             | Self::CalledOff(_)
             | Self::Unconfirmed(_)
             | Self::Awaits(_) => true,
@@ -361,7 +357,6 @@ impl UninstallError {
             Self::Hook(_)
             | Self::Discovery(_)
             | Self::Taken(_)
-            | Self::Redeployed(_)
             | Self::CalledOff(_)
             | Self::Unconfirmed(_)
             | Self::Awaits(_) => false,

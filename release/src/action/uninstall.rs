@@ -146,13 +146,6 @@ pub(super) async fn uninstall_locked(
     // What is deleted must carry this release's marks, whatever a record says; hooks need not.
     let is_gone = last(&records.history).is_some_and(|head| head.status == Status::Uninstalled);
     let was_cut_off = head.status == Status::Uninstalling;
-    let began_before = release.info.as_ref().map(|info| info.deleted);
-    let began_before = began_before.filter(|began| was_cut_off && !began.is_zero());
-    if let (Extent::All, Some(began)) = (extent, began_before)
-        && records.is_deployed_since(head, began)
-    {
-        return Err(UninstallError::Redeployed(spec.name.clone()));
-    }
     let runs_hooks = !spec.disable_hooks && is_proven && !is_gone;
     if !is_proven && !spec.disable_hooks {
         let (release, revision) = (&spec.name, head.revision);
@@ -384,17 +377,6 @@ impl Records {
         Ok(known.first_unknown(&now).is_none())
     }
 
-    /// Whether somebody deployed above a revision since its removal began, which has been going on since: what there is by now is his. An API server
-    /// tells whole seconds.
-    fn is_deployed_since(&self, removed: &StoredRevision, began: Time) -> bool {
-        let began = began.instant().as_second();
-        let mut above = self
-            .history
-            .iter()
-            .filter(|head| head.revision > removed.revision && head.status == Status::Deployed);
-        above.any(|head| head.created_at.is_some_and(|at| at.as_second() >= began))
-    }
-
     /// What taking the objects of a revision away is: of one that was never deployed, as far as its record tells, whoever wrote it, goes only what
     /// it created. What it was before its removal began is written down, as the removal changes all that it could be told from.
     fn operation(&self, of: &StoredRevision) -> Operation {
@@ -611,7 +593,7 @@ mod tests {
 
     use super::*;
     use crate::model::{BEFORE_REMOVAL_LABEL, Hook};
-    use crate::storage::{DigestStore, Driver, Found, KnownDigest, RecordUid};
+    use crate::storage::{Driver, Found, RecordUid};
 
     /// The records of release "web", by revision.
     #[derive(Debug, Default)]
@@ -635,11 +617,8 @@ mod tests {
                 let labels = crate::storage::system_labels("web", *revision, &release.status());
                 let labels = labels.into_iter().chain(release.labels.clone());
                 let head = StoredRevision::from_labels(&labels.collect()).unwrap();
-                StoredRevision {
-                    uid: uid_of(*revision),
-                    created_at: Some(Timestamp::now()),
-                    ..head
-                }
+                let uid = uid_of(*revision);
+                StoredRevision { uid, ..head }
             };
             let history = self.0.lock().iter().map(head).collect();
             async { Ok(history) }.boxed()
@@ -773,89 +752,20 @@ mod tests {
         storage
     }
 
-    /// The first revision was written here, and nothing else.
-    #[derive(Debug)]
-    struct FirstIsOurs(String);
-
-    impl DigestStore for FirstIsOurs {
-        fn known(&self, _: &str, revision: i64) -> KnownDigest {
-            match revision {
-                1 => KnownDigest::Digest(self.0.clone()),
-                _ => KnownDigest::Unknown,
-            }
-        }
-        fn knows(&self, _: &str) -> bool {
-            true
-        }
-        fn was_deployed(&self, _: &str) -> bool {
-            true
-        }
-        fn has(&self, _: &str) -> bool {
-            true
-        }
-        fn written(&self, _: &str) -> Vec<i64> {
-            vec![1]
-        }
-        fn written_by_others(&self, _: &str) -> Option<Vec<(i64, String)>> {
-            None
-        }
-        fn found(&self, _: &str, _: Vec<i64>) {}
-        fn store<'a>(
-            &'a self,
-            _: &'a str,
-            _: i64,
-            _: String,
-        ) -> BoxFuture<'a, Result<(), BoxError>> {
-            async { Ok(()) }.boxed()
-        }
-        fn forget(&self, _: &str, _: i64) {}
-        fn withdraw(&self, _: &str, _: i64) {}
-    }
-
-    /// A client rolls it back while the hook runs; the removal is tried again soon.
+    /// A client rolls it back while the hook runs.
     #[tokio::test]
     async fn what_somebody_has_deployed_while_a_hook_ran_is_not_deleted() {
-        let ours = crate::storage::digest(&web(1, true));
-        let storage = deployed(true)
-            .await
-            .with_digests(Arc::new(FirstIsOurs(ours)));
+        let storage = deployed(true).await;
         let theirs = storage.clone();
         let (cluster, deleted) = cluster(move || {
             let created = theirs.create(&web(2, true)).now_or_never();
             created.unwrap().unwrap();
         });
         let spec = UninstallSpec::new("web", "shop");
-        let first = uninstall(&cluster, &storage, &spec).await;
-        assert!(matches!(first, Err(UninstallError::Taken(_))), "{first:?}");
-        let next = uninstall(&cluster, &storage, &spec).await;
-        let is_left = matches!(next, Err(UninstallError::Redeployed(_)));
-        assert!(is_left && deleted.lock().is_empty(), "{next:?}");
+        let done = uninstall(&cluster, &storage, &spec).await;
+        assert!(matches!(done, Err(UninstallError::Taken(_))), "{done:?}");
+        assert!(deleted.lock().is_empty());
         assert_eq!(storage.history("web").await.unwrap().len(), 2);
-    }
-
-    /// What was there before the removal began goes with the release.
-    #[rstest]
-    #[case::before(-60, Status::Deployed, false)]
-    #[case::in_the_same_second(0, Status::Deployed, true)]
-    #[case::since(60, Status::Deployed, true)]
-    #[case::an_attempt_since(60, Status::PendingUpgrade, false)]
-    fn what_is_deployed_since_a_removal_began(
-        #[case] seconds: i64,
-        #[case] status: Status,
-        #[case] expected: bool,
-    ) {
-        let began = Time::from_unix_seconds(1_000);
-        let removed = StoredRevision::new(1, Status::Uninstalling);
-        let above = StoredRevision {
-            created_at: Some(Timestamp::from_second(1_000 + seconds).unwrap()),
-            ..StoredRevision::new(2, status)
-        };
-        let records = Records {
-            name: "web".to_owned(),
-            history: vec![removed.clone(), above],
-            is_attempt: false,
-        };
-        assert_eq!(records.is_deployed_since(&removed, began), expected);
     }
 
     /// The hook took its time: a bundle may want the release again, and nobody may have told.

@@ -71,7 +71,6 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
             UninstallError::Load { .. }
             | UninstallError::Locked
             | UninstallError::Taken(_)
-            | UninstallError::Redeployed(_)
             | UninstallError::CalledOff(_)
             | UninstallError::Unconfirmed(_)
             | UninstallError::Awaits(_)

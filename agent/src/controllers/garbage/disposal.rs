@@ -347,16 +347,7 @@ impl Collector {
                 let confirmation = Confirmation::new(&is_confirmed);
                 let uninstaller = &self.uninstaller;
                 let done = uninstaller.uninstall(key, entry, &release, removal, confirmation);
-                return match done.await {
-                    Err(RemovalError::Redeployed(_)) => {
-                        let text = public!(
-                            "release {} was deployed by a helm client since its removal began: left as it is",
-                            *key
-                        );
-                        self.give_up(key, entry, removal, text).await
-                    }
-                    done => done,
-                };
+                return done.await;
             }
         };
         if release.keeps {

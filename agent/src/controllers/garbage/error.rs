@@ -35,9 +35,6 @@ pub enum RemovalError {
     /// Its hooks have run, and nobody can say any more that it is not wanted again: nothing of it is gone.
     #[error("release {0} may be wanted again")]
     Unconfirmed(ReleaseKey),
-    /// A helm client deployed it since its removal began.
-    #[error("release {0} was deployed by somebody else since its removal began")]
-    Redeployed(ReleaseKey),
     #[error("release {0} is removed once the releases in its namespaces are")]
     Awaits(Awaited),
     #[error("failed to delete copies of upstream resources")]

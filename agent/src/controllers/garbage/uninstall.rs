@@ -409,9 +409,6 @@ impl Uninstaller {
             Err(UninstallError::Unconfirmed(_)) => {
                 return Err(RemovalError::Unconfirmed(key.clone()));
             }
-            Err(UninstallError::Redeployed(_)) => {
-                return Err(RemovalError::Redeployed(key.clone()));
-            }
             // Whose it is, is asked anew.
             Err(UninstallError::Taken(_)) => {
                 return Err(RemovalError::Awaits(Awaited::end_of(key)));
