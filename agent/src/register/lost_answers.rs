@@ -300,6 +300,21 @@ async fn an_answer_that_is_deleted_by_now_is_not_waited_for() {
     assert!(begun.elapsed() < minutes(50), "{:?}", begun.elapsed());
 }
 
+/// It may have been made before upstream was out of reach, and its answer is kept for 40 minutes.
+#[tokio::test(start_paused = true)]
+async fn a_registration_that_nobody_heard_of_is_asked_for_again_after_an_outage() {
+    let begun = Instant::now();
+    let (world, registrar) = world(World {
+        outcomes: [Outcome::Unanswered].into(),
+        outage: Some(begun + Duration::from_secs(30)..begun + minutes(35)),
+        ..World::default()
+    });
+    registrar.register(None).await;
+    let world = world.lock();
+    assert_eq!(world.registered.len(), 1);
+    assert!(world.has_granted_credential());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_made_after_an_outage_is_waited_for_as_long_as_any_other() {
     let begun = Instant::now();
@@ -482,6 +497,22 @@ async fn a_credential_that_says_nothing_of_its_origin_is_kept_while_its_server_i
         registrar.register(None).await;
         assert_eq!(world.lock().registered.len(), registered);
     }
+}
+
+/// Somebody changed where it leads to: that it came of this Secret keeps nobody from making a new one.
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_leads_to_another_server_than_its_bootstrap_secret_is_replaced() {
+    let (world, registrar) = world(World {
+        busy: Some(Busy::with("/bundles/bundledeployments", 0, 60)),
+        ..World::default()
+    });
+    let with = serde_json::from_value(bootstrap("a")).unwrap();
+    let mut stored = credential_of("http://former");
+    stored["metadata"]["annotations"] =
+        json!({BOOTSTRAP_DIGEST_ANNOTATION: super::bootstrap::digest(Some(&with))});
+    world.lock().credential = Some(stored);
+    registrar.register(None).await;
+    assert_eq!(world.lock().registered.len(), 1);
 }
 
 /// The next one waits for what the first was promised, as long as Fleet keeps it.

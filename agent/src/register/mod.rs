@@ -379,9 +379,8 @@ impl Registrar {
         bootstrap: Option<&Secret>,
     ) -> bool {
         let bootstrap = match (bootstrap_match, bootstrap) {
-            (BootstrapMatch::Same, _) => return true,
-            (BootstrapMatch::Different, _) | (BootstrapMatch::Unknown, None) => return false,
-            (BootstrapMatch::Unknown, Some(bootstrap)) => bootstrap,
+            (BootstrapMatch::Different, _) | (_, None) => return false,
+            (BootstrapMatch::Same | BootstrapMatch::Unknown, Some(bootstrap)) => bootstrap,
         };
         let bootstrap = Bootstrap::from_data(&bootstrap.data.clone().unwrap_or_default());
         let namespace = &bootstrap.cluster_namespace;
@@ -486,6 +485,8 @@ impl Registrar {
                             registration.abandons();
                             continue;
                         }
+                        // A newer one is stored: this one is not to come back.
+                        Err(RegisterError::Overtaken) => registration.abandons(),
                         Err(failed @ RegisterError::Create { .. }) => {
                             let pause = self.pause(failed, registration.failures(&server));
                             let asked = self.bounded(failed.retry_after().unwrap_or_default());

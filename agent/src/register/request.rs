@@ -78,6 +78,10 @@ impl Registrar {
                 }) => {
                     if error::is_refused(&source) {
                         registration.sends(known);
+                    } else {
+                        // It may have been heard, and be answered.
+                        sent.waits_longer();
+                        registration.sends(Some(sent.clone()));
                     }
                     return Err(RegisterError::Create {
                         client_id: sent.client_id,
@@ -229,7 +233,10 @@ impl Registrar {
             let error = PublicText::nothing_secret_in(&failed.source);
             logging::info!(namespace, name, error, "waiting for a secret on upstream");
             pause = self.timing.credential_poll;
-            if error::is_refused(&failed.source) {
+            // What is no Secret is an answer, too.
+            if error::is_refused(&failed.source)
+                || matches!(failed.source, kube::Error::SerdeError(_))
+            {
                 unheard_since = None;
                 continue;
             }
