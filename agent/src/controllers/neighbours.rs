@@ -112,11 +112,17 @@ impl Neighbourhood {
         known
     }
 
-    /// A bundle is there: no removal of it waits.
+    /// A bundle is there: no removal of it waits, but that of a release which it has no use for, as far as it is known which one it wants.
     pub fn is_back(&self, bundle: &str) {
+        let known = self.store.get(bundle);
+        let desired = known.and_then(|known| self.store.desired(&known));
         let mut waiting = self.waiting.lock();
-        let is_its = |entry: LedgerEntry| entry.bundle == bundle;
-        waiting.retain(|key, _| !self.ledger.get(key).is_none_or(is_its));
+        waiting.retain(|key, _| match self.ledger.get(key) {
+            None => false,
+            Some(entry) => {
+                entry.bundle != bundle || desired.as_ref().is_some_and(|desired| desired != key)
+            }
+        });
     }
 
     /// A release was removed, or given to somebody. The bundles whose removals may have waited for that.
