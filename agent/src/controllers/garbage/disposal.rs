@@ -185,22 +185,33 @@ impl Collector {
         }
     }
 
-    /// Whether a release may go still, once its hooks have run, which take their time: whether another bundle wants it by now, and of a former one what its
-    /// own wants, of which upstream is asked again. Not where that cannot be told; what keeps it from that is told of with the next try.
+    /// Whether a release may go still, once its hooks have run, which take their time: whether another bundle wants it by now, whether its own is still gone,
+    /// or still wants the one that it has instead, of which upstream is asked again. Not where that cannot be told; what keeps it from that is told of with
+    /// the next try.
     async fn is_unwanted_still(
         &self,
         bundle: &str,
         key: &ReleaseKey,
         removal: Removal<'_>,
     ) -> bool {
-        if let Some(current) = removal.current() {
-            let is_confirmed = self.is_confirmed(bundle, current).await.unwrap_or(false);
-            if !is_confirmed || !self.still_wants(bundle, current) {
-                return false;
+        let is_confirmed = match removal.current() {
+            Some(current) => {
+                self.is_confirmed(bundle, current).await.unwrap_or(false)
+                    && self.still_wants(bundle, current)
             }
+            None => self.is_gone_still(bundle).await,
+        };
+        if !is_confirmed {
+            return false;
         }
         // One whose `${ }` are not filled in yet may want it.
         self.next_owner(bundle, key) == NextOwner::Nobody
+    }
+
+    /// Whether upstream still does not list a bundle, and has none that the store does not know of.
+    async fn is_gone_still(&self, bundle: &str) -> bool {
+        let list = self.lister.list(Instant::now()).await;
+        list.is_ok_and(|list| !list.listed.contains(bundle) && !self.may_miss_claimants(&list))
     }
 
     /// The watch may be dead without a word: asks upstream which release a bundle wants, and whether any other bundle is another one by now, which may
@@ -799,26 +810,34 @@ mod tests {
         assert!(!goes().await);
         moved.code.store(200, Ordering::Relaxed);
         assert!(goes().await);
-        let of_bundle = Removal::OfBundle;
-        let collector = &moved.collector;
-        assert!(collector.is_unwanted_still("web", &former, of_bundle).await);
+        let goes_with = async |bundle: &str| {
+            tokio::time::advance(Duration::from_secs(2)).await;
+            let (collector, removal) = (&moved.collector, Removal::OfBundle);
+            collector.is_unwanted_still(bundle, &former, removal).await
+        };
+        assert!(goes_with("gone").await);
+        // It is back, and nobody was told of it.
+        assert!(!goes_with("web").await);
         // Another bundle wants it: upstream has it, and then it is told of.
         let mut waiting = web("apps");
         waiting["metadata"]["name"] = json!("other");
         waiting["spec"]["options"]["helm"] = json!({"releaseName": "web"});
         moved.upstream_has(&waiting);
         assert!(!goes().await);
+        assert!(!goes_with("gone").await);
         moved.is_told(&waiting);
         assert!(!goes().await);
-        assert!(!collector.is_unwanted_still("web", &former, of_bundle).await);
+        assert!(!goes_with("gone").await);
         waiting["spec"]["options"]["helm"] = json!({"releaseName": "another"});
+        moved.upstream_has(&waiting);
         moved.is_told(&waiting);
-        assert!(collector.is_unwanted_still("web", &former, of_bundle).await);
+        assert!(goes_with("gone").await);
         // Whether the next one does is yet to be filled in.
         waiting["metadata"]["name"] = json!("unfilled");
         waiting["spec"]["options"]["helm"] = json!({"releaseName": "${ .ClusterName }"});
+        moved.upstream_has(&waiting);
         moved.is_told(&waiting);
-        assert!(!collector.is_unwanted_still("web", &former, of_bundle).await);
+        assert!(!goes_with("gone").await);
     }
 
     /// Each try listed all bundles of the cluster, every 20 s for as long as the others took.
