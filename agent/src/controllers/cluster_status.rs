@@ -138,7 +138,7 @@ mod tests {
 
     /// What was told before the watch broke off is old until it is back, whatever else upstream answers.
     #[tokio::test(start_paused = true)]
-    async fn a_heartbeat_that_is_taken_does_not_say_that_the_watch_is_back() {
+    async fn an_accepted_heartbeat_does_not_count_as_a_restored_watch() {
         let taken = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&taken);
         let clients = scripted::clients(move |request: Request<Body>| {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_upstreams() {
+    fn a_heartbeat_patches_the_agents_status_in_fleets_form() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let add = json!({"op": "add", "path": "/status/agent", "value": {
             "lastSeen": "2023-11-14T22:13:20Z", "namespace": "cattle-fleet-system",

@@ -225,7 +225,7 @@ mod tests {
 
     /// A bundle is there first, and its definitions come a while later, with another bundle.
     #[test]
-    fn definitions_that_come_later_are_answered_at_once() {
+    fn a_definition_that_comes_later_triggers_a_retry_at_once() {
         let begun = Instant::now();
         for after in [1, 5, 8, 30, 65] {
             let mut retries = Retries::default();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_that_break_off_again_and_again_hasten_nothing() {
+    fn a_watch_that_keeps_breaking_off_does_not_speed_up_retries() {
         let begun = Instant::now();
         let (mut retries, mut count) = (Retries::default(), 0);
         for second in 0..600 {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_without_end_neither_starve_nor_hasten_retries() {
+    fn endless_definition_changes_neither_starve_nor_speed_up_retries() {
         let soon = Duration::from_millis(300);
         assert_eq!(retries(1_000_000), (3, soon));
         // A status that flaps ten times a second, and one that does every ten seconds.

@@ -54,7 +54,7 @@ mod tests {
     #[case::made_anew(json!({"generation": 2, "uid": "other"}), false)]
     #[case::an_annotation(json!({"generation": 2, "annotations": {"a": "b"}}), false)]
     #[case::a_label(json!({"generation": 2, "labels": {"a": "b"}}), false)]
-    fn an_object_that_wants_something_else_is_another_edition(
+    fn a_new_generation_uid_annotation_or_label_makes_another_edition(
         #[case] metadata: Value,
         #[case] is_equal: bool,
     ) {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_bundle_with_a_thousand_labels_only_the_spec_is_compared() {
+    fn beyond_a_thousand_labels_only_the_spec_of_a_bundle_is_compared() {
         let with = |count: usize| ObjectMeta {
             labels: Some((0..count).map(|n| (n.to_string(), String::new())).collect()),
             ..ObjectMeta::default()

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn of_large_options_only_what_others_ask_for_is_kept() {
+    fn only_the_names_and_flags_of_large_options_are_kept() {
         let many = vec![json!({"kind": "x"}); 1_000];
         let options = |values: Value| {
             with_options(

@@ -206,7 +206,7 @@ mod tests {
     use crate::report::metrics::Metrics;
 
     #[tokio::test]
-    async fn hosts_of_a_broken_secret_are_asked_for_nothing() {
+    async fn no_request_goes_to_the_hosts_of_a_broken_secret() {
         let clients = scripted::clients(|_| async { (404, json!({})) });
         let agent = scripted::identities(&clients).agent();
         let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));

@@ -532,7 +532,7 @@ mod tests {
 
     /// Upstream was restored, and is as far as it was when it was seen last.
     #[test]
-    fn what_is_as_old_as_what_was_told_and_was_not_told_is_of_another_past() {
+    fn an_unreported_object_with_an_old_version_shows_a_restored_upstream() {
         let at = |name, version| seen(name, name, version);
         let store = Store::default();
         store.relist();
@@ -561,7 +561,7 @@ mod tests {
 
     /// Statuses are written while a list of several pages comes: what else was written before them is told by the watch after it.
     #[test]
-    fn answers_during_a_list_say_nothing_of_what_was_told() {
+    fn answers_to_writes_during_a_list_do_not_make_other_versions_old() {
         let at = |name, version| seen(name, name, version);
         let store = Store::default();
         store.relist();
@@ -601,7 +601,7 @@ mod tests {
 
     /// Of the pages of a list that breaks off nobody knows what the rest has.
     #[test]
-    fn a_watch_that_broke_off_is_back_once_it_tells_something() {
+    fn a_watch_that_broke_off_is_back_with_its_next_event_or_complete_list() {
         let store = Store::default();
         let tells: [fn(&Store); 4] = [
             |store| drop(store.applied(named("a"))),
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bundle_wants_is_known_of_one_that_was_not_told_of_as_it_is() {
+    fn the_desired_release_of_a_changed_bundle_is_known_unless_its_name_is_templated() {
         let named = |name: &str, version: u8| {
             bundle(json!({"metadata": {"name": "a"}, "spec": {
                 "deploymentID": version.to_string(),
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_that_changes_state_wakes_those_that_wait() {
+    fn a_dependency_that_changes_state_wakes_the_bundles_that_wait_for_it() {
         let store = Store::default();
         let waiting = |name: &str, dependency: Value| {
             bundle(json!({

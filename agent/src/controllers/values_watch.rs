@@ -401,7 +401,7 @@ mod tests {
 
     /// Each read takes a full reconcile.
     #[tokio::test(start_paused = true)]
-    async fn what_may_not_be_read_is_read_ever_more_rarely() {
+    async fn a_forbidden_values_source_is_read_with_growing_pauses() {
         let backoff = Backoff {
             min: Duration::ZERO,
             max: Duration::ZERO,

@@ -431,7 +431,7 @@ mod tests {
     #[case::the_owner_stays(&[("web", "a", "db"), ("db", "b", "db")], "a", false)]
     #[case::nobody_has_it(&[("web", "a", "db")], "a", false)]
     #[case::others_go_round(&[("web", "a", "db"), ("db", "b", "mq"), ("mq", "c", "db")], "a", false)]
-    fn of_bundles_that_swap_their_releases_the_first_by_name_begins(
+    fn where_bundles_swap_releases_the_first_by_name_begins(
         #[case] owned: &[(&str, &str, &str)],
         #[case] bundle: &str,
         #[case] expected: bool,
@@ -484,7 +484,7 @@ mod tests {
     #[case::deployed_and_upstream_was_not_told("s-1:a", "apps/web:1", true, false, false)]
     #[case::deployed_and_failed_since("s-2:a", "", true, false, false)]
     #[case::deployed_and_failed_before_a_restart("s-2:a", "", false, true, false)]
-    fn a_bundle_takes_what_it_has_not_deployed(
+    fn a_bundle_takes_ownership_until_its_deploy_has_succeeded(
         #[case] applied: &str,
         #[case] release: &str,
         #[case] is_deployed: bool,

@@ -185,7 +185,7 @@ mod tests {
 
     /// A bundle got another release, which took over its objects, and upstream took that back: the record of the former one has what is wanted.
     #[test]
-    fn a_release_that_was_left_behind_is_deployed_anew_though_nothing_has_changed() {
+    fn a_release_its_bundle_left_and_came_back_to_is_deployed_again() {
         let ids = DeployedIds::default();
         let mut back = bundle("s-1:a", 0);
         back.status.applied_deployment_id = "s-1:a".to_owned();
@@ -208,7 +208,7 @@ mod tests {
 
     /// Of a restored upstream, which has the one before.
     #[test]
-    fn a_status_of_before_an_attempt_is_contradicted_until_one_succeeds() {
+    fn a_status_older_than_an_attempt_is_contradicted_until_a_deploy_succeeds() {
         let ids = DeployedIds::default();
         let mut first = bundle("s-1:a", 1);
         first.status.applied_deployment_id = "s-1:a".to_owned();
@@ -299,7 +299,7 @@ mod tests {
     #[rstest]
     #[case::the_same("s-1:a", false)]
     #[case::another_one("s-2:a", true)]
-    fn a_number_that_was_given_again_is_of_the_deployment_that_the_ledger_names(
+    fn a_reused_revision_number_belongs_to_the_deployment_in_the_ledger(
         #[case] known: &str,
         #[case] expected: bool,
     ) {

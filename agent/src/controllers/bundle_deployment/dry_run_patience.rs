@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_webhook_that_hangs_holds_up_a_look_for_less_than_a_minute() {
+    async fn a_hanging_webhook_delays_drift_detection_by_less_than_a_minute() {
         let begun = Instant::now();
         let mut patience = DryRunPatience::default();
         let mut asked = 0;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_cost_no_patience_however_long_they_take() {
+    async fn dry_runs_go_on_however_slowly_they_are_answered() {
         let mut patience = DryRunPatience::default();
         for _ in 0..100 {
             let slow = async {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_does_not_answer_is_asked_twice() {
+    async fn dry_runs_end_after_two_without_an_answer() {
         let mut patience = DryRunPatience::default();
         for _ in 0..MAX_UNANSWERED {
             assert!(!patience.is_over());

@@ -459,7 +459,7 @@ mod tests {
         Some((Reason::WaitingForUpstream, "failed final update to bundledeployment status: m")),
         Requeue::RETRY
     )]
-    fn halts(
+    fn a_halted_reconcile_reports_its_conditions_event_and_requeue(
         #[case] cause: Cause,
         #[case] expected: &[&str],
         #[case] event: Option<(Reason, &'static str)>,
@@ -562,7 +562,7 @@ mod tests {
     #[rstest]
     #[case(UpstreamKind::Secret, Cause::WaitForUpstream)]
     #[case(UpstreamKind::Content, Cause::Deploy(Reason::SourceFailed, None))]
-    fn only_what_upstream_copies_is_waited_for(
+    fn a_missing_upstream_secret_is_waited_for_and_missing_content_fails(
         #[case] kind: UpstreamKind,
         #[case] expected: Cause,
     ) {

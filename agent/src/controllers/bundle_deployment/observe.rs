@@ -662,7 +662,7 @@ mod tests {
 
     /// Somebody filled up what is wanted empty.
     #[test]
-    fn live_objects_count_as_they_are() {
+    fn memory_for_live_objects_is_counted_by_their_real_size() {
         let mut live = Live::default();
         let full = |name: &str| json!({"metadata": {"namespace": "ns", "name": name}, "data": {"a": "x".repeat(1 << 20)}});
         live.add(&resource("ConfigMap"), vec![full("a"), full("b")]);
@@ -828,7 +828,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_to_a_first_install_show_what_is_live() {
+    fn live_objects_are_known_from_the_complete_answers_to_an_install() {
         let manifest = [desired("ConfigMap", "a"), desired("ConfigMap", "b")];
         let answer = |name: &str| {
             let (_, mut object) = live("ConfigMap", name, json!({"x": "1"}));

@@ -498,7 +498,7 @@ pub(super) mod tests {
     #[case(Cause::ReadRelease, &["Monitored=False m"])]
     #[case(Cause::Ledger, &[])]
     #[case(Cause::ReadHeldRelease, &[])]
-    fn what_keeps_a_deploy_from_beginning_is_no_failed_deploy_where_none_is_due(
+    fn an_unreadable_release_or_ledger_is_no_failed_deploy_where_none_is_due(
         #[case] cause: Cause,
         #[case] expected: &[&str],
     ) {
@@ -563,7 +563,7 @@ pub(super) mod tests {
 
     /// Nothing is sent upstream for it.
     #[test]
-    fn a_condition_that_says_in_the_end_what_it_said_before_is_not_updated() {
+    fn a_condition_that_ends_a_reconcile_unchanged_keeps_its_update_time() {
         let bundle: BundleDeployment = serde_json::from_value(json!({
             "metadata": {"name": "b"}, "spec": {"deploymentID": "id"},
             "status": {"appliedDeploymentID": "id", "release": "ns/b:1"},
@@ -617,7 +617,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn that_not_all_is_known_is_not_told_anew_each_time() {
+    fn a_repeated_partial_observation_does_not_update_the_monitored_condition() {
         let away = Halt::new(Cause::Monitor, "a webhook is away");
         let mut report = report();
         for now in [0, 60] {

@@ -314,7 +314,7 @@ mod tests {
 
     /// Another bundle may have had the release since, and what it deployed is there still.
     #[test]
-    fn a_deploy_that_did_not_end_is_taken_up() {
+    fn a_deploy_reported_as_not_installed_is_unfinished_though_its_record_is_deployed() {
         let bundle = not_installed("id");
         let reason = deploy_reason(&bundle, facts(Record::Deployed));
         assert_eq!(reason, Some(DeployReason::Unfinished));
@@ -354,7 +354,9 @@ mod tests {
     #[rstest]
     #[case::reported_deployed("True")]
     #[case::held_up_before_any_try("False")]
-    fn a_record_that_is_not_over_is_gone_on_with(#[case] deployed: &str) {
+    fn an_unfinished_record_is_deployed_whatever_the_deployed_condition_says(
+        #[case] deployed: &str,
+    ) {
         let bundle = bundle(json!({"spec": {"deploymentID": "id"},
             "status": {"appliedDeploymentID": "id", "release": "ns/r:1",
                        "conditions": [{"type": DEPLOYED, "status": deployed}]}}));
@@ -378,7 +380,7 @@ mod tests {
     #[case::its_hooks_come_first(Record::Unfinished, false, false)]
     #[case::while_changes_are_held(Record::Deployed, true, false)]
     #[case(Record::Missing, false, false)]
-    fn only_what_was_deployed_to_its_end_is_corrected(
+    fn drift_is_corrected_only_after_a_finished_deploy_and_while_no_changes_are_held(
         #[case] record: Record,
         #[case] is_held: bool,
         #[case] expected: bool,
@@ -436,7 +438,10 @@ mod tests {
     #[case::installed(Record::Deployed, None)]
     #[case::not_to_its_end(Record::Unfinished, Some(DeployReason::Changed))]
     #[case::gone(Record::Missing, Some(DeployReason::Changed))]
-    fn installed_once_stays_as_it_is(#[case] record: Record, #[case] reason: Option<DeployReason>) {
+    fn an_install_once_bundle_is_not_deployed_again_while_its_release_is_deployed(
+        #[case] record: Record,
+        #[case] reason: Option<DeployReason>,
+    ) {
         let bundle = bundle(
             json!({"metadata": {"annotations": {ANNOTATION_INSTALL_ONCE: "true"}},
             "spec": {"deploymentID": "new"},

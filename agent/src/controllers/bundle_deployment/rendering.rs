@@ -570,7 +570,7 @@ mod tests {
 
     /// A password that was changed where it is used, but not yet in all places.
     #[test]
-    fn what_a_secret_that_is_looked_up_was_once_is_no_more_told() {
+    fn the_former_values_of_a_looked_up_secret_are_redacted() {
         let before = json!({"kind": "Secret", "stringData": {"password": "canary-before"}});
         let annotations = json!({ LAST_APPLIED: before.to_string() });
         let secret = json!({
@@ -593,7 +593,7 @@ mod tests {
 
     /// A password of a Secret of others is known at the deploy alone; what a chart makes once and looks up from then on is in its own Secret.
     #[test]
-    fn that_a_secret_of_others_was_looked_up_is_noted() {
+    fn a_lookup_of_a_secret_outside_the_release_is_noted() {
         let looked_up = |data: &str| {
             let inputs = SensitiveInputs::default();
             let encoded = golib::base64::encode("canary");
@@ -612,7 +612,7 @@ mod tests {
 
     /// A chart that is rendered four times, as it wants ever more room, has its time once.
     #[test]
-    fn the_time_of_a_deploy_is_that_of_all_its_renders() {
+    fn the_render_time_limit_covers_all_renders_of_a_deploy() {
         let clock = |before| RenderClock {
             begun: Instant::now(),
             before: Duration::from_secs(before),
@@ -628,7 +628,7 @@ mod tests {
 
     /// Whatever reservation templates begin with, the last one is alone and has the most.
     #[test]
-    fn turns_grow_until_templates_have_all_they_may() {
+    fn memory_reservations_grow_until_templates_have_the_maximum() {
         let (mut reserved, mut reservations) = (1 << 20, 1);
         while let (smaller, true) = limits(reserved) {
             reserved = larger_reservation(reserved);
@@ -644,7 +644,7 @@ mod tests {
 
     /// Templates that ask the cluster in a loop, in the largest reservation there is.
     #[tokio::test(start_paused = true)]
-    async fn templates_that_wait_for_the_cluster_hold_nobody_up() {
+    async fn templates_waiting_for_the_cluster_do_not_block_other_reservations() {
         let memory = Memory::new(48 << 20);
         let reservation = RenderReservation::new(memory.reserve(64 << 20).await);
         let asks = async {

@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contested_field_is_told_without_values_and_cut() {
+    fn a_field_conflict_is_reported_without_values_and_cut() {
         let conflict = |field: &str| FieldConflict {
             object: ObjectKey {
                 group: String::new(),

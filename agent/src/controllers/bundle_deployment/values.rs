@@ -452,7 +452,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_bundle_cannot_have_any_number_of_objects_watched() {
+    fn a_bundle_with_more_than_100_values_sources_is_refused() {
         let options = |count: usize| -> BundleDeploymentOptions {
             let one = |n| json!({"configMapKeyRef": {"name": format!("m-{n}")}});
             let values_from: Vec<_> = (0..count).map(one).collect();
@@ -475,7 +475,7 @@ mod tests {
     #[case::out_of_order(500, "InternalError", false)]
     #[case::a_page_of_a_proxy(404, "Failed to parse error data", false)]
     #[case::not_there(404, "NotFound", true)]
-    fn only_an_object_that_is_not_there_is_told_of(
+    fn only_a_missing_values_source_is_left_to_its_watch(
         #[case] code: u16,
         #[case] reason: &str,
         #[case] expected: bool,
@@ -492,7 +492,7 @@ mod tests {
     #[case::out_of_order(500, "InternalError", [Some(60), Some(60)])]
     #[case::not_there(404, "NotFound", [None, None])]
     #[tokio::test(start_paused = true)]
-    async fn what_may_not_be_read_alone_is_read_ever_more_rarely(
+    async fn only_forbidden_values_are_read_with_growing_pauses(
         #[case] code: u16,
         #[case] reason: &str,
         #[case] expected: [Option<u64>; 2],
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_that_values_from_a_secret_ask_for_is_told() {
+    fn a_missing_cluster_label_that_secret_values_ask_for_is_named() {
         let told = told_of(json!({"region": "${ .ClusterLabels.region }"}));
         assert!(
             told.ends_with(r#"at <.ClusterLabels.region>: map has no entry for key "region""#),
@@ -613,7 +613,7 @@ mod tests {
 
     /// The chart put it into a ConfigMap, and it stands in no Secret of the release.
     #[test]
-    fn what_templates_looked_up_in_secrets_stays_redacted_later() {
+    fn values_looked_up_in_secrets_stay_redacted_after_the_deploy() {
         let spec: BundleDeploymentSpec = serde_json::from_value(json!({})).unwrap();
         let mut chart = Chart::default();
         let annotations = chart.metadata.annotations.get_or_insert_default();

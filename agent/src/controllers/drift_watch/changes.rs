@@ -557,7 +557,7 @@ mod tests {
 
     /// Somebody creates and deletes objects with a label of a set as fast as he can, while a hook is waited for.
     #[test]
-    fn events_beyond_number_have_everything_looked_at() {
+    fn too_many_events_lead_to_a_check_of_all_objects() {
         let mut bundles = WatchedBundles::default();
         bundles.started("web", "h");
         for number in 0..=MAX_EVENTS {
@@ -603,7 +603,7 @@ mod tests {
 
     /// A list of everything during a rollout tells nearly nothing that is new.
     #[test]
-    fn a_list_of_what_was_seen_before_costs_a_reconcile_nothing() {
+    fn a_list_of_objects_already_seen_holds_no_events() {
         let mut bundles = WatchedBundles::default();
         let object = |number: usize| ObjectKey::new("v1", "ConfigMap", "ns", &number.to_string());
         for bundle in 0..200 {
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_looked_at_by_those_whom_it_concerns() {
+    fn an_event_wakes_only_the_bundles_that_know_its_object() {
         let mut bundles = WatchedBundles::default();
         for number in 0..2_000 {
             let (name, mine) = (format!("b{number}"), flood(number));
@@ -645,7 +645,7 @@ mod tests {
 
     /// Somebody gives a bundle's hash to what he creates.
     #[test]
-    fn changes_beyond_number_are_not_kept_by_name() {
+    fn beyond_a_limit_changed_objects_are_not_kept_by_name() {
         let mut bundles = WatchedBundles::default();
         bundles.monitored_all("web", "h", seen("7"), true);
         for number in 0..=MAX_CHANGES {
@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_whose_object_another_one_took_is_woken_though_that_one_has_read_it_already() {
+    fn a_bundle_is_woken_when_another_takes_its_object_though_the_taker_has_read_it() {
         let mut bundles = WatchedBundles::default();
         bundles.monitored_all("former", "f", seen("7"), true);
         bundles.monitored_all("taker", "t", seen("8"), true);
@@ -741,7 +741,7 @@ mod tests {
 
     /// A pod that crashes again and again, and an account whose rights were taken away.
     #[tokio::test(start_paused = true)]
-    async fn neither_what_stays_unready_nor_a_look_that_fails_has_it_looked_at_without_end() {
+    async fn objects_that_stay_unready_and_monitors_that_fail_are_checked_less_often() {
         let pause = Duration::from_secs(5);
         let minutes = |minutes: u64| tokio::time::advance(Duration::from_secs(60 * minutes));
         let mut bundles = WatchedBundles::default();
@@ -775,7 +775,7 @@ mod tests {
 
     /// It may deploy before it looks again: what another one took meanwhile is not written over unseen.
     #[test]
-    fn what_is_taken_while_a_reconcile_goes_on_is_known_before_it_looks() {
+    fn an_object_taken_during_a_reconcile_is_known_as_changed_before_it_is_read() {
         let mut bundles = WatchedBundles::default();
         bundles.started("former", "f");
         assert_eq!(bundles.changed_by_now("former"), None, "nobody has looked");
@@ -799,7 +799,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_bundle_has_read_is_looked_at_before_its_event_comes() {
+    fn an_object_another_bundle_read_newer_counts_as_changed_before_its_event() {
         let mut bundles = WatchedBundles::default();
         bundles.monitored_all("former", "f", seen("7"), true);
         bundles.started("former", "f");

@@ -682,7 +682,7 @@ mod tests {
 
     /// A bundle moved to another namespace. It may be back by the time that it is deployed there.
     #[tokio::test(start_paused = true)]
-    async fn a_former_release_stays_until_it_is_known_that_its_bundle_wants_the_other_one() {
+    async fn a_former_release_stays_until_upstream_confirms_that_its_bundle_moved() {
         let moved = Moved::from(&["web"]).await;
         moved.collector.health.trouble(Side::Upstream);
         assert!(moved.stays().await);
@@ -706,7 +706,7 @@ mod tests {
 
     /// It was restored from a backup, and changed once more: its versions are what they were. Its release may be named by an annotation, too.
     #[tokio::test(start_paused = true)]
-    async fn a_former_release_stays_where_its_bundle_wants_it_as_upstream_has_it() {
+    async fn a_former_release_stays_while_its_bundle_still_wants_it_upstream() {
         let moved = Moved::from(&["web"]).await;
         moved.upstream_has(&web("apps"));
         assert!(moved.stays().await);
@@ -720,7 +720,7 @@ mod tests {
 
     /// It may want that release by now: under a watch that is dead nothing tells of it.
     #[tokio::test(start_paused = true)]
-    async fn a_former_release_stays_while_another_bundle_was_not_told_of_as_it_is() {
+    async fn a_former_release_stays_while_the_watch_lags_behind_on_another_bundle() {
         let is = [
             json!({"name": "other", "generation": 1}),
             json!({"name": "other", "generation": 2}),
@@ -738,7 +738,7 @@ mod tests {
     /// The agent was killed once it had deployed the other one, and upstream took that back before it was told: what the other one got of this one's
     /// objects is its own until this one is deployed anew.
     #[tokio::test(start_paused = true)]
-    async fn a_release_that_is_deployed_no_more_since_another_one_was_costs_that_one_nothing() {
+    async fn a_former_release_stays_while_the_desired_one_has_yet_to_be_deployed_again() {
         let moved = Moved::from(&["web"]).await;
         let proof = Proof::of_records(&OwnedRecords::Whole).unwrap();
         let own = async |entry| moved.ledger.own(current(), entry, &proof).await.unwrap();
@@ -753,7 +753,7 @@ mod tests {
 
     /// It is not deployed anew, so that this never ends, and nothing else says why.
     #[tokio::test(start_paused = true)]
-    async fn a_later_release_of_a_bundle_that_is_installed_once_is_kept_and_told_of() {
+    async fn an_install_once_bundle_keeps_its_later_release_and_an_event_reports_it() {
         for (is_once, told) in [(false, 0), (true, 1)] {
             let moved = Moved::from(&["web"]).await;
             let proof = Proof::of_records(&OwnedRecords::Whole).unwrap();
@@ -774,7 +774,7 @@ mod tests {
 
     /// The right to read bundles may be gone for good.
     #[tokio::test(start_paused = true)]
-    async fn an_upstream_that_refuses_to_say_what_a_bundle_wants_is_told_of() {
+    async fn a_removal_fails_with_an_error_where_upstream_forbids_reading_its_bundle() {
         let moved = Moved::from(&["web"]).await;
         moved.code.store(403, Ordering::Relaxed);
         let refused = moved.remove().await.unwrap_err();
@@ -789,7 +789,7 @@ mod tests {
 
     /// It took an hour, and much may have changed that nobody has told.
     #[tokio::test(start_paused = true)]
-    async fn a_former_release_is_asked_for_once_more_when_its_hooks_have_run() {
+    async fn upstream_is_asked_again_about_a_former_release_after_its_hooks_have_run() {
         let moved = Moved::from(&["web"]).await;
         let (former, current) = (key("web"), current());
         let removal = Removal::Superseded(&current);
@@ -842,7 +842,7 @@ mod tests {
 
     /// Each try listed all bundles of the cluster, every 20 s for as long as the others took.
     #[tokio::test(start_paused = true)]
-    async fn a_former_release_that_waits_for_others_lists_upstream_when_they_are_over() {
+    async fn a_former_release_that_waits_for_others_lists_upstream_once_they_are_done() {
         let moved = Moved::from(&["web"]).await;
         let collector = &moved.collector;
         // A bundle that is gone, and has a release in the namespace that is to go.
@@ -870,7 +870,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_all_former_releases_together_upstream_is_asked_once() {
+    async fn upstream_is_listed_once_for_all_former_releases_of_a_bundle() {
         let moved = Moved::from(&["old", "older", "web"]).await;
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
         let requests = moved.requests.lock().clone();

@@ -325,7 +325,7 @@ mod tests {
 
     /// Each request takes its time. Of three that went together one alone would be few enough to be removed meanwhile.
     #[tokio::test(start_paused = true)]
-    async fn what_is_being_written_as_held_counts_as_held_unless_it_is_back() {
+    async fn a_hold_counts_while_it_is_written_unless_its_bundle_comes_back() {
         let slow = Duration::from_secs(10);
         let clients = scripted::clients(move |_| async move {
             tokio::time::sleep(slow).await;

@@ -346,7 +346,7 @@ mod tests {
 
     /// An upstream that fails is not asked to be compared by each cluster every ten seconds.
     #[tokio::test(start_paused = true)]
-    async fn an_upstream_that_does_not_answer_is_compared_ever_more_rarely() {
+    async fn an_upstream_that_fails_is_compared_with_back_off() {
         let (store, asked) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&asked);
         let code = move |path: &str| match path.contains("/clusters/") {

@@ -232,7 +232,7 @@ mod tests {
 
     /// Another bundle takes one of its releases while the first one is removed: what it made there is not forgotten.
     #[tokio::test(start_paused = true)]
-    async fn a_removal_is_not_over_while_something_is_known_of_the_bundle() {
+    async fn a_removal_is_not_over_while_the_ledger_knows_the_bundle() {
         let entry = LedgerEntry {
             bundle: "web".to_owned(),
             revisions: Some(crate::ledger::Notes::default()),
@@ -257,7 +257,7 @@ mod tests {
 
     /// Who waits for its release may be what upstream lists and the watch has yet to tell.
     #[tokio::test(start_paused = true)]
-    async fn a_removal_waits_for_bundles_that_were_not_told_of_yet() {
+    async fn a_removal_waits_until_the_watch_has_reported_all_listed_bundles() {
         let store = Arc::<Store>::default();
         let entry = LedgerEntry {
             bundle: "web".to_owned(),
@@ -278,7 +278,7 @@ mod tests {
 
     /// The watch lists again and again, and lists of names alone go well; or one of these has a bundle that the watch never tells of.
     #[tokio::test(start_paused = true)]
-    async fn a_removal_that_waits_for_the_watch_asks_upstream_ever_more_rarely_and_is_told_of() {
+    async fn a_removal_that_waits_for_the_watch_lists_upstream_with_back_off_and_is_reported() {
         for is_listing in [true, false] {
             let store = Arc::<Store>::default();
             let entry = LedgerEntry {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_release_that_cannot_be_removed_keeps_no_other_one() {
+    async fn a_release_that_cannot_be_removed_does_not_block_the_others() {
         let entry = LedgerEntry {
             bundle: "web".to_owned(),
             revisions: Some(crate::ledger::Notes::default()),
@@ -387,7 +387,7 @@ mod tests {
 
     /// Three bundles are gone at once, and more would go before it is known what that means.
     #[tokio::test(start_paused = true)]
-    async fn removals_that_wait_until_fewer_vanish_list_upstream_once_when_that_is_so() {
+    async fn removals_that_wait_until_fewer_bundles_vanish_list_upstream_once() {
         let names = ["web", "api", "db"];
         let entries = names.map(|name| {
             let entry = LedgerEntry {
@@ -429,7 +429,7 @@ mod tests {
 
     /// Three bundles are deleted and made anew again and again, and what somebody deletes meanwhile is not told from what they vanish with.
     #[tokio::test(start_paused = true)]
-    async fn a_removal_that_waits_for_bundles_that_vanish_for_ever_is_told_of() {
+    async fn a_removal_that_waits_while_bundles_keep_vanishing_is_reported() {
         let entry = LedgerEntry {
             bundle: "web".to_owned(),
             revisions: Some(crate::ledger::Notes::default()),
@@ -468,7 +468,7 @@ mod tests {
 
     /// Another bundle left its attempts at a helm release to this one, and its account is gone by now.
     #[tokio::test(start_paused = true)]
-    async fn what_another_bundle_left_does_not_keep_a_removal_from_its_end() {
+    async fn records_another_bundle_left_do_not_block_a_removal() {
         let attempt = LedgerEntry {
             bundle: "gone".to_owned(),
             account: "gone".to_owned(),

@@ -670,7 +670,7 @@ mod tests {
 
     /// A release is uninstalled, and another bundle with `takeOwnership` begins to deploy over what is left of it.
     #[tokio::test]
-    async fn what_a_bundle_writes_while_a_release_is_removed_stays_its_own() {
+    async fn records_another_bundle_writes_during_a_removal_stay_its_own() {
         let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
         let identities = Arc::new(scripted::identities(&clients));
         let agent = identities.agent();

@@ -363,7 +363,7 @@ mod tests {
 
     /// Somebody made so many records that name nobody.
     #[tokio::test(start_paused = true)]
-    async fn a_search_reads_so_many_records_and_the_next_one_goes_on() {
+    async fn a_search_reads_a_limited_number_of_records_and_the_next_continues() {
         let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counted = std::sync::Arc::clone(&asked);
         let clients = scripted::clients(move |request| {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_release_that_is_asked_for_counts_with_its_newest_record() {
+    async fn the_newest_record_of_a_wanted_release_counts() {
         let clients = scripted::clients(|_| std::future::ready((200, json!({"metadata": {}}))));
         let agent = scripted::identities(&clients).agent();
         let ledger = Ledger::load(&agent, "system").await.unwrap();
@@ -514,7 +514,7 @@ mod tests {
     #[case::other_types(b"{\"chart\": [{\"metadata\": 1}], \"name\": null}")]
     #[case::damaged(b"{\"chart\": {\"metadata\"")]
     #[case::empty(b"")]
-    fn damaged_records_name_nobody(#[case] json: &[u8]) {
+    fn damaged_records_name_no_bundle(#[case] json: &[u8]) {
         assert!(chart_annotations(&payload(json)).is_empty());
         assert!(chart_annotations(json).is_empty());
     }

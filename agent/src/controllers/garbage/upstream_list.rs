@@ -507,7 +507,7 @@ mod tests {
 
     /// The namespace may have been deleted, and its bundles with it.
     #[tokio::test(start_paused = true)]
-    async fn what_was_seen_deleted_counts_no_more_where_upstream_refuses_to_list() {
+    async fn deletions_seen_stop_counting_where_upstream_refuses_the_list() {
         for (code, is_proof) in [(401, false), (403, false), (404, false), (500, true)] {
             let clients = scripted::clients(move |request: Request<Body>| {
                 let refused = json!({
@@ -616,7 +616,7 @@ mod tests {
     #[case::it_was_seen(r#""ownUids": {"fleet-agent-cluster": "u"},"#, &["fleet-agent-edge"], false)]
     #[case::others_were_seen(r#""ownUids": {"fleet-agent-edge": "u"},"#, &["fleet-agent-edge"], true)]
     #[tokio::test(start_paused = true)]
-    async fn only_the_agents_own_bundle_says_that_upstream_is_what_it_was(
+    async fn only_the_agents_own_bundle_proves_that_upstream_is_the_same(
         #[case] noted: &str,
         #[case] items: &'static [&'static str],
         #[case] expected: bool,
@@ -665,7 +665,7 @@ mod tests {
 
     /// What stands before upstream knows no address while it loads; the Cluster is gone where the API server says so.
     #[tokio::test]
-    async fn a_page_that_is_not_found_says_nothing_of_the_cluster() {
+    async fn a_404_page_does_not_mean_that_the_cluster_is_gone() {
         for (body, is_gone) in [
             (json!("404 page not found"), false),
             (json!({"code": 404, "message": "404 page not found"}), false),

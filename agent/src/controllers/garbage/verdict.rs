@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_of_a_wave_stays_held_when_others_return() {
+    fn a_removal_held_among_many_stays_held_when_the_other_bundles_return() {
         let listed = BTreeSet::from(["another".to_owned()]);
         let facts = RemovalFacts {
             seen_deleted: Some(SETTLES),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_bundle_is_removed_once_the_watch_has_outlived_its_namespace() {
+    fn the_last_bundle_is_removed_after_a_wait_that_rules_out_a_deleted_namespace() {
         let listed = BTreeSet::new();
         let facts = |seen| RemovalFacts {
             seen_deleted: Some(seen),
@@ -283,7 +283,7 @@ mod tests {
 
     /// The agent's own bundle may be the next one that goes.
     #[test]
-    fn while_many_bundles_vanish_that_the_agents_own_is_listed_is_no_proof() {
+    fn the_agents_own_bundle_in_the_list_is_no_proof_while_many_bundles_vanish() {
         let listed = BTreeSet::from(["another".to_owned()]);
         let left = Duration::from_secs(20);
         let vanishing = RemovalFacts {

@@ -120,7 +120,7 @@ mod tests {
     const CLAIM_OF_B: &str = "bundledeployment.fleet.cattle.io/b";
 
     #[test]
-    fn the_last_bundle_that_needs_a_copy_takes_it_away() {
+    fn a_copy_is_removed_with_the_last_bundle_that_claims_it() {
         let mut claims = Claims::of(&labelled(&[(FIRST, "a")])).unwrap();
         claims.add("b");
         claims.add("a");

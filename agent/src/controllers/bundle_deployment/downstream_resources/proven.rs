@@ -153,7 +153,7 @@ mod tests {
     #[case::unmarked(&[], &[], false)]
     #[case::of_either_agent(&[(FIRST, "a")], &[], true)]
     #[case::adopted_by_a_release(&[(FIRST, "a")], &["r"], false)]
-    fn only_what_is_marked_as_a_copy_is_one(
+    fn only_an_object_labelled_as_a_copy_and_in_no_release_counts_as_a_copy(
         #[case] labels: &[(&str, &str)],
         #[case] release: &[&str],
         #[case] expected: bool,

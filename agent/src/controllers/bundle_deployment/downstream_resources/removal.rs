@@ -159,7 +159,7 @@ mod tests {
     #[case::not_filled_in_and_elsewhere("other-${ .ClusterName }", None, false)]
     #[case::filled_in("${ .ClusterName }", Some("ns"), true)]
     #[case::filled_in_and_elsewhere("${ .ClusterName }", Some("other"), false)]
-    fn a_copys_claimants_are_in_its_namespace(
+    fn only_bundles_that_deploy_to_the_namespace_of_a_copy_claim_it(
         #[case] namespace: &str,
         #[case] filled: Option<&str>,
         #[case] expected: bool,

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_of_one_version_of_one_source() {
+    fn a_noted_source_version_matches_no_other_version_or_source() {
         let version = SourceVersion::of(&source("a", "7"));
         let mut copy = ObjectMeta::default();
         assert_eq!(SourceVersion::noted_on(&copy), None);

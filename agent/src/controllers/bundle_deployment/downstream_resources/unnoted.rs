@@ -288,7 +288,7 @@ mod tests {
     /// Otherwise the bundles that share the copy deployed each other, with their hooks, without end.
     #[rstest]
     #[tokio::test]
-    async fn a_copy_is_rolled_out_once_whatever_admission_does_to_its_note(
+    async fn a_changed_copy_is_rolled_out_once_whatever_admission_does_to_its_annotation(
         #[values(Admission::Keeps, Admission::Strips, Admission::Refuses)] admission: Admission,
     ) {
         let secrets = Secrets::new(admission);
@@ -329,7 +329,7 @@ mod tests {
     #[case::with_a_changed_source(true)]
     #[case::with_the_same_source(false)]
     #[tokio::test]
-    async fn a_copy_is_written_though_the_note_that_it_has_is_refused_now(
+    async fn a_copy_is_written_though_admission_refuses_its_annotation_by_now(
         #[case] is_changed: bool,
     ) {
         let secrets = Secrets::new(Admission::Keeps);
@@ -360,7 +360,7 @@ mod tests {
 
     /// Otherwise the change stood on the copy, and was deployed again and again.
     #[tokio::test]
-    async fn a_change_is_taken_off_a_copy_though_its_note_is_refused_now() {
+    async fn a_rolled_out_change_is_cleared_from_a_copy_though_its_annotation_is_refused() {
         let secrets = Secrets::new(Admission::Keeps);
         let identities = scripted::identities(&api_server(&secrets));
         let unnoted = unnoted_of(&["left", "right"]);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_whose_note_is_refused_as_a_bundle_leaves_it_is_rolled_out_by_no_other() {
+    async fn a_copy_that_loses_its_annotation_with_one_bundle_is_rolled_out_by_no_other() {
         let secrets = Secrets::new(Admission::Keeps);
         let identities = scripted::identities(&api_server(&secrets));
         let unnoted = unnoted_of(&["left", "right"]);
@@ -436,7 +436,7 @@ mod tests {
 
     /// A bundle that moved may have a copy in either namespace.
     #[test]
-    fn what_a_bundle_has_elsewhere_stays_known() {
+    fn copies_of_a_moved_bundle_stay_known_in_both_namespaces() {
         let source = ObjectMeta {
             uid: Some("source".to_owned()),
             resource_version: Some("1".to_owned()),

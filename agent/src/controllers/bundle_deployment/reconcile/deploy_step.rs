@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_api_server_says_of_records_of_a_former_release_is_not_told() {
+    fn api_errors_about_records_of_a_former_release_are_reported_without_their_text() {
         let refused = kube::core::Status::failure("no: canary-record", "Forbidden").with_code(403);
         let failed = RemovalError::Records {
             release: "apps/canary-site".to_owned(),

@@ -578,7 +578,7 @@ mod tests {
 
     /// It was deployed anew since, and upstream refused the status that says so: it is not deployed once more each time.
     #[test]
-    fn an_object_that_is_back_is_not_missing_though_upstream_was_not_told() {
+    fn a_redeployed_object_is_not_missing_though_upstream_refused_the_status() {
         let bundle: BundleDeployment = serde_json::from_value(json!({
             "metadata": {"name": "web"},
             "spec": {"options": {"overwrites": [{"kind": "ConfigMap", "namespace": "shop", "name": "a"}]}},
@@ -595,7 +595,7 @@ mod tests {
 
     /// Its redeploy waits for an hour, or it is installed once: a look is no reason to try before.
     #[test]
-    fn an_object_that_stays_missing_is_asked_for_once() {
+    fn a_missing_overwritten_object_asks_for_one_deploy_until_it_is_back() {
         let overwritten = Overwritten::default();
         assert!(overwritten.note("web", true));
         assert!(!overwritten.note("web", true) && overwritten.has("web"));
@@ -610,7 +610,7 @@ mod tests {
     #[case::of_another_name("shop/before:7", "Former")]
     #[case::the_one_that_is_wanted("shop/web:7", "Missing")]
     #[case::of_nothing("", "Missing")]
-    fn a_release_that_is_not_wanted_any_more_is_no_lost_record(
+    fn a_release_of_another_name_or_namespace_is_former_and_not_missing(
         #[case] release: &str,
         #[case] expected: &str,
     ) {

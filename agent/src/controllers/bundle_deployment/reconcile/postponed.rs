@@ -164,7 +164,10 @@ mod tests {
     #[rstest]
     #[case::a_hook(true, 60 * 60)]
     #[case::something_else_after_hooks(false, 5 * 60)]
-    fn only_a_failed_hook_is_left_for_an_hour(#[case] is_hook: bool, #[case] longest: u64) {
+    fn only_a_failed_hook_waits_up_to_an_hour_for_its_retry(
+        #[case] is_hook: bool,
+        #[case] longest: u64,
+    ) {
         let cause = Cause::Deploy(Reason::ApplyFailed, None).after_hooks(is_hook);
         let waiting = cause.waiting().unwrap();
         let (tried, mut postponed, mut now) = (content(), Postponed::default(), 0);
@@ -206,7 +209,7 @@ mod tests {
     #[case::refused(Cause::Deploy(Reason::ApplyFailed, None))]
     #[case::refused_after_hooks(Cause::Deploy(Reason::ApplyFailed, None).after_hooks(false))]
     #[case::stopped_by_a_hook(Cause::Deploy(Reason::HookFailed, None).after_hooks(true))]
-    fn a_takeover_that_fails_waits_as_long_whatever_failed(#[case] cause: Cause) {
+    fn a_failed_takeover_waits_the_same_whatever_its_cause(#[case] cause: Cause) {
         assert_eq!(cause.of_a_take().waiting(), Some(Waiting::Taking));
     }
 

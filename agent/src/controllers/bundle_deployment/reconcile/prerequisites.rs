@@ -424,7 +424,7 @@ mod tests {
         true
     )]
     #[case::a_record_that_is_gone(json!({}), DeployFacts { record: Record::Missing, ..DEPLOYED }, true)]
-    fn the_account_is_missed_where_something_is_to_be_written(
+    fn an_account_is_needed_only_where_something_is_to_be_written(
         #[case] spec: Value,
         #[case] facts: DeployFacts,
         #[case] expected: bool,
@@ -460,7 +460,10 @@ mod tests {
         "invalid namespace \"/\""
     )]
     #[case::credentials(json!({"helmChartOptions": {"helmOpSecretName": "%2e"}}), "may not contain '%'")]
-    fn names_that_lead_elsewhere_are_refused(#[case] spec: Value, #[case] expected: &str) {
+    fn names_that_would_change_a_request_path_are_refused(
+        #[case] spec: Value,
+        #[case] expected: &str,
+    ) {
         let spec: BundleDeploymentSpec = serde_json::from_value(spec).unwrap();
         match check_names(&spec) {
             Ok(()) => assert_eq!(expected, ""),

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_release_that_was_read_counts_while_it_waits_for_the_rest() {
+    async fn a_release_that_was_read_counts_while_it_waits_for_more_memory() {
         let memory = Memory::new(48 << 20).with_reserve(6 << 20);
         let _others = memory.reserve(42 << 20).await;
         let mut reservation = memory.reserve_brief(RECORD).await;
