@@ -513,7 +513,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_deployment_is_there_is_known_of_the_bundle_that_has_the_release() {
+    fn the_ledger_knows_the_deployment_of_the_bundle_that_owns_a_release() {
         let begun = LedgerEntry {
             deployment: Some(DeploymentDigest::of("s-2:b")),
             ..entry("a").noting(1, "one".into())
@@ -543,7 +543,7 @@ mod tests {
 
     /// Whatever a status says that was written before.
     #[test]
-    fn of_a_release_that_was_left_behind_no_deployment_is_there() {
+    fn a_release_left_behind_counts_as_not_deployed() {
         let deployed = LedgerEntry {
             deployment: Some(DeploymentDigest::of("s-1:a")),
             ..entry("a").noting(1, "one".into())
@@ -619,7 +619,7 @@ mod tests {
 
     /// Attempts that are left to another bundle are removed with the rights of who made them, until that one's own deploy begins.
     #[test]
-    fn attempts_that_are_left_keep_their_account_and_what_lay_below_them() {
+    fn attempts_left_to_another_bundle_keep_their_account_and_the_foreign_revisions() {
         let attempt = LedgerEntry {
             account: "tenant".into(),
             is_attempt: true,
@@ -780,7 +780,7 @@ mod tests {
     /// What was noted of a revision before it was about to be written is noted again where it was not: that its record is gone, so that nobody's is
     /// believed in its place, and that it was no deploy.
     #[test]
-    fn what_was_noted_of_a_revision_comes_back_where_it_is_not_written() {
+    fn the_former_note_of_a_revision_is_restored_where_it_is_not_written() {
         let restored = |before: LedgerEntry| {
             let known = before.note_of("a", 4).cloned();
             let announced = before.clone().noting(4, "other".into());

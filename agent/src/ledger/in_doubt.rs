@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_that_holds_what_was_neither_written_nor_sent_is_somebody_elses() {
+    fn a_ledger_with_entries_this_agent_never_sent_was_written_by_somebody_else() {
         let before = entries(&[("a", "one"), ("b", "one"), ("c", "one")]);
         let mut in_doubt = InDoubt::default();
         in_doubt.send(&sent(&[("a", Some("two")), ("b", None)]));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn no_release_has_the_key_of_claims() {
+    fn the_ledger_key_of_claims_is_no_valid_release_name() {
         let key = ReleaseKey::claims_of("b", "apps");
         assert!(key.is_claims() && key.is_label());
         let long = ReleaseKey::claims_of(&"b".repeat(57), "apps");

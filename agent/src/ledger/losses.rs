@@ -147,7 +147,7 @@ mod tests {
 
     /// A list is under way when the watch, which listed after it, finds that upstream was restored: it may have what that lost.
     #[test]
-    fn a_list_from_before_a_break_was_found_does_not_say_what_is_lost_by_it() {
+    fn a_list_begun_before_a_restore_was_found_marks_no_bundle_as_lost() {
         let mut state = LedgerState {
             upstream: Some(upstream(7)),
             ..LedgerState::default()
@@ -171,7 +171,7 @@ mod tests {
 
     /// What goes with the agent's own BundleDeployment is no deletion, though a restored upstream lacks that one already.
     #[test]
-    fn that_the_agent_had_a_bundle_of_its_own_outlives_a_restore() {
+    fn the_ledger_remembers_the_agents_own_bundle_across_a_restore() {
         let had_own = |now: UpstreamState| {
             let mut state = LedgerState {
                 upstream: Some(UpstreamState {
@@ -194,7 +194,7 @@ mod tests {
 
     /// A removal that somebody let go fails. Its bundle comes back, and is lost with all others when upstream is restored, while no agent runs.
     #[test]
-    fn a_permission_is_not_for_what_is_lost_later() {
+    fn a_permission_does_not_cover_bundles_lost_later() {
         let mut state = LedgerState {
             upstream: Some(upstream(7)),
             ..LedgerState::default()
@@ -218,7 +218,7 @@ mod tests {
 
     /// An earlier version noted it as the agent's own, whose absence would hold all removals for good.
     #[test]
-    fn what_only_begins_like_the_agents_own_bundle_is_none_that_the_agent_had() {
+    fn a_bundle_whose_name_only_begins_like_the_agents_own_is_not_its_own() {
         let had_own = |noted: &str, own_name| {
             let own = BTreeMap::from([(noted.to_owned(), "uid".to_owned())]);
             let mut state = LedgerState {
@@ -244,7 +244,7 @@ mod tests {
 
     /// Somebody's GitRepo is called `fleet-agent-else`, and was noted before the agent's own was there.
     #[test]
-    fn what_is_called_like_the_agents_own_bundle_is_forgotten_once_that_is_known() {
+    fn a_bundle_named_like_the_agents_own_is_forgotten_once_the_own_one_is_known() {
         let mut state = LedgerState {
             upstream: Some(with_own(1, &["", "else"])),
             ..LedgerState::default()
@@ -298,7 +298,7 @@ mod tests {
 
     /// All BundleDeployments vanished, and the agent's own is the first that is made anew.
     #[test]
-    fn what_is_not_back_when_the_agents_own_bundle_is_another_one_is_lost() {
+    fn bundles_not_back_when_the_agents_own_is_recreated_are_lost() {
         use Renewal::{New, Settled, Told};
         let mut state = LedgerState::default();
         for bundle in ["back", "missing", "leaving", "removing", "later"] {
@@ -358,7 +358,7 @@ mod tests {
 
     /// A ledger of an agent that noted no uid; or the agent had no bundle of its own so far.
     #[test]
-    fn what_was_held_before_the_agents_own_bundle_was_known_is_not_let_go_by_it() {
+    fn removals_held_before_the_agents_own_bundle_was_known_stay_held() {
         for has_own in [true, false] {
             let mut state = LedgerState {
                 upstream: Some(UpstreamState {

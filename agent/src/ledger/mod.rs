@@ -678,7 +678,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_bundle_left_is_known_from_when_another_takes_its_release() {
+    async fn a_bundle_that_loses_its_release_to_another_stays_in_the_ledger() {
         let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
         let agent = scripted::identities(&clients).agent();
         let ledger = Ledger::load(&agent, "system").await.unwrap();
@@ -708,7 +708,7 @@ mod tests {
 
     /// Few records are kept: what shows that a bundle had the release outlives those that it wrote.
     #[tokio::test]
-    async fn with_which_deployment_a_bundle_lost_a_release_is_known_once_its_records_are_pruned() {
+    async fn the_deployment_of_a_lost_release_is_known_after_its_records_are_pruned() {
         let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
         let agent = scripted::identities(&clients).agent();
         let ledger = Ledger::load(&agent, "system").await.unwrap();

@@ -96,7 +96,7 @@ mod tests {
 
     /// It was given while the hold of another bundle was about to be written.
     #[tokio::test]
-    async fn a_permission_that_a_hold_comes_upon_is_not_for_what_that_holds() {
+    async fn a_permission_does_not_cover_a_hold_that_was_being_written() {
         let entry = |bundle: &str, hold| LedgerEntry {
             bundle: bundle.to_owned(),
             hold,
@@ -152,7 +152,7 @@ mod tests {
 
     /// Nobody was shown that the removal of one bundle is to be held, as that could not be written, when somebody let go another one.
     #[tokio::test]
-    async fn a_permission_is_not_for_a_hold_that_could_not_be_written_before() {
+    async fn a_permission_does_not_cover_a_hold_that_could_not_be_written() {
         let entry = |bundle: &str, hold| {
             let entry = LedgerEntry {
                 bundle: bundle.to_owned(),

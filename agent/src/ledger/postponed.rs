@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_content_waits_and_not_for_a_clock_that_was_wrong() {
+    fn only_the_same_content_waits_and_a_wrong_clock_does_not_prolong_it() {
         let undone = Postponed::default().after(tried("a"), 1_000, PAUSES, 0.0).0;
         let left = |content, now| left(&undone, &tried(content), now);
         assert_eq!(left("a", 1_020), Some(100));
@@ -274,7 +274,7 @@ mod tests {
 
     /// Whatever else is remembered, and however much longer that waits: what is not remembered is never tried again.
     #[test]
-    fn what_was_tried_last_always_waits_and_comes_to_its_turn() {
+    fn the_content_tried_last_always_waits_however_much_else_is_remembered() {
         let mut postponed = Postponed::default();
         for bad in 0..3 * MAX_CONTENTS {
             let bad = tried(&bad.to_string());
@@ -330,7 +330,7 @@ mod tests {
 
     /// Somebody deletes the record, or deploys another revision, whenever there is one.
     #[test]
-    fn answers_become_rare_and_end_with_the_fight() {
+    fn deploys_that_answer_anothers_changes_back_off_until_the_changes_end() {
         let answer = Tried(format!("{ANSWER}asked"));
         let pauses = Pauses {
             first: Duration::from_secs(5),

@@ -325,7 +325,7 @@ mod tests {
 
     /// A helm release, an attempt at it, and what that bundle leaves to another one, which tries or does not. Somebody deletes helm's record.
     #[test]
-    fn attempts_that_were_left_to_another_bundle_prove_nothing_of_what_lay_below_them() {
+    fn attempts_left_to_another_bundle_do_not_prove_who_owns_the_records_below() {
         let attempt = LedgerEntry {
             bundle: "a".into(),
             is_attempt: true,
@@ -364,7 +364,7 @@ mod tests {
 
     /// Somebody installs his own where a bundle's release was, another bundle tries to take it, and all records but that one's are deleted.
     #[test]
-    fn claims_over_what_came_after_the_bundles_own_prove_nothing_of_it() {
+    fn a_claim_above_a_foreign_record_does_not_prove_who_owns_the_release() {
         let own = LedgerEntry {
             bundle: "a".into(),
             revisions: Some(Notes::default()),
@@ -389,7 +389,7 @@ mod tests {
     #[case::its_removal_was_cut_off("uninstalling", Some("deployed"), true)]
     #[case::the_removal_of_an_attempt_was_cut_off("uninstalling", Some("failed"), false)]
     #[case::somebodys_removal_was_cut_off("uninstalling", None, false)]
-    fn a_release_whose_removal_was_cut_off_counts_as_what_it_was_before(
+    fn a_record_whose_removal_was_interrupted_counts_with_its_former_status(
         #[case] status: &str,
         #[case] before: Option<&str>,
         #[case] expected: bool,

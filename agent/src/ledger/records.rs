@@ -285,7 +285,7 @@ mod tests {
 
     /// Killed then, it would take upstream's word for what is deployed.
     #[tokio::test]
-    async fn a_bundle_that_begins_to_deploy_another_release_leaves_those_it_has_behind() {
+    async fn a_bundle_that_begins_to_deploy_another_release_marks_its_others_as_left() {
         let writes = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&writes);
         let clients = scripted::clients(move |request: Request<Body>| {
@@ -340,7 +340,7 @@ mod tests {
 
     /// The namespace was missing and is made; meanwhile a helm client wrote the record.
     #[tokio::test]
-    async fn a_record_that_was_announced_twice_and_not_written_is_nobodys() {
+    async fn a_record_announced_twice_and_never_written_has_no_owner() {
         let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
         let identities = scripted::identities(&clients);
         let ledger = Ledger::load(&identities.agent(), "system").await.unwrap();

@@ -299,7 +299,7 @@ mod tests {
 
     /// A fact that is wrong twice was not wrong in between.
     #[test]
-    fn a_release_is_left_from_when_facts_gave_its_bundle_another_one() {
+    fn a_release_counts_as_left_since_cluster_facts_gave_its_bundle_another() {
         let mut state = LedgerState::default();
         let (web, db) = (key("web"), key("db"));
         let named = LedgerEntry {
@@ -369,7 +369,7 @@ mod tests {
     /// Where Fleet does not manage the agent any more its own bundle is deleted upstream: every later removal would be held for that, and no
     /// permission would end it.
     #[test]
-    fn letting_the_agents_own_bundle_go_ends_that_its_absence_holds_others() {
+    fn once_the_agents_own_bundle_is_let_go_its_absence_holds_no_other_removal() {
         let had_own = |let_go: &str| {
             let mut state = LedgerState {
                 upstream: Some(UpstreamState {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_in_the_store_is_held_no_more_and_lost_all_the_same() {
+    fn a_bundle_seen_again_is_no_longer_held_and_stays_marked_as_lost() {
         let entry = LedgerEntry {
             is_removing: true,
             hold: Some(Hold::Held),

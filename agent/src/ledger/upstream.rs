@@ -307,7 +307,7 @@ mod tests {
         upstream("a", BUMPED),
         Err(ContinuityBreak::Restored)
     )]
-    fn an_upstream_continues_or_not(
+    fn an_upstream_continues_unless_it_is_older_bumped_or_elsewhere(
         #[case] now: UpstreamState,
         #[case] expected: Result<(), ContinuityBreak>,
     ) {
@@ -375,7 +375,7 @@ mod tests {
     #[case::an_older_cluster_before_any_report(cluster("one", 4, None, ""), true)]
     #[case::a_cluster_that_was_made_anew(cluster("two", 7, None, ""), true)]
     #[case::a_later_one_of_another(cluster("one", 7, Some(160), "kubectl"), false)]
-    fn a_report_that_another_one_set_back_is_no_restore(
+    fn a_heartbeat_set_back_by_a_known_writer_is_no_restore(
         #[case] found: Cluster,
         #[case] is_restored: bool,
     ) {
