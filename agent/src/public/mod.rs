@@ -132,7 +132,7 @@ mod tests {
     use logging::MASK;
 
     #[test]
-    fn names_stand_among_words_and_anything_else_is_masked() {
+    fn names_are_shown_and_any_other_text_is_masked() {
         let reported = |name: &str| public!("release {} of {}", Name(name), 3_usize).to_string();
         assert_eq!(reported("ns/web-1"), "release ns/web-1 of 3");
         assert_eq!(
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sign_stands_for_what_is_masked() {
+    fn messages_and_drift_patches_use_the_same_mask() {
         assert_eq!(MASK, objects::drift::MASK);
     }
 

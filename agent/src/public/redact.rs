@@ -497,7 +497,7 @@ mod tests {
     #[case::more_than_an_integer_holds_plainly("got 42424242000000000000000")]
     #[case::more_than_an_integer_holds_exactly("got 42424241999999999672320")]
     #[case::in_gos_quotes(r#"Invalid value: "canary \"with\" quotes""#)]
-    fn is_redacted(#[case] text: &str) {
+    fn a_secret_is_redacted_in_each_form_that_messages_print_it_in(#[case] text: &str) {
         let redacted = secrets().redact(text);
         assert!(redacted.contains(MASK), "{redacted}");
         assert!(
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corrections_error_is_redacted_by_its_release() {
+    fn the_secrets_of_its_release_are_redacted_from_a_corrections_error() {
         let release = Release {
             config: [("password".to_owned(), json!("canary-value"))]
                 .into_iter()
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_is_given_back_is_redacted_too() {
+    fn secrets_of_a_former_release_are_redacted_too() {
         let manifest = "kind: Secret\nstringData: {a: canary-former}\n".to_owned();
         let config = [("password".to_owned(), json!("canary-config"))];
         let former = Release {
@@ -630,7 +630,7 @@ mod tests {
     #[case::properties("db.user=web\ndb.password = 'canary-1'\n")]
     #[case::yaml("db:\n  password: \"canary-1\"\n")]
     #[case::json(r#"{"auths":{"registry":{"password":"canary-1"}}}"#)]
-    fn what_a_file_in_a_secret_is_set_to_is_hidden_by_itself(#[case] file: &str) {
+    fn values_inside_a_file_in_a_secret_are_redacted_on_their_own(#[case] file: &str) {
         let encoded = golib::base64::encode(file);
         for object in [
             json!({ "kind": "Secret", "stringData": { "file": file } }),
@@ -704,7 +704,7 @@ mod tests {
     struct Refused(#[source] std::io::Error);
 
     #[test]
-    fn what_a_cause_quotes_leaves_the_error_above_it_as_it_is() {
+    fn redacting_the_cause_leaves_the_error_above_it_readable() {
         let failed = Refused(std::io::Error::other("bad value \"canary"));
         let redacted = some_unknown().redact_error(&failed);
         assert_eq!(
@@ -714,7 +714,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_is_hidden_though_its_end_is_cut() {
+    fn quoted_text_is_redacted_though_its_closing_quote_is_cut_off() {
         let canary = "canary ".repeat(MAX_TEXT_BYTES / 7 + 1);
         let redacted =
             some_unknown().redact_text(&format!("spec.x: Invalid value: \"{canary}\": too long"));

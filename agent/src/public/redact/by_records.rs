@@ -173,7 +173,7 @@ mod tests {
     #[case::more_than_are_kept(65, 1, (0, 0), Some(TOO_MANY))]
     #[case::large_ones(62, 16 << 20, (4, 1), Some(TOO_MANY))]
     #[tokio::test]
-    async fn the_records_of_a_release_are_gone_through_one_by_one(
+    async fn the_records_that_redact_a_releases_error_are_read_one_by_one(
         #[case] count: i64,
         #[case] size: usize,
         #[case] (reads, here): (usize, usize),

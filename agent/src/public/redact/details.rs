@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_shown_whole_shows_no_password() {
+    fn a_patch_with_a_whole_list_shows_no_password() {
         let patch = r#"{"spec":{"containers":[{"env":[{"name":"DB","value":"canary-password"}],"image":"web:2"}]}}"#;
         assert_eq!(modified(patch), patch.replace("canary-password", MASK));
         assert_eq!(modified(""), "");

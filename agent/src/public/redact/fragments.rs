@@ -123,7 +123,7 @@ mod tests {
         r#"parse "http://web:x1": invalid port ":x1" after host"#,
         r#"parse "http://web:x1": invalid port ":x1" after host"#
     )]
-    fn what_is_wrong_with_a_secret_is_told_without_what_of_it_that_is(
+    fn a_parse_error_keeps_its_message_without_the_part_that_quotes_a_secret(
         #[case] said: &str,
         #[case] redacted: &str,
     ) {
@@ -144,7 +144,7 @@ mod tests {
 
     /// Gone through to its end for each of these words, it would take seconds.
     #[test]
-    fn words_without_a_quote_are_gone_through_once() {
+    fn a_text_without_quotes_is_searched_once() {
         let text = "parse ".repeat(1 << 17);
         let begun = std::time::Instant::now();
         assert!(Fragment::all_in(&text).is_empty());

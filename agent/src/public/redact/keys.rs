@@ -101,7 +101,7 @@ mod tests {
     #[case::of_the_charts_values("s3BucketName is required")]
     #[case::of_its_templates("oauth2Proxy has no x509Directory")]
     #[case::of_the_spec("no route to web1.x7k2m9q4.com")]
-    fn names_among_keys_are_told(#[case] text: &str) {
+    fn ordinary_names_among_keys_are_not_masked(#[case] text: &str) {
         assert_eq!(redact(text), text);
     }
 }

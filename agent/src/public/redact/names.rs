@@ -43,7 +43,7 @@ mod tests {
     use super::super::SensitiveData;
 
     #[test]
-    fn names_that_every_cluster_has_and_short_words_are_told() {
+    fn names_every_cluster_has_and_short_words_are_not_redacted() {
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!({
             "namespace": "default", "system": "kube-system", "kind": "Deployment", "host": "localhost",

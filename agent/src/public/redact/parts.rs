@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_is_found_where_it_stands() {
+    fn every_occurrence_of_a_part_is_found() {
         for text in texts() {
             let parts = Parts::of(text.as_bytes());
             for other in ["a", "ab", "aba", "abcab", "aaaa", "ca", "bbbbb", "cc"] {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_something_is_found_where_the_rest_was_left_out() {
+    fn the_beginning_of_a_secret_is_found_where_the_rest_is_left_out() {
         for cut in LEFT_OUT {
             let text = format!("`hunter2{cut}` and hunter2 and hunt...");
             let parts = Parts::of(text.as_bytes());

@@ -93,7 +93,7 @@ fn tells(told: &str, secret: &str) -> bool {
 }
 
 #[test]
-fn no_secret_is_told_however_it_is_quoted_in_what_is_quoted() {
+fn a_secret_is_redacted_under_any_two_levels_of_quoting() {
     let mut told = Vec::new();
     for text in SECRETS {
         let secrets = secret(text);
@@ -115,7 +115,7 @@ fn no_secret_is_told_however_it_is_quoted_in_what_is_quoted() {
 
 /// Each form that was once made of a secret to be looked for.
 #[test]
-fn no_secret_is_told_in_any_of_the_forms_of_old() {
+fn a_secret_is_redacted_in_every_form_that_was_once_searched_for() {
     for text in SECRETS {
         let mut forms = vec![text.to_owned(), base64::encode(text)];
         for kept in ["", "$&+=:@", "$&+,;="] {
@@ -140,7 +140,7 @@ fn no_secret_is_told_in_any_of_the_forms_of_old() {
 
 /// What an escape stands for may be a part of a sign.
 #[test]
-fn a_secret_that_ends_within_a_sign_is_hidden_with_it() {
+fn a_secret_that_ends_within_a_character_is_redacted_with_it() {
     for (text, told) in [
         ("abcdef%C3", "says abcdef\u{e9} 5%"),
         ("%BCabcdef", "says \u{fc}abcdef 5%"),
@@ -152,7 +152,7 @@ fn a_secret_that_ends_within_a_sign_is_hidden_with_it() {
 }
 
 #[test]
-fn what_only_looks_like_a_secret_is_told() {
+fn text_that_only_resembles_a_secret_is_not_redacted() {
     let secrets = secret("P=\"x\";Q=''");
     for text in ["P=x;Q=", "P='y';Q=\"\"", "the words P and Q"] {
         assert_eq!(secrets.redact(text), text);

@@ -261,7 +261,7 @@ mod tests {
     #[case::an_address_in_small_letters("db://a%3c%c3%bc%27%22b%5cc%0asecond%20line@db")]
     #[case::a_query("db://db?a=a%3C%C3%BC%27%22b%5Cc%0Asecond+line")]
     #[case::an_address_in_json(r#""db://a%3C%C3%BC\u0027%22b%5Cc%0Asecond+line@db""#)]
-    fn what_is_secret_is_masked_however_it_is_quoted(#[case] quoted: &str) {
+    fn a_secret_is_masked_however_it_is_quoted(#[case] quoted: &str) {
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!("a<ü'\"b\\c\nsecond line"));
         let redacted = secrets.redact(&format!("Invalid value: {quoted}: it is none"));
@@ -279,10 +279,7 @@ mod tests {
         "some words of a line that is longer than the eighty columns of YAML, folded there",
         "a: "
     )]
-    fn what_is_secret_is_masked_however_its_lines_are_broken(
-        #[case] secret: &str,
-        #[case] before: &str,
-    ) {
+    fn a_secret_is_masked_however_its_lines_are_broken(#[case] secret: &str, #[case] before: &str) {
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!(secret));
         let lines = secret.trim().replace("\n", "\n    ");
@@ -296,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_secret_is_not_told_though_it_is_cut_within_an_escape() {
+    fn the_beginning_of_a_secret_is_masked_though_it_is_cut_within_an_escape() {
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!("canary<\"ü\">canary"));
         for quoted in [

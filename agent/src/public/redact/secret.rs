@@ -173,7 +173,7 @@ mod tests {
     #[case::in_capitals("HUNTER2-CANARY", "hunter2-canary")]
     #[case::cut_by_a_template("\"Hunter2-Ca\"...", "hunter2-ca")]
     #[case::cut_in_an_excerpt("|\"Hunter2-C|...", "hunter2-c")]
-    fn a_text_is_masked_in_other_letters_and_where_it_is_cut(
+    fn a_secret_is_masked_in_another_case_and_where_it_is_cut(
         #[case] told: &str,
         #[case] part: &str,
     ) {
@@ -186,7 +186,7 @@ mod tests {
 
     /// What is longer than any text stands in none, and is made into nothing that is as long; its lines do.
     #[test]
-    fn of_what_is_longer_than_any_text_the_beginning_is_looked_for() {
+    fn an_oversized_secret_is_searched_for_by_its_beginning_and_its_lines() {
         let line = "\u{1}".repeat(1 << 20);
         let long = Secret::Text(format!("{line}\ncanary-line\n{line}"));
         let (mut longest, mut has_line) = (0, false);

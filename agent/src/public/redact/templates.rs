@@ -166,7 +166,7 @@ mod tests {
         r#""ab{{.Longfieldname.Qwertzuiop.Yx}}cd": template: gotpl:1:19: executing "gotpl" at <.Longfieldname.Qwert...>: Qwert is another"#,
         r#""**REDACTED**": template: gotpl:1:19: executing "gotpl" at <.**REDACTED**.**REDACTED**...>: Qwert is another"#
     )]
-    fn what_is_wrong_with_a_template_that_is_secret_is_told_without_its_words(
+    fn an_error_in_a_secret_template_keeps_its_message_without_the_templates_words(
         #[case] said: &str,
         #[case] redacted: &str,
     ) {
