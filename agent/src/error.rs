@@ -131,7 +131,7 @@ mod tests {
     struct Outer(#[source] kube::Error);
 
     #[test]
-    fn api_errors_are_the_servers_sentence() {
+    fn an_api_error_is_reported_in_the_servers_words() {
         let status = Status::failure("leases \"x\" not found", "NotFound").with_code(404);
         let error = Outer(kube::Error::Api(status.boxed()));
         assert_eq!(
@@ -143,7 +143,7 @@ mod tests {
 
     /// As kube tells what is no `Status`, and one without a reason.
     #[test]
-    fn a_page_that_is_not_found_is_no_object_that_is_not() {
+    fn a_404_page_does_not_count_as_a_missing_object() {
         for reason in ["Failed to parse error data", ""] {
             let page = Status::failure("404 page not found", reason).with_code(404);
             let page = kube::Error::Api(page.boxed());

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_directories() {
+    fn fleetignore_patterns_match_names_and_directories() {
         let rules = [
             (".fleetignore", "# not this\n*.md  \nci/*\ndocs\n"),
             ("a/.fleetignore", "x\n"),

@@ -141,7 +141,10 @@ mod tests {
         "12345678901234567890123456789012345678901234567890123a",
         "12345678901234567890123456789012345678901234567-fdba4"
     )]
-    fn derived(#[case] from: &str, #[case] want: &str) {
+    fn a_release_name_is_derived_from_the_name_of_its_bundle(
+        #[case] from: &str,
+        #[case] want: &str,
+    ) {
         assert_eq!(derived_release_name(from), want);
     }
 
@@ -190,7 +193,7 @@ mod tests {
         "exactly-fifty-two-characters-long-is-this-name-here1",
         "fleet-agent-exactly-fifty-two-characters-long-is-this-nam-6cf0c"
     )]
-    fn the_bundle_of_an_agent_is_called_by_its_cluster(#[case] cluster: &str, #[case] want: &str) {
+    fn the_agents_own_bundle_is_named_after_its_cluster(#[case] cluster: &str, #[case] want: &str) {
         assert_eq!(agent_bundle_name(cluster), want);
     }
 

@@ -381,7 +381,7 @@ mod tests {
     const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: own}}\n";
 
     #[test]
-    fn marks_everything() {
+    fn every_object_gets_the_label_and_annotation_of_its_set() {
         let options = BundleDeploymentOptions::default();
         let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: c}\n";
         let list = format!(
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_files_follow() {
+    fn raw_objects_without_a_kind_or_version_are_dropped_and_broken_yaml_fails() {
         let raw = [
             (
                 "raw-yaml/a.yaml",

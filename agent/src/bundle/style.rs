@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn from_names() {
+    fn a_bundles_style_is_told_by_the_names_of_its_files() {
         let chart = |path: &str| Style {
             chart: Some(path.into()),
             ..Style::default()

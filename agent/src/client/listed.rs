@@ -538,7 +538,7 @@ mod tests {
 
     /// Whoever may write an object may give it a hundred thousand labels and fields.
     #[test]
-    fn little_is_kept_of_an_object_with_many_labels_and_fields() {
+    fn only_the_object_set_of_an_object_with_many_labels_is_kept() {
         let many = |name: &str| -> String {
             let pairs: Vec<_> = (0..60_000).map(|n| format!(r#""{name}{n}":"x""#)).collect();
             format!("{{{},\"{LABEL_OBJECT_SET_HASH}\":\"h\"}}", pairs.join(","))

@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_breaks_off_ends_and_a_watch_waits() {
+    async fn a_silent_answer_times_out_and_a_silent_watch_does_not() {
         use http_body_util::BodyExt as _;
         let failed = answer(Never, Some(PATIENCE)).collect().await.unwrap_err();
         assert_eq!(failed.to_string(), "no answer within 30s");

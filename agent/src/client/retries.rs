@@ -184,7 +184,9 @@ mod tests {
     #[case::again_and_again(Some("1"))]
     #[case::for_longer_than_anybody_waits(Some("18446744073709551615"))]
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_that_lasts_is_handed_back(#[case] again_after: Option<&'static str>) {
+    async fn a_request_that_stays_refused_with_429_returns_the_refusal(
+        #[case] again_after: Option<&'static str>,
+    ) {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);
         let serve = tower::service_fn(move |_: Request<Body>| {
@@ -218,7 +220,7 @@ mod tests {
 
     /// What fails together does not come back together.
     #[tokio::test(start_paused = true)]
-    async fn each_request_waits_a_time_of_its_own() {
+    async fn retries_of_two_requests_wait_different_times() {
         let pauses = |retries: &Retries| {
             let mut retries = retries.clone();
             let mut request = Request::new(Body::empty());

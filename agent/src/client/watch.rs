@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn only_refused_credentials_need_another_one() {
+    fn only_a_401_or_an_unknown_issuer_counts_as_a_refused_credential() {
         assert!(is_credential_refused(&start_failed(401)));
         assert!(!is_credential_refused(&start_failed(403)));
         assert!(!is_credential_refused(&start_failed(500)));
@@ -289,7 +289,7 @@ mod tests {
     #[case::forbidden(403, Broken::Relist)]
     #[case::no_such_verb(405, Broken::Resume)]
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_does_not_hold_is_asked_for_ever_more_rarely(
+    async fn a_watch_that_ends_at_once_or_is_refused_is_opened_with_back_off(
         #[case] code: u16,
         #[case] broken: Broken,
     ) {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_went_well_for_some_time_is_tried_again_soon() {
+    async fn a_back_off_starts_over_after_a_steady_time() {
         let mut backoff = Backoff::default();
         let pause = backoff.by_ref().nth(6);
         assert!(pause.is_some_and(|pause| pause > Duration::from_secs(7)));
@@ -347,7 +347,7 @@ mod tests {
 
     /// So many clusters may wait for one upstream.
     #[tokio::test(start_paused = true)]
-    async fn who_fails_for_long_asks_once_a_minute() {
+    async fn an_hour_of_failures_slows_retries_to_one_a_minute() {
         let (mut backoff, begun) = (Backoff::default(), Instant::now());
         let mut asked = [0; 2];
         while begun.elapsed() < Duration::from_secs(2 * 3600) {

@@ -147,7 +147,7 @@ mod tests {
     #[case("labels: {1: a, true: b}\nclientID: 1.0", "1", &[("1", "a"), ("true", "b")])]
     #[case("CLIENTID: 5\nLabels: {a: 1}", "5", &[("a", "1")])]
     #[case("clientID: null", "", &[])]
-    fn what_is_no_text_becomes_text(
+    fn numbers_and_booleans_in_the_configuration_become_strings(
         #[case] text: &str,
         #[case] client_id: &str,
         #[case] labels: &[(&str, &str)],
@@ -166,7 +166,10 @@ mod tests {
     #[case("labels: 1", "number into Go struct field Config.labels of type map[string]string")]
     #[case("clientID: [a]", "array into Go struct field Config.clientID of type string")]
     #[case("agentTLSMode: [1]", "array into Go struct field Config.agentTLSMode of type string")]
-    fn what_can_be_no_text_is_an_error(#[case] text: &str, #[case] problem: &str) {
+    fn a_configuration_value_of_the_wrong_type_is_an_error(
+        #[case] text: &str,
+        #[case] problem: &str,
+    ) {
         let data = [(CONFIG_KEY.to_owned(), text.to_owned())].into();
         let error = AgentConfig::from_data(&data).unwrap_err().to_string();
         let expected =

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn booleans_are_gos() {
+    fn boolean_flags_are_read_as_go_reads_them() {
         assert!(!parse(&["--leader-elect=false"]).unwrap().leader_elect);
         assert!(!parse(&["--leader-elect=0"]).unwrap().leader_elect);
         assert!(parse(&["--leader-elect"]).unwrap().leader_elect);

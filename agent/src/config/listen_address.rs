@@ -73,14 +73,14 @@ mod tests {
     #[case("[::1]:9", "[::1]:9")]
     #[case("localhost:9", "127.0.0.1:9")]
     #[tokio::test]
-    async fn addresses_are_gos(#[case] text: &str, #[case] address: &str) {
+    async fn listen_addresses_are_read_as_go_reads_them(#[case] text: &str, #[case] address: &str) {
         let read: ListenAddress = text.parse().unwrap();
         assert_eq!(read.to_string(), text);
         assert_eq!(read.resolve().await.unwrap().to_string(), address);
     }
 
     #[rstest]
-    fn what_names_no_port_is_refused(
+    fn a_malformed_listen_address_or_one_without_a_port_is_refused(
         #[values("", "8080", "nowhere", "localhost:", "::1", "::1:9", "[::1:9", "a]:9", ":65536")]
         text: &str,
     ) {

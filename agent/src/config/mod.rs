@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_gos() {
+    fn addresses_are_read_from_the_environment_and_0_means_none() {
         let env = [
             ("FLEET_AGENT_METRICS_BIND_ADDRESS", "0"),
             ("FLEET_AGENT_PROBE_BIND_ADDRESS", "localhost:9"),

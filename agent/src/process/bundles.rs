@@ -336,7 +336,7 @@ mod tests {
 
     /// The namespace may have been deleted, and its bundles with it.
     #[tokio::test(start_paused = true)]
-    async fn what_was_seen_deleted_counts_no_more_where_upstream_refuses_to_be_watched() {
+    async fn deletions_seen_stop_counting_where_upstream_refuses_the_watch() {
         for (code, is_proof) in [(401, false), (403, false), (404, false), (500, true)] {
             let store = Arc::<Store>::default();
             store.applied(bundle("web"));

@@ -363,7 +363,7 @@ mod tests {
 
     /// Local work needs no upstream: only another connection ends it.
     #[tokio::test(start_paused = true)]
-    async fn a_credential_that_is_refused_ends_no_session_without_another_one() {
+    async fn a_refused_credential_ends_the_session_only_once_there_is_another() {
         // It connects again, and is asked once more by the client of the session.
         assert_eq!(goes_on(0, false, false).await, (None, 2));
         assert_eq!(goes_on(3, false, false).await, (None, 5));
@@ -580,7 +580,7 @@ mod tests {
     #[case::refused(true, false)]
     #[case::deleted(false, true)]
     #[tokio::test(start_paused = true)]
-    async fn a_registration_under_way_is_answered_whatever_becomes_of_the_credential(
+    async fn a_registration_under_way_is_completed_whatever_happens_to_the_credential(
         #[case] is_refused: bool,
         #[case] is_deleted: bool,
     ) {
@@ -635,7 +635,7 @@ mod tests {
 
     /// The Cluster was deleted and imported anew while its registration waited for an answer.
     #[tokio::test(start_paused = true)]
-    async fn another_bootstrap_secret_ends_the_wait_for_an_answer_to_the_former() {
+    async fn a_new_bootstrap_secret_ends_the_wait_for_the_former_registration() {
         let state = Arc::new(Mutex::new(Registering::new()));
         state.lock().forgets_first_registration = true;
         let (registrar, refused) = (registrar(&state), Notify::new());

@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn another_holder_is_respected_for_its_own_duration() {
+    fn a_lease_of_another_holder_is_respected_for_the_duration_it_names() {
         assert_eq!(decide(Some(&held_by("go", 60)), 59), None);
         let taken = decide(Some(&held_by("go", 60)), 60).unwrap();
         assert_eq!(taken.lease_transitions, Some(5));
@@ -568,7 +568,7 @@ mod tests {
 
     /// etcd without space, or no right to write: reads go on.
     #[tokio::test(start_paused = true)]
-    async fn who_can_only_read_the_lease_is_not_ready_for_long() {
+    async fn an_agent_that_can_only_read_the_lease_becomes_unready() {
         let (there, clients) = server(u32::MAX);
         candidate(&clients, "other", false).campaign().await;
         let stored = Arc::clone(&there);
@@ -618,7 +618,7 @@ mod tests {
 
     /// Pods of one node on the host's network: one host name, and process 1 each.
     #[tokio::test(start_paused = true)]
-    async fn of_two_with_one_name_one_leads() {
+    async fn of_two_agents_with_one_identity_only_one_leads() {
         let (there, clients) = server(u32::MAX);
         let [mut first, mut second] = [(); 2].map(|()| candidate(&clients, "node-1", false));
         first.campaign().await;
@@ -642,7 +642,7 @@ mod tests {
 
     /// A pod has one agent: what its name holds is that of one that ended without a word. Where two were given the name, the later one leads alone.
     #[tokio::test(start_paused = true)]
-    async fn the_name_of_a_pod_is_resumed_at_once_and_once() {
+    async fn a_pod_resumes_the_lease_of_its_name_at_once_and_only_one_agent_leads() {
         let (_there, clients) = server(u32::MAX);
         let [mut first, mut second] = [(); 2].map(|()| candidate(&clients, "pod", true));
         first.campaign().await;
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_killed_leader_is_waited_for_as_long_as_it_promised() {
+    async fn the_lease_of_a_killed_leader_is_taken_after_its_full_duration() {
         let (_there, clients) = server(u32::MAX);
         candidate(&clients, "node-1", false).campaign().await;
         let began = Instant::now();

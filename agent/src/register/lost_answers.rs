@@ -265,7 +265,7 @@ fn world(world: World) -> (Arc<Mutex<World>>, Registrar) {
 #[case::refused(&[Outcome::Refused, Outcome::Refused], false)]
 #[case::dropped_meanwhile(&[Outcome::Unanswered], true)]
 #[tokio::test(start_paused = true)]
-async fn one_registration_is_made_whatever_is_answered(
+async fn one_registration_is_made_though_answers_are_lost_or_refused(
     #[case] outcomes: &[Outcome],
     #[case] is_dropped: bool,
 ) {
@@ -316,7 +316,7 @@ async fn a_registration_that_nobody_heard_of_is_asked_for_again_after_an_outage(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_made_after_an_outage_is_waited_for_as_long_as_any_other() {
+async fn a_registration_made_after_an_outage_is_waited_for_as_long_as_any_other() {
     let begun = Instant::now();
     let (world, registrar) = world(World {
         outage: Some(begun..begun + minutes(27)),
@@ -333,7 +333,7 @@ async fn what_was_made_after_an_outage_is_waited_for_as_long_as_any_other() {
 #[case::not_stored(2, 0)]
 #[case::not_looked_at(0, 2)]
 #[tokio::test(start_paused = true)]
-async fn what_was_granted_is_fetched_again_and_not_asked_for(
+async fn a_granted_credential_is_fetched_again_without_a_second_registration(
     #[case] failing_stores: u32,
     #[case] failing_looks: u32,
 ) {
@@ -350,7 +350,7 @@ async fn what_was_granted_is_fetched_again_and_not_asked_for(
 
 /// A session asks for another connection, and makes use of the Secret: they have one pause.
 #[tokio::test(start_paused = true)]
-async fn a_bootstrap_secret_that_is_refused_is_shown_once_a_minute() {
+async fn a_refused_bootstrap_secret_is_used_once_a_minute() {
     let (world, registrar) = world(World {
         credential: Some(first_credential()),
         refuses_first_credential: true,
@@ -368,7 +368,7 @@ async fn a_bootstrap_secret_that_is_refused_is_shown_once_a_minute() {
 
 /// Two tools restore one each.
 #[tokio::test(start_paused = true)]
-async fn bootstrap_secrets_that_take_turns_are_used_ever_more_rarely() {
+async fn alternating_bootstrap_secrets_register_with_growing_pauses() {
     let (world, registrar) = world(World {
         credential: Some(first_credential()),
         ..World::default()
@@ -412,7 +412,7 @@ async fn a_credential_that_could_not_be_stored_is_no_renewal() {
 #[case::unavailable(503, 120, &[120])]
 #[case::for_a_day(429, 86_400, &[300])]
 #[tokio::test(start_paused = true)]
-async fn a_busy_upstream_is_asked_to_register_when_it_says(
+async fn a_registration_is_retried_after_the_time_a_busy_upstream_names(
     #[case] code: u16,
     #[case] retry_after: u32,
     #[case] pauses: &[u64],
@@ -535,7 +535,7 @@ async fn a_session_that_ends_while_upstream_is_busy_leaves_the_registration_to_t
 #[case::for_a_moment(5, false)]
 #[case::for_ever(60, true)]
 #[tokio::test(start_paused = true)]
-async fn an_upstream_that_is_busy_for_long_is_told_of(
+async fn an_event_reports_an_upstream_that_is_busy_for_long(
     #[case] for_minutes: u64,
     #[case] is_told: bool,
 ) {

@@ -755,7 +755,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_upstream_accepted_is_not_asked_for_hastily() {
+    async fn a_failure_after_an_accepted_registration_waits_a_minute() {
         let registrar = Registrar::scripted(scripted::clients(|_| async { (500, json!({})) }));
         let cause = || kube::Error::LinesCodecMaxLineLengthExceeded;
         let refused = RegisterError::List(cause());

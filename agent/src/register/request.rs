@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_tokens_are_wranglers() {
+    fn random_tokens_have_the_length_and_alphabet_of_wranglers() {
         let token = random_text(RANDOM_LENGTH);
         assert_eq!(token.len(), 54);
         assert!(

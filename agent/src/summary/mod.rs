@@ -461,7 +461,7 @@ mod tests {
 
     /// Compared with each other, these would take minutes.
     #[test]
-    fn what_a_message_repeats_is_found_in_one_pass() {
+    fn repeated_parts_of_a_message_are_removed_in_one_pass() {
         let parts: Vec<_> = (0..300_000).map(|n| n.to_string()).collect();
         let twice = [&*parts, &*parts].concat().join("; ");
         let stalled = json!({ "type": "Stalled", "status": "True", "message": twice });
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_ignored_that_say_all_that_a_rule_does() {
+    fn a_condition_is_ignored_where_it_matches_all_fields_of_a_rule() {
         let rule = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
             let pairs = pairs.iter();
             pairs.map(|(k, v)| ((*k).into(), (*v).into())).collect()
@@ -503,7 +503,7 @@ mod tests {
 
     /// As Fleet's own package says at 3b2c622c.
     #[test]
-    fn what_an_annotation_says_is_printed_as_go_prints_it() {
+    fn a_status_annotation_is_printed_as_go_prints_it() {
         let status = r#"{"conditions":[{"type":"Active","status":"False","message":10000000}]}"#;
         let object = json!({
             "kind": "Any", "apiVersion": "example.com/v1",

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn machinery_is_hidden() {
+    fn internal_labels_and_annotations_of_a_cluster_are_hidden() {
         let facts = ClusterFacts::from_cluster(&json!({"metadata": {
             "labels": {"fleet.cattle.io/x": "1", "management.cattle.io/x": "2", "other.cattle.io/x": "3",
                        "kubectl.kubernetes.io/x": "4", "env": "5"},

@@ -404,7 +404,7 @@ mod tests {
 
     /// Each overlay has objects of its own, whatever its files take.
     #[test]
-    fn what_overlays_multiply_is_in_the_allowance() {
+    fn objects_multiplied_by_overlays_count_against_the_allowance() {
         let entries: String = (0..1_000).map(|at| format!("  k{at}: v\n")).collect();
         let base =
             format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata:\n{entries}");

@@ -370,7 +370,10 @@ mod tests {
         "open /k/P=canary-env: no such file, canary-env"
     )]
     #[case::a_file_that_is_no_yaml("resources: [broken.yaml]\n", "{a: canary-broken")]
-    fn is_redacted(#[case] kustomization: &str, #[case] message: &str) {
+    fn secrets_of_a_kustomization_are_redacted_from_its_errors(
+        #[case] kustomization: &str,
+        #[case] message: &str,
+    ) {
         let found = redacted(kustomization, message);
         assert!(
             !["canary", "Y2FuYXJ5", "YW5hcnk"]
@@ -398,7 +401,9 @@ mod tests {
     #[case::a_patch_of_another_kind(
         "patches:\n- target: {kind: Secret}\n  patch: |\n    kind: any\n    stringData: {sk_live_51H8s9dKf: default}\n"
     )]
-    fn what_a_secret_is_made_of_is_hidden_as_what_it_is(#[case] kustomization: &str) {
+    fn keys_and_values_a_kustomization_puts_into_a_secret_are_redacted(
+        #[case] kustomization: &str,
+    ) {
         let files = [
             ("k/kustomization.yaml", kustomization),
             ("k/odd.env", "sk_live_51H8s9dKf=default\n"),
@@ -432,7 +437,9 @@ mod tests {
         "secretGenerator: [{{name: a, literals: [{}=x]}}]\n",
         "a".repeat(MAX_CONTENT)
     ))]
-    fn too_much_is_not_shown_at_all(#[case] file: String) {
+    fn a_message_is_hidden_whole_where_a_kustomization_is_too_large_to_search(
+        #[case] file: String,
+    ) {
         let secrets = Secrets::of_files([("a.yaml", file.as_bytes())].into_iter());
         assert!(!secrets.redact("canary").contains("canary"));
     }

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_lost_the_lease_tells_nothing_of_releases() {
+    fn an_agent_that_lost_the_lease_reports_no_removals_or_unknown_releases() {
         let metrics = Metrics::default();
         metrics.leading(true);
         metrics.held_removals(2);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_controller_runtimes() {
+    fn metrics_are_named_as_controller_runtime_names_them() {
         let metrics = Metrics::default();
         metrics.limit(Controller::BundleDeployment, 50);
         metrics.added(Controller::BundleDeployment, true);
