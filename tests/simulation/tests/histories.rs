@@ -83,7 +83,7 @@ fn histories_break_no_invariant_that_is_not_known_to_be_broken() {
 }
 
 #[test]
-fn what_repeats_a_history_is_built_as_the_test_is() {
+fn the_command_that_repeats_a_history_uses_the_tests_build_profile() {
     let command = repeating(7);
     let is_optimised = command.contains(" --profile simulation ");
     let program = env!("CARGO_BIN_EXE_simulation");
@@ -92,7 +92,7 @@ fn what_repeats_a_history_is_built_as_the_test_is() {
 }
 
 #[test]
-fn a_seed_is_a_history() {
+fn a_seed_always_gives_the_same_history() {
     for seed in 40..46 {
         let plan = Plan::of(seed);
         assert_eq!(

@@ -362,7 +362,7 @@ mod tests {
 
     /// Its watch cache is a new one, which has seen nothing of what was before.
     #[test]
-    fn what_was_told_of_a_former_definition_is_too_old_for_the_next() {
+    fn a_watch_from_a_version_before_the_definition_is_answered_with_410() {
         let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
         let before = server.backup().version();
         let mut defined = definition();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_the_real_server_goes_by_is_passed_over() {
+    fn request_parameters_that_are_not_modelled_are_refused() {
         let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
         let maps = "/api/v1/namespaces/default/configmaps";
         let cases = [
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_is_not_modelled_is_told_too() {
+    fn a_watch_with_parameters_that_are_not_modelled_is_refused() {
         let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
         let uri = "/api/v1/configmaps?watch=true&sendInitialEvents=true";
         assert!(server.watch(&request("GET", uri, Value::Null)).is_err());

@@ -168,7 +168,7 @@ mod tests {
 
     /// As real ones have it: what is written between two pages is in none of them, and a watch from their version tells of it.
     #[test]
-    fn the_pages_of_a_list_are_of_one_moment() {
+    fn all_pages_of_a_list_show_one_resource_version() {
         let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
         let act = |method: &str, path: &str, body: Value| {
             server.act(Actor::Person, method, path, body);

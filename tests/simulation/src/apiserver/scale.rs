@@ -75,7 +75,7 @@ mod tests {
 
     /// As `kubectl get --show-managed-fields` shows it after `kubectl scale`.
     #[test]
-    fn who_sets_the_replicas_owns_them_and_nobody_else_does() {
+    fn the_manager_that_scales_a_workload_alone_owns_its_replicas() {
         let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
         let namespace = json!({"metadata": {"name": "apps"}});
         server.act(Actor::System, "POST", "/api/v1/namespaces", namespace);

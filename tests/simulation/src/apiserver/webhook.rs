@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_webhook_adds_is_nobodys_and_stays() {
+    fn fields_that_a_webhook_adds_have_no_manager_and_stay() {
         let server = server(Habit::Defaults);
         let live = applied(&server).value();
         assert_eq!(live["data"], json!({"key": "1", "site": "north"}));

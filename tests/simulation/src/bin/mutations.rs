@@ -299,7 +299,7 @@ mod tests {
 
     /// Whoever changes a decision point sees that its mutation is gone.
     #[test]
-    fn every_mutation_has_its_place() -> Result<()> {
+    fn every_mutation_matches_the_code_exactly_once() -> Result<()> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mutations = read(include_str!("../../mutations.txt"))?;
         assert!(mutations.len() >= 20, "{}", mutations.len());

@@ -210,7 +210,7 @@ fn a_release_is_removed_after_the_hooks_that_precede_that() {
 
 /// The agent that lives on goes by what had ended when the cluster was restored, until it writes the ledger; one that was started since does not.
 #[test]
-fn a_hook_that_had_succeeded_is_known_to_who_outlives_a_restore() {
+fn an_agent_that_outlives_a_restore_knows_that_a_hook_succeeded() {
     let ledger = Id::new("", "configmaps", SYSTEM, LEDGER);
     let broken: &[&str] = &["deletes a running hook", "hook did not run"];
     for (has_succeeded, life, has_noticed, rules) in [
@@ -280,7 +280,7 @@ fn a_forged_record_that_is_superseded_is_no_good_one() {
 
 /// A tenant writes a record in the place of the Go agent's, which is believed while nothing was deployed above it.
 #[test]
-fn what_stands_in_the_place_of_the_go_agents_revision_is_believed_while_it_is_the_last_good_one() {
+fn a_record_that_replaces_the_go_agents_is_believed_while_it_is_the_last_good_one() {
     let forged = format!("{FORGED}c1");
     let mut cluster = Cluster::default();
     cluster.record(Actor::Go, 1, Status::Deployed, &[]);
@@ -309,7 +309,7 @@ fn what_stands_in_the_place_of_the_go_agents_revision_is_believed_while_it_is_th
 }
 
 #[test]
-fn who_had_a_release_is_forgotten_with_its_records() {
+fn the_owner_of_a_release_is_forgotten_with_its_records() {
     let release = ("apps".to_owned(), "r1".to_owned());
     let mut cluster = Cluster::default();
     cluster.checker.deployed_for.insert(release.clone(), 2);
@@ -324,7 +324,7 @@ type Case<'c> = (&'c str, usize, fn(&mut Cluster), &'c [&'c str]);
 
 /// The ledger has a release for b0, and b1 wants it as long.
 #[test]
-fn a_release_is_left_to_who_has_it() {
+fn a_bundle_that_takes_a_release_from_its_owner_breaks_a_rule() {
     let wanted = || Desired::of(0, 1, BTreeSet::new());
     let broken: &[&str] = &["takes another's release"];
     let cases: [Case<'_>; 7] = [
@@ -388,7 +388,7 @@ fn a_release_is_left_to_who_has_it() {
 
 /// Copies that were made before a restore was noticed are excused until the ledger names a bundle there that needs them.
 #[test]
-fn a_copy_counts_from_when_the_ledger_knows_of_it() {
+fn a_copy_made_before_a_restore_counts_once_the_ledger_names_its_bundle() {
     let copy = Id::new("", "secrets", "apps", "pull0");
     let ledger = Id::new("", "configmaps", SYSTEM, LEDGER);
     let names = |bundle: &str, namespace: &str| {
@@ -413,7 +413,7 @@ fn a_copy_counts_from_when_the_ledger_knows_of_it() {
 
 /// Whether an attempt may be undone is as whoever goes on with it wants it.
 #[test]
-fn an_attempt_that_goes_on_is_atomic_where_that_is_wanted_now() {
+fn an_attempt_continued_by_another_agent_is_atomic_as_its_bundle_wants_now() {
     let release = ("apps".to_owned(), "r1".to_owned());
     for (life, is_atomic) in [(1, true), (2, false)] {
         let mut cluster = Cluster::default();
@@ -431,7 +431,7 @@ fn an_attempt_that_goes_on_is_atomic_where_that_is_wanted_now() {
 
 /// Another bundle took the release over above a forged record: what it has written since is its own to drop.
 #[test]
-fn what_the_new_bundle_wrote_of_a_release_is_not_left_to_the_former_one() {
+fn an_object_that_the_new_owner_of_a_release_wrote_counts_as_its_leftover() {
     let release = ("apps".to_owned(), "r1".to_owned());
     let mut cluster = Cluster::default();
     let wanted = Manifest {
@@ -454,7 +454,7 @@ fn what_the_new_bundle_wrote_of_a_release_is_not_left_to_the_former_one() {
 
 /// The Go agent goes by a forged record: what that leaves out stays, and what the Go agent deployed goes with what drops it.
 #[test]
-fn what_a_forged_record_leaves_out_is_left_where_the_go_agent_deployed() {
+fn objects_a_forged_record_omits_are_no_leftovers_after_the_go_agent_deployed() {
     let is_left = |forger: Actor, end: Status, of_go: &[&str]| {
         let mut cluster = Cluster::default();
         let wanted = Desired::of(0, 1, BTreeSet::new());
@@ -490,7 +490,7 @@ fn what_a_forged_record_leaves_out_is_left_where_the_go_agent_deployed() {
 
 /// With a bundle whose attempts at a helm client's release failed go their records, and nothing else.
 #[test]
-fn what_attempts_at_a_helm_release_brought_is_left_where_their_records_go() {
+fn objects_of_failed_attempts_at_a_helm_release_are_no_leftovers() {
     let ledger = Id::new("", "configmaps", SYSTEM, LEDGER);
     let is_left = |client: Actor, end: Status, entries: Value, is_written: bool| {
         let mut cluster = Cluster::default();
@@ -525,7 +525,7 @@ fn what_attempts_at_a_helm_release_brought_is_left_where_their_records_go() {
 
 /// Who waits for an answer neither hears nor begins anything.
 #[tokio::test(start_paused = true)]
-async fn what_changed_while_a_webhook_kept_a_write_waiting_is_news_for_longer() {
+async fn a_change_stays_news_for_longer_while_a_webhook_delays_a_write() {
     let second = Duration::from_secs(1);
     let mut checker = Checker::default();
     let changed = Instant::now();

@@ -156,7 +156,7 @@ fn a_bundle_waits_for_a_kind_only_while_it_fails_for_that() {
 
 /// Where the redeploy waits, or the bundle is installed once, a look at its objects is no reason for another try.
 #[test]
-fn an_overwritten_object_that_stays_missing_is_asked_for_once() {
+fn a_missing_overwritten_object_does_not_cause_requests_without_end() {
     act("", async |world| {
         let object = |name: &str| {
             json!({
@@ -188,7 +188,7 @@ fn an_overwritten_object_that_stays_missing_is_asked_for_once() {
 
 /// Its removal had begun, which the list would prove no more: the agent's own bundle is gone with it when it is gone again.
 #[test]
-fn a_removal_is_over_once_its_bundle_is_there_though_it_cannot_be_read() {
+fn a_removal_ends_once_its_bundle_is_back_though_it_cannot_be_read() {
     act(&wants(1, "as deployer"), async |world| {
         sleep(MINUTE).await;
         world.act(&Action::Deny("deployer", 0)).await;
@@ -236,7 +236,7 @@ fn while_the_site_holds_changes_nothing_is_deployed_corrected_or_removed() {
 
 /// What cannot be one segment of a path becomes part of none.
 #[test]
-fn a_name_that_leads_elsewhere_is_refused_before_anything_is_asked() {
+fn a_namespace_that_would_change_a_request_path_is_refused() {
     act("", async |world| {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"},
@@ -250,7 +250,7 @@ fn a_name_that_leads_elsewhere_is_refused_before_anything_is_asked() {
 
 /// As Kubernetes has it: what is there may be changed, and where something goes there is room for another.
 #[test]
-fn a_quota_keeps_nothing_that_is_there_from_being_changed() {
+fn a_quota_refuses_new_objects_and_lets_existing_ones_change() {
     act(&wants(1, "correctDrift"), async |world| {
         sleep(MINUTE).await;
         happens(world, "0.0 s later a quota refuses new configmaps in apps").await;
@@ -272,7 +272,7 @@ fn a_quota_keeps_nothing_that_is_there_from_being_changed() {
 
 /// Whoever sets replicas as an autoscaler does owns them, and is left alone with them by a correction as by the next version.
 #[test]
-fn replicas_are_an_autoscalers_as_often_as_it_sets_them() {
+fn replicas_set_by_an_autoscaler_are_left_alone() {
     let wants = |version: u8| {
         format!("5.0 s later upstream wants of b0: apps/r0 [d0=v{version}] correctDrift")
     };
@@ -307,7 +307,7 @@ fn replicas_are_an_autoscalers_as_often_as_it_sets_them() {
 
 /// Upstream is told of pods that crash, and that they are up again; that they do is no reason to deploy.
 #[test]
-fn a_workload_whose_pods_crash_is_told_of_and_not_deployed_again() {
+fn a_workload_with_crashing_pods_is_reported_and_not_deployed_again() {
     let steps = "5.0 s later upstream wants of b0: apps/r0 [d0=v1] correctDrift";
     act(steps, async |world| {
         let ready = |world: &World| {
@@ -339,7 +339,7 @@ fn a_workload_whose_pods_crash_is_told_of_and_not_deployed_again() {
 
 /// What waits for somebody's finalizer is there, and going: a correction makes it anew once it is gone.
 #[test]
-fn an_object_that_goes_when_its_finalizer_does_is_made_anew_then() {
+fn an_object_deleted_with_a_finalizer_is_recreated_once_it_is_gone() {
     act(&wants(1, "correctDrift"), async |world| {
         sleep(MINUTE).await;
         happens(world, "0.0 s later a person puts a finalizer on apps/c0").await;
@@ -360,7 +360,7 @@ fn an_object_that_goes_when_its_finalizer_does_is_made_anew_then() {
 
 /// The real server's words (`ValidateObjectMetaUpdate`).
 #[test]
-fn no_finalizer_is_put_on_what_is_going() {
+fn an_object_being_deleted_takes_no_new_finalizer() {
     act(&wants(1, ""), async |world| {
         sleep(MINUTE).await;
         let put = |finalizers: Value| {
@@ -382,7 +382,7 @@ fn no_finalizer_is_put_on_what_is_going() {
 
 /// What nobody's manifest has is left as it is, and is nothing to write again.
 #[test]
-fn what_a_webhook_adds_is_no_drift() {
+fn fields_that_a_webhook_adds_are_no_drift() {
     act(&wants(1, "correctDrift"), async |world| {
         sleep(MINUTE).await;
         for habit in ["adds a label", "sets what is missing"] {
@@ -407,7 +407,7 @@ fn what_a_webhook_adds_is_no_drift() {
 
 /// As of any server that does not answer: it is told of, and tried again.
 #[test]
-fn a_deploy_that_a_silent_webhook_fails_is_made_once_it_is_asked_no_more() {
+fn a_deploy_failed_by_a_silent_webhook_succeeds_once_the_webhook_is_gone() {
     act(&wants(1, ""), async |world| {
         sleep(MINUTE).await;
         let step = "0.0 s later a webhook for configmaps in apps is silent for 30 s";
@@ -425,7 +425,7 @@ fn a_deploy_that_a_silent_webhook_fails_is_made_once_it_is_asked_no_more() {
 
 /// With a definition go its objects, and the kind: that is told, and what is defined again is deployed again.
 #[test]
-fn what_is_of_a_kind_comes_and_goes_with_its_definition() {
+fn custom_resources_go_with_their_definition_and_are_deployed_again_with_it() {
     let steps = "1.0 s later a person creates the definition of widgets\n\
                  5.0 s later upstream wants of b0: apps/r0 [w0=v1] correctDrift";
     act(steps, async |world| {
@@ -456,7 +456,7 @@ fn what_is_of_a_kind_comes_and_goes_with_its_definition() {
 
 /// As Helm has it: what is in `crds` comes before all else, and goes with nothing.
 #[test]
-fn a_chart_that_defines_a_kind_has_objects_of_it() {
+fn a_chart_may_define_a_kind_and_deploy_objects_of_it() {
     let steps = "5.0 s later upstream wants of b0: apps/r0 [w0=v1] defines";
     act(steps, async |world| {
         let widget = Id::new("example.com", "widgets", "apps", "w0");
