@@ -116,7 +116,7 @@ impl Ledger {
     pub async fn until_asked(&self, limit: Duration) {
         let mut asked = self.asked.subscribe();
         let is_settled = |asked: &Asked| asked.answered == asked.doubts;
-        // Whoever does not answer that takes no heartbeat either.
+        // A silent upstream takes no heartbeat either.
         let _ = tokio::time::timeout(limit, asked.wait_for(is_settled)).await;
     }
 

@@ -61,7 +61,7 @@ pub struct LedgerEntry {
     /// which it had a release in the namespace when another bundle took that, until another one is begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentDigest>,
-    /// What other bundles wrote over it, by bundle: attempts of theirs, or what they had before this one took it.
+    /// Revisions of other bundles, by bundle: their attempts, or those from before this bundle took the release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claims: BTreeMap<String, Claim>,
 }
@@ -568,12 +568,12 @@ mod tests {
             Some(revisions)
         };
         assert_eq!(others(&claimed), Some(vec![1, 3]));
-        // Its former owner's, once it is another's; what is pruned is not there.
+        // A former owner's revisions count; pruned ones do not.
         assert_eq!(others(&claimed.clone().taken_by("c")), Some(vec![1, 3]));
         assert_eq!(others(&claimed.clone().without(1)), Some(vec![3]));
         assert_eq!(others(&claimed.clone().handed_to("b")), None);
         assert_eq!(others(&claimed.noting_theirs(&[4])), None);
-        // Of before digests were kept.
+        // An entry without digests.
         assert_eq!(others(&entry("a")), None);
     }
 
@@ -635,7 +635,7 @@ mod tests {
         // And so on, also once the records of the first one's attempts are gone.
         let next = left.without(2).tried_by("c");
         assert!(next.theirs().any(|one| one == 1) && next.account == "tenant");
-        // Who has tried has an account.
+        // An attempt has an account.
         let tried = attempt.noting_claim("b", "other", 3, "three".into());
         let left = tried.tried_by("b");
         assert!(left.account == "other" && left.theirs().any(|one| one == 1));
@@ -657,7 +657,7 @@ mod tests {
             assert!(!entry.may_believe(2));
         };
         check(&attempt);
-        // That they began there is remembered, whatever goes.
+        // The first attempt stays noted, whatever goes.
         check(&attempt.clone().without(3).without(5));
         let last = 5 + i64::try_from(MAX_REVISIONS).unwrap();
         let many = (6..=last).fold(attempt.clone(), |entry, at| entry.noting(at, "x".into()));

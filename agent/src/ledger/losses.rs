@@ -42,7 +42,7 @@ impl LedgerState {
                 .filter(|_| !is_settled)
                 .or(was_held.then_some(ContinuityBreak::Recreated));
             let lost = lost(&entry, listed, found);
-            // Whoever let it go did not know of this: it may have come back since, and be lost with others.
+            // The permission is older than this break: the bundle may be back since, and lost with others.
             let is_let_go = entry.hold == Some(Hold::Released);
             let hold = match is_let_go && told.is_some() && lost.is_some() {
                 true => Some(Hold::Held),
@@ -97,7 +97,7 @@ fn lost(
         return found.or(entry.lost);
     }
     match listed.leaving.contains(&entry.bundle) {
-        // It goes with what the agent's own went with, and may be made anew as that was.
+        // Deleted with the agent's own bundle, it may be made anew as that was.
         true => [found, entry.lost]
             .contains(&Some(recreated))
             .then_some(recreated),
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(hold(&state, "let-go"), Some(Hold::Released));
         state.check_continuity(upstream(6), 8, listed(&NONE));
         assert_eq!(hold(&state, "let-go"), Some(Hold::Held));
-        // One that is given for that is for that.
+        // A permission given since covers it.
         let found = state.all().into_iter().collect();
         state.release_held(&found);
         state.check_continuity(upstream(9), 6, listed(&NONE));
@@ -337,11 +337,11 @@ mod tests {
         // What was being deleted is, and nobody says that it is back.
         let listed = ["back", "later"];
         assert_eq!(check(5, &["two"], Told, &listed, &[]), (None, true, lost));
-        // What goes later went with them, as long as the new one is not noted.
+        // A bundle that goes later is lost too until the new uid is noted.
         let (told, _, lost) = check(6, &["two"], Told, &["back"], &[]);
         assert_eq!((told, lost.len()), (None, 4));
         assert_eq!(check(7, &["two"], Settled, &[], &[]), (None, true, lost));
-        // What is made anew is lost no more, and goes like anything else after that.
+        // A bundle made anew is lost no more, and goes like any other after that.
         assert_eq!(check(8, &["two"], New, &all, &[]).2, none());
         assert_eq!(check(9, &["two"], New, &["back"], &[]).2, none());
         // A bundle of somebody else's whose name begins like that of the agent's own comes, and does not hide that this one is made anew.
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!((told, lost), (None, none()));
         let (told, _, lost) = check(11, &["three", "else"], New, &["back"], &[]);
         assert_eq!((told, lost.len()), (Some(ContinuityBreak::Recreated), 4));
-        // Nor does it while the agent's own is not listed.
+        // Nor while the agent's own is not listed.
         assert_eq!(check(12, &["three", "else"], Settled, &all, &[]).2, none());
         assert_eq!(check(13, &["", "else"], New, &all, &[]).0, None);
         let (told, _, lost) = check(14, &["four", "else"], New, &["back"], &[]);

@@ -199,7 +199,7 @@ impl Ledger {
             set_entry(&mut state, &left, claims)
         });
         if let Err(failed) = noted {
-            // Whose the release is now does not depend on it.
+            // The release's new owner does not need it.
             let (bundle, error) = (&former.bundle, PublicText::nothing_secret_in(&failed));
             logging::warn!(bundle, error, "what it left is not remembered");
         }
@@ -497,7 +497,7 @@ impl Ledger {
         self.flush(None).await
     }
 
-    /// What a bundle tried goes on otherwise now, and is tried at once: written with the next write.
+    /// A bundle's postponed deploy may succeed now, and waits no longer: with the next write.
     pub fn postpones_no_more(&self, bundle: &str) {
         self.state.lock().postpones_no_more(bundle);
     }
@@ -743,7 +743,7 @@ mod tests {
         let claims = ReleaseKey::claims_of("a", "apps");
         ledger.forget(&claims).await.unwrap();
         assert!(!ledger.had_deployed("a", "apps", "s-1:a"));
-        // Of what nobody proved to be its own it had nothing deployed.
+        // Of a mere attempt the bundle had nothing deployed.
         let attempt = key("attempt");
         ledger.attempt(attempt.clone(), of("a")).await.unwrap();
         let taken = of("a").taken_by("b");

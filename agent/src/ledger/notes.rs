@@ -19,9 +19,9 @@ pub enum Note {
     Ours(String),
     /// It was written for the bundle with this digest, and says that a correction failed: nothing was applied from it.
     FailedCorrection(String),
-    /// It was, and its record is gone: a record in its place is not believed.
+    /// A revision whose record is gone: one in its place is not believed.
     Gone,
-    /// It lay there when the bundle wrote a later one, and is somebody else's.
+    /// Somebody else's, there when the bundle wrote a later revision.
     Theirs,
 }
 

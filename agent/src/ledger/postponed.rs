@@ -22,7 +22,7 @@ const MAX_CONTENTS: usize = 4;
 /// So many attempts of a bundle within the first pause, and any other content waits as well.
 const MAX_AT_ONCE: usize = 3;
 
-/// What is due for so long is of a bundle that went, or of content that did.
+/// Due for so long, it is of a bundle or of content that is gone.
 const FORGOTTEN_AFTER_SECONDS: i64 = 24 * 60 * 60;
 
 /// So many seconds the clocks of two nodes may differ.
@@ -140,7 +140,7 @@ impl Postponed {
             .saturating_mul(2_u32.saturating_pow(attempts))
             .min(pauses.longest)
             .mul_f64(1.0 - jitter.clamp(0.0, 1.0) / 5.0);
-        // One answer counts for all that others do.
+        // An answer counts for all others' changes.
         self.0
             .retain(|one| one.content != tried && !(tried.is_answer() && one.content.is_answer()));
         let room = MAX_CONTENTS - usize::from(!tried.is_answer());
@@ -323,7 +323,7 @@ mod tests {
             assert!(postponed.0.len() <= MAX_CONTENTS);
         }
         assert_eq!(attempts, 30);
-        // Who asks for it does not wait.
+        // A forced sync does not wait.
         let asked = Tried(format!("{:0>CONTENT_DIGITS$}once more", "a"));
         assert_eq!(left(&postponed, &asked, 1_200), None);
     }

@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(owned_records(&entry, &records), expected);
     }
 
-    /// Who deletes the record of what lay there, and changes what the attempts say of themselves, which their digests do not tell.
+    /// Somebody deletes the foreign record, and changes what the attempts say of themselves, which digests leave out.
     #[test]
     fn attempts_over_a_release_whose_records_were_deleted_prove_nothing_of_it() {
         let attempt = LedgerEntry {
@@ -349,7 +349,7 @@ mod tests {
             let owned = owned_records(&tried, &[(3, WRITTEN), (2, Claim)]);
             assert_eq!(owned, OwnedRecords::Parts(vec![3]), "{entry:?}");
         }
-        // So does a bundle that never tried, whatever is remembered of what lay there.
+        // Nor does a bundle that never tried, whatever foreign revisions are noted.
         let forgotten = left.clone().without(1);
         let owned = |entry: &LedgerEntry, records: &[(i64, RecordOwner)]| {
             owned_records(entry, records) == OwnedRecords::Whole

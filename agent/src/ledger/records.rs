@@ -201,19 +201,19 @@ impl DigestStore for LedgerDigests {
             let known = self.ledger.get(&key);
             let before = known.as_ref();
             let before = before.and_then(|entry| entry.note_of(name, revision));
-            // What was announced and not written yet is no news of before.
+            // An announced, unwritten revision is no former note.
             self.replaced
                 .lock()
                 .entry((release.to_owned(), revision))
                 .or_insert_with(|| before.cloned());
             let theirs = self.theirs.lock().get(release).cloned().unwrap_or_default();
             if let (Writes::Deploys, Some(deployment)) = (self.writes, &self.bundle.deployment) {
-                // It goes out with the revision.
+                // Written with the revision.
                 let mut state = self.ledger.state.lock();
                 state.begins(name, &key, deployment, self.bundle.takes_ownership);
             }
             let entry = match known {
-                // Whose it is, is settled by how the deploy ends.
+                // The deploy's outcome settles the owner.
                 Some(known) if known.bundle != *name => {
                     let known = known.noting_theirs(&theirs);
                     let claimed = known.noting_claim(name, account, revision, digest);
@@ -322,7 +322,7 @@ mod tests {
         };
         assert_eq!(store(Some("s-1:a"), "web", 1).await, 1);
         store(Some("s-2:a"), "other", 1).await;
-        // One that takes nothing over got nothing of theirs.
+        // A deploy without a takeover took no objects.
         assert_eq!(left(), [""; 0]);
         let before = writes.load(Ordering::Relaxed);
         let written = store(Some("s-3:take"), "api", 1).await;
@@ -333,7 +333,7 @@ mod tests {
         // What a removal writes of it is no deploy.
         store(None, "web", 1).await;
         assert_eq!(left(), ["other", "web"]);
-        // It is about to take back what it had, and may be killed before that, or fail.
+        // It is about to take back its objects, and may be killed before that, or fail.
         store(Some("s-1:a"), "web", 2).await;
         assert_eq!(left(), ["api", "other", "web"]);
     }

@@ -184,7 +184,7 @@ impl LedgerState {
         }
     }
 
-    /// What a bundle tried goes on otherwise now, and is tried at once.
+    /// A bundle's postponed deploy may succeed now, and waits no more.
     pub(super) fn postpones_no_more(&mut self, bundle: &str) {
         if let Some(postponed) = self.postponed.get_mut(bundle) {
             *postponed = std::mem::take(postponed).after_success();
@@ -350,7 +350,7 @@ mod tests {
         state.set(&key("a"), held);
         state.set(&key("b"), entry("other"));
         let found = state.all().into_iter().collect();
-        // It is not written yet that this one is.
+        // This hold is not written yet.
         let later = LedgerEntry {
             hold: Some(Hold::Held),
             ..entry("later")
@@ -385,7 +385,7 @@ mod tests {
             state.set(&key("a"), held);
             let found = state.all().into_iter().collect();
             state.release_held(&found);
-            // It goes, and upstream is listed without it.
+            // The bundle goes, and the list lacks it.
             state.pending.insert(key("a"), None);
             state.check_continuity(upstream(8), 7, listed(&NONE));
             state.had_own()

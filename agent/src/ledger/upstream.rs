@@ -129,7 +129,7 @@ pub struct UpstreamState {
     /// Of those that were ever listed and were not being deleted then, the last uids by their names. Empty where none was noted yet.
     #[serde(rename = "ownUids", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, String>,
-    /// The last one that it took. A backup has an older one, whatever was written after it was restored.
+    /// The last heartbeat taken. A backup has an older one, whatever was written after it was restored.
     #[serde(flatten)]
     pub heartbeat: Heartbeat,
     /// A break that was found before a list could tell which bundles are lost by it. The next heartbeat and the next event overwrite what
@@ -168,7 +168,7 @@ impl UpstreamState {
     pub(super) fn inherits(&mut self, before: &Self) {
         // A backup may be older than the agent's own BundleDeployment.
         self.has_own |= before.has_own;
-        // One that is not listed is to be known again by the one that it was, should it come back.
+        // A bundle that is not listed keeps its uid here, to be known again when it comes back.
         let mut known = before.own.clone();
         let mut new = Vec::new();
         for (name, uid) in std::mem::take(&mut self.own) {
@@ -219,9 +219,9 @@ pub struct Listed<'a> {
 /// already: until that is over, the former one stays noted, by the next process too, and whatever is missing meanwhile is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// It is found for the first time, which is to be told.
+    /// Found for the first time, to be reported.
     New,
-    /// It was told, and others may vanish yet.
+    /// Reported; others may vanish yet.
     Told,
     /// Few others have vanished for a while: it is to be noted, and who is missing only now was deleted.
     Settled,
