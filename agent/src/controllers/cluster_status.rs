@@ -60,7 +60,7 @@ impl Heartbeat {
                 .as_ref()
                 .is_err_and(|failed| error::has_code(failed, 422))
             {
-                // It remembers another one than it last took: what that means is asked first, and noted, as the next one overwrites it.
+                // The Cluster has another heartbeat than the last: what that means is asked and noted before the next overwrites it.
                 self.ledger.doubt_upstream();
                 self.health.compares();
                 self.ledger.until_asked(PATIENCE).await;

@@ -244,7 +244,7 @@ impl Schedule {
             .has_failed
             .then(|| backoff.pause(*failures, rand::random()));
         if kind == ReconcileKind::Full && !next.has_failed {
-            // It did what one for drift does.
+            // A full one monitors drift too.
             entry.failures = [0; 2];
         }
         let full = ReconcileKind::Full as usize;

@@ -258,7 +258,7 @@ impl State {
         let watched = self.watches.get(key);
         let bundles = watched.into_iter().flat_map(|watched| &watched.bundles);
         let is_outdated = |bundle: &&String| {
-            // Who is still to read it reads what is there then.
+            // A bundle yet to read it reads the new one.
             let reader = self.bundles.get(*bundle);
             let read = reader.and_then(|reader| reader.read.get(&key.1));
             read.is_some_and(|read| read != version)

@@ -46,7 +46,7 @@ pub fn correctable(drifted: &[ModifiedStatus], left: &BTreeSet<ObjectKey>) -> Ve
 
 /// Applies those desired objects again that are `due`. Gives back the fields that other managers held.
 ///
-/// One that carries another release's marks by now is left alone, which the next look tells.
+/// An object with another release's marks by now is left alone, as the next monitor reports.
 ///
 /// # Errors
 /// The API server refuses one, or looking at it.

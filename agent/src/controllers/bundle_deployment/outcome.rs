@@ -278,7 +278,7 @@ impl Report {
         self.status.set_conflicts(conflicts, self.now);
     }
 
-    /// What there is of a release is not gone on with.
+    /// The release's record is not continued.
     pub fn deploys_anew(&mut self, release: &ReleaseId, why: Anew) {
         let of = match why {
             Anew::Changed | Anew::Unreadable | Anew::Unfinished => "the record of ",
@@ -358,7 +358,7 @@ impl Report {
         self.conflicts(conflicts);
     }
 
-    /// What others have and this bundle wants, or the other way round, as one step found it.
+    /// Objects others have and this bundle wants, or vice versa, as one step found them.
     pub fn ownership_conflicts(&mut self, part: Part, found: Vec<OwnershipConflict>) {
         self.ownership.set(part, found);
         self.status

@@ -51,7 +51,7 @@ struct WatchedBundle {
     unready_since: Option<Instant>,
     /// While a reconcile is under way: when it began. What was told since is judged by what the monitor reads.
     begun: Option<u64>,
-    /// What a list of its kind lacked since.
+    /// Objects that a list lacked since.
     missing: BTreeSet<ObjectKey>,
     /// What changed since the objects were compared.
     changes: BTreeSet<ObjectKey>,
@@ -85,7 +85,7 @@ impl WatchedBundles {
                 ..WatchedBundle::default()
             });
         hash.clone_into(&mut watched.hash);
-        // One that was given up has none after it that judges what it was told.
+        // No later reconcile judges the events of one that was given up.
         if let Some(begun) = watched.begun.replace(self.recent.begin()) {
             self.recent.end(begun);
         }
@@ -337,7 +337,7 @@ impl WatchedBundles {
         concerned.extend(owner.clone());
         concerned.sort();
         concerned.dedup();
-        // Who had it before may be reconciled without reading it again.
+        // The former owner may be reconciled without a new read.
         let has_others = concerned.iter().any(|name| Some(name) != owner.as_ref());
         if has_others || !self.is_old(owner.as_deref(), object, version) {
             self.recent.note(hash, object, version);
@@ -350,7 +350,7 @@ impl WatchedBundles {
             let is_owner = owner.as_ref() == Some(&name);
             let is_change = match version.map(str::to_owned) {
                 Some(version) if is_owner => watched.receive(object, WatchEvent::There(version)),
-                // Whoever had it has lost it, also where its new owner has read it before this was told.
+                // The former owner has lost it, also where the new one read it before this event.
                 Some(version) => watched.receive(object, WatchEvent::Anothers(version)),
                 None if is_owner => watched.receive(object, WatchEvent::Gone),
                 // Another one had it, and nobody has it now.

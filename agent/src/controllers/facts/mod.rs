@@ -128,7 +128,7 @@ impl Facts {
                 state.gathered = Some(Arc::clone(&gathered));
                 return Ok(gathered);
             }
-            // What changes faster than it is read is read again by who is told of the change.
+            // Facts that change faster than a read are read again on the change's event.
             if reads == MOST_READS {
                 return Ok(gathered);
             }

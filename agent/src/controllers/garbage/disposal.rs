@@ -35,16 +35,16 @@ impl Collector {
         is_new: bool,
     ) -> Result<Option<Duration>, RemovalError> {
         let mut releases = self.ledger.of_bundle(bundle);
-        // What a former release runs may need the copies until it is gone.
+        // A former release's pods may need the copies until it is gone.
         releases.sort_by_key(|(key, _)| key.is_claims());
         let is_current =
             |(key, entry): &&(ReleaseKey, LedgerEntry)| key == current && !entry.is_attempt;
         let Some((_, entry)) = releases.iter().find(is_current) else {
-            // It has no other one.
+            // No current release.
             return Ok(None);
         };
         if entry.is_left_behind() {
-            // It is installed once, and not deployed anew: what it has may be with one that came after it.
+            // An install-once bundle is not deployed anew: a later release may have its objects.
             let known = self.store.get(bundle);
             let once =
                 known.is_some_and(|known| known.switch(ANNOTATION_INSTALL_ONCE) == Some("true"));
@@ -102,7 +102,7 @@ impl Collector {
             asked = Some((at, is_confirmed));
             // The answer took a while, and so may the removal before this one.
             if !is_confirmed || !self.still_wants(bundle, current) {
-                // It may be wanted again, or by a bundle that is yet to be told of.
+                // Its bundle may want it again, or one not reported yet.
                 let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                 come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 continue;
@@ -124,9 +124,9 @@ impl Collector {
                     let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                     come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 }
-                // What its bundle wants by now is heard: it is its turn next.
+                // The bundle's new spec is known: it is reconciled next.
                 Err(RemovalError::CalledOff(key)) => self.report_called_off(bundle, &key),
-                // It keeps none of the others.
+                // The others still go.
                 Err(problem) => problem.keep_first(&mut failed, &key),
                 Ok(()) => {}
             }
@@ -143,7 +143,7 @@ impl Collector {
         if self.uninstaller.locks.is_anothers(key, bundle) {
             return Some(Awaited::end_of(key));
         }
-        // Who wants it gets it, whoever is in its namespaces.
+        // A next owner gets it, whoever is in its namespaces.
         let namespaces = match next {
             NextOwner::Nobody => self.neighbourhood.awaited(key, bundle),
             NextOwner::Bundle(_) | NextOwner::Unknown(_) => Vec::new(),
@@ -204,7 +204,7 @@ impl Collector {
         if !is_confirmed {
             return false;
         }
-        // One whose `${ }` are not filled in yet may want it.
+        // A bundle with unfilled `${ }` may want it.
         self.next_owner(bundle, key) == NextOwner::Nobody
     }
 
@@ -234,7 +234,7 @@ impl Collector {
         &self,
         mut releases: Vec<(ReleaseKey, LedgerEntry)>,
     ) -> Result<Verdict, RemovalError> {
-        // What runs may need the copies until it is gone.
+        // Pods may need the copies until they are gone.
         releases.sort_by_key(|(key, _)| key.is_claims());
         let mut failed = None;
         loop {
@@ -263,7 +263,7 @@ impl Collector {
                     Ok(()) => {}
                 }
             }
-            // Of those that are gone some may have been waited for.
+            // Some of the removed ones may have been waited for.
             let verdict = match waiting.len() {
                 0 => Verdict::Remove,
                 left if left == before => Verdict::Neighbours,

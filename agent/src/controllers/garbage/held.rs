@@ -84,7 +84,7 @@ impl Held {
             let next = std::mem::take(&mut waiting.next);
             waiting.batch.extend(next);
             if waiting.batch.is_disjoint(&bundles) {
-                // They went with the batch before.
+                // Marked with the batch before.
                 return Ok(());
             }
         }
@@ -269,7 +269,7 @@ impl Collector {
     ) -> Verdict {
         let missed = missing_since.elapsed();
         let mut holds = releases.iter().map(|(_, entry)| entry.hold);
-        // What is held for another reason is, whatever the watch tells.
+        // A removal held otherwise is reported as that.
         let is_long = missed >= LONG_UNTOLD && !holds.any(|hold| hold == Some(Hold::Held));
         if is_long {
             let text = public!("not removed yet: {}", HoldReason::Untold.text());

@@ -41,14 +41,14 @@ impl Collector {
             self.report_vanishing(bundle, missing_since, known);
             return Ok(Verdict::Wait(left));
         }
-        // One that was begun is proven: that it fails again and again costs upstream no list each time.
+        // A removal that was begun is proven: its failures cost upstream no list each time.
         let is_begun = known.iter().any(|(_, entry)| entry.is_removing);
         let list = match is_begun && is_followed {
             true => self.lister.compare().await.map(|()| self.told()),
             false => self.lister.list(missing_since).await,
         };
         if let Some(list) = self.lister.take_unnoted() {
-            // It proves nothing, but that so many are missing at once: some may be back before another one can be noted.
+            // This list proves only that many bundles are missing at once: some may be back before another can be noted.
             let releases = self.ledger.of_bundle(bundle);
             if self.judge(bundle, &list, &releases) == Verdict::Held(HoldReason::TooMany) {
                 self.held.is_to_hold(self.gone_together(bundle, &list));

@@ -34,7 +34,7 @@ pub(super) enum Removal<'a> {
     OfBundle,
     /// Its bundle has this one now.
     Superseded(&'a ReleaseKey),
-    /// Its bundle has this one now, as other facts filled in its names: it may go to a bundle that waits for it, and to nothing else.
+    /// Its bundle has this release now, as other facts filled in its names: only a bundle that waits for the former one may get it.
     Renamed(&'a ReleaseKey),
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Uninstaller {
 pub(super) enum Found {
     /// It is the bundle's.
     Owned(Box<OwnedRelease>),
-    /// It was somebody else's before, and after the bundle's deploys failed: what those wrote is the bundle's, and nothing else.
+    /// Somebody else's, before and after the bundle's deploys failed: only what those deploys wrote is the bundle's.
     Parts(Box<Attempts>),
     /// It is not the bundle's, whatever the ledger has.
     Foreign,
@@ -86,7 +86,7 @@ pub(super) struct Attempts {
     revisions: Vec<i64>,
     /// The revisions of somebody else's.
     theirs: Vec<i64>,
-    /// What they brought outlives its bundle.
+    /// Their objects outlive the bundle.
     pub(super) keeps: bool,
 }
 
@@ -165,7 +165,7 @@ impl Uninstaller {
             Ok(found) => found,
             // In a namespace that is gone with its rights an account may not even look.
             Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
-            // It has nothing there itself, and the account of who left it the rest may have gone with that one.
+            // The bundle wrote nothing there, and the account of the one that left it the rest may be gone.
             Err(source) if entry.is_left() && is_out_of_reach(&source) => {
                 return Ok(Found::Foreign);
             }
@@ -409,7 +409,7 @@ impl Uninstaller {
             Err(UninstallError::Unconfirmed(_)) => {
                 return Err(RemovalError::Unconfirmed(key.clone()));
             }
-            // Whose it is, is asked anew.
+            // Its owner is asked anew.
             Err(UninstallError::Taken(_)) => {
                 return Err(RemovalError::Awaits(Awaited::end_of(key)));
             }
@@ -602,7 +602,7 @@ impl Uninstaller {
         let storage = self.records(&impersonated, key, bundle, false);
         match withdraw(impersonated.cluster(), &storage, namespace, name).await {
             Ok(is_proven) => Ok(is_proven),
-            // Whoever has it may be at it for long.
+            // Its lock may be held for long.
             Err(UninstallError::Locked) => Err(RemovalError::Awaits(Awaited::end_of(key))),
             Err(failed) => {
                 let records = (&storage, &**name);

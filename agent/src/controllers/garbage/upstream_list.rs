@@ -151,7 +151,7 @@ impl Lister {
         }
         self.fresh(Instant::now()).await?;
         if self.renewed.lock().is_some() {
-            // It is to be listed again until that is noted.
+            // List again until the new uid is noted.
             return Ok(());
         }
         self.compared.store(doubt, Ordering::Release);

@@ -110,7 +110,7 @@ pub(super) struct RemovalFacts<'a> {
     pub(super) is_begun: bool,
     /// Upstream changed while the bundle was missing.
     pub(super) lost: Option<ContinuityBreak>,
-    /// It is held already, or is to be as soon as that can be written: those it went with may be few by now.
+    /// Held already, or as soon as that can be written: few of the bundles it went with may still be gone.
     pub(super) was_held: bool,
     /// Releases whose bundle is not listed, of those that the brake counts: what is held already counts for itself, not against what
     /// goes later.
@@ -131,7 +131,7 @@ pub(super) fn judge(bundle: &str, facts: RemovalFacts<'_>) -> Verdict {
         return Verdict::Remove;
     }
     if facts.own_is_listed {
-        // What takes all of them, one after the other, may not have come to it yet.
+        // A deletion of all bundles may not have reached the agent's own yet.
         return facts.settles_in.map_or(Verdict::Remove, Verdict::Wait);
     }
     if facts.had_own {

@@ -123,7 +123,7 @@ async fn remove_one<K: Copied>(
         let Some(unneeded) = proven.unneeded(bundle, next) else {
             let left = |claims: Claims| claims.without(bundle, next);
             change_claims(&copies.whole, name, bundle, left, unnoted).await?;
-            // Who needed it too may have gone meanwhile: then it is this one's to delete.
+            // The other claimant may be gone meanwhile: then this bundle deletes it.
             match copies.metadata.get_opt(name).await? {
                 Some(now) if tries < TRIES => (found, tries) = (now.metadata, tries + 1),
                 _ => return Ok(()),

@@ -301,7 +301,7 @@ impl Reconciler {
         let contested = {
             let (taken, drift) = (self.taken(bundle.name()), Arc::clone(&self.context.drift));
             let bundle = Arc::clone(&bundle);
-            // What changed since somebody looked may be another one's by now.
+            // An object changed since it was read may be another bundle's.
             Contested::new(move || {
                 let mut contested = taken.clone()?;
                 contested.extend(drift.changed_by_now(bundle.name())?);

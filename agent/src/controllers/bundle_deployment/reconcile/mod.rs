@@ -523,7 +523,7 @@ impl Reconciler {
                 for waiting in written.unwrap_or_default() {
                     drift.wake_after(&waiting, ReconcileKind::Full, Duration::ZERO);
                 }
-                // Whoever has what this one wants says so too.
+                // The owner reports the conflict too.
                 let owners_of = |status| OwnershipConflicts::read(name, status).owners();
                 for owner in owners_of(&known.status).symmetric_difference(&owners_of(status)) {
                     drift.wake_after(owner, ReconcileKind::Drift, Duration::ZERO);

@@ -158,14 +158,14 @@ impl Reconciler {
             Current::Former => match self.stored(state, impersonated).await {
                 Ok(Some(release)) => (release, Vec::new()),
                 Ok(None) => return Ok(()),
-                // What is deployed in its place needs no rights there.
+                // The release in its place needs no rights there.
                 Err(failed) if error::api_code(&failed) == Some(403) => return Ok(()),
                 Err(failed) => return Err(Halt::at(Cause::MonitorRelease, &state.facts)(failed)),
             },
             Current::Unread => {
                 let stored = self.stored(state, impersonated).await;
                 let stored = stored.map_err(Halt::at(Cause::MonitorRelease, &state.facts))?;
-                // One whose deploy is not over is finished first, unless that is being tried already.
+                // An unfinished deploy is finished first, unless that is being tried already.
                 let waits = state.reports_former()
                     || rights == Rights::Left
                     || state.report.requeue().has_failed();
@@ -418,7 +418,7 @@ impl Reconciler {
             self.observation_cache.forget(bundle.name());
         }
         let generation = bundle.spec.options.force_sync_generation;
-        // What nobody has anybody may make.
+        // Anyone may make an absent object.
         let mut taken: BTreeSet<_> = found.all.absent.iter().cloned().collect();
         let mut lost = Vec::new();
         let others = found.all.taken.iter().filter(|one| one.1 != *owner);
@@ -525,7 +525,7 @@ impl Reconciler {
         let lock = self.context.release_locks.take(&key, name).ok();
         let lock = lock.filter(|_| self.conflicting_bundle(state, &key).is_none());
         let Some(_release_lock) = lock else {
-            // Whoever deploys it writes these objects; how that ends tells whose they are.
+            // Another bundle's deploy writes these objects; its outcome tells the owner.
             state
                 .report
                 .wake_after(ReconcileKind::Drift, DEPLOYING_RECHECK);

@@ -100,7 +100,7 @@ impl Reconciler {
         {
             state.report.wake_after(ReconcileKind::Full, left);
         }
-        // Its objects are not this one's to watch.
+        // The owner watches its objects.
         self.context.drift.clear(state.bundle.name());
         self.context.collector.is_desired(key, other);
         let cause = match self.has_lost(state, key, other) {
@@ -137,7 +137,7 @@ impl Reconciler {
         let (bundle, store) = (&state.bundle, &self.context.store);
         let entry = self.context.ledger.get(key);
         let owner = entry.clone().map(claims::Owner::of);
-        // That it is not seen does not mean that it is gone: on proof of that the release is handed over.
+        // An owner that is not seen may not be gone: on proof that it is, the release is handed over.
         if let Some(owner) = &owner
             && owner.bundle != bundle.name()
             && store.get(&owner.bundle).is_none()
@@ -251,7 +251,7 @@ impl Reconciler {
             let known = ledger.get(&key);
             let is_anothers = match &known {
                 Some(known) => known.bundle != bundle.name(),
-                // It may be about to be noted for the bundle that is at it.
+                // The bundle with its lock may be about to note it.
                 None => self.context.release_locks.is_anothers(&key, bundle.name()),
             };
             let noted = match known {

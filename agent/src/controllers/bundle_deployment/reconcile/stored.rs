@@ -113,7 +113,7 @@ impl Reconciler {
         );
         let impersonated = match identities.deployment(account, Purpose::Monitor).await {
             Ok(impersonated) => impersonated,
-            // It may come yet, and nothing tells of that.
+            // The account may come, without an event.
             Err(_) => return Entered::NotYet,
         };
         let _reservation = self.context.deployer.memory().reserve_brief(RECORD).await;
