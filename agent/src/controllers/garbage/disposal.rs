@@ -188,7 +188,7 @@ impl Collector {
     /// Whether a release may go still, once its hooks have run, which take their time: whether another bundle wants it by now, whether its own is still gone,
     /// or still wants the one that it has instead, of which upstream is asked again. Not where that cannot be told; what keeps it from that is told of with
     /// the next try.
-    async fn is_unwanted_still(
+    pub(super) async fn is_unwanted_still(
         &self,
         bundle: &str,
         key: &ReleaseKey,
@@ -201,11 +201,13 @@ impl Collector {
             }
             None => self.is_gone_still(bundle).await,
         };
-        if !is_confirmed {
-            return false;
-        }
         // A bundle with unfilled `${ }` may want it.
-        self.next_owner(bundle, key) == NextOwner::Nobody
+        let may_go = is_confirmed && self.next_owner(bundle, key) == NextOwner::Nobody;
+        if !may_go && removal.current().is_none() {
+            // The next try finds the hooks over.
+            self.unconfirmed.lock().insert(bundle.to_owned());
+        }
+        may_go
     }
 
     /// Whether upstream still does not list a bundle, and has none that the store does not know of.
