@@ -204,14 +204,22 @@ pub(super) async fn uninstall_locked(
         let ran = run.event(&mut release, HookEvent::PreDelete).await;
         took_time = ran.map_err(UninstallError::Hook)?;
     }
-    if took_time {
-        if matches!(extent, Extent::All) && !records.are_all(storage, spec).await.map_err(load)? {
-            // Whoever went on from there has what the release has.
-            return Err(UninstallError::Taken(spec.name.clone()));
-        }
-        if !confirmation.now().await {
-            return Err(UninstallError::Unconfirmed(spec.name.clone()));
-        }
+    if took_time
+        && matches!(extent, Extent::All)
+        && !records.are_all(storage, spec).await.map_err(load)?
+    {
+        // Whoever went on from there has what the release has.
+        return Err(UninstallError::Taken(spec.name.clone()));
+    }
+    // Also where an earlier try ran them, which may have ended before this was asked.
+    let had_hooks = was_cut_off
+        && runs_hooks
+        && release
+            .hooks
+            .iter()
+            .any(|hook| hook.runs_at(HookEvent::PreDelete));
+    if (took_time || had_hooks) && !confirmation.now().await {
+        return Err(UninstallError::Unconfirmed(spec.name.clone()));
     }
     if spec.called_off.now() {
         return Err(UninstallError::CalledOff(spec.name.clone()));
@@ -802,6 +810,10 @@ mod tests {
         let expected = (!goes).then_some(Status::Uninstalling);
         assert_eq!(left, Vec::from_iter(expected));
         if !goes {
+            // It is asked with each try from then on.
+            let done = uninstall_confirmed(&cluster, &storage, &spec, confirmation).await;
+            assert!(matches!(done, Err(UninstallError::Unconfirmed(_))));
+            assert!(deleted.lock().is_empty());
             uninstall(&cluster, &storage, &spec).await.unwrap();
             assert_eq!(*deleted.lock(), ["a"]);
         }

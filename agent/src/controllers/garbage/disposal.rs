@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::error::{Awaited, RemovalError};
 use super::uninstall::{Found, Removal, WhyLeft};
+use super::upstream_list::UpstreamList;
 use super::verdict::Verdict;
 use super::{Collector, NEIGHBOURS_RETRY};
 use crate::api::ANNOTATION_INSTALL_ONCE;
@@ -14,7 +15,7 @@ use crate::client::health::Side;
 use crate::controllers::bundle_deployment::claims::{self, NextOwner};
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
-use crate::ledger::{LedgerEntry, ReleaseKey};
+use crate::ledger::{Hold, LedgerEntry, ReleaseKey};
 use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
@@ -188,7 +189,7 @@ impl Collector {
     /// Whether a release may go still, once its hooks have run, which take their time: whether another bundle wants it by now, whether its own is still gone,
     /// or still wants the one that it has instead, of which upstream is asked again. Not where that cannot be told; what keeps it from that is told of with
     /// the next try.
-    pub(super) async fn is_unwanted_still(
+    async fn is_unwanted_still(
         &self,
         bundle: &str,
         key: &ReleaseKey,
@@ -201,19 +202,27 @@ impl Collector {
             }
             None => self.is_gone_still(bundle).await,
         };
-        // A bundle with unfilled `${ }` may want it.
-        let may_go = is_confirmed && self.next_owner(bundle, key) == NextOwner::Nobody;
-        if !may_go && removal.current().is_none() {
-            // The next try finds the hooks over.
-            self.unconfirmed.lock().insert(bundle.to_owned());
+        if !is_confirmed {
+            return false;
         }
-        may_go
+        // A bundle with unfilled `${ }` may want it.
+        self.next_owner(bundle, key) == NextOwner::Nobody
     }
 
-    /// Whether upstream still does not list a bundle, and has none that the store does not know of.
+    /// Whether a bundle is to be removed still by what upstream lists, and upstream has none that the store does not know of.
     async fn is_gone_still(&self, bundle: &str) -> bool {
         let list = self.lister.list(Instant::now()).await;
-        list.is_ok_and(|list| !list.listed.contains(bundle) && !self.may_miss_claimants(&list))
+        // Read after the list, which may have declared it lost.
+        let releases = self.ledger.of_bundle(bundle);
+        let may_go = |list: &UpstreamList| {
+            self.judge(bundle, list, &releases) == Verdict::Remove
+                || releases
+                    .iter()
+                    .any(|(_, entry)| entry.hold == Some(Hold::Released))
+        };
+        list.is_ok_and(|list| {
+            !list.listed.contains(bundle) && may_go(&list) && !self.may_miss_claimants(&list)
+        })
     }
 
     /// The watch may be dead without a word: asks upstream which release a bundle wants, and whether any other bundle is another one by now, which may

@@ -82,8 +82,6 @@ pub struct Collector {
     search: Search,
     neighbourhood: Neighbourhood,
     health: Health,
-    /// Bundles that are gone whose removal upstream did not confirm once its hooks had run: it is listed before the next try.
-    unconfirmed: parking_lot::Mutex<BTreeSet<String>>,
     /// How long a bundle is missed before its removal is looked at.
     removal_grace: Duration,
     /// For how long few bundles must have vanished before one that did counts as deleted.
@@ -154,7 +152,6 @@ impl Collector {
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
             health: health.clone(),
-            unconfirmed: parking_lot::Mutex::default(),
             removal_grace,
             removal_settle,
             rename_grace,
@@ -255,7 +252,6 @@ impl Collector {
             ("held_bundles", self.held.len().max(self.report.count())),
             ("read_records", self.search.len()),
             ("removals_that_wait_for_others", self.neighbourhood.count()),
-            ("unconfirmed_removals", self.unconfirmed.lock().len()),
         ]
     }
 
@@ -264,7 +260,6 @@ impl Collector {
     /// lists it: what is remembered of it may be older.
     pub async fn is_back(&self, name: &str, keep_resources: bool) {
         self.held.forget(name);
-        self.unconfirmed.lock().remove(name);
         self.neighbourhood.is_back(name);
         if self.report.let_go(name) {
             let text = "the bundledeployment is listed upstream again";
@@ -293,7 +288,6 @@ impl Collector {
     pub fn forget(&self, bundle: &str) {
         self.store.forget_deletion(bundle);
         self.held.forget(bundle);
-        self.unconfirmed.lock().remove(bundle);
         self.report.let_go(bundle);
     }
 

@@ -43,9 +43,7 @@ impl Collector {
         }
         // A removal that was begun is proven: its failures cost upstream no list each time.
         let is_begun = known.iter().any(|(_, entry)| entry.is_removing);
-        // What was told did not do, where upstream was to confirm it.
-        let is_unconfirmed = self.unconfirmed.lock().contains(bundle);
-        let list = match is_begun && is_followed && !is_unconfirmed {
+        let list = match is_begun && is_followed {
             true => self.lister.compare().await.map(|()| self.told()),
             false => self.lister.list(missing_since).await,
         };
@@ -87,7 +85,6 @@ impl Collector {
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
-                self.unconfirmed.lock().remove(bundle);
                 if self.report.reason(bundle).is_some_and(HoldReason::passes) {
                     self.report.let_go(bundle);
                 }
@@ -194,7 +191,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::super::fixtures::{bundle, collector};
-    use super::super::uninstall::Removal;
     use super::*;
     use crate::controllers::store::Store;
     use crate::ledger::Ledger;
@@ -387,44 +383,6 @@ mod tests {
         store.applied(bundle("web"));
         let verdict = collector.remove("web", Instant::now()).await;
         assert_eq!(verdict.unwrap(), Verdict::Alive);
-    }
-
-    /// The hook is over by then, and nothing asks again.
-    #[tokio::test(start_paused = true)]
-    async fn a_removal_that_upstream_did_not_confirm_after_its_hooks_lists_before_the_next_try() {
-        let entry = LedgerEntry {
-            bundle: "web".to_owned(),
-            is_removing: true,
-            revisions: Some(crate::ledger::Notes::default()),
-            ..LedgerEntry::default()
-        };
-        let (store, lists) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
-        let (counted, is_down) = (Arc::clone(&lists), Arc::new(AtomicBool::new(false)));
-        let down = Arc::clone(&is_down);
-        let code = move |path: &str| {
-            let is_list = path.ends_with("/bundledeployments");
-            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
-            match path.ends_with("/secrets") {
-                true => 403,
-                false if is_list && down.load(Ordering::Relaxed) => 500,
-                false => 200,
-            }
-        };
-        let (collector, ledger) = collector(&store, &[("one", entry)], code).await;
-        collector.lister.compare().await.unwrap();
-        let key = ledger.of_bundle("web")[0].0.clone();
-        is_down.store(true, Ordering::Relaxed);
-        tokio::time::advance(Duration::from_secs(10)).await;
-        let removal = Removal::OfBundle;
-        assert!(!collector.is_unwanted_still("web", &key, removal).await);
-        is_down.store(false, Ordering::Relaxed);
-        lists.store(0, Ordering::Relaxed);
-        for _ in 0..3 {
-            let removed = collector.remove("web", Instant::now()).await;
-            assert!(removed.is_err(), "{removed:?}");
-            tokio::time::advance(Duration::from_secs(10)).await;
-        }
-        assert_eq!(lists.load(Ordering::Relaxed), 1);
     }
 
     /// Three bundles are gone at once, and more would go before it is known what that means.
