@@ -485,8 +485,6 @@ impl Registrar {
                             registration.abandons();
                             continue;
                         }
-                        // A newer one is stored: this one is not to come back.
-                        Err(RegisterError::Overtaken) => registration.abandons(),
                         Err(failed @ RegisterError::Create { .. }) => {
                             let pause = self.pause(failed, registration.failures(&server));
                             let asked = self.bounded(failed.retry_after().unwrap_or_default());
