@@ -38,6 +38,14 @@ impl Resource {
         }
     }
 
+    /// The kind in any version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind {
+            group: self.group.clone(),
+            kind: self.kind.clone(),
+        }
+    }
+
     /// Whether it defines kinds.
     pub fn is_definition(&self) -> bool {
         self.kind == "CustomResourceDefinition" && self.group == "apiextensions.k8s.io"
@@ -55,6 +63,40 @@ pub struct GroupKind {
     /// API group; empty for the core group.
     pub group: String,
     pub kind: String,
+}
+
+impl GroupKind {
+    /// Whether its group is one of Kubernetes itself, which no definition brings.
+    ///
+    /// ```
+    /// use objects::GroupKind;
+    ///
+    /// let of = |group: &str| GroupKind { group: group.into(), kind: "Any".into() };
+    /// assert!(of("policy").is_kubernetes_own() && of("networking.k8s.io").is_kubernetes_own());
+    /// assert!(!of("gateway.networking.k8s.io").is_kubernetes_own());
+    /// ```
+    pub fn is_kubernetes_own(&self) -> bool {
+        const GROUPS: [&str; 17] = [
+            "admissionregistration.k8s.io",
+            "apiextensions.k8s.io",
+            "apiregistration.k8s.io",
+            "authentication.k8s.io",
+            "authorization.k8s.io",
+            "certificates.k8s.io",
+            "coordination.k8s.io",
+            "discovery.k8s.io",
+            "events.k8s.io",
+            "flowcontrol.apiserver.k8s.io",
+            "internal.apiserver.k8s.io",
+            "networking.k8s.io",
+            "node.k8s.io",
+            "rbac.authorization.k8s.io",
+            "resource.k8s.io",
+            "scheduling.k8s.io",
+            "storage.k8s.io",
+        ];
+        !self.group.contains('.') || GROUPS.contains(&self.group.as_str())
+    }
 }
 
 impl std::fmt::Display for GroupKind {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::discovery::{Discovery, GroupKind, Resource, group_version};
 use crate::fields::text;
-use crate::object::Object;
+use crate::object::{Object, ObjectKey};
 
 /// A manifest cannot be turned into objects. The texts are Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,27 +37,60 @@ pub enum BuildError {
     TwoNames,
     /// The cluster does not serve the kind.
     #[error(
-        "resource mapping not found for name: {name:?} namespace: {namespace:?} from \"\": no \
-         matches for kind {kind:?} in version {api_version:?}\nensure CRDs are installed first"
+        "resource mapping not found for name: {:?} namespace: {:?} from \"\": no \
+         matches for kind {:?} in version {:?}\nensure CRDs are installed first",
+        .0.name, .0.namespace, .0.kind, .0.api_version
     )]
-    NoMatch {
-        name: String,
-        namespace: String,
-        kind: String,
-        api_version: String,
-    },
+    NoMatch(Unserved),
     /// Several documents are wrong.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<BuildError>),
 }
 
 impl BuildError {
-    /// Whether only unknown kinds are the problem; a fresh look at the cluster may solve that.
+    /// Whether a kind that the cluster does not serve is among the problems; a fresh look at the cluster may solve that.
     pub fn is_no_match(&self) -> bool {
         match self {
-            Self::NoMatch { .. } => true,
+            Self::NoMatch(_) => true,
             Self::Several(all) => all.iter().any(Self::is_no_match),
             _ => false,
+        }
+    }
+
+    /// What is told of objects of kinds that the cluster does not serve.
+    pub fn no_matches(unserved: Vec<Unserved>) -> Self {
+        Self::all(unserved.into_iter().map(Self::NoMatch).collect())
+    }
+
+    fn all(mut problems: Vec<Self>) -> Self {
+        match problems.len() {
+            1 => problems.remove(0),
+            _ => Self::Several(problems),
+        }
+    }
+}
+
+/// An object of a kind that the cluster does not serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unserved {
+    pub name: String,
+    /// As its document has it; empty where that names none, and the kind may have none.
+    pub namespace: String,
+    pub kind: String,
+    pub api_version: String,
+}
+
+impl Unserved {
+    /// Which object it would be.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.api_version, &self.kind, &self.namespace, &self.name)
+    }
+
+    /// Its kind in any version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind {
+            group: group_version(&self.api_version).0.to_owned(),
+            kind: self.kind.clone(),
         }
     }
 }
@@ -175,11 +208,33 @@ pub fn build(
     discovery: &Discovery,
     defined: &[Resource],
 ) -> Result<Vec<Object>, BuildError> {
-    let (objects, mut problems) = build_lenient(documents, namespace, discovery, defined);
-    match problems.len() {
-        0 => Ok(objects),
-        1 => Err(problems.remove(0)),
-        _ => Err(BuildError::Several(problems)),
+    let (objects, problems) = build_lenient(documents, namespace, discovery, defined);
+    match problems.is_empty() {
+        true => Ok(objects),
+        false => Err(BuildError::all(problems)),
+    }
+}
+
+/// Like [`build`], with what is of kinds that the cluster does not serve apart.
+///
+/// # Errors
+/// Every document that is broken is told.
+pub fn build_deployed(
+    documents: Vec<Value>,
+    namespace: &str,
+    discovery: &Discovery,
+) -> Result<(Vec<Object>, Vec<Unserved>), BuildError> {
+    let (objects, problems) = build_lenient(documents, namespace, discovery, &[]);
+    let (mut unserved, mut broken) = (Vec::new(), Vec::new());
+    for problem in problems {
+        match problem {
+            BuildError::NoMatch(object) => unserved.push(object),
+            problem => broken.push(problem),
+        }
+    }
+    match broken.is_empty() {
+        true => Ok((objects, unserved)),
+        false => Err(BuildError::all(broken)),
     }
 }
 
@@ -315,12 +370,7 @@ fn build_served(
     }
     let (listed, problems) = build_lenient(documents, namespace, discovery, &[]);
     let unlisted = problems.iter().filter_map(|problem| match problem {
-        BuildError::NoMatch {
-            kind, api_version, ..
-        } => Some(GroupKind {
-            group: group_version(api_version).0.to_owned(),
-            kind: kind.clone(),
-        }),
+        BuildError::NoMatch(object) => Some(object.group_kind()),
         _ => None,
     });
     Ok(StoredObjects {
@@ -399,12 +449,12 @@ fn build_one(
     let found = discovery.resource(group, version, &kind);
     let resource = found.or_else(|| defined.iter().find(is_it).cloned().map(Arc::new));
     let Some(resource) = resource else {
-        return Err(BuildError::NoMatch {
+        return Err(BuildError::NoMatch(Unserved {
             name,
             namespace: named_namespace,
             kind,
             api_version,
-        });
+        }));
     };
     let namespace = resource.namespaced.then(|| {
         if named_namespace.is_empty() {

@@ -150,6 +150,11 @@ pub fn is_forbidden(failed: &watcher::Error) -> bool {
     fails_by(failed, |error| has_code(error, 403), |code| code == 403)
 }
 
+/// Whether the server does not serve what is watched, at this moment at least.
+pub fn is_unserved(failed: &watcher::Error) -> bool {
+    fails_by(failed, |error| has_code(error, 404), |code| code == 404)
+}
+
 /// Whether what is watched can only be listed: the server knows no such verb for it.
 pub fn is_unwatchable(failed: &watcher::Error) -> bool {
     match failed {

@@ -1,4 +1,4 @@
-//! Waking bundles that wait for a kind: when definitions or API services change, it may be served now.
+//! Waking bundles that wait for a kind, to be deployed or to have objects of it again: when definitions or API services change, it may be served now.
 //!
 //! Upstream tries such a bundle again with its ordinary back-off, which has long reached its maximum when an operator's definitions
 //! come. Nothing is watched while no bundle waits.
@@ -91,8 +91,15 @@ impl Retries {
 pub struct CrdWatch {
     identities: Arc<Identities>,
     queue: Arc<Queue>,
-    waiting: Mutex<BTreeSet<String>>,
+    waiting: Mutex<BTreeSet<(String, Step)>>,
     changed: Notify,
+}
+
+/// What could not be done for want of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Deploy,
+    Monitor,
 }
 
 type Changes = BoxStream<'static, watcher::Result<watcher::Event<Metadata<DynamicObject>>>>;
@@ -108,20 +115,31 @@ impl CrdWatch {
         }
     }
 
-    /// A deploy of a bundle failed: because the cluster does not serve a kind, or for another reason.
-    pub fn deploy_failed(&self, bundle: &str, lacks_kind: bool) {
-        match lacks_kind {
-            true => {
-                self.waiting.lock().insert(bundle.to_owned());
-                self.changed.notify_one();
-            }
-            false => self.forget(bundle),
-        }
+    /// Whether a bundle's deploy failed because the cluster does not serve a kind.
+    pub fn deploy_lacks_kind(&self, bundle: &str, lacks_kind: bool) {
+        self.note(bundle, Step::Deploy, lacks_kind);
+    }
+
+    /// Whether a bundle's objects were compared without those whose kind is gone.
+    pub fn monitor_lacks_kind(&self, bundle: &str, lacks_kind: bool) {
+        self.note(bundle, Step::Monitor, lacks_kind);
     }
 
     /// A bundle does not wait any more.
     pub fn forget(&self, bundle: &str) {
-        if self.waiting.lock().remove(bundle) {
+        self.note(bundle, Step::Deploy, false);
+        self.note(bundle, Step::Monitor, false);
+    }
+
+    fn note(&self, bundle: &str, step: Step, waits: bool) {
+        let entry = (bundle.to_owned(), step);
+        let mut waiting = self.waiting.lock();
+        let is_changed = match waits {
+            true => waiting.insert(entry),
+            false => waiting.remove(&entry),
+        };
+        drop(waiting);
+        if is_changed {
             self.changed.notify_one();
         }
     }
@@ -131,7 +149,10 @@ impl CrdWatch {
         loop {
             self.changed.notified().await;
             if !self.waiting.lock().is_empty() {
+                // Each watch wakes its bundles as it begins.
+                let next = Instant::now() + STORM_RETRY;
                 self.watch().await;
+                sleep_until(next).await;
             }
         }
     }
@@ -158,7 +179,7 @@ impl CrdWatch {
                 Some(()) = OptionFuture::from(next.map(sleep_until)) => {
                     retries.done(Instant::now());
                     self.identities.forget_discovery();
-                    for bundle in &*self.waiting.lock() {
+                    for (bundle, _) in &*self.waiting.lock() {
                         self.queue.wake(bundle, ReconcileKind::Full);
                     }
                 }
@@ -175,7 +196,9 @@ impl CrdWatch {
 
     /// Bundles that wait for a kind.
     pub fn entries(&self) -> Entries {
-        vec![("bundles_waiting_for_kinds", self.waiting.lock().len())]
+        let waiting = self.waiting.lock();
+        let bundles: BTreeSet<_> = waiting.iter().map(|(bundle, _)| bundle).collect();
+        vec![("bundles_waiting_for_kinds", bundles.len())]
     }
 }
 
@@ -217,9 +240,12 @@ mod tests {
         };
         let queue = Arc::new(Queue::new(backoff, Metrics::default()));
         let watch = CrdWatch::new(identities, queue);
-        watch.deploy_failed("web", true);
+        watch.deploy_lacks_kind("web", true);
         assert_eq!(watch.entries()[0].1, 1);
-        watch.deploy_failed("web", false);
+        watch.monitor_lacks_kind("web", true);
+        watch.deploy_lacks_kind("web", false);
+        assert_eq!(watch.entries()[0].1, 1);
+        watch.monitor_lacks_kind("web", false);
         assert_eq!(watch.entries()[0].1, 0);
     }
 

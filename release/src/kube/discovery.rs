@@ -5,12 +5,13 @@
 //! is shared by all identities (rights do not change what exists) and is refreshed when it is old,
 //! when a kind was not found, and after this crate created a CustomResourceDefinition.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use logging::Name;
-use objects::Discovery;
 use objects::fields::{items, text};
+use objects::{Discovery, GroupKind};
 use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -32,6 +33,14 @@ pub(super) struct CachedDiscovery {
     current: RwLock<Option<(Arc<Discovery>, Instant)>>,
     /// One request at a time, however many wait for its answer.
     asking: tokio::sync::Mutex<()>,
+    proven: tokio::sync::Mutex<ProvenGone>,
+}
+
+/// Kinds of which it was shown, beside one answer of the cluster, that there is nothing.
+#[derive(Default)]
+pub(super) struct ProvenGone {
+    pub(super) at: Weak<Discovery>,
+    pub(super) kinds: BTreeSet<GroupKind>,
 }
 
 impl CachedDiscovery {
@@ -40,7 +49,13 @@ impl CachedDiscovery {
             connection,
             current: RwLock::new(None),
             asking: tokio::sync::Mutex::new(()),
+            proven: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Kinds that are gone, as long as one answer stands.
+    pub(super) fn proven(&self) -> &tokio::sync::Mutex<ProvenGone> {
+        &self.proven
     }
 
     /// Who asks.

@@ -5,6 +5,7 @@
 //! gone once neither a definition nor an API server that does not answer may have it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use objects::fields::text;
 use objects::manifest::StoredObjects;
@@ -12,7 +13,7 @@ use objects::{Discovery, GroupKind, Object, Resource};
 use serde_json::Value;
 
 use super::client::Cluster;
-use super::discovery::CachedDiscovery;
+use super::discovery::{CachedDiscovery, ProvenGone};
 use super::error::ApiError;
 use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA_LIST, Connection, Verb, escape, found, path, send,
@@ -56,7 +57,35 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Shows that there is nothing of kinds that the cluster does not list, or did not a moment ago.
+    ///
+    /// # Errors
+    /// A kind is not served at this moment ([`ApiError::NotServed`]) or is served again, or the API server cannot be asked.
+    pub async fn prove_gone(&self, kinds: &BTreeSet<GroupKind>) -> Result<(), ApiError> {
+        self.known_kinds().prove_gone_once(kinds).await
+    }
+}
+
 impl CachedDiscovery {
+    /// The same as [`Self::prove_gone`], once for all who ask as long as what the cluster serves is known from one answer.
+    async fn prove_gone_once(&self, kinds: &BTreeSet<GroupKind>) -> Result<(), ApiError> {
+        let mut proven = self.proven().lock().await;
+        let discovery = self.fresh().await?;
+        if !std::ptr::eq(proven.at.as_ptr(), Arc::as_ptr(&discovery)) {
+            *proven = ProvenGone {
+                at: Arc::downgrade(&discovery),
+                kinds: BTreeSet::new(),
+            };
+        }
+        let unknown = kinds - &proven.kinds;
+        if !unknown.is_empty() {
+            self.prove_gone(&unknown).await?;
+            proven.kinds.extend(unknown);
+        }
+        Ok(())
+    }
+
     /// Shows that there is nothing of kinds that the cluster does not list.
     async fn prove_gone(&self, kinds: &BTreeSet<GroupKind>) -> Result<(), ApiError> {
         let connection = self.connection();

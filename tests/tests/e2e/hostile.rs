@@ -487,10 +487,17 @@ async fn a_kind_that_is_no_longer_served_is_reported_and_deployed_again_once_it_
     agent
         .wait_for("widgets", "to tell that a kind is gone", |bundle| {
             let status = &bundle["status"];
-            let is_false = |name| condition(bundle, name).is_some_and(|c| c["status"] == "False");
-            is_false("Ready") || is_false("Monitored") || status["nonModified"] == false
+            let told = &status["modifiedStatus"][0];
+            let monitored = condition(bundle, "Monitored").unwrap_or(&Value::Null);
+            let why = monitored["message"].as_str().unwrap_or_default();
+            told["name"] == "first"
+                && told["missing"] == true
+                && status["nonModified"] != true
+                && monitored["status"] == "False"
+                && why.contains("no matches for kind \"Widget\"")
         })
         .await?;
+    wait_event(&agent, "KindMissing", "widgets").await?;
     unharmed(&agent).await?;
     apply(&agent.downstream, definition).await?;
     agent.wait_ready("widgets").await?;

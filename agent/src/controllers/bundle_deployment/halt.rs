@@ -79,6 +79,8 @@ pub enum Cause {
     MonitorRelease,
     /// Compare live objects with the release.
     Monitor,
+    /// Compare those whose kinds somebody has taken away since the deploy; they are missing.
+    MonitorKinds,
     /// Put drifted objects right.
     Correct,
     /// Send the status upstream.
@@ -154,6 +156,9 @@ impl Waiting {
         }
     }
 }
+
+/// How soon a bundle is monitored again whose objects went with their kind.
+const UNSERVED_RECHECK: Duration = Duration::from_secs(5 * 60);
 
 /// What follows from a halt.
 pub(super) struct Effect {
@@ -353,6 +358,15 @@ impl Halt {
                 Reason::MonitorFailed,
                 "cannot monitor deployed bundle",
             ),
+            // Definitions that change wake it, but not all that may serve a kind tells of it.
+            Cause::MonitorKinds => {
+                return Effect {
+                    status: monitored,
+                    event: Some(Reason::KindMissing),
+                    what: "cannot monitor deployed bundle",
+                    requeue: Requeue::after(UNSERVED_RECHECK),
+                };
+            }
             Cause::Correct => (
                 StatusChange::Condition(READY),
                 Reason::CorrectionFailed,
@@ -452,6 +466,7 @@ mod tests {
     #[case(Cause::MonitorAccount, &["Monitored=False m"], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]
     #[case(Cause::MonitorRelease, &[], Some((Reason::MonitorFailed, "no release: m")), Requeue::RETRY)]
     #[case(Cause::Monitor, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot monitor deployed bundle: m")), Requeue::RETRY)]
+    #[case(Cause::MonitorKinds, &["Monitored=False m"], Some((Reason::KindMissing, "cannot monitor deployed bundle: m")), Requeue::after(UNSERVED_RECHECK))]
     #[case(Cause::Correct, &["Ready=False m"], Some((Reason::CorrectionFailed, "failed reconciling drift: m")), Requeue::RETRY)]
     #[case(
         Cause::UpdateStatus,

@@ -12,8 +12,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, Preconditions};
 use objects::drift::{self, Operation, Prediction, Rule, Rules};
 use objects::fields::text;
-use objects::manifest::{build, build_stored, documents};
-use objects::{BuildError, Object, ObjectKey, Resource};
+use objects::manifest::{Unserved, build_deployed, build_stored, documents};
+use objects::{BuildError, GroupKind, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, DryRun, Owner};
 use release::model::Release;
 use serde_json::Value;
@@ -57,21 +57,45 @@ pub enum ObjectsError {
     Build(#[from] BuildError),
 }
 
-/// The objects a release wants.
+/// The objects a release wants, and apart from them those whose definitions somebody has deleted, and all objects with them.
 ///
 /// # Errors
-/// The cluster cannot be asked what it serves, or does not serve a kind.
-pub async fn objects(cluster: &Cluster, release: &Release) -> Result<Vec<Object>, ObjectsError> {
+/// The cluster cannot be asked what it serves, or does not serve a kind of which there may be objects, or that is Kubernetes' own: Kubernetes
+/// itself takes these away, and the bundle stays what it was, as Fleet has it.
+pub async fn objects(
+    cluster: &Cluster,
+    release: &Release,
+) -> Result<(Vec<Object>, Vec<Unserved>), ObjectsError> {
     let documents = documents(&release.manifest)?;
     let discovery = cluster.discovery_of(&documents, &[]).await?;
-    let mut objects = build(documents, &release.namespace, &discovery, &[])?;
+    let (mut objects, mut unserved) = build_deployed(documents, &release.namespace, &discovery)?;
+    if !unserved.is_empty() {
+        let kinds: BTreeSet<_> = unserved.iter().map(Unserved::group_kind).collect();
+        let gone = match kinds.iter().any(GroupKind::is_kubernetes_own) {
+            true => None,
+            false => Some(cluster.prove_gone(&kinds).await),
+        };
+        match gone {
+            Some(Ok(())) => {}
+            None | Some(Err(ApiError::NotServed(_))) => {
+                return Err(BuildError::no_matches(unserved).into());
+            }
+            Some(Err(failed)) => return Err(failed.into()),
+        }
+    }
+    // Of a kind that nothing is known of any more: most have namespaces.
+    let namespaces = unserved.iter_mut().map(|object| &mut object.namespace);
+    for namespace in namespaces.filter(|namespace| namespace.is_empty()) {
+        namespace.clone_from(&release.namespace);
+    }
     // The API server names these: each apply makes another one, and nobody can tell which is meant.
     objects.retain(|object| !object.name.is_empty());
+    unserved.retain(|object| !object.name.is_empty());
     // What is never written is no drift.
     objects
         .iter_mut()
         .for_each(|object| release::kube::unnote(&mut object.body));
-    Ok(objects)
+    Ok((objects, unserved))
 }
 
 /// The objects of an earlier revision that can be looked at.
@@ -96,6 +120,8 @@ pub struct Live {
     in_sync: InSync,
     /// Definitions that visibly are what is wanted; without their schemas.
     covered: BTreeSet<ObjectKey>,
+    /// Kinds that the cluster has stopped to serve, so that there is no object of them.
+    gone: BTreeSet<GroupKind>,
     /// What the objects take, in bytes, about: whoever may write one makes it as large as he likes.
     bytes: u64,
 }
@@ -195,8 +221,10 @@ impl Live {
                             }
                         }
                     }
-                    // The kind is not served any more: then there is no object of it.
-                    Err(error) if error.is_not_found() => {}
+                    // The kind seems to be served no more.
+                    Err(error) if error.is_not_found() => {
+                        live.gone.insert(resource.group_kind());
+                    }
                     Err(source) => {
                         let kind = resource.kind.clone();
                         return Err(ObserveError::List { kind, source });
@@ -204,10 +232,14 @@ impl Live {
                 }
             }
         }
-        for object in desired
-            .iter()
-            .filter(|object| !live.objects.contains_key(&object.key()))
-        {
+        if let Some(kind) = live.gone.first().map(ToString::to_string) {
+            let proven = cluster.prove_gone(&live.gone).await;
+            proven.map_err(|source| ObserveError::List { kind, source })?;
+        }
+        let is_unlisted =
+            |object: &&Object| !live.objects.contains_key(&object.key()) && !live.is_gone(object);
+        let unlisted: Vec<_> = desired.iter().filter(is_unlisted).collect();
+        for object in unlisted {
             let holder = match get(cluster, object).await {
                 Ok(None) => continue,
                 Ok(Some(found)) => ownership::holder(&found),
@@ -219,6 +251,22 @@ impl Live {
             live.foreign.insert(object.key(), holder);
         }
         Ok(live)
+    }
+
+    fn is_gone(&self, object: &Object) -> bool {
+        self.gone.contains(&object.resource.group_kind())
+    }
+
+    /// Takes what is of kinds that are not served any more out of what is wanted.
+    pub fn take_unserved(&self, desired: &mut Vec<Object>) -> Vec<Unserved> {
+        let gone = desired.extract_if(.., |object| self.is_gone(object));
+        gone.map(|object| Unserved {
+            api_version: object.resource.api_version(),
+            kind: object.resource.kind.clone(),
+            namespace: object.namespace.unwrap_or_default(),
+            name: object.name,
+        })
+        .collect()
     }
 
     /// What a first install just wrote; none if it did not write everything that is wanted.
@@ -448,11 +496,12 @@ impl Live {
         (!patch.is_empty()).then(|| golib::json::encode(&Value::Object(patch)))
     }
 
-    /// Compares with what is wanted. `former` is the manifest of the revision before: only what was
+    /// Compares with what is wanted; `unserved` is of kinds that are gone. `former` is the manifest of the revision before: only what was
     /// in it can be left over.
     pub fn compare(
         &self,
         desired: &[Object],
+        unserved: &[Unserved],
         former: &[Object],
         differences: &Differences,
         view: &View<'_>,
@@ -509,6 +558,25 @@ impl Live {
                     }
                 }
                 desired_keys.insert(key);
+            }
+        }
+        for object in unserved {
+            let entry = ModifiedStatus {
+                kind: object.kind.clone(),
+                api_version: object.api_version.clone(),
+                namespace: object.namespace.clone(),
+                name: object.name.clone(),
+                missing: true,
+                ..Default::default()
+            };
+            let key = entry.key();
+            let global = ObjectKey {
+                namespace: String::new(),
+                ..key.clone()
+            };
+            let ignores = |key| view.rules.ignores_missing(&entry.api_version, key);
+            if !ignores(&key) && !ignores(&global) {
+                found.modified.push(entry);
             }
         }
         let former: BTreeSet<_> = former
@@ -716,8 +784,15 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
         };
         let former = [desired("ConfigMap", "left-over")];
+        let unserved = Unserved {
+            name: "lost".into(),
+            namespace: String::new(),
+            kind: "Widget".into(),
+            api_version: "example.com/v1".into(),
+        };
         let observed = found.compare(
             &manifest,
+            &[unserved],
             &former,
             &Differences {
                 patches: HashMap::from([patch]),
@@ -734,6 +809,7 @@ mod tests {
                 "configmap.v1 ns/edited modified {}",
                 "configmap.v1 ns/gone missing",
                 "configmap.v1 ns/taken is not owned by us",
+                "widget.example.com lost missing",
                 "configmap.v1 ns/left-over extra",
             ]
         );
@@ -765,7 +841,7 @@ mod tests {
             ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
         };
-        let found = first.compare(&manifest, &[], &Differences::default(), &view);
+        let found = first.compare(&manifest, &[], &[], &Differences::default(), &view);
         let known = in_sync(&found);
         assert_eq!(known.len(), 2);
         let changed = |name: &str| ObjectKey::new("v1", "ConfigMap", "ns", name);
@@ -779,7 +855,7 @@ mod tests {
         };
         let (resource, object) = live("ConfigMap", "b", json!({"x": "1"}));
         second.add(&resource, vec![object]);
-        let again = second.compare(&manifest, &[], &Differences::default(), &view);
+        let again = second.compare(&manifest, &[], &[], &Differences::default(), &view);
         assert_eq!(again, found);
     }
 

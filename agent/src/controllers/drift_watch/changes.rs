@@ -288,6 +288,23 @@ impl WatchedBundles {
         self.changed(hash, object, Some(version).filter(|_| !is_other))
     }
 
+    /// The API server serves a kind no more, it seems, and these bundles have lost their objects of it. Gives the bundles to wake.
+    pub(super) fn unserved(
+        &mut self,
+        (group, kind): (&str, &str),
+        bundles: &BTreeSet<String>,
+    ) -> Vec<String> {
+        let is_of_kind = |object: &&ObjectKey| (&*object.group, &*object.kind) == (group, kind);
+        let mut woken = Vec::new();
+        for (name, watched) in &mut self.by_name {
+            if bundles.contains(&**name) {
+                let gone = watched.seen.keys().filter(is_of_kind).cloned().collect();
+                woken.extend(watched.went(gone).then(|| name.to_string()));
+            }
+        }
+        woken
+    }
+
     /// A list of a kind is complete: an object that the monitor read and that is not `listed` with its bundle's hash was deleted while
     /// nobody watched. Gives the bundles to wake.
     pub(super) fn list_completed(
@@ -301,15 +318,8 @@ impl WatchedBundles {
                 (&*object.group, &*object.kind) == (group, kind)
                     && !listed.has_with(&watched.hash, object)
             };
-            let missing: Vec<_> = watched.seen.keys().filter(is_missing).cloned().collect();
-            let mut is_change = false;
-            for object in missing {
-                if watched.begun.is_some() {
-                    watched.missing.insert(object);
-                } else {
-                    is_change |= watched.receive(&object, WatchEvent::Gone);
-                }
-            }
+            let missing = watched.seen.keys().filter(is_missing).cloned().collect();
+            let mut is_change = watched.went(missing);
             let is_gone = |object: &&ObjectKey| {
                 (&*object.group, &*object.kind) == (group, kind) && !listed.has(object)
             };
@@ -435,6 +445,19 @@ impl WatchedBundle {
             self.note_change(object);
         }
         is_wanted
+    }
+
+    /// Objects that were seen are not there any more; whether that is a change.
+    fn went(&mut self, gone: Vec<ObjectKey>) -> bool {
+        let mut is_change = false;
+        for object in gone {
+            if self.begun.is_some() {
+                self.missing.insert(object);
+            } else {
+                is_change |= self.receive(&object, WatchEvent::Gone);
+            }
+        }
+        is_change
     }
 
     /// Whether an event is a change; during a reconcile that is decided later.

@@ -31,6 +31,9 @@ use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
 use crate::report::metrics::Entries;
 
+/// So many times in a row a kind is not served before its bundles are woken for that, once.
+const UNSERVED_AFTER: u32 = 2;
+
 /// How often a kind is listed that its server cannot watch.
 const UNWATCHED_RECHECK: Duration = Duration::from_secs(5 * 60);
 
@@ -58,7 +61,7 @@ pub struct DriftWatches {
 struct Watch {
     handle: JoinHandle<()>,
     /// Names of the bundles with objects of this kind.
-    bundles: BTreeSet<String>,
+    bundles: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Drop for Watch {
@@ -155,29 +158,28 @@ impl DriftWatches {
         let mut watches = self.lock();
         for (kind, watch) in watches.iter_mut() {
             if !desired.contains_key(kind) {
-                watch.bundles.remove(bundle);
+                watch.bundles.lock().remove(bundle);
             }
         }
         for (kind, resource) in desired {
-            let watch = watches.entry(kind).or_insert_with(|| Watch {
-                handle: tokio::spawn(watch(
-                    self.agent.clone(),
-                    resource,
-                    Arc::clone(&self.shared),
-                )),
-                bundles: BTreeSet::new(),
+            let watch = watches.entry(kind).or_insert_with(|| {
+                let bundles = Arc::default();
+                let (agent, shared) = (self.agent.clone(), Arc::clone(&self.shared));
+                let handle = tokio::spawn(watch(agent, resource, shared, Arc::clone(&bundles)));
+                Watch { handle, bundles }
             });
-            watch.bundles.insert(bundle.to_owned());
+            watch.bundles.lock().insert(bundle.to_owned());
         }
-        watches.retain(|_, watch| !watch.bundles.is_empty());
+        watches.retain(|_, watch| !watch.bundles.lock().is_empty());
     }
 
     /// Stops watching for a bundle.
     pub fn clear(&self, bundle: &str) {
         self.shared.lock().forget(bundle);
         self.lock().retain(|_, watch| {
-            watch.bundles.remove(bundle);
-            !watch.bundles.is_empty()
+            let mut bundles = watch.bundles.lock();
+            bundles.remove(bundle);
+            !bundles.is_empty()
         });
     }
 
@@ -218,10 +220,18 @@ impl Shared {
     }
 }
 
-async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
+/// Watches a kind for `bundles`, those of a moment.
+async fn watch(
+    agent: AgentClient,
+    resource: ApiResource,
+    shared: Arc<Shared>,
+    bundles: Arc<Mutex<BTreeSet<String>>>,
+) {
     let api = Api::<Metadata<DynamicObject>>::all_with(agent.client(), &resource);
     let config = watcher::Config::default().labels(LABEL_OBJECT_SET_HASH);
     let mut events = watch::watch(api, config, Broken::Relist);
+    let kind = (&*resource.group, &*resource.kind);
+    let mut refusals = 0;
     let mut listed = ListedObjects::default();
     while let Some(event) = events.next().await {
         match event {
@@ -233,8 +243,8 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
                 }
             }
             Ok(watcher::Event::InitDone) => {
+                refusals = 0;
                 let listed = std::mem::take(&mut listed);
-                let kind = (&*resource.group, &*resource.kind);
                 shared.take(|bundles| bundles.list_completed(kind, &listed));
             }
             Ok(watcher::Event::Apply(object)) => {
@@ -253,6 +263,15 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
                     error = PublicText::nothing_secret_in(&failed),
                     "watching for drift"
                 );
+                if watch::is_unserved(&failed) {
+                    refusals += 1;
+                }
+                // With its definition all objects go, and no watch may have told of them. An API server that starts serves it a moment later.
+                if refusals == UNSERVED_AFTER {
+                    refusals += 1;
+                    let bundles = bundles.lock().clone();
+                    shared.take(|watched| watched.unserved(kind, &bundles));
+                }
                 if watch::is_unwatchable(&failed) {
                     tokio::time::sleep(UNWATCHED_RECHECK).await;
                 }

@@ -336,7 +336,7 @@ impl Reconciler {
                 }
                 let lacks_kind = halt.cause == Cause::Deploy(Reason::KindMissing, None);
                 let crd_watch = &self.context.crd_watch;
-                crd_watch.deploy_failed(bundle.name(), lacks_kind);
+                crd_watch.deploy_lacks_kind(bundle.name(), lacks_kind);
                 return Err(halt);
             }
         };

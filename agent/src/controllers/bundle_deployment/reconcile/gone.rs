@@ -35,6 +35,7 @@ impl Reconciler {
         self.observation_cache.forget(name);
         self.note_taken(name, None);
         self.forget(name);
+        self.context.crd_watch.forget(name);
         if !self.context.ledger.knows(name) {
             self.context.collector.forget(name);
             self.forget_all(name);

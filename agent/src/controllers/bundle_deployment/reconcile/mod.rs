@@ -173,8 +173,10 @@ impl ReconcileState {
 
     /// Whether an object that the bundle overwrites was missing when somebody looked last: by the status as it is to be sent, as upstream may refuse it.
     fn is_overwritten(&self) -> bool {
-        let status = self.report.status();
-        plan::is_overwritten(&self.bundle.spec, &status.modified_status)
+        let told = self.report.status();
+        // What is missing with its kind is among them, and cannot be made.
+        told.condition(status::MONITORED) != "False"
+            && plan::is_overwritten(&self.bundle.spec, &told.modified_status)
     }
 
     /// What is deployed where nothing was deployed now, and `wanted` is in storage of the release that is wanted.
@@ -475,9 +477,9 @@ impl Reconciler {
             .elapsed()
     }
 
-    /// Nothing is waited for any more. How often corrections did not help is another matter.
+    /// No deploy waits for anything any more. How often corrections did not help is another matter.
     fn forget(&self, name: &str) {
-        self.context.crd_watch.forget(name);
+        self.context.crd_watch.deploy_lacks_kind(name, false);
         self.waiting.lock().remove(name);
     }
 

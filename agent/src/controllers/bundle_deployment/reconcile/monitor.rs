@@ -7,7 +7,8 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
 use objects::drift::Rules;
-use objects::{Object, ObjectKey};
+use objects::manifest::Unserved;
+use objects::{BuildError, Object, ObjectKey};
 use release::kube::{Cluster, Owner};
 use release::model::Release;
 use release::storage::StoredRelease;
@@ -20,7 +21,7 @@ use crate::client::health::Side;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
-use crate::controllers::bundle_deployment::observe::{self, Live, View};
+use crate::controllers::bundle_deployment::observe::{self, Live, ObjectsError, View};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::Record;
 use crate::controllers::bundle_deployment::rendering::Compared;
@@ -42,10 +43,12 @@ struct Observed {
     modified: Vec<ModifiedStatus>,
     /// Those that are left over, each with what must still be so when it is deleted.
     extras: Vec<(ModifiedStatus, Preconditions)>,
-    /// Those that are not corrected: another release has them, or it is not known how they differ by now.
+    /// Those that are not corrected: another release has them, it is not known how they differ by now, or their kind is gone.
     left: BTreeSet<ObjectKey>,
-    /// Why that is not known.
-    problem: Option<String>,
+    /// Those whose kind is gone.
+    unserved: BTreeSet<ObjectKey>,
+    /// Why that is not known, or which kinds are gone.
+    problem: Option<(Cause, String)>,
 }
 
 /// How soon corrected objects are monitored again, if changes are not collected for less.
@@ -112,7 +115,9 @@ impl Reconciler {
     ) -> Result<(), Halt> {
         let is_enabled = plan::should_monitor(&state.bundle, state.report.status());
         if !is_enabled && !state.reports_former() {
-            self.note_taken(state.bundle.name(), None);
+            let name = state.bundle.name();
+            self.context.crd_watch.monitor_lacks_kind(name, false);
+            self.note_taken(name, None);
             return Ok(());
         }
         if let Some(impersonated) = impersonated {
@@ -207,25 +212,33 @@ impl Reconciler {
                 return Err(Halt::new(Cause::Monitor, redacted));
             }
         };
-        let problem = observed.problem.clone();
+        let (problem, mut corrected) = (observed.problem.clone(), Ok(()));
         if rights == Rights::Held
             && plan::may_correct(Record::of(Some(&release.status())), state.hold.is_some())
         {
             self.adopt_agent(state, impersonated, &observed.extras)
                 .await;
-            let overwritten = plan::is_overwritten(&bundle.spec, &observed.modified);
+            // What cannot be made again is no reason to deploy anew.
+            let modified = observed.modified.iter();
+            let served = modified.filter(|entry| !observed.unserved.contains(&entry.key()));
+            let served: Vec<_> = served.cloned().collect();
+            let overwritten = plan::is_overwritten(&bundle.spec, &served);
             let is_new = self.overwritten.note(bundle.name(), overwritten);
             if bundle.metadata.deletion_timestamp.is_none() && is_new {
                 state.report.overwritten_missing();
             }
-            self.correct(state, impersonated, &release, observed)
-                .await?;
+            corrected = self.correct(state, impersonated, &release, observed).await;
         }
-        let Some(problem) = problem else {
-            return Ok(());
+        let Some((cause, problem)) = problem else {
+            return corrected;
         };
         let redacted = redact_error(impersonated.cluster(), &release, problem).await;
-        Err(Halt::new(Cause::Monitor, redacted))
+        let halt = Halt::new(cause, redacted);
+        if corrected.is_err() {
+            self.report(state, &halt);
+            return corrected;
+        }
+        Err(halt)
     }
 
     /// Compares the live objects and keeps watching them.
@@ -238,7 +251,7 @@ impl Reconciler {
     ) -> Result<Observed, String> {
         let bundle = Arc::clone(&state.bundle);
         let set = SetId::new(bundle.name(), &self.scope);
-        let desired = observe::objects(impersonated.cluster(), release)
+        let (mut desired, mut unserved) = observe::objects(impersonated.cluster(), release)
             .await
             .map_err(|e| error::chain(&e))?;
         let (compared, reservation) = (Compared::of(release, &desired), &mut state.reservation);
@@ -259,6 +272,7 @@ impl Reconciler {
                 .await
                 .map_err(|e| error::chain(&e))?,
         };
+        unserved.extend(live.take_unserved(&mut desired));
         let rules = observe::rules(&bundle.spec.options);
         let owner = Owner::new(&release.name, &release.namespace);
         // What was found before a deploy says nothing of now.
@@ -274,15 +288,28 @@ impl Reconciler {
             false => Vec::new(),
         };
         let view = self.view(&bundle, &rules, state.report.now());
-        let found = live.compare(&desired, &former, &differences, &view);
+        let found = live.compare(&desired, &unserved, &former, &differences, &view);
         let desired = Arc::new(desired);
         let kinds = observe::kinds(&desired);
         let taken = found.taken.iter();
         let taken = taken.filter(|(_, other, _)| *other != owner);
         let taken = taken.map(|(key, ..)| key.clone());
+        let gone: BTreeSet<_> = unserved.iter().map(Unserved::key).collect();
+        let (crd_watch, name) = (&self.context.crd_watch, bundle.name());
+        crd_watch.monitor_lacks_kind(name, !gone.is_empty());
+        let unjudged = differences.problem;
+        let unjudged = unjudged.map(|problem| (Cause::Monitor, error::chain(&problem)));
+        let problem = unjudged.or_else(|| {
+            let told = (!unserved.is_empty()).then(|| BuildError::no_matches(unserved))?;
+            Some((Cause::MonitorKinds, error::chain(&ObjectsError::from(told))))
+        });
         let observed = Observed {
-            left: taken.chain(differences.unjudged).collect(),
-            problem: differences.problem.map(|problem| error::chain(&problem)),
+            left: taken
+                .chain(differences.unjudged)
+                .chain(gone.iter().cloned())
+                .collect(),
+            unserved: gone,
+            problem,
             extras: live.deletable(&owner, found.modified.iter().filter(|entry| entry.extra)),
             modified: found.modified.clone(),
             desired: Arc::clone(&desired),
@@ -290,7 +317,12 @@ impl Reconciler {
         let found = redacted(impersonated.cluster(), &bundle, release, found).await;
         let found = found.ok_or("what was found of the objects cannot be told")?;
         let is_ready = self.take_in(state, found, &owner, &desired);
-        let (drift, name) = (&self.context.drift, bundle.name());
+        if !observed.unserved.is_empty() {
+            // Once the kind is back anybody may make such an object, and whatever is known now says nothing of it.
+            self.note_taken(name, None);
+            self.observation_cache.forget(name);
+        }
+        let drift = &self.context.drift;
         let foreign = live.foreign();
         if !foreign.is_empty() {
             // What carries no mark of ours is not watched.
@@ -357,7 +389,7 @@ impl Reconciler {
             .differences(impersonated.cluster(), owner, desired, &rules, &[])
             .await;
         let view = self.view(&bundle, &rules, state.report.now());
-        let found = live.compare(desired, &[], &differences, &view);
+        let found = live.compare(desired, &[], &[], &differences, &view);
         if !found.modified.is_empty() || found.is_partial {
             return false;
         }
