@@ -23,9 +23,9 @@ use release::model::Release;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::apiserver::{Actor, Audit, Id, Write};
+use crate::apiserver::{Actor, Audit, Id, Write, is_leaving};
 use crate::desired::{BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
-use crate::records::decoded;
+use crate::records::{HIGHEST, decoded};
 use attempts::Attempt;
 use hooks::Run;
 pub use leftovers::Rest;
@@ -104,6 +104,8 @@ pub struct Checker {
     withdrawn: BTreeSet<ReleaseKey>,
     /// Objects, by uid, of a bundle's attempts at such releases, once the agent has forgotten these, until it writes them again.
     given_up: BTreeSet<String>,
+    /// Revisions that the Go agent recorded, of which the agent's own ledger says nothing.
+    recorded_by_go: BTreeSet<(ReleaseKey, i64)>,
     /// Objects, by uid, that the Go agent has written since it began its last revision.
     written_by_go: BTreeSet<String>,
     /// The revision that the Go agent created last of each release, until our agent has entered it into its ledger.
@@ -283,7 +285,15 @@ impl Checker {
         if let Some(desired) = self.desired_state.now.get(&bundle) {
             let release = release_of(desired);
             self.left.insert((bundle, release.clone()), Instant::now());
-            self.unwanted.insert(bundle, (release, Instant::now()));
+            let newest = self
+                .records
+                .get(&release)
+                .and_then(BTreeMap::last_key_value);
+            let is_leaving = newest.is_some_and(|(_, status)| status == "uninstalling");
+            // A removal that has begun is finished where the agent did not hear that its bundle was back for a moment.
+            if !is_leaving || !self.is_returning(bundle) {
+                self.unwanted.insert(bundle, (release, Instant::now()));
+            }
         }
     }
 
@@ -442,8 +452,10 @@ impl Checker {
     /// Whether the removal of a bundle's release has begun, as its newest record says, and is not over.
     pub fn is_half_removed(&self, desired: &Desired) -> bool {
         let release = release_of(desired);
-        let records = self.records.get(&release);
-        let newest = records.and_then(BTreeMap::last_key_value);
+        // What is recorded above what a tenant forged as the highest number no other bundle believes.
+        let records = self.records.get(&release).into_iter();
+        let mut believed = records.flat_map(|records| records.range(..=HIGHEST));
+        let newest = believed.next_back();
         self.claimants(&release) == 1 && newest.is_some_and(|(_, status)| status == "uninstalling")
     }
 
@@ -720,15 +732,15 @@ impl Audit for Checker {
             self.count_deploy(&release);
         }
         match (&write.before, &write.after) {
+            // Deleted before: now the last finalizer went.
+            (Some(before), None) if is_leaving(before) => {}
             (Some(before), None) => {
                 let before = Arc::clone(before);
                 self.deleted(write, &before);
             }
             (Some(before), Some(after)) => {
                 let (before, after) = (Arc::clone(before), Arc::clone(after));
-                if after.pointer("/metadata/deletionTimestamp").is_some()
-                    && before.pointer("/metadata/deletionTimestamp").is_none()
-                {
+                if is_leaving(&after) && !is_leaving(&before) {
                     self.deleted(write, &before);
                 } else {
                     self.overwritten(write, &before, &after);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::apiserver::{Actor, CLEANUP, Id, Server};
+use crate::apiserver::{Actor, CLEANUP, Id, Server, is_leaving};
 use crate::random::Random;
 
 /// How the pods of an object fare: an annotation of the pod template, or of a job.
@@ -41,10 +41,6 @@ impl Guard {
             }
         }
     }
-}
-
-fn is_leaving(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 fn has(object: &Value, finalizer: &str) -> bool {
@@ -133,15 +129,30 @@ impl Crashes {
     }
 }
 
+/// The load of what autoscalers scale: it changes again and again until it settles; clones share it.
+#[derive(Clone, Default)]
+pub struct Load(Arc<AtomicBool>);
+
+impl Load {
+    /// From now on it stays as it is.
+    pub fn settle(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn changes(&self, random: &mut Random) -> bool {
+        random.chance(LOAD_CHANGES) && !self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// How often an autoscaler looks at what it scales, as the real one does by default.
 const SCALED_EVERY: Duration = Duration::from_secs(15);
 /// How many percent of its looks find another load than the one before.
 const LOAD_CHANGES: u64 = 20;
 
 /// Runs for ever.
-pub async fn run(server: Server, crashes: Crashes, guard: Guard, seed: u64) {
+pub async fn run(server: Server, crashes: Crashes, guard: Guard, load: Load, seed: u64) {
     let mut random = Random::of(seed, "controllers");
-    let mut load = Random::of(seed, "load");
+    let mut loads = Random::of(seed, "load");
     let mut guarding = Random::of(seed, "guard");
     let mut crashing = Random::of(seed, "crashes");
     let mut seen = 0;
@@ -149,7 +160,7 @@ pub async fn run(server: Server, crashes: Crashes, guard: Guard, seed: u64) {
     loop {
         if Instant::now() >= scaled {
             scaled = Instant::now() + SCALED_EVERY;
-            autoscale(&server, &mut load);
+            autoscale(&server, &load, &mut loads);
             crashes.turn(&server, &mut crashing);
             guard.let_go(&server, &mut guarding);
         }
@@ -169,7 +180,7 @@ pub async fn run(server: Server, crashes: Crashes, guard: Guard, seed: u64) {
 }
 
 /// Sets the replicas of what autoscalers scale: within their bounds always, to another number of these where the load has changed.
-fn autoscale(server: &Server, load: &mut Random) {
+fn autoscale(server: &Server, load: &Load, random: &mut Random) {
     for (scaler, object) in server.all(|id| id.plural == "horizontalpodautoscalers") {
         let spec = &object["spec"];
         let target = &spec["scaleTargetRef"];
@@ -186,8 +197,8 @@ fn autoscale(server: &Server, load: &mut Random) {
         let (low, high) = (bound("minReplicas"), bound("maxReplicas"));
         let mut scale = answer.value();
         let present = scale["spec"]["replicas"].as_u64().unwrap_or(1);
-        let wanted = match load.chance(LOAD_CHANGES) {
-            true => load.between(low, high),
+        let wanted = match load.changes(random) {
+            true => random.between(low, high),
             false => present.clamp(low, high),
         };
         if wanted != present {

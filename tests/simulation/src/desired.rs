@@ -366,6 +366,12 @@ impl Desired {
         plain.map(|manifest| manifest.id(self.release_namespace()))
     }
 
+    /// Whether a hook of its has the finalizer that goes late.
+    pub fn has_guarded_hook(&self) -> bool {
+        let mut hooks = self.manifests.iter().filter(|one| one.kind.is_hook());
+        hooks.any(|one| one.behaviour == Behaviour::Guarded)
+    }
+
     /// The Content: its name and object.
     pub fn content(&self) -> (String, Value) {
         content_of(self.files())

@@ -252,20 +252,31 @@ async fn rest(world: &mut World) {
     if is_over(&world.checker) {
         return;
     }
-    count_anew(world);
+    let failing = count_anew(world);
     pass(world, REST).await;
-    for (rule, text) in busy(world, REST).into_iter().chain(wrong(world)) {
+    let busy = busy(world, REST, failing);
+    for (rule, text) in busy.into_iter().chain(wrong(world)) {
         world.checker().violate(rule, text);
     }
 }
 
-/// Requests, writes and revisions are counted from now on.
-fn count_anew(world: &World) {
+/// Requests, writes and revisions are counted from now on. Gives how many bundles fail by now.
+fn count_anew(world: &World) -> usize {
     world.network.lock().tally = Some(BTreeMap::new());
     let mut checker = world.checker();
     checker.writes.clear();
     checker.revisions.clear();
     checker.successes.clear();
+    drop(checker);
+    failing(world)
+}
+
+/// How many bundles fail, or cannot be removed.
+fn failing(world: &World) -> usize {
+    let checker = world.checker();
+    let wanted = checker.desired_state.now.keys();
+    let failing = wanted.filter(|bundle| !is_ready(world, **bundle)).count();
+    failing + checker.removals()
 }
 
 /// Whether nothing is wrong any more long before everything has to be at rest, and still is not after a brief rest in which no more took place than may
@@ -277,9 +288,9 @@ async fn is_soon_at_rest(world: &mut World) -> bool {
         if !wrong(world).is_empty() {
             continue;
         }
-        count_anew(world);
+        let failing = count_anew(world);
         pass(world, BRIEF_REST).await;
-        if busy(world, BRIEF_REST).is_empty() && wrong(world).is_empty() {
+        if busy(world, BRIEF_REST, failing).is_empty() && wrong(world).is_empty() {
             return true;
         }
     }
@@ -349,24 +360,21 @@ fn remembered(world: &World) -> Option<String> {
 }
 
 /// What was asked and written in so much time at rest beyond what stays to be: the rule and what breaks it. The limits are those of the full rest; of a part
-/// of it that part, rounded up.
-fn busy(world: &World, watched: Duration) -> Vec<(&'static str, String)> {
+/// of it that part, rounded up. `failed` bundles failed as it began.
+fn busy(world: &World, watched: Duration, failed: usize) -> Vec<(&'static str, String)> {
     let limit = |most: u64| (most * watched.as_secs()).div_ceil(REST.as_secs());
     let mut found = Vec::new();
     let tally = world.network.lock().tally.take().unwrap_or_default();
     let asked: u64 = tally.values().sum();
-    let failing = world
-        .checker()
-        .desired_state
-        .now
-        .keys()
-        .filter(|bundle| !is_ready(world, **bundle))
-        .count();
+    let failing = failing(world).max(failed);
     let checker = world.checker();
-    let failing = failing + checker.removals();
     // That the local cluster was restored the next write of the ledger tells, if need be that with a heartbeat: all pauses begin anew then.
     let beginnings = if world.was_restored { 2 } else { 1 };
-    if asked > limit(MOST_ASKED + MOST_TRIED * beginnings * failing as u64) {
+    // Before a hook whose finalizer goes late is made anew each try waits for a while, and looks again and again.
+    let slow = checker.desired_state.now.values();
+    let slow = slow.filter(|desired| desired.has_guarded_hook()).count();
+    let tries = failing + failing.min(slow);
+    if asked > limit(MOST_ASKED + MOST_TRIED * beginnings * tries as u64) {
         let most = tally.iter().max_by_key(|(_, count)| **count);
         let text = format!("{asked} requests in {watched:?} at rest, most of them {most:?}");
         found.push(("no rest", text));

@@ -128,9 +128,27 @@ pub struct Traffic {
     pub listed: Option<Instant>,
     /// When upstream last told the agent anything.
     pub heard: Option<Instant>,
+    /// The highest version that upstream has told an agent of.
+    pub told_version: u64,
     /// Everything that took place, for printing and comparing.
     pub log: Log,
     begun: Instant,
+}
+
+impl Traffic {
+    /// Upstream tells an agent something.
+    fn hear(&mut self, text: &[u8]) {
+        self.heard = Some(Instant::now());
+        let told = versions(text).max().unwrap_or(0);
+        self.told_version = self.told_version.max(told);
+    }
+}
+
+/// The versions of objects and lists in an answer.
+fn versions(text: &[u8]) -> impl Iterator<Item = u64> {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    let told = text.split("\"resourceVersion\":\"").skip(1);
+    told.filter_map(|rest| rest.split('"').next()?.parse().ok())
 }
 
 /// What took place, line by line; only its hash where nobody reads it.
@@ -199,6 +217,7 @@ impl Network {
             tally: None,
             listed: None,
             heard: None,
+            told_version: 0,
             log: Log::new(keeps_log),
             begun: Instant::now(),
         };
@@ -288,7 +307,7 @@ impl Network {
             return;
         };
         if server == "upstream" && code == 200 {
-            traffic.heard = Some(Instant::now());
+            traffic.hear(&answer.text);
         }
         if server == "upstream" && code == 200 && asked.ends_with("/bundledeployments") {
             traffic.listed = Some(Instant::now());
@@ -570,7 +589,7 @@ impl WatchStream {
                         return Some(Err(broken()));
                     }
                     if self.connection.to == "upstream" && self.who.agent().is_some() {
-                        network.lock().heard = Some(Instant::now());
+                        network.lock().hear(&text);
                     }
                     return Some(Ok(text));
                 }

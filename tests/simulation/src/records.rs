@@ -13,6 +13,9 @@ use serde_json::Value;
 /// How many releases are kept: the rules ask several times of each record, and of few at a time.
 const MOST: usize = 32;
 
+/// The highest revision that is believed.
+pub const HIGHEST: i64 = i64::MAX / 2;
+
 thread_local! {
     static READ: RefCell<VecDeque<(String, Option<Arc<Release>>)>> = const { RefCell::new(VecDeque::new()) };
 }

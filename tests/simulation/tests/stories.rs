@@ -22,6 +22,19 @@ macro_rules! stories {
 }
 
 stories! {
+    a_revision_of_the_go_agent_beside_a_forged_one_is_as_good_as_that
+    a_removal_above_a_forged_number_is_not_that_of_the_next_bundle
+    what_a_failed_attempt_brought_goes_with_the_deploy_of_a_bundle_that_left
+    a_bundle_that_is_deployed_during_the_rest_failed_before
+    a_hook_whose_finalizer_goes_late_is_waited_for_with_each_try
+    a_removal_that_has_begun_ends_though_its_bundle_was_back_for_a_moment
+    a_helm_client_that_may_write_no_record_installs_nothing
+    a_deploy_that_takes_a_finalizer_off_ends_somebodys_deletion
+    what_a_failed_attempt_brought_goes_before_the_next_deploy_begins
+    a_restore_that_versions_do_not_show_takes_a_copy_with_its_bundle
+    an_autoscaler_whose_load_settles_lets_its_bundle_rest
+    what_goes_with_its_definition_under_an_upgrade_is_missing
+    what_goes_with_its_definition_is_missing
     what_a_lost_bundle_tried_to_deploy_goes_with_the_release_of_another
     a_bundle_that_is_at_a_release_is_not_overtaken_by_a_copy
     a_heartbeat_that_the_controller_sets_back_is_no_restore

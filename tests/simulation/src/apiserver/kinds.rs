@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::State;
+use super::object::is_leaving;
 
 /// A kind as it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +86,7 @@ impl Kind {
         };
         let versions = definition.pointer("/spec/versions");
         let versions = versions.and_then(Value::as_array).cloned();
-        let is_leaving = definition.pointer("/metadata/deletionTimestamp").is_some();
+        let is_leaving = is_leaving(definition);
         versions
             .unwrap_or_default()
             .iter()
@@ -164,6 +165,8 @@ pub(crate) fn downstream() -> Vec<Arc<Kind>> {
             false,
             true,
         ),
+        // Of API servers of their own, of which there are none.
+        kind("apiregistration.k8s.io", "v1", "APIService", false, true),
     ]
 }
 

@@ -33,6 +33,7 @@ pub(crate) use kinds::CLEANUP;
 use kinds::{Discovery, Kind};
 pub use object::Id;
 use object::Stored;
+pub(crate) use object::is_leaving;
 pub use request::{Actor, Answer, Request, Who};
 use watch::{Change, Listener};
 pub(crate) use watch::{Next, Watch};

@@ -208,3 +208,8 @@ pub(super) fn string_data(secret: &mut Value) {
         );
     }
 }
+
+/// Whether somebody has deleted it, and a finalizer keeps it.
+pub(crate) fn is_leaving(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::apply::{self, Managed};
 use super::kinds::{CLEANUP, Discovery, Kind, is_established};
-use super::object::{Id, Stored, drop_empty, same, string_data, table, table_in};
+use super::object::{Id, Stored, drop_empty, is_leaving, same, string_data, table, table_in};
 use super::request::{Actor, Answer, Request, Who};
 use super::route::Route;
 use super::watch::Change;
@@ -133,7 +133,7 @@ impl State {
                 let details = json!({"name": id.namespace, "kind": "namespaces"});
                 return Err(Answer::failure(404, "NotFound", &message, &details));
             };
-            if found.value.pointer("/metadata/deletionTimestamp").is_some() {
+            if is_leaving(&found.value) {
                 let why = format!(
                     "unable to create new content in namespace {} because it is being terminated",
                     id.namespace
@@ -397,7 +397,7 @@ impl State {
             .and_then(Value::as_array)
             .is_some_and(|finalizers| !finalizers.is_empty());
         if is_namespace || is_definition || foreground || has_finalizers {
-            if value.pointer("/metadata/deletionTimestamp").is_some() {
+            if is_leaving(&value) {
                 return Ok(self.sent(request, &stored));
             }
             let now = format!("{:.0}", (self.clock)());
@@ -589,9 +589,8 @@ impl State {
             let is_changed = apply::spec_changed(&before.value, &value);
             let generation = before.value.pointer("/metadata/generation");
             if let Some(generation) = generation.and_then(Value::as_i64) {
-                let leaves = |value: &Value| value.pointer("/metadata/deletionTimestamp").is_some();
-                let is_leaving = leaves(&value) && !leaves(&before.value);
-                let generation = generation + i64::from(is_changed || is_leaving);
+                let is_deleted = is_leaving(&value) && !is_leaving(&before.value);
+                let generation = generation + i64::from(is_changed || is_deleted);
                 value["metadata"]["generation"] = generation.into();
             }
         }
@@ -605,10 +604,7 @@ impl State {
         self.version += 1;
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
         let stored = Stored::new(Arc::new(value), managed, self.version);
-        let is_leaving = stored
-            .value
-            .pointer("/metadata/deletionTimestamp")
-            .is_some();
+        let is_leaving = is_leaving(&stored.value);
         let is_held = stored
             .value
             .pointer("/metadata/finalizers")

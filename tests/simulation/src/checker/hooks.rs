@@ -5,7 +5,7 @@ use serde_json::Value;
 use release::model::{HookExecution, Release};
 
 use super::{Checker, ReleaseKey, is_bookkeeping, is_note};
-use crate::apiserver::{Actor, Id, Write, without_additions};
+use crate::apiserver::{Actor, Id, Write, is_leaving, without_additions};
 use crate::records::decoded;
 
 /// A job that the agent created as a hook.
@@ -36,10 +36,6 @@ fn has_failed(job: &Value) -> bool {
     let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
     let is_failure = |condition: &Value| condition["type"] == "Failed";
     conditions.is_some_and(|conditions| conditions.iter().any(is_failure))
-}
-
-fn is_leaving(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 /// Whether a record with this status is that of a deploy under way, which runs hooks before its objects and after them.

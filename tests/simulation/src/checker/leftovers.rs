@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Checker, ReleaseKey, adoption, release_of};
-use crate::apiserver::{Actor, Id};
+use crate::apiserver::{Actor, Id, is_leaving};
 use crate::desired::{Desired, NAMESPACES, bundle_name};
 
 /// How it stands with the bundles at rest.
@@ -19,11 +19,6 @@ pub struct Rest<'w> {
     pub is_held: &'w dyn Fn(usize) -> bool,
     /// Releases that the agent remembers, and in their places what bundles left beside those of others.
     pub remembered: &'w BTreeSet<ReleaseKey>,
-}
-
-/// Whether it was deleted, and waits for somebody else's finalizer.
-fn is_leaving(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 impl Checker {

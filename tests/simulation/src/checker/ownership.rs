@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Checker, GRACE, LATEST_NEWS, Origin, ReleaseKey, release_of};
 use crate::apiserver::{Id, Write, without_additions};
-use crate::desired::{ACCOUNTS, Desired, bundle_name};
+use crate::desired::{ACCOUNTS, BUNDLES, Desired, bundle_name};
 
 /// Helm deletes whatever has the name of a hook with this policy before it creates the hook.
 fn is_replaced_hook(object: &Value) -> bool {
@@ -134,12 +134,18 @@ impl Checker {
             let mut others = wanted.iter().filter(|one| release_of(one) != *release);
             return wanted.len() <= changes || others.next().is_some();
         }
-        if !status.starts_with("pending") {
-            return false;
+        if status == "failed" {
+            // What attempts that failed brought goes before a deploy notes that it begins, whosever it is.
+            return (0..BUNDLES).any(|one| self.began_without(one, bundle, release, id));
         }
-        let mut recent = self.recent(deployed);
-        if deployed != bundle {
-            let left = self.left.get(&(deployed, release.clone()));
+        status.starts_with("pending") && self.began_without(deployed, bundle, release, id)
+    }
+
+    /// Whether a deploy of a release, for one bundle, may have begun before another one, or it itself, wanted the object there.
+    fn began_without(&self, one: usize, bundle: usize, release: &ReleaseKey, id: &Id) -> bool {
+        let mut recent = self.recent(one);
+        if one != bundle {
+            let left = self.left.get(&(one, release.clone()));
             return left.is_some_and(|at| self.is_news(*at))
                 && recent.any(|desired| release_of(desired) == *release && desired.take_ownership);
         }

@@ -113,6 +113,10 @@ impl Checker {
             let written = (revision, Arc::clone(after));
             self.helms.insert(release.clone(), written);
         }
+        let was_go = match (write.who.actor, &write.after) {
+            (Actor::Go, Some(_)) => !self.recorded_by_go.insert((release.clone(), revision)),
+            _ => self.recorded_by_go.remove(&(release.clone(), revision)),
+        };
         let mut is_over = false;
         let records = self.records.entry(release.clone()).or_default();
         match status {
@@ -206,8 +210,8 @@ impl Checker {
         // What a tenant says of the one that is good does not make it another.
         let mut kept = self.records.get(&release).into_iter().flatten();
         let keeps_good = kept.any(|(kept, _)| self.were_good.contains(&(release.clone(), *kept)));
-        // Whoever deletes the good one after the agent has read the history leaves it none.
-        let is_robbed = self.is_robbed(&release);
+        // Whoever deletes the good one after the agent has read the history leaves it none; or one of the Go agent's, whose records are as good as forged ones.
+        let is_robbed = self.is_robbed(&release) || was_go && self.forgotten.contains(&release);
         if by_agent
             && !wanting.is_empty()
             && had_deployed

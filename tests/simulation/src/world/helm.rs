@@ -13,7 +13,7 @@ use crate::apiserver::{Actor, Id};
 use crate::checker::FORGED;
 use crate::desired::{Manifest, NAMESPACES};
 use crate::plan::{Forgery, object_name};
-use crate::records::decoded;
+use crate::records::{HIGHEST, decoded};
 
 impl World {
     pub(super) fn records(&self, namespace: usize, name: u8) -> Vec<(Id, Arc<Value>)> {
@@ -82,6 +82,14 @@ impl World {
         found.collect()
     }
 
+    /// Whether a record of helm's can be written, without which helm begins nothing.
+    fn takes_record(&self, release: &Release) -> bool {
+        let namespace = &release.namespace;
+        let path = format!("/api/v1/namespaces/{namespace}/secrets?dryRun=All");
+        let body = record(release);
+        body.is_some_and(|body| self.local.act(Actor::Helm, "POST", &path, body).is_ok())
+    }
+
     /// Whether it is written.
     pub(super) fn write_record(
         &self,
@@ -144,8 +152,8 @@ impl World {
         let former = self.of_manifest(namespace, &former.unwrap_or_default());
         let before = newest.map(|(revision, _)| revision);
         let release = self.helm_release(namespace, name, before.unwrap_or(0) + 1, manifest);
-        if self.has_record(&release) {
-            return; // It exists already.
+        if self.has_record(&release) || !self.takes_record(&release) {
+            return;
         }
         let mut object = manifest.object();
         object["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
@@ -201,7 +209,7 @@ impl World {
         target.revision = newest + 1;
         target.namespace.clone_from(&current.namespace);
         target.set_status(Status::Deployed, "Rollback to an older revision");
-        if self.has_record(&target) {
+        if self.has_record(&target) || !self.takes_record(&target) {
             return;
         }
         // Helm writes its objects as the old manifest has them, without Fleet's labels, and deletes what it has not.
@@ -318,9 +326,6 @@ fn record(release: &Release) -> Option<Value> {
         "data": {"release": STANDARD.encode(payload)},
     }))
 }
-
-/// The highest revision that is believed.
-const HIGHEST: i64 = i64::MAX / 2;
 
 pub(super) fn revision_of(name: &str) -> i64 {
     let number = name.rsplit_once(".v").map(|(_, number)| number);

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::apiserver::{Actor, Backup, Id, Quota, Refusal, Server, Webhook};
 use crate::checker::Checker;
-use crate::controllers::{self, Crashes, Guard};
+use crate::controllers::{self, Crashes, Guard, Load};
 use crate::desired::{CLUSTER, Desired, Manifest, NAMESPACES, bundle_name};
 use crate::network::{Faults, Network};
 use crate::plan::{Action, Plan, Setting, object_name};
@@ -71,6 +71,7 @@ pub struct World {
     random: Random,
     controllers: JoinHandle<()>,
     crashes: Crashes,
+    load: Load,
     guard: Guard,
 }
 
@@ -92,7 +93,9 @@ impl World {
         upstream.lock().page = plan.setting.has_pages.then_some(1);
         let crashes = Crashes::default();
         let guard = Guard::default();
-        let running = controllers::run(local.clone(), crashes.clone(), guard.clone(), plan.seed);
+        let load = Load::default();
+        let shared = (crashes.clone(), guard.clone(), load.clone());
+        let running = controllers::run(local.clone(), shared.0, shared.1, shared.2, plan.seed);
         let controllers = tokio::task::spawn_local(running);
         let world = Self {
             local,
@@ -117,6 +120,7 @@ impl World {
             controllers,
             crashes,
             guard,
+            load,
         };
         world.set_up();
         world
@@ -142,6 +146,7 @@ impl World {
             self.fights.clear();
         }
         self.crashes.end(&self.local);
+        self.load.settle();
         self.guard.hurry();
         self.renew_token();
         self.repository.fail(None);
@@ -211,7 +216,8 @@ impl World {
             }
             Action::Restore(goes_back) => {
                 if let Some((backup, _)) = self.backup.clone() {
-                    let before = (self.announced_version(), self.heartbeat());
+                    let told = self.network.lock().told_version;
+                    let before = (self.announced_version().min(told), self.heartbeat());
                     let lost = self.checker().lost.clone();
                     let removed = self.missing_with(&["isRemoving"]);
                     self.upstream.restore(&backup, *goes_back);
