@@ -30,7 +30,8 @@ impl Edition {
         }
     }
 
-    /// Whether it is that of an object as it was told of. Of one with more labels than are read in lists those count for nothing.
+    /// Whether the object `told`, as the watch delivered it, has this edition. Of one with more labels than are read in lists those count for
+    /// nothing.
     pub fn is_of(&self, told: &ObjectMeta) -> bool {
         let mut marks = [&told.labels, &told.annotations].into_iter().flatten();
         let is_read = marks.all(|marks| marks.len() <= MOST_LABELS);

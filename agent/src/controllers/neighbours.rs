@@ -1,4 +1,4 @@
-//! Who is in a namespace besides a release, by the ledger and by what the bundles want. No I/O.
+//! The bundles and releases in a namespace besides a given release, by the ledger and by the bundles' specs. No I/O.
 //!
 //! A namespace that a chart has goes with all that is in it: with releases of other bundles, and with the records of what those have elsewhere.
 

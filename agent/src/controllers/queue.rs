@@ -18,7 +18,7 @@ use crate::report::metrics::{Controller, Entries, Metrics, Outcome};
 /// How much of a bundle is reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileKind {
-    /// Everything: deploy what changed, then monitor. What a BundleDeployment's own events lead to.
+    /// A full reconcile: deploy what changed, then monitor. Triggered by a BundleDeployment's own events.
     Full,
     /// Compare live objects with the release, and correct them if wanted. What changes of live objects lead to.
     Drift,
@@ -40,7 +40,7 @@ pub struct Requeue {
     has_failed: bool,
     after: Option<Duration>,
     full_after: Option<Duration>,
-    /// It ended before it looked at live objects: looks that were planned take place.
+    /// The reconcile ended before it monitored live objects: monitoring that was planned takes place.
     keeps_monitor: bool,
 }
 
@@ -86,7 +86,7 @@ impl Requeue {
         }
     }
 
-    /// The same of a reconcile that did not look at live objects.
+    /// The same requeue for a reconcile that did not monitor live objects.
     #[must_use]
     pub fn without_monitor(self) -> Self {
         Self {
@@ -99,12 +99,12 @@ impl Requeue {
         !self.has_failed && self.after.is_none() && self.full_after.is_none()
     }
 
-    /// Whether something failed.
+    /// Whether a step of the reconcile failed.
     pub fn has_failed(self) -> bool {
         self.has_failed
     }
 
-    /// What it counts as in the metrics.
+    /// The reconcile's outcome in the metrics.
     pub fn outcome(self) -> Outcome {
         match self {
             idle if idle.is_idle() => Outcome::Success,
@@ -154,7 +154,7 @@ impl Backoff {
 struct Entry {
     full: Option<Instant>,
     drift: Option<Instant>,
-    /// When it was to be looked at for drift, which the running reconcile does as well if it gets that far.
+    /// When drift was to be monitored, which the running reconcile does as well if it gets that far.
     covered: Option<Instant>,
     /// Of the reconcile that is running: cancelled when what it works on is not wanted any more.
     running: Option<CancellationToken>,
@@ -180,7 +180,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// Whether it was not waiting for one of this kind yet.
+    /// Queues the bundle; true if no reconcile of this kind was waiting yet.
     fn wake(&mut self, name: &str, kind: ReconcileKind, at: Instant) -> bool {
         let entry = self.entries.entry(name.to_owned()).or_default();
         let slot = match kind {
@@ -343,7 +343,7 @@ impl Queue {
         }
     }
 
-    /// What tells the running reconcile of a bundle, if there is one, that it is superseded.
+    /// The token that cancels the running reconcile of a bundle, if there is one.
     pub fn superseded(&self, name: &str) -> Option<CancellationToken> {
         let schedule = self.schedule.lock();
         schedule.entries.get(name)?.running.clone()

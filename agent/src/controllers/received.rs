@@ -19,16 +19,17 @@ use crate::client::listed::Unread;
 /// What a spec may take while it is read, in bytes.
 const MAX_SPEC: usize = 24 << 20;
 
-/// What they take at most where they are kept: a thousand maps, or some 30 KB of ordinary values. Of more, drift is corrected only while upstream answers.
+/// Limit up to which options are kept, in bytes: a thousand maps, or some 30 KB of ordinary values. Of more, drift is corrected only while upstream
+/// answers.
 const KEPT_OPTIONS: usize = 512 << 10;
 
-/// What the names in larger ones take at most, in bytes of their text.
+/// Limit of the names in larger options, in bytes of their text.
 const MAX_NAMES: usize = 256 << 10;
 
-/// What else a spec may take once it is read.
+/// Memory for the rest of a spec once it is read, in bytes.
 const MAX_REST: usize = 1 << 20;
 
-/// What a status may take; of five thousand objects it is half of that.
+/// Memory for a status, in bytes; one of five thousand objects takes half of that.
 const MAX_STATUS: usize = 8 << 20;
 
 /// Labels and annotations together.
@@ -61,7 +62,7 @@ const COUNTED: [(&str, usize); 16] = [
     ),
 ];
 
-/// The same of the rest of the spec.
+/// How many elements lists and maps in the rest of the spec may have.
 const SPEC_COUNTED: [(&str, usize); 5] = [
     ("dependsOn", 1_000),
     ("dependsOn/[]/acceptedStates", 1_000),
@@ -125,7 +126,7 @@ pub enum UnreadableBundle {
     /// Values of millions of empty maps, mostly.
     #[error("spec takes more than {} MiB once it is read", MAX_SPEC >> 20)]
     Spec,
-    /// They are kept, as other bundles ask for them.
+    /// Names and keys of the options, which are kept as other bundles ask for them.
     #[error("the names, namespaceLabels, namespaceAnnotations, downstreamResources and overwrites of spec.options take more than {} KiB", MAX_NAMES >> 10)]
     Names,
     /// Long texts in `dependsOn`, mostly.
@@ -172,10 +173,10 @@ fn weigh(part: Option<&RawValue>) -> usize {
 }
 
 impl Unread<BundleDeployment> {
-    /// What is kept of it: all, or all but most of its options, with [`BundleDeploymentSpec::left_out`].
+    /// The part of the BundleDeployment that is kept: all, or all but most of its options, with [`BundleDeploymentSpec::left_out`].
     ///
     /// # Errors
-    /// As [`Unread::whole`], and more is to be kept of it than may be.
+    /// As [`Unread::whole`], or the part to be kept is too large.
     pub fn kept(&self) -> Result<BundleDeployment, UnreadableBundle> {
         let (mut bundle, weight) = self.whole()?;
         if weight > KEPT_OPTIONS && bundle.spec.left_out.is_none() {
@@ -191,10 +192,10 @@ impl Unread<BundleDeployment> {
         Ok(bundle)
     }
 
-    /// All of it, and what its options weigh in bytes; but for [`LeftOut::Refused`] options, of which only names are read.
+    /// The whole BundleDeployment, and the weight of its options in bytes; but for [`LeftOut::Refused`] options, of which only names are read.
     ///
     /// # Errors
-    /// It is nested too deep, takes too much, or has a field of the wrong type.
+    /// The object is nested too deep, takes too much, or has a field of the wrong type.
     pub fn whole(&self) -> Result<(BundleDeployment, usize), UnreadableBundle> {
         let metadata = self.metadata.clone();
         let labels = metadata.labels.iter().chain(&metadata.annotations);
@@ -261,7 +262,7 @@ fn read_spec(
     })?;
     let refused = too_many(&spec);
     if refused.is_some() {
-        // What is left of it are names.
+        // Refused options have only names left.
         for half in ["options", "stagedOptions"] {
             if let Some(options) = spec.get_mut(half) {
                 COUNTED.iter().for_each(|(path, _)| cut(options, path));
@@ -313,7 +314,7 @@ fn is_shallow(value: &Value, levels: usize) -> bool {
     levels > 0 && inside.all(|value| is_shallow(value, levels - 1))
 }
 
-/// What others ask of a bundle's options, and what decides whether it is worked on.
+/// The options that other bundles ask for, and those that decide whether the bundle is worked on.
 fn abridged(options: BundleDeploymentOptions) -> BundleDeploymentOptions {
     let helm = options.helm.map(|helm| HelmOptions {
         values: None,

@@ -19,7 +19,7 @@ use crate::public::PublicText;
 
 /// Name of the ConfigMap.
 pub const SIGNATURE_POLICY: &str = "fleet-agent-signatures";
-/// Its key that holds the policy.
+/// The ConfigMap's key that holds the policy.
 pub const POLICY_KEY: &str = "policy.yaml";
 /// How long a policy is believed to be in force.
 const FRESH: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub enum PolicyUnusable {
     /// The API server does not give it out.
     #[error("the signature policy cannot be read: ConfigMap {SIGNATURE_POLICY}: {0}")]
     Read(String),
-    /// It is not there, and has to be.
+    /// The policy is missing, and the agent needs one.
     #[error(
         "there is no signature policy (ConfigMap {SIGNATURE_POLICY}), and this agent needs one"
     )]
@@ -54,7 +54,7 @@ pub enum PolicyUnusable {
     /// The ConfigMap has no policy in it.
     #[error("ConfigMap {SIGNATURE_POLICY} has no key {POLICY_KEY}")]
     NoKey,
-    /// It is malformed.
+    /// The policy is malformed.
     #[error("the signature policy is malformed: ConfigMap {SIGNATURE_POLICY}: {0}")]
     Malformed(signatures::PolicyError),
 }

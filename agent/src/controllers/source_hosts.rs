@@ -48,9 +48,9 @@ pub struct SourceHosts {
 
 #[derive(Default)]
 struct State {
-    /// Those that are there, by their name.
+    /// The Secrets that exist, by name.
     secrets: BTreeMap<String, Secret>,
-    /// What each said last that could be used.
+    /// The last usable content of each Secret.
     last_usable: BTreeMap<String, Vec<(HostPattern, HostAccess)>>,
     hosts: Option<Arc<Hosts>>,
     is_known: bool,
@@ -75,10 +75,10 @@ impl SourceHosts {
         }
     }
 
-    /// What is said of hosts, as soon as that is known. `None`: nothing.
+    /// The configured hosts, as soon as they are known. `None`: none are configured.
     ///
     /// # Errors
-    /// It cannot be read. To go on without could show a host what was meant to be overridden.
+    /// The Secrets cannot be read. To go on without could send a host what was meant to be overridden.
     pub async fn current(&self) -> Result<Option<Arc<Hosts>>, Unread> {
         self.requested.notify_one();
         tokio::time::timeout(PATIENCE, self.known())
@@ -132,7 +132,7 @@ impl SourceHosts {
                         let error = PublicText::nothing_secret_in(&failed);
                         logging::warn!(error, "cannot read what is said of hosts of charts");
                         if is_forbidden {
-                            // What was known stays; where nothing was, nothing is said.
+                            // Known hosts stay; without any, none are configured.
                             self.change(|_| {});
                             break;
                         }

@@ -9,7 +9,7 @@ use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
 
-/// What is seen of an object.
+/// The last state seen of an object.
 #[derive(Clone, Copy)]
 pub enum Seen<'o> {
     There(&'o ObjectMeta),

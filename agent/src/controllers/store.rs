@@ -20,7 +20,7 @@ use crate::report::metrics::Entries;
 /// So many bundles that vanish one soon after the other may have been lost together.
 const MANY: usize = 3;
 
-/// What was seen of all bundles: a list that begins later and contradicts it is of an upstream that was restored from a backup.
+/// The versions seen of all bundles: a list that begins later and contradicts them is of an upstream that was restored from a backup.
 #[derive(Debug, Default)]
 pub struct SeenVersions {
     /// Of each bundle its UID and version; nothing of one that could not be read.
@@ -74,7 +74,7 @@ struct Inner {
     is_broken_off: bool,
     /// Names seen by the list in progress.
     relisting: Option<HashSet<String>>,
-    /// What was seen before that list began.
+    /// The versions seen before the running list began.
     before_list: SeenVersions,
     /// Whether a list since had an object that is older than it was seen to be: what the list has of it is all that is known afterwards.
     is_older_listed: bool,
@@ -137,7 +137,7 @@ impl Store {
         self.inner.lock().is_broken_off = true;
     }
 
-    /// Whether it did, and has told nothing since.
+    /// Whether the watch broke off and has delivered nothing since.
     pub fn is_broken_off(&self) -> bool {
         self.inner.lock().is_broken_off
     }
@@ -157,7 +157,7 @@ impl Store {
     /// Safe.
     pub async fn until_whole(&self) {
         let mut is_whole = self.is_whole.subscribe();
-        // Its sender lives as long as the store.
+        // The channel cannot close: its sender lives as long as the store.
         let _ = is_whole.wait_for(|is_whole| *is_whole).await;
     }
 
@@ -406,7 +406,7 @@ impl Store {
         self.inner.lock().kept.contains(name)
     }
 
-    /// What is remembered of bundles that are there, and of those that were.
+    /// How many bundles are remembered, of those that exist and of those that are gone.
     pub fn entries(&self) -> Entries {
         let inner = self.inner.lock();
         vec![

@@ -51,10 +51,10 @@ struct State {
 
 /// What a bundle found of an object when it read it.
 pub enum LastRead {
-    /// It is there in this version.
+    /// The object exists in this version.
     At(String),
     Missing,
-    /// Whoever reads it tries again.
+    /// The read failed; the reader tries again.
     Failed,
 }
 

@@ -9,17 +9,17 @@ use sha2::{Digest as _, Sha256};
 use super::notes::{Note, Notes};
 use super::upstream::ContinuityBreak;
 
-/// How it stands with a removal that was held back.
+/// Whether the release's removal is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Hold {
-    /// It is held back.
+    /// The removal is held back.
     Held,
-    /// A person let it go while it was.
+    /// A person released the removal while it was held.
     Released,
 }
 
-/// What is known of a release.
+/// A release's entry in the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerEntry {
@@ -35,7 +35,7 @@ pub struct LedgerEntry {
     /// Namespace and name as the bundle writes them, if the release's own came of filling in their `${ }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<String>,
-    /// Nothing proves yet that the release is the bundle's: it began to deploy, and what is its own are the revisions whose digests are
+    /// The release is not proven to be the bundle's yet: it began to deploy, and its own are only the revisions whose digests are
     /// here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_attempt: bool,
@@ -49,16 +49,16 @@ pub struct LedgerEntry {
     /// Since when its bundle has or wants another release, as other facts filled in its names, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_since: Option<i64>,
-    /// Its removal was proven and has begun.
+    /// The removal of the release was proven and has begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removing: bool,
     /// What each revision was written with, as a digest; none for a release whose records are older
     /// than this. The newest one ever noted stays, also when its record is gone, and of attempts the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revisions: Option<Notes>,
-    /// Which deployment of the bundle's spec was begun or found deployed last, as a digest of its ID; not known where an older agent wrote the entry. That
-    /// it is none, where a deploy of another release of the bundle's was begun since that may have taken over its objects. Of its claims, the one with
-    /// which it had a release in the namespace when another bundle took that, until another one is begun.
+    /// Digest of the deployment ID that was begun or found deployed last; not known where an older agent wrote the entry. The digest of none where a
+    /// deploy of another release of the bundle was begun since, which may have taken over its objects. In a claim: the deployment with which its
+    /// bundle had a release in the namespace when another bundle took that, until another one is begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentDigest>,
     /// Revisions of other bundles, by bundle: their attempts, or those from before this bundle took the release.
@@ -81,7 +81,7 @@ impl DeploymentDigest {
         Self(digest)
     }
 
-    /// What stands for none at all: no digest reads so.
+    /// The value that stands for no deployment: no digest reads so.
     fn none() -> Self {
         Self("none".to_owned())
     }
@@ -99,7 +99,7 @@ pub struct Claim {
 }
 
 impl LedgerEntry {
-    /// Whether it says that a release is a bundle's of which nothing was ever written or believed: what an older agent entered for a deploy
+    /// Whether the entry names a bundle of which no revision was ever written or believed: an older agent entered that for a deploy
     /// that failed.
     pub(super) fn is_void(&self) -> bool {
         !self.is_attempt && !self.has_revisions()
@@ -188,7 +188,7 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether all that is known to be there other bundles left to this one, which wrote nothing itself.
+    /// Whether all known revisions were left to this bundle by others, and it wrote none itself.
     pub fn is_left(&self) -> bool {
         self.is_attempt && !self.has_revisions() && !self.claims.is_empty()
     }
@@ -216,7 +216,7 @@ impl LedgerEntry {
         tried.filter(move |tried| *tried > revision)
     }
 
-    /// Whether there is any of these.
+    /// Whether [`Self::tried_above`] has any revision.
     pub fn has_tried_above(&self, revision: i64) -> bool {
         self.tried_above(revision).next().is_some()
     }
@@ -268,7 +268,7 @@ impl LedgerEntry {
         self.notes().flat_map(Notes::theirs)
     }
 
-    /// What is noted for all bundles.
+    /// Notes of all bundles.
     fn notes(&self) -> impl Iterator<Item = &Notes> {
         let claims = self.claims.values().map(|claim| &claim.revisions);
         self.revisions.iter().chain(claims)
@@ -441,7 +441,7 @@ impl LedgerEntry {
         }
     }
 
-    /// What is left for a bundle that claims a release, once the one that had it is known not to: attempts.
+    /// The entry for a bundle that claims a release, once its former owner is known not to have it: attempts only.
     #[must_use]
     pub fn left_to(&self, bundle: &str) -> Option<Self> {
         let claim = self.claims.get(bundle)?;

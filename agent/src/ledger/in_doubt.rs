@@ -12,7 +12,7 @@ use super::state::Pending;
 /// How many different values of one release are remembered. One more, and the oldest is taken for somebody else's: the ledger is read anew.
 const MOST_OF_A_RELEASE: usize = 8;
 
-/// What was sent of each release since the ConfigMap's content was last known, each value once, the oldest first.
+/// Values sent of each release since the ConfigMap's content was last known, each once, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct InDoubt(BTreeMap<ReleaseKey, Vec<Option<LedgerEntry>>>);
 

@@ -22,7 +22,7 @@ impl ReleaseKey {
         }
     }
 
-    /// Whether it is no release, but the claims of a bundle.
+    /// Whether the key stands for the claims of a bundle instead of a release.
     pub fn is_claims(&self) -> bool {
         self.name.starts_with(CLAIMS)
     }
@@ -32,7 +32,7 @@ impl ReleaseKey {
         self.name.len() <= 63 && self.is_storable()
     }
 
-    /// Neither part can hold an underscore, so one tells them apart in a ConfigMap's key.
+    /// The entry's key in the ConfigMap. Neither namespace nor name can hold an underscore, so one separates them.
     pub(super) fn data_key(&self) -> String {
         format!("{}_{}", self.namespace, self.name)
     }

@@ -1,4 +1,4 @@
-//! Which bundles are lost by a break of upstream, as a list says that is compared with what was seen before. No I/O.
+//! Which bundles are lost by a break of upstream, by comparing a list with what was seen before. No I/O.
 
 use super::continuity::is_own;
 use super::entry::{Hold, LedgerEntry};
@@ -17,7 +17,7 @@ impl LedgerState {
         let mut before = self.upstream.clone();
         if let Some(before) = &mut before {
             let was_noted = !before.own.is_empty();
-            // Others that are called alike were noted until it was known.
+            // BundleDeployments with names like the agent's own were noted until the own one was known.
             before.own.retain(|name, _| is_own(name, listed.own_name));
             // Earlier versions took any name for it that begins like its own.
             let is_none = was_noted && before.own.is_empty() && listed.own_name.is_none();
@@ -30,7 +30,7 @@ impl LedgerState {
             };
             before.continues(&now).err()
         });
-        // Where none was noted, what is held by now may have gone with another one than this.
+        // Without a noted one, releases that are held by now may have been lost with another agent BundleDeployment than this.
         let is_first_own = before.as_ref().is_none_or(|before| before.own.is_empty());
         let is_first_own = is_first_own && !now.own.is_empty();
         let is_renewal = found == Some(ContinuityBreak::Recreated);

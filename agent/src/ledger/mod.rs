@@ -1,4 +1,4 @@
-//! Which bundle, account and namespace each release belongs to: our own record of identity.
+//! The ledger: which bundle, account and namespace each release belongs to, our own record of identity.
 //!
 //! A release record lies where a tenant may write, so it proves nothing. The ledger is one
 //! ConfigMap in the system namespace, written at each deploy that changes it and believed when a
@@ -49,7 +49,7 @@ pub const LEDGER_NAME: &str = "fleet-agent-ledger";
 /// Where the ledger keeps its [`UpstreamState`], as JSON.
 const UPSTREAM_ANNOTATION: &str = "fleet.cattle.io/upstream";
 
-/// Where it keeps the attempts that are [`Postponed`], by bundle, as JSON.
+/// Annotation with the attempts that are [`Postponed`], by bundle, as JSON.
 const POSTPONED_ANNOTATION: &str = "fleet.cattle.io/undone";
 
 /// The ledger, read once and written through.
@@ -474,7 +474,7 @@ impl Ledger {
         self.flush_asked(changed).await
     }
 
-    /// What of a bundle is not tried again at once.
+    /// The attempts of a bundle that are not tried again at once.
     pub fn postponed(&self, bundle: &str) -> Postponed {
         let state = self.state.lock();
         state.postponed.get(bundle).cloned().unwrap_or_default()
@@ -559,7 +559,7 @@ impl Ledger {
     /// Safe.
     pub async fn until_replaced(&self) {
         let mut replaced = self.replaced.subscribe();
-        // Its sender lives as long as the ledger.
+        // The channel cannot close: its sender lives as long as the ledger.
         let _ = replaced.wait_for(|is_replaced| *is_replaced).await;
     }
 

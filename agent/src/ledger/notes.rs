@@ -1,4 +1,4 @@
-//! What is noted of the revisions of a release, for one bundle. No I/O.
+//! Notes on the revisions of a release, for one bundle. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ pub(crate) const MAX_REVISIONS: usize = 64;
 /// So many records of a release may be kept: the last good one is remembered, whatever fails after it.
 pub const MAX_HISTORY: i64 = 62;
 
-/// What is noted of a revision.
+/// The note on a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Note {
-    /// It was written for the bundle, or believed, with this digest.
+    /// The revision was written for the bundle, or believed, with this digest.
     Ours(String),
-    /// It was written for the bundle with this digest, and says that a correction failed: nothing was applied from it.
+    /// The revision was written for the bundle with this digest, and says that a correction failed: nothing was applied from it.
     FailedCorrection(String),
     /// A revision whose record is gone: one in its place is not believed.
     Gone,
@@ -28,7 +28,7 @@ pub enum Note {
 /// How [`Note::Theirs`] is written; no digest is so short.
 const THEIRS: &str = "theirs";
 
-/// What [`Note::FailedCorrection`] begins with in the ledger, since before it had that name; digests hold no blanks.
+/// Prefix of [`Note::FailedCorrection`] in the ledger, since before it had that name; digests hold no blanks.
 const FAILED_CORRECTION: &str = "trace ";
 
 impl From<String> for Note {
@@ -62,7 +62,7 @@ impl From<Note> for String {
 pub struct Notes(BTreeMap<i64, Note>);
 
 impl Notes {
-    /// Whether nothing was ever written for the bundle.
+    /// Whether no revision was ever written for the bundle.
     pub(super) fn is_empty(&self) -> bool {
         self.own().next().is_none()
     }
@@ -75,7 +75,7 @@ impl Notes {
         }
     }
 
-    /// Whether there is any digest.
+    /// Whether any note has a digest.
     pub(super) fn has_digests(&self) -> bool {
         self.digests().next().is_some()
     }
@@ -170,7 +170,7 @@ impl Notes {
         }
     }
 
-    /// What is noted of a revision.
+    /// The note on a revision.
     pub(super) fn note_of(&self, revision: i64) -> Option<&Note> {
         self.0.get(&revision)
     }

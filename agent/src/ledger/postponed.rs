@@ -28,10 +28,10 @@ const FORGOTTEN_AFTER_SECONDS: i64 = 24 * 60 * 60;
 /// So many seconds the clocks of two nodes may differ.
 const CLOCKS_DIFFER: i64 = 60;
 
-/// What answers to others begin with, in place of a digest of content.
+/// Prefix of answers to other field managers, in place of a digest of content.
 const ANSWER: &str = "answer-";
 
-/// What is tried: the part of [`Tried::content`] that says what is deployed, and who asks for it.
+/// Identifies an attempt: the part of [`Tried::content`] that says what is deployed, and who asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tried(String);
@@ -95,12 +95,12 @@ struct Attempt {
     content: Tried,
     /// How often, in a row.
     attempts: u32,
-    /// When it was tried last and when it is tried again, in seconds since 1970.
+    /// Times of the last and the next try, in seconds since 1970.
     at: i64,
     until: i64,
 }
 
-/// What is not tried again at once of one bundle.
+/// Attempts of one bundle that are not tried again at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Postponed(Vec<Attempt>);
@@ -162,7 +162,7 @@ impl Postponed {
         (self, Wait { until, left })
     }
 
-    /// What is left once a deploy went well.
+    /// The attempts still postponed after a deploy succeeded.
     #[must_use]
     pub fn after_success(mut self) -> Self {
         self.0.retain(|one| one.content.is_answer());
@@ -184,7 +184,7 @@ impl Postponed {
         if own.is_some() || tried.is_answer() {
             return own;
         }
-        // Whatever decides the content may be what swings.
+        // Any part of the content may be the one that swings.
         let first = seconds(pauses.first);
         let recent = self
             .contents()

@@ -1,4 +1,4 @@
-//! What shows that a release is a bundle's. No I/O.
+//! Proof that a release is a bundle's. No I/O.
 //!
 //! A name proves nothing: an administrator's release may have the one that a bundle wants. So whoever makes a release a bundle's in the
 //! ledger, hands it over or removes it needs a [`Proof`], and only the functions here make one.
@@ -63,30 +63,31 @@ fn named(record: &Release) -> Option<(&str, &str)> {
     Some((namespace, record.annotation(ANNOTATION_BUNDLE_ID)?))
 }
 
-/// Whose a stored record is, seen from a bundle.
+/// The owner of a stored record, seen from a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordOwner {
-    /// It is one that was written for the bundle's release: the ledger has its digest.
+    /// The record was written for the bundle's release: the ledger has its digest.
     Written {
-        /// It was deployed once, whatever came after.
+        /// The record was deployed once, whatever came after.
         is_deployed: bool,
     },
-    /// It is one of these, and the release was uninstalled since with its history kept: what lies above is not of it any more.
+    /// The record was written for the bundle, and the release was uninstalled since with its history kept: revisions above are not the bundle's any
+    /// more.
     Ended,
     /// Another bundle wrote it here, in an attempt at the release: it says nothing.
     Claim,
-    /// It names the bundle and this agent.
+    /// The record names the bundle and this agent.
     Named,
-    /// It names another bundle, of this agent or of another one.
+    /// The record names another bundle, of this agent or of another one.
     OtherBundle,
     /// Another client's, or of an owner that cannot be told.
     Foreign,
-    /// It cannot be read.
+    /// The record cannot be read.
     Unreadable,
 }
 
 impl RecordOwner {
-    /// Whose a record is that lies under the name of `revision`.
+    /// The owner of a record stored under `revision`.
     pub(super) fn of(
         record: &Release,
         revision: i64,
@@ -131,14 +132,14 @@ pub(super) fn shows_deployed(owner: RecordOwner, record: &Release) -> bool {
     }
 }
 
-/// What of a release's records is a bundle's.
+/// The part of a release's records that is a bundle's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedRecords {
     /// The release is the bundle's with all it has.
     Whole,
     /// These revisions were written for the bundle over a release of somebody else's, and never got to their end.
     Parts(Vec<i64>),
-    /// Nothing is.
+    /// No record is the bundle's.
     Nothing,
     /// No record can be read.
     Unreadable,
@@ -157,7 +158,7 @@ pub(super) fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
     matches!(first, Some(Named | Written { is_deployed: true }))
 }
 
-/// What of a release is the bundle's that the ledger has it for. `records` are its revisions, the newest first.
+/// Decides which records belong to the bundle that the ledger has the release for. `records` are its revisions, the newest first.
 pub(super) fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> OwnedRecords {
     let has_claims = records
         .iter()

@@ -21,7 +21,7 @@ use crate::ledger::proof::{
 };
 use crate::ledger::{DeploymentDigest, Ledger, LedgerEntry, Notes, ReleaseKey};
 
-/// Whose records they are.
+/// The bundle whose records are read and written.
 #[derive(Clone)]
 pub struct Bundle {
     pub name: String,
@@ -31,11 +31,11 @@ pub struct Bundle {
     pub keep_resources: bool,
     /// The ID of what its deploys deploy; nothing where none is one.
     pub deployment: Option<DeploymentDigest>,
-    /// Whether they take over objects that others have.
+    /// Whether the bundle's deploys take over objects that others have.
     pub takes_ownership: bool,
 }
 
-/// What is written of a release.
+/// The kind of records that are written of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
     /// Revisions of deploys.
@@ -68,9 +68,9 @@ pub fn records(
 /// What the records of a release show.
 #[derive(Debug)]
 pub struct ReleaseRecords {
-    /// What of them is the bundle's that the ledger has the release for.
+    /// The records that belong to the bundle the ledger has the release for.
     pub owned: OwnedRecords,
-    /// Whether none of that was ever deployed.
+    /// Whether none of these was ever deployed.
     pub is_attempt: bool,
     /// All that there were, whoever wrote them.
     pub known: KnownRecords,
@@ -128,7 +128,7 @@ struct LedgerDigests {
     namespace: String,
     bundle: Bundle,
     writes: Writes,
-    /// What was noted of records that are not written yet, by release and revision.
+    /// Notes replaced by those of records that are not written yet, by release and revision.
     replaced: Mutex<HashMap<(String, i64), Option<Note>>>,
     /// Revisions that somebody else wrote, by release, as the history showed them last.
     theirs: Mutex<HashMap<String, Vec<i64>>>,
@@ -242,7 +242,7 @@ impl DigestStore for LedgerDigests {
             };
             let entry = entry.noting_theirs(&theirs);
             let entry = match self.writes {
-                // What was left behind is so until a deploy has written all of it anew.
+                // A release left behind stays so until a deploy has written all of it anew.
                 Writes::Deploys if entry.is_left_behind() => entry.noting(revision, digest),
                 Writes::Deploys => LedgerEntry {
                     deployment: self.bundle.deployment.clone().or(entry.deployment.clone()),

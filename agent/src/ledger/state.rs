@@ -10,7 +10,7 @@ use super::upstream::UpstreamState;
 /// Changes that were asked for and are not known to be written; `None` removes an entry.
 pub(super) type Pending = BTreeMap<ReleaseKey, Option<LedgerEntry>>;
 
-/// What all entries may take in the ConfigMap: it has annotations and a mebibyte.
+/// Size limit of all entries in the ConfigMap, in bytes: it has annotations and a mebibyte.
 const MAX_BYTES: usize = 900 << 10;
 
 /// More than an entry of a release takes that keeps as many revisions as it may, with those of somebody else's.
@@ -23,9 +23,9 @@ pub(super) struct LedgerState {
     pub(super) pending: Pending,
     /// Upstream as last seen.
     pub(super) upstream: Option<UpstreamState>,
-    /// What is not tried again at once.
+    /// Attempts that are not tried again at once.
     pub(super) postponed: AllPostponed,
-    /// Whether they are not known to be written as they are.
+    /// Whether the postponed attempts may differ from those in the ConfigMap.
     pub(super) is_postponed_pending: bool,
     /// How often upstream was not the one seen before.
     pub(super) breaks: u64,
@@ -109,7 +109,7 @@ impl LedgerState {
         total - before + after <= MAX_BYTES
     }
 
-    /// Whether any release may be removed that was held.
+    /// Whether a person released the removal of any held release.
     pub(super) fn has_released(&self) -> bool {
         self.iter()
             .any(|(_, entry)| entry.hold == Some(Hold::Released))
@@ -234,7 +234,7 @@ impl LedgerState {
         self.pending.contains_key(key)
     }
 
-    /// These changes were written. What was asked for meanwhile stays pending.
+    /// Notes that these changes were written. Changes requested meanwhile stay pending.
     pub(super) fn wrote(&mut self, changes: Pending) {
         for (key, entry) in changes {
             if self.pending.get(&key) == Some(&entry) {

@@ -30,9 +30,9 @@ pub(super) fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
 /// The ConfigMap as it was left.
 #[derive(Default)]
 pub(super) struct Written {
-    /// Its version; empty where there was none yet.
+    /// The ConfigMap's version; empty where there was none yet.
     pub(super) version: String,
-    /// What was sent since then.
+    /// Values sent since then whose outcome is unknown.
     pub(super) in_doubt: InDoubt,
 }
 
@@ -139,7 +139,7 @@ impl Ledger {
         };
         state.wrote(carried_out);
         if is_permitted && !state.ends_permission {
-            // It was given before what is about to be written, which may hold others.
+            // The permission was given before the coming write, which may hold other removals.
             state.release_held(&found);
         }
         *written = Written {

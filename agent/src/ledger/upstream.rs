@@ -21,7 +21,7 @@ const MOST_OWN: usize = 8;
 pub enum ContinuityBreak {
     /// Another server, or another namespace of it: the agent was registered elsewhere.
     Elsewhere,
-    /// The same one in another state than it was left in: restored from a backup.
+    /// The same cluster in another state than it was left in: restored from a backup.
     Restored,
     /// The agent's own BundleDeployment is another object than before: whatever took the former one may have taken others along, which are made anew
     /// one after the other.
@@ -32,7 +32,7 @@ pub enum ContinuityBreak {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Heartbeat {
-    /// When it was, in seconds since 1970; 0 for never.
+    /// Time of the heartbeat, in seconds since 1970; 0 for never.
     #[serde(rename = "reported", skip_serializing_if = "Option::is_none")]
     pub at: Option<i64>,
     /// The uid of the Cluster that has it; empty where that is gone, or was not noted.
@@ -43,7 +43,7 @@ pub struct Heartbeat {
     pub version: u64,
 }
 
-/// What upstream says of the last heartbeat.
+/// Upstream's record of the last heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
     heartbeat: Heartbeat,
@@ -126,7 +126,7 @@ pub struct UpstreamState {
     /// Whether the agent's own BundleDeployment was ever listed.
     #[serde(default)]
     pub has_own: bool,
-    /// Of those that were ever listed and were not being deleted then, the last uids by their names. Empty where none was noted yet.
+    /// Last uids, by name, of the agent's own BundleDeployments that were listed and not being deleted. Empty where none was noted yet.
     #[serde(rename = "ownUids", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, String>,
     /// The last heartbeat taken. A backup has an older one, whatever was written after it was restored.
@@ -203,15 +203,15 @@ impl UpstreamState {
 /// The names that a list of upstream has.
 #[derive(Clone, Copy)]
 pub struct Listed<'a> {
-    /// All of them.
+    /// All listed names.
     pub all: &'a BTreeSet<String>,
-    /// Those of them that are being deleted.
+    /// The listed names that are being deleted.
     pub leaving: &'a BTreeSet<String>,
     /// What the agent's own BundleDeployment is called, where that is known.
     pub own_name: Option<&'a str>,
-    /// Whether it was known that upstream is not what it was when it was asked for. What is found while it comes it may be older than.
+    /// Whether a break of upstream was known when the list was requested. A break found while the list comes may be newer than it.
     pub was_broken: bool,
-    /// How it stands with the agent's own BundleDeployment that is among them, should it be another one than is noted.
+    /// State of the agent's own BundleDeployment in the list, should it be another one than is noted.
     pub renewal: Renewal,
 }
 

@@ -56,7 +56,7 @@ struct Asking {
 pub struct AskedSources {
     /// Since when they must have been asked, by bundle.
     asked: Mutex<HashMap<String, Asking>>,
-    /// When they were asked last.
+    /// When each source was asked last.
     polled: Mutex<HashMap<String, Instant>>,
 }
 
@@ -185,7 +185,7 @@ pub fn older(deployed: &Release, new: &str, digest: &str) -> Option<Found> {
     })
 }
 
-/// What to tell of a deploy that has taken a bundle to an older version though it names the same chart as before.
+/// Event text for a deploy that took a bundle to an older version though it names the same chart as before.
 pub fn downgrade(before: Option<&Release>, now: &Release) -> Option<PublicText> {
     let before = before?;
     let source = before.annotation(ANNOTATION_CHART_SOURCE);

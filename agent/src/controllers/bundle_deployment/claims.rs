@@ -78,7 +78,7 @@ pub fn template(bundle: &BundleDeployment) -> Option<String> {
     is_template(bundle).then(|| wishes(bundle).join("/"))
 }
 
-/// What `${ }` begins with.
+/// Opening mark of a `${ }` template.
 const OPENING: &str = "${";
 
 /// Namespace and name of the release as they are written in the BundleDeployment.
@@ -166,7 +166,7 @@ impl Owner {
         self.newest > 0
     }
 
-    /// Whether it is this bundle, and the release proven to be its own.
+    /// Whether the owner is this bundle, and the release proven to be its own.
     pub fn is_proven_for(&self, bundle: &str) -> bool {
         self.is_proven() && self.bundle == bundle
     }
@@ -250,7 +250,7 @@ pub fn takes(
     helm.is_some_and(|helm| helm.take_ownership) && !is_deployed && !deployed.has_latest(bundle)
 }
 
-/// Who wants a release once its owner gives it up.
+/// The bundle that gets a release once its owner gives it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextOwner {
     /// This bundle.
@@ -261,7 +261,7 @@ pub enum NextOwner {
     Nobody,
 }
 
-/// Who wants the release `key` once `owner` gives it up.
+/// The bundle that gets release `key` once `owner` gives it up.
 pub fn next_owner(owner: &str, key: &ReleaseKey, others: &[Claimant]) -> NextOwner {
     let is_other = |other: &&Claimant| {
         other.bundle.name() != owner && other.bundle.metadata.deletion_timestamp.is_none()

@@ -35,7 +35,7 @@ const AT_REST: Duration = Duration::from_secs(60);
 /// How often objects that are written meanwhile are looked at.
 const TRIES: u32 = 3;
 
-/// What drifted and applying it again can put right: not what is left over, and nothing that is to be `left`.
+/// Drifted objects that applying them again can put right: no orphaned ones, and none that is to be `left`.
 pub fn correctable(drifted: &[ModifiedStatus], left: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
     let keys = drifted
         .iter()
@@ -163,17 +163,17 @@ pub struct Attempts {
 #[derive(Debug)]
 struct Attempt {
     count: u32,
-    /// When it is corrected again, as it is told.
+    /// Time of the next correction, as the status shows it.
     again: Timestamp,
     again_at: Instant,
-    /// When it was last found drifted.
+    /// When the object was last found drifted.
     found_at: Instant,
 }
 
-/// Which objects to correct.
+/// Drifted objects, by when they are due to be corrected.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Due {
-    /// These, now.
+    /// The objects to correct now.
     pub now: Vec<ObjectKey>,
     /// The next of the others after so long.
     pub again: Option<Duration>,
@@ -190,7 +190,7 @@ impl Attempts {
         let now = Instant::now();
         let attempt = |line: &str| {
             let (key, count, again) = parse(line)?;
-            // Whoever may write status may have written this.
+            // Anybody who may write the status may have written this line.
             if again.checked_add(AT_REST).map_or(true, |end| end <= at) {
                 return None;
             }
@@ -211,7 +211,7 @@ impl Attempts {
         }
     }
 
-    /// What outlives the process: a sentence for each object that was corrected more than once.
+    /// Corrections that must be known after a restart: a status line for each object that was corrected more than once.
     pub fn lines(&self) -> Vec<String> {
         let fought = self.objects.iter().filter(|(_, attempt)| attempt.count > 1);
         let mut lines: Vec<_> = fought
@@ -238,7 +238,7 @@ impl Attempts {
         fought.map(rests).max().map(|at| at - Instant::now())
     }
 
-    /// Which of the objects that are found drifted to correct now; `at` is the time of day. What is found for the first time is corrected at
+    /// Selects which drifted objects to correct now; `at` is the time of day. An object found drifted for the first time is corrected at
     /// once.
     pub fn due(&mut self, found: &[ObjectKey], at: Timestamp) -> Due {
         self.forget_resting();

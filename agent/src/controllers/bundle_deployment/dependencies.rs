@@ -10,12 +10,12 @@ use crate::api::{
     BundleDeployment, BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NAMESPACE, Selector,
 };
 
-/// What stands in the way of a bundle that depends on others.
+/// Why a bundle's dependencies are not met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// A selector selects nothing, or cannot be parsed: a failure.
     Unknown(String),
-    /// These are not in a state that would do: wait.
+    /// These bundles are not in an accepted state: wait.
     NotReady(Vec<String>),
 }
 

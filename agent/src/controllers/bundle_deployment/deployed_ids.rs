@@ -1,4 +1,4 @@
-//! Which deployment ID of each bundle was deployed last, and for which forced sync, and whether any was tried since, whatever upstream's status says.
+//! The deployment ID that was deployed last of each bundle, for which forced sync, and whether any was tried since, whatever upstream's status says.
 //!
 //! A status comes back as it was when upstream is restored, or a commit is reverted that failed. Where it names the ID that is wanted, and any was
 //! tried since, it tells of an earlier deployment, and the bundle is deployed again until that succeeds: what failed since may have left something. And
@@ -17,14 +17,14 @@ use crate::ledger::{LedgerEntry, ReleaseKey};
 #[derive(Debug, Default)]
 pub struct DeployedIds(Mutex<HashMap<String, Last>>);
 
-/// What of a bundle's spec was deployed last, and whether any was tried since.
+/// The last deployment of a bundle, and whether any was tried since.
 #[derive(Debug, Default)]
 struct Last {
     deployed: Option<Deployed>,
     is_unsettled: bool,
 }
 
-/// What of a bundle's spec was deployed.
+/// A deployed version of a bundle's spec.
 #[derive(Debug)]
 struct Deployed {
     id: String,

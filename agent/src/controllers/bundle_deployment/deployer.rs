@@ -59,7 +59,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// So often in a row a deploy is given up for a newer spec.
 const MAX_SUPERSEDED: u32 = 3;
 
-/// What parsed templates may take until a burst of deploys is over, in bytes.
+/// Memory for parsed templates, kept until a burst of deploys is over, in bytes.
 const PARSED: usize = 4 << 20;
 
 /// How many revisions of a bundle's release are kept.
@@ -108,7 +108,7 @@ fn reason(cause: &DeployError) -> Reason {
 struct Supersessions(Mutex<HashMap<String, u32>>);
 
 impl Supersessions {
-    /// What was counted up to now; it is forgotten, unless it is noted again.
+    /// The number of supersessions counted so far; reset to 0, unless it is noted again.
     fn take(&self, bundle: &str) -> u32 {
         self.0.lock().remove(bundle).unwrap_or_default()
     }
@@ -124,7 +124,7 @@ pub struct Base<'a> {
     pub known: Option<&'a StoredRelease>,
     /// Objects of it that others may have by now.
     pub contested: Contested,
-    /// Who else is in the namespaces that its chart had.
+    /// Bundles and releases in the namespaces that the chart had.
     pub neighbours: Neighbours,
     /// There was no attempt before whose record is read.
     pub is_first: bool,
@@ -144,7 +144,7 @@ pub struct Deployer {
     pub(super) templates: Arc<TemplateCache>,
     schemas: Arc<Schemas>,
     pub(super) sources: AskedSources,
-    /// What vouches for charts.
+    /// The policy that chart signatures are checked against.
     signatures: SignaturePolicy,
     /// Knows whether the bundle has changed meanwhile.
     queue: Arc<Queue>,
@@ -183,7 +183,7 @@ impl Deployer {
         }
     }
 
-    /// What deploys, downloads and reads of records reserve memory of.
+    /// The memory budget that deploys, downloads and reads of records reserve from.
     pub fn memory(&self) -> &Memory {
         self.fetcher.memory()
     }
@@ -194,7 +194,7 @@ impl Deployer {
         self.supersessions.take(bundle);
     }
 
-    /// What tells that another spec came, and what to end with then; not where several ended so in a row.
+    /// A token that is cancelled once another spec came, and the halt to end with then; never cancelled after several such ends in a row.
     fn supersession<'a>(&'a self, bundle: &'a str) -> (CancellationToken, impl Fn() -> Halt + 'a) {
         let count = self.supersessions.take(bundle);
         let superseded = match count < MAX_SUPERSEDED {
@@ -359,7 +359,7 @@ impl Deployer {
         let deployed = loop {
             let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
             match deployed {
-                // Nothing was written: it begins anew once there is room for more.
+                // Rendering ran out of its reservation and wrote nothing: it begins anew once there is more memory.
                 Err(DeployError::Render(failed)) if failed.is::<OverReservation>() => {
                     if superseded
                         .run_until_cancelled(reservation.grow())
@@ -557,7 +557,7 @@ struct Inputs {
     /// Covers what is made of them.
     reservation: Reservation,
     values: Map<String, Value>,
-    /// Of those that come from ConfigMaps and Secrets.
+    /// Digest of the values that come from ConfigMaps and Secrets.
     values_digest: Option<String>,
     package: Package,
 }

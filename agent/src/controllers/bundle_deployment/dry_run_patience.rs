@@ -9,16 +9,16 @@ use std::time::Duration;
 use release::kube::ApiError;
 use tokio::time::{Instant, timeout};
 
-/// How long they are waited for in all, as long as each takes.
+/// How long dry runs are waited for in all, each to its end.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long each is waited for from then on.
+/// How long each further dry run is waited for.
 const HASTE: Duration = Duration::from_millis(500);
-/// After so many of those no others are asked for.
+/// After so many dry runs cut short, no others are sent.
 const MAX_HASTY: u32 = 40;
-/// And after so many that nobody answers.
+/// After so many dry runs without any answer, no others are sent.
 const MAX_UNANSWERED: u32 = 2;
 
-/// What is left of it.
+/// Time and failures that dry runs have used up so far.
 #[derive(Debug, Default)]
 pub(super) struct DryRunPatience {
     waited: Duration,
@@ -57,7 +57,7 @@ impl DryRunPatience {
             self.waited += begun.elapsed();
             match failed {
                 _ if is_hasty && begun.elapsed() >= HASTE => self.hasty += 1,
-                // Whoever does not answer, or is asked too much. One object alone may have a webhook that hangs.
+                // The API server does not answer, or has too many requests. One object alone may have a webhook that hangs.
                 failed if failed.code().is_none_or(|code| code == 429) => self.unanswered += 1,
                 _ => {}
             }

@@ -18,12 +18,12 @@ use crate::values::MAX_DECODED;
 const SMALL_DEPLOY: u64 = 1 << 20;
 const DEPLOY_FACTOR: u64 = 10;
 
-/// What part of that are values of ordinary size, and how many times those take that are larger: as they were given and as the chart has them,
-/// merged, and in the record.
+/// The part of a deploy's memory that values of ordinary size take, and the factor for larger ones: as given and as the chart has them, merged, and
+/// in the record.
 const VALUES_PART: u64 = 8;
 const VALUES_FACTOR: u64 = 4;
 
-/// What reading a bundle's files from upstream takes, in bytes: a Content is a mebibyte at most, packed.
+/// Memory for reading a bundle's files from upstream, in bytes: a Content is a mebibyte at most, packed.
 const CONTENT: u64 = 4 << 20;
 
 /// Values of which no more was read need no permit, in bytes.
@@ -36,13 +36,13 @@ fn deploy_bytes(files: u64, values: u64) -> u64 {
     ordinary + VALUES_FACTOR * values.saturating_sub(ordinary / VALUES_PART)
 }
 
-/// What covers a deploy, from the unpacking of its bundle on.
+/// Memory reserved for a deploy, from the unpacking of its bundle on.
 pub(super) struct MemoryPermit<'t> {
     memory: &'t Memory,
     host: &'t Host,
     revisions: u64,
     reservation: Option<Reservation>,
-    /// What was read of values, in bytes, before it is known what they come to.
+    /// Bytes of values that were read before it is known what they come to.
     read: u64,
 }
 
@@ -125,7 +125,7 @@ impl<'t> MemoryPermit<'t> {
         Ok(done)
     }
 
-    /// What comes next may wait for a reservation of its own.
+    /// Marks the reservation as resting: the next step may wait for a reservation of its own.
     fn rests(&mut self) {
         if let Some(reservation) = &mut self.reservation {
             reservation.rest();

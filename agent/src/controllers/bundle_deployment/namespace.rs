@@ -248,7 +248,7 @@ impl<'a> ConflictingBundle<'a> {
         let namespace = bundle.spec.options.release_namespace();
         let conflicting = |other: &'a Arc<BundleDeployment>| {
             let options = &other.spec.options;
-            // Whether it is this namespace, its field manager there shows.
+            // For a templated name, the field manager in the namespace shows whether this one is meant.
             let is_here = options.release_namespace() == namespace
                 || is_template(options.release_namespace());
             let lives = other.metadata.deletion_timestamp.is_none();
@@ -264,8 +264,8 @@ impl<'a> ConflictingBundle<'a> {
     }
 }
 
-/// Those of a bundle's keys that no other bundle has, in one version of the namespace. Only a look at that ([`Keys::own`]) makes them, and
-/// nothing else is written over what is there.
+/// Keys of a bundle that no other bundle has, in one version of the namespace. Only reading that version ([`Keys::own`]) makes them, and only these
+/// are written over what is there.
 struct OwnKeys {
     rest: Desired,
     version: Option<String>,
@@ -286,7 +286,7 @@ impl Keys<'_> {
         let manager = field_manager(self.bundle);
         let parameters = PatchParams::apply(&manager);
         let found = match namespaces.get_opt(self.namespace).await {
-            // It may be allowed to write what it may not read.
+            // The account may be allowed to write what it may not read.
             Err(failed) if error::has_code(&failed, 403) => None,
             found => found?,
         };
@@ -295,7 +295,7 @@ impl Keys<'_> {
             (Some(found), Some((own, left))) if own.rest.is_applied(found, &manager) => {
                 return Ok(left);
             }
-            // Whatever stands against it is looked at again.
+            // Conflicts are looked for again.
             _ => Vec::new(),
         };
         // Without force: what anybody else has with another value refuses it.
@@ -325,7 +325,7 @@ impl Keys<'_> {
         own: OwnKeys,
     ) -> kube::Result<Namespace> {
         let mut body = own.rest.object(self.namespace);
-        // Whatever comes in between is looked at again.
+        // A write by others in between fails the version check, and the namespace is read again.
         body["metadata"]["resourceVersion"] = json!(own.version);
         let parameters = PatchParams::apply(manager).force();
         namespaces
@@ -408,7 +408,7 @@ impl Keys<'_> {
         Ok(left)
     }
 
-    /// What is to be written of the desired keys, and those that another bundle has with another value.
+    /// The desired keys that may be written, and those that another bundle has with another value.
     fn own(&self, found: &Namespace) -> (OwnKeys, Vec<OwnershipConflict>) {
         let live = json!({"metadata": found.metadata});
         let mut left = Vec::new();

@@ -35,23 +35,23 @@ pub struct ObservationCache {
 /// UID and generation: which spec it is about.
 type Version = (Option<String>, Option<i64>);
 
-/// What was observed of a bundle.
+/// The last observation of a bundle.
 pub struct CachedObservation {
     version: Version,
-    /// As the status names it.
+    /// The release as the status names it.
     release: String,
     pub owner: Owner,
     pub desired: Arc<Vec<Object>>,
     pub in_sync: InSync,
-    /// Whether nothing in its release is secret.
+    /// Whether nothing in the release is secret.
     pub is_plain: bool,
-    /// Of `desired`.
+    /// Weight of `desired`.
     weight: usize,
     observed: Instant,
 }
 
 impl ObservationCache {
-    /// What was observed of the bundle, if its spec and its release are still the same.
+    /// The last observation of the bundle, if its spec and its release are still the same.
     pub fn of(&self, bundle: &BundleDeployment, release: &str) -> Option<Arc<CachedObservation>> {
         self.forget_resting();
         let bundles = self.bundles.lock();
@@ -145,7 +145,7 @@ pub(super) fn in_sync(found: &Observation) -> InSync {
     in_sync
 }
 
-/// What is left of `in_sync` without what changed; `None` if an object that is not `desired` did.
+/// `in_sync` without the objects that changed; `None` if an object that is not `desired` did.
 pub(super) fn unchanged(
     in_sync: &InSync,
     desired: &[Object],

@@ -29,7 +29,7 @@ use crate::report::events::Reason;
 pub enum Entered {
     /// There is nothing to enter, or it has it.
     Settled,
-    /// It cannot be told yet, or not be written, and nothing tells when it can.
+    /// The release cannot be entered yet, or the entry not be written, and no event tells when it can.
     NotYet,
 }
 
@@ -46,9 +46,9 @@ impl Entered {
 /// Why what there is of a release is not gone on with.
 #[derive(Clone, Copy, Debug)]
 pub enum Anew {
-    /// Its record is not the one that was written.
+    /// The release's record is not the one that was written.
     Changed,
-    /// Its record is damaged, or larger than what is read.
+    /// The release's record is damaged, or larger than what is read.
     Unreadable,
     /// The status says that the revision was deployed, and its record does not: this cluster was restored from a backup, or somebody removed the
     /// release and kept its history.
@@ -57,7 +57,7 @@ pub enum Anew {
     Anothers,
 }
 
-/// What one reconcile has to say, collected while it goes on: the new status, Events, and when to come back.
+/// The result of one reconcile, collected while it goes on: the new status, Events, and when to requeue.
 #[derive(Debug)]
 pub struct Report {
     bundle: String,
@@ -67,11 +67,11 @@ pub struct Report {
     /// Whether drift was known before.
     had_drift: bool,
     status: BundleDeploymentStatus,
-    /// What its conditions said before: one that says the same in the end was not updated, whatever it said in between.
+    /// The conditions before the reconcile: one that ends as it began keeps its update time, whatever it said in between.
     before: Vec<Condition>,
     ownership: OwnershipConflicts,
     events: Vec<(Reason, PublicText)>,
-    /// What all steps wish.
+    /// The requeue that all steps asked for.
     requeue: Requeue,
     /// What the bundle is looked at for in a while, whatever comes of this reconcile.
     wakes: Vec<(ReconcileKind, Duration)>,
@@ -79,12 +79,12 @@ pub struct Report {
     is_new: bool,
     /// Whether what the spec wants is deployed since this reconcile, whatever there was to do for it.
     counts_as_deployed: bool,
-    /// Whether it looked at live objects.
+    /// Whether the reconcile monitored live objects.
     has_monitored: bool,
 }
 
 impl Report {
-    /// Nothing has happened yet; `status` is the one to begin with.
+    /// An empty report that starts from `status`.
     pub fn new(
         bundle: &BundleDeployment,
         status: BundleDeploymentStatus,
@@ -219,7 +219,7 @@ impl Report {
         self.set(DEPLOYED, Err(hold));
     }
 
-    /// Nothing is deployed before `until`.
+    /// Postpones deploys until `until`.
     pub fn waits(&mut self, waiting: Waiting, until: Timestamp, pause: Duration) {
         let again = tried_again(until);
         let mut messages = self.status.conditions.iter().map(|one| &one.message);
@@ -236,7 +236,7 @@ impl Report {
         self.counts_as_deployed
     }
 
-    /// What there is counts as the deployment of now: it was deployed, or is installed once and stays.
+    /// Counts the release as deployed at the current deployment ID: it was deployed, or is installed once and stays.
     pub fn count_as_deployed(&mut self) {
         self.status.applied_deployment_id = self.deployment_id.clone();
         self.counts_as_deployed = true;
@@ -270,7 +270,7 @@ impl Report {
         }
     }
 
-    /// What was taken from other field managers or left to them; none clears what was said before.
+    /// Reports fields taken from other field managers or left to them; an empty list clears nothing.
     fn conflicts(&mut self, conflicts: &[FieldConflict]) {
         for conflict in conflicts {
             logging::info!(bundle = self.bundle, "{}", settled(conflict).1);
@@ -337,7 +337,7 @@ impl Report {
         self.set(READY, Err(problem));
     }
 
-    /// What was corrected in vain, and until when it is left.
+    /// Reports objects that were corrected in vain, and until when they are left alone.
     pub fn postponed_corrections(&mut self, lines: Vec<String>) {
         self.status.set_postponed_corrections(lines, self.now);
     }

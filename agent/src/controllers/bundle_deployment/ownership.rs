@@ -28,7 +28,7 @@ const OWNER_MARK: &str = "meta.helm.sh/release-name";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnershipConflict {
     part: Part,
-    /// What it is about; without a colon.
+    /// The contested object or release; without a colon.
     what: String,
     owner: Holder,
     /// Since when the owner has it, as far as it can be seen.
@@ -37,7 +37,7 @@ pub struct OwnershipConflict {
     claimant: String,
 }
 
-/// Which step finds them; in the order they are told.
+/// The step that finds conflicts; in the order the status shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Labels and annotations of the namespace that another bundle has with another value.
@@ -50,7 +50,7 @@ pub enum Part {
     Objects,
 }
 
-/// Who has it.
+/// The holder of a contested object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// A bundle of this agent.
@@ -174,7 +174,7 @@ pub struct OwnershipConflicts {
 }
 
 impl OwnershipConflicts {
-    /// Those that a bundle's status tells of, as many as it names.
+    /// Conflicts that a bundle's status names, up to the limit of named ones.
     pub fn read(bundle: &str, status: &BundleDeploymentStatus) -> Self {
         let reported = status
             .conditions
@@ -251,7 +251,7 @@ impl BundleDeploymentStatus {
     }
 }
 
-/// What others want and `bundle` has, as their statuses say.
+/// Conflicts of other bundles over what `bundle` has, read from their statuses.
 pub fn of_others<'a>(
     bundle: &str,
     others: impl Iterator<Item = &'a BundleDeployment>,
@@ -271,7 +271,7 @@ pub fn deployed_since(owner: &BundleDeployment, key: &ReleaseKey) -> Option<Stri
     let installed = status.conditions.iter().find(|one| {
         one.type_ == INSTALLED && one.status == "True" && !one.last_update_time.is_empty()
     })?;
-    // Whatever else stands there is not told on.
+    // Any other text there is not passed on.
     let since: Timestamp = installed.last_update_time.parse().ok()?;
     (claims::revision(owner, key) > 0).then(|| format!("{since:.0}"))
 }

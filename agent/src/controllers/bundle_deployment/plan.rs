@@ -1,4 +1,4 @@
-//! What to do about a BundleDeployment, from what is known of it. No I/O.
+//! Decides what to do about a BundleDeployment, from what is known of it. No I/O.
 //!
 //! Mirrors the order of `bundledeployment_controller.go` and `internal/cmd/agent/deployer`; the
 //! texts are upstream's.
@@ -49,7 +49,7 @@ pub enum DeployReason {
     FactsChanged,
     /// A ConfigMap or Secret that its values come from is another.
     ValuesChanged,
-    /// Its chart's source has another one under the same name.
+    /// The chart's source serves another chart under the same name.
     ChartChanged,
 }
 
@@ -72,11 +72,11 @@ impl DeployReason {
     }
 }
 
-/// What storage has of the release that a status names: what was deployed to its end.
+/// State of the release record that a status names: whether it was deployed to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     Missing,
-    /// Its deploy is under way or has failed, as the cluster was restored from a backup or a try to deploy the same revision anew was cut off; or its
+    /// The deploy is under way or has failed, as the cluster was restored from a backup or a try to deploy the same revision anew was cut off; or the
     /// removal has begun, here or by helm, which may be at it still: a deploy waits for that.
     Unfinished,
     Deployed,

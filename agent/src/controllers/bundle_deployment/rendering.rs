@@ -44,7 +44,7 @@ pub(super) struct SensitiveInputs {
 #[derive(Default)]
 struct LookedUp {
     found: BTreeMap<(String, String, String), Value>,
-    /// What they weigh, in bytes, about.
+    /// Size of the looked-up objects, in bytes, about.
     bytes: usize,
 }
 
@@ -87,7 +87,7 @@ impl SensitiveInputs {
         if looked_up.found.contains_key(&version) {
             return Ok(());
         }
-        // What it is is known by its kind, which items of a list may lack.
+        // Secrets are recognised by their kind, which items of a list may lack.
         let mut secret = Map::from_iter([("kind".to_owned(), "Secret".into())]);
         for field in ["data", "stringData"] {
             secret.extend(found.get(field).map(|all| (field.to_owned(), all.clone())));
@@ -122,7 +122,7 @@ impl SensitiveInputs {
         secrets.lacks(looked_up.found.values())
     }
 
-    /// All of it, with the values.
+    /// All sensitive data of the deploy, values included.
     pub(super) fn secrets(&self, values: &Map<String, Value>, chart: &Arc<Chart>) -> SensitiveData {
         let mut secrets = SensitiveData::of_values(values, chart);
         let documents = self.secrets.lock();
@@ -136,7 +136,7 @@ impl SensitiveInputs {
     }
 }
 
-/// Everything a rendering needs, owned, because it runs on another thread.
+/// The inputs of a rendering, owned, because it runs on another thread.
 pub(super) struct Rendering {
     pub(super) bundle: Arc<BundleDeployment>,
     pub(super) chart: Arc<Chart>,
@@ -154,7 +154,7 @@ pub(super) struct Rendering {
     pub(super) spent: Mutex<Duration>,
     /// Cancelled when nobody wants the result any more.
     pub(super) superseded: CancellationToken,
-    /// What it may take.
+    /// Memory the rendering may take.
     pub(super) reservation: RenderReservation,
     /// How many revisions are there at one time, as large as this one.
     pub(super) revisions: u64,
@@ -168,7 +168,7 @@ struct Granted {
     reservation: Option<Reservation>,
     /// The most it ever was: templates that are rendered once more, for another revision, may take as much again.
     most: u64,
-    /// What is left of it once the objects are written.
+    /// Bytes that stay reserved once the objects are written.
     rest: u64,
 }
 
@@ -290,7 +290,7 @@ pub(super) fn release_bytes(manifest: &str, chart: Option<&Chart>) -> u64 {
 const MAX_OUTPUT: u64 = 8 << 20;
 const MAX_BUILT: u64 = 64 << 20;
 
-/// What part of its reservation the output of templates may be. A chart of nothing but definitions leaves a little more than its files are.
+/// Fraction of the reservation that the templates' output may take. A chart of nothing but definitions leaves a little more than its files are.
 const OUTPUT_PART: u64 = 8;
 
 /// A reservation for templates that outgrew one of so many bytes.
@@ -301,7 +301,7 @@ pub(super) fn larger_reservation(bytes: u64) -> u64 {
         .max(bytes)
 }
 
-/// What templates may take in a reservation of so many bytes, and whether a larger one would give them more.
+/// Limits of templates in a reservation of so many bytes, and whether a larger one would raise them.
 fn limits(reserved: u64) -> (Limits, bool) {
     let output = reserved / OUTPUT_PART;
     if output >= MAX_OUTPUT {
@@ -384,7 +384,7 @@ impl Rendering {
             ..rendered::Request::new(chart, &values, release, capabilities, &host)
         });
         *self.spent.lock() += host.clock.begun.elapsed();
-        // What was too much for the reservation may have been left out, or be told in other words.
+        // An error here may be caused by the reservation: text beyond it is left out, or the error worded otherwise.
         let is_over = may_grow && allowance.is_exceeded();
         let mut rendered = match rendered {
             rendered if is_over => {
@@ -425,7 +425,7 @@ impl Rendering {
 }
 
 impl Rendering {
-    /// What of a deploy stays when its objects are written, for as long as hooks and objects are waited for, in bytes, about: the text, that in
+    /// Memory a deploy keeps once its objects are written, while it waits for hooks and objects, in bytes, about: the text, that in
     /// its record, the chart, the files that kustomize built, and values as they were given and in the record.
     fn rest_bytes(&self, rendered: &rendered::Rendered) -> u64 {
         let values = golib::budget::weigh_entries(&self.values) as u64;
@@ -450,7 +450,7 @@ struct ClusterHost<'a> {
 /// How long a deploy has rendered.
 pub(super) struct RenderClock {
     begun: Instant,
-    /// What earlier tries of the same deploy took.
+    /// Time that earlier tries of the same deploy took.
     before: Duration,
     limit: Duration,
 }

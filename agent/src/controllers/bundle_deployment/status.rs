@@ -52,7 +52,7 @@ const LEAN_BYTES: usize = 16 << 10;
 /// The only reason upstream knows for a condition that is False.
 const REASON_ERROR: &str = "Error";
 
-/// Everything found about a release's objects, in upstream's order.
+/// The observed state of a release's objects, in upstream's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// Live, owned and wanted objects.
@@ -61,11 +61,11 @@ pub struct Observation {
     pub non_ready: Vec<NonReadyStatus>,
     /// Objects that are missing, extra or changed.
     pub modified: Vec<ModifiedStatus>,
-    /// Of those that exist but are not ours, which release has them, and since when.
+    /// Objects that exist but are not ours, with the release that has them, and since when.
     pub taken: Vec<(ObjectKey, Owner, String)>,
     /// Wanted objects that nobody has.
     pub absent: Vec<ObjectKey>,
-    /// Whether there are objects of which it is not known how they differ by now.
+    /// Whether the current difference of some objects is unknown.
     pub is_partial: bool,
 }
 
@@ -73,14 +73,14 @@ pub struct Observation {
 #[derive(Debug, Default)]
 pub struct RedactedObservation {
     pub all: Observation,
-    /// Whether there is nothing secret that it could tell.
+    /// Whether the observation holds nothing secret.
     pub is_plain: bool,
     non_ready: Vec<RedactedDetail<NonReadyStatus>>,
     modified: Vec<RedactedDetail<ModifiedStatus>>,
 }
 
 impl Observation {
-    /// What is told of it. Takes long with many secrets.
+    /// The observation as the status may show it. Takes long with many secrets.
     pub fn redact(mut self, secrets: &SensitiveData) -> RedactedObservation {
         self.non_ready.sort_by(|a, b| a.uid.cmp(&b.uid));
         self.modified.sort_by_cached_key(|entry| {
@@ -103,7 +103,7 @@ impl Observation {
         }
     }
 
-    /// Whether all is in order, so that there is nothing to tell.
+    /// Whether all objects are in order, so that there is nothing to report.
     pub fn is_in_order(&self) -> bool {
         self.non_ready.is_empty() && self.modified.is_empty()
     }
@@ -298,7 +298,7 @@ impl BundleDeploymentStatus {
     }
 }
 
-/// What something takes as Go stores it, where some signs take six bytes.
+/// Size of a value as Go stores it, where some characters take six bytes.
 fn weight(of: &impl serde::Serialize) -> usize {
     let tree = serde_json::to_value(of).unwrap_or_default();
     golib::json::encode(&tree).len()

@@ -48,7 +48,7 @@ pub struct ValuesReader {
     pub watches: Arc<ValuesWatches>,
     /// The agent's mode, where a bundle does not say otherwise.
     pub mode: ClusterValuesMode,
-    /// What decides from what was read, however long that takes.
+    /// Decides from the read inputs, however long that takes.
     pub host: Host,
     /// How long the `${ }` of a bundle may take.
     pub limit: Duration,
@@ -69,7 +69,7 @@ pub struct Filled {
 /// What the key of a reference holds; `None` if there is no such key.
 type Content = (Reference, Option<Vec<u8>>);
 
-/// What values come from cannot be read now.
+/// A source of values cannot be read now.
 pub struct UnreadValues {
     pub why: InputError,
     /// Whether an event tells when that changes: the spec is another one, or an object is there that was not.
@@ -98,9 +98,9 @@ impl UnreadValues {
 pub(super) struct Given {
     /// The bundle's own.
     own: Arc<Map<String, Value>>,
-    /// What was read of ConfigMaps and Secrets, which goes over them in this order.
+    /// Contents of the ConfigMaps and Secrets, merged in this order.
     contents: Arc<[Content]>,
-    /// Of what ConfigMaps and Secrets hold, where some are named.
+    /// Digest of what ConfigMaps and Secrets hold, where some are named.
     pub(super) digest: Option<String>,
 }
 
@@ -132,7 +132,7 @@ impl Filled {
     }
 }
 
-/// What of the facts may be secret.
+/// The facts that may be secret.
 fn secret_in(gathered: &Gathered) -> SensitiveData {
     SensitiveData::of_facts(&gathered.facts.template_values, &gathered.secrets)
 }
@@ -140,8 +140,8 @@ fn secret_in(gathered: &Gathered) -> SensitiveData {
 /// How the names of the cluster's facts begin.
 const FACT: &str = ".Cluster";
 
-/// What is wrong with templates that stand in values from a Secret, where a password with `${` in it is one as well: which fact they ask for in vain, and
-/// otherwise where it is, without what is quoted of them.
+/// The error of templates that stand in values from a Secret, where a password with `${` in it is one as well: which fact they ask for in vain, and
+/// otherwise where the error is, without any quote of the values.
 fn without_stored(failed: &str, stored: Option<&Map<String, Value>>) -> String {
     let is_fact = |text: &str| {
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);

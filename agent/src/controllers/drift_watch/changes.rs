@@ -1,4 +1,4 @@
-//! Which live objects changed since their bundle was last compared with them. No I/O.
+//! Tracks which live objects changed since their bundle was last compared with them. No I/O.
 //!
 //! Versions are compared, not contents: an event that tells no more than the monitor has read is no change.
 
@@ -17,7 +17,7 @@ const UNREADY_DELAY: Duration = Duration::from_millis(300);
 /// But not more often than this: coming up takes several changes.
 const UNREADY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What does not become ready is left alone for longer: for this part of the time that it was not.
+/// An object that does not become ready is left alone for longer: for this part of the time that it was not.
 const UNREADY_SHARE: u32 = 60;
 
 /// Changes to a bundle that has been left alone for a while are compared this soon.
@@ -37,7 +37,7 @@ pub(super) struct WatchedBundles {
     by_name: BTreeMap<Arc<str>, WatchedBundle>,
     /// Of the objects that bundles have seen, or want.
     holders: Holders,
-    /// What is judged at the end of the reconciles that are under way.
+    /// Events to judge at the end of the reconciles that are under way.
     recent: RecentEvents,
 }
 
@@ -47,20 +47,20 @@ struct WatchedBundle {
     seen: Seen,
     /// Objects that it wants and another one has.
     foreign: BTreeSet<ObjectKey>,
-    /// None where it is ready.
+    /// Since when the bundle is not ready; `None` where it is.
     unready_since: Option<Instant>,
     /// While a reconcile is under way: when it began. What was told since is judged by what the monitor reads.
     begun: Option<u64>,
     /// Objects that a list lacked since.
     missing: BTreeSet<ObjectKey>,
-    /// What changed since the objects were compared.
+    /// Objects that changed since the last comparison.
     changes: BTreeSet<ObjectKey>,
     /// More may have changed than is known.
     is_unknown: bool,
     /// When the objects were compared, or the last reconcile ended, whether it compared them or failed; never for a bundle whose objects never
     /// were.
     looked_at: Option<Instant>,
-    /// When they were compared, among the events.
+    /// Number of the last event before the objects were compared.
     compared_at: u64,
 }
 
@@ -155,7 +155,7 @@ impl WatchedBundles {
         has_changes
     }
 
-    /// These objects it wants and another one has.
+    /// Notes the objects that the bundle wants and another one has.
     pub(super) fn foreign(&mut self, bundle: &str, objects: BTreeSet<ObjectKey>) {
         let Some((name, watched)) = self.by_name.get_key_value(bundle) else {
             return;
@@ -234,15 +234,15 @@ impl WatchedBundles {
         }
     }
 
-    /// What changed since the bundle's objects were compared; `None` if they never were, or more may have changed than is known.
+    /// Objects that changed since the bundle's last comparison; `None` if there was none, or more may have changed than is known.
     pub(super) fn changes(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         let watched = self.by_name.get(bundle)?;
         watched.looked_at.filter(|_| !watched.is_unknown)?;
         Some(watched.changes.iter().cloned().collect())
     }
 
-    /// The same, with what was told since a reconcile under way began that has not read the objects again, and what other bundles have read as well,
-    /// whose events may not have come yet. `None` also if some of that was let go of.
+    /// Like `changes`, with the events since a reconcile under way began that has not read the objects again, and with what other bundles have read
+    /// as well, whose events may not have come yet. `None` also if some of that was let go of.
     pub(super) fn changed_by_now(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         let mut changes = self.changes(bundle)?;
         let watched = self.by_name.get(bundle)?;
@@ -394,12 +394,12 @@ pub(super) enum WatchEvent {
     There(String),
     /// Another one has it, in this version.
     Anothers(String),
-    /// It was deleted.
+    /// The object was deleted.
     Gone,
 }
 
 impl WatchEvent {
-    /// Whether it is more than the monitor read.
+    /// Whether the event's version is another one than the monitor read.
     fn is_change(&self, seen: Option<&str>) -> bool {
         match (self, seen) {
             (Self::There(_), None) => true,
@@ -416,7 +416,7 @@ impl WatchedBundle {
         self.seen.contains_key(object) || self.foreign.contains(object)
     }
 
-    /// What was seen or is wanted.
+    /// Objects that the bundle has or wants.
     fn objects(&self) -> impl Iterator<Item = &ObjectKey> {
         self.seen.keys().chain(&self.foreign)
     }
@@ -467,7 +467,7 @@ impl WatchedBundle {
         }
         let is_change = self.is_changed_by(object, &event);
         if is_change && matches!(event, WatchEvent::Anothers(_)) {
-            // It is known to be lost: what its new owner makes of it is no news.
+            // The object is known to be lost: changes by its new owner are no news.
             self.seen.remove(object);
         }
         is_change

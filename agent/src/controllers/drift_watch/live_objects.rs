@@ -1,4 +1,4 @@
-//! What is known of live objects across bundles: who has or wants each, which a list of their kind holds, and what was told of them while
+//! Live objects across bundles: which bundle has or wants each, which a list of their kind holds, and which events came while
 //! bundles are reconciled. No I/O.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -9,7 +9,7 @@ use objects::ObjectKey;
 
 use super::changes::WatchEvent;
 
-/// Which bundles have an object, or want it: an event concerns a few of thousands. Their names by what their objects' keys
+/// The bundles that have an object, or want it: an event concerns a few of thousands. Their names by what their objects' keys
 /// hash to, which is shorter than the keys: another object's holder may be among those of one.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
@@ -58,12 +58,12 @@ impl ListedObjects {
         self.with_hashes.insert(self.keys.hash_one((hash, object)));
     }
 
-    /// Whether it holds an object.
+    /// Whether the list holds the object.
     pub(super) fn has(&self, object: &ObjectKey) -> bool {
         self.objects.contains(&self.keys.hash_one(object))
     }
 
-    /// The same with this hash.
+    /// Whether the list holds the object with this set hash.
     pub(super) fn has_with(&self, hash: &str, object: &ObjectKey) -> bool {
         let key = self.keys.hash_one((hash, object));
         self.with_hashes.contains(&key)
@@ -93,7 +93,7 @@ struct Told {
 }
 
 impl Told {
-    /// What it tells a bundle with this hash.
+    /// The event as a bundle with this set hash sees it.
     fn for_bundle(&self, hash: &str) -> WatchEvent {
         match &self.version {
             None => WatchEvent::Gone,

@@ -1,4 +1,4 @@
-//! What is known of this cluster for `${ }`, kept current, and whether its site holds deploys.
+//! Facts about this cluster for `${ }`, kept current, and whether its site holds deploys.
 //!
 //! Facts are read when the first bundle asks, and again when a watch says that a source changed: each source is one object, watched by its name. A bundle is woken
 //! only if something its templates read is different then. The site's ConfigMap is watched from the start: its

@@ -1,4 +1,4 @@
-//! What becomes of a release that its bundle has no use for: the bundle that waits for it gets it, or it is removed, as far as it was the bundle's.
+//! Disposes of a release that its bundle has no use for: the bundle that waits for it gets it, or it is removed, as far as it was the bundle's.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ impl Collector {
             asked = Some((at, is_confirmed));
             // The answer took a while, and so may the removal before this one.
             if !is_confirmed || !self.still_wants(bundle, current) {
-                // Its bundle may want it again, or one not reported yet.
+                // The release may be wanted again by its bundle, or by one that is not reported yet.
                 let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
                 come_back = Some(sooner.min(NEIGHBOURS_RETRY));
                 continue;
@@ -135,7 +135,7 @@ impl Collector {
         failed.map_or(Ok(come_back), Err)
     }
 
-    /// Which others the removal of a former release waits for still, as it did before: upstream need not be asked for that with each try.
+    /// The other releases that the removal of a former release still waits for, as it did before: upstream need not be asked for that with each try.
     fn awaited(&self, bundle: &str, key: &ReleaseKey, next: &NextOwner) -> Option<Awaited> {
         if key.is_claims() {
             return None;
@@ -388,7 +388,7 @@ impl Collector {
         );
         let copies = self.uninstaller.leave_copies(key, entry, &release, removal);
         copies.await?;
-        // Its next deploy is an upgrade.
+        // The new owner's next deploy is an upgrade.
         let (from, is_attempt) = (&entry.bundle, release.is_attempt);
         let written = self
             .ledger

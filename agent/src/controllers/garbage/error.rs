@@ -29,10 +29,10 @@ pub enum RemovalError {
     },
     #[error("failed to delete release {name}")]
     Uninstall { name: String, source: Redacted },
-    /// Its bundle was told of again meanwhile, or otherwise: what the removal has not come to stays.
+    /// The release's bundle is listed again, or has changed: objects that are not removed yet stay.
     #[error("release {0} is wanted again")]
     CalledOff(ReleaseKey),
-    /// Its hooks have run, and nobody can say any more that it is not wanted again: nothing of it is gone.
+    /// The release's hooks have run, and nobody can say any more that it is not wanted again: nothing of it is removed.
     #[error("release {0} may be wanted again")]
     Unconfirmed(ReleaseKey),
     #[error("release {0} is removed once the releases in its namespaces are")]
@@ -47,12 +47,12 @@ pub enum RemovalError {
 pub struct Awaited {
     pub(super) release: ReleaseKey,
     pub(super) namespaces: Vec<String>,
-    /// It waited for the same before.
+    /// The removal waited for the same before.
     pub(super) is_again: bool,
 }
 
 impl Awaited {
-    /// What others do with a release.
+    /// Waits until another deploy or removal of the release ends.
     pub(super) fn end_of(release: &ReleaseKey) -> Self {
         Self {
             release: release.clone(),
@@ -69,7 +69,7 @@ impl fmt::Display for Awaited {
 }
 
 impl RemovalError {
-    /// What upstream said, or that it did not, where that is what failed.
+    /// The error of an upstream request, if that is what failed.
     pub(super) fn of_upstream(&self) -> Option<&kube::Error> {
         match self {
             Self::List(failed) | Self::Compare(failed) | Self::Ask(failed) => Some(failed),
@@ -88,7 +88,7 @@ impl RemovalError {
         logging::warn!(namespace, release, error, "cannot be removed either");
     }
 
-    /// As it may be told; what it quotes of a release is redacted where that is known.
+    /// The error's text for status and Events; quotes of a release are redacted where its secrets are known.
     pub fn public_text(&self) -> PublicText {
         match self {
             Self::Records { .. } => Redacted::unquoted(self).into(),

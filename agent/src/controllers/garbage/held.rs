@@ -30,11 +30,11 @@ const LONG_VANISHING: Duration = Duration::from_secs(60);
 /// The longest pause between two looks at a removal that waits for that; the end of a list wakes it.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What is to be marked.
+/// Bundles whose held removal is to be marked.
 #[derive(Default)]
 struct Waiting {
     next: BTreeSet<String>,
-    /// What is being marked, or could not be.
+    /// Bundles being marked, or whose marking failed.
     batch: BTreeSet<String>,
 }
 
@@ -89,7 +89,7 @@ impl Held {
             }
         }
         self.ledger.take_permission().await?;
-        // Some may be back by now.
+        // Some of the bundles may be back by now.
         let batch = self.waiting.lock().batch.clone();
         self.ledger.hold(&batch).await?;
         self.waiting.lock().batch.clear();

@@ -158,7 +158,7 @@ impl Collector {
         }
     }
 
-    /// Who is in a namespace besides a release.
+    /// The bundles and releases in each namespace.
     pub fn neighbourhood(&self) -> &Neighbourhood {
         &self.neighbourhood
     }
@@ -206,7 +206,7 @@ impl Collector {
                 if !schedule.is_due((held.clone(), self.store.names(), releases)) {
                     continue;
                 }
-                // Where that may not be watched it is tried again with the next look, which sees it too.
+                // Permissions that may not be watched are asked for again with the next check, which reads them too.
                 permissions.get_or_insert_with(|| self.ledger.permissions());
                 for bundle in self.check_held(held).await {
                     queue.wake(&bundle, ReconcileKind::Full);
@@ -284,7 +284,7 @@ impl Collector {
         }
     }
 
-    /// Nothing is left of a bundle that is gone: nothing is to be proven of it, or held back.
+    /// Forgets a bundle that is gone: no removal is to be proven or held back any more.
     pub fn forget(&self, bundle: &str) {
         self.store.forget_deletion(bundle);
         self.held.forget(bundle);

@@ -163,7 +163,7 @@ impl Collector {
         list: &'l UpstreamList,
         releases: &[(ReleaseKey, LedgerEntry)],
     ) -> RemovalFacts<'l> {
-        // What is held counts for itself and for what goes along with it, not against what goes later.
+        // A held release counts for itself and for releases removed along with it, not against later ones.
         let is_held = releases.iter().any(|(_, entry)| entry.hold.is_some());
         let counts_held = is_held || self.held.is_in_wave();
         let is_counted = |entry: &LedgerEntry| counts_held || entry.hold.is_none();

@@ -36,7 +36,7 @@ pub struct Unknown {
     pub bundle: String,
 }
 
-/// What is held back and what is unknown; shared by reference.
+/// Reports held removals and unknown releases; shared by reference.
 pub struct Report {
     maps: Api<ConfigMap>,
     metrics: Metrics,

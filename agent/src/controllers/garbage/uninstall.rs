@@ -30,11 +30,11 @@ use crate::public::redact::Redacted;
 /// Why a release is removed.
 #[derive(Clone, Copy)]
 pub(super) enum Removal<'a> {
-    /// Its bundle is gone.
+    /// The release's bundle is gone.
     OfBundle,
-    /// Its bundle has this one now.
+    /// The bundle has this release now.
     Superseded(&'a ReleaseKey),
-    /// Its bundle has this release now, as other facts filled in its names: only a bundle that waits for the former one may get it.
+    /// The bundle has this release now, as other facts filled in its names: only a bundle that waits for the former one may get it.
     Renamed(&'a ReleaseKey),
 }
 
@@ -47,7 +47,7 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Whether it stays where nobody waits for it.
+    /// Whether the release stays where no other bundle waits for it.
     pub(super) fn leaves(self) -> bool {
         matches!(self, Self::Renamed(_))
     }
@@ -61,7 +61,7 @@ pub(super) struct Uninstaller {
     pub(super) store: Arc<Store>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) neighbourhood: Neighbourhood,
-    /// What records that are read reserve memory of, where an error is to be told.
+    /// Memory budget for reading records, where an error is to be redacted.
     pub(super) memory: Memory,
     /// Nobody deploys a release from when its records are read to when that was acted on.
     pub(super) locks: ReleaseLocks,
@@ -70,13 +70,13 @@ pub(super) struct Uninstaller {
 
 /// A release whose bundle is gone, as its records are.
 pub(super) enum Found {
-    /// It is the bundle's.
+    /// The release is the bundle's.
     Owned(Box<OwnedRelease>),
     /// Somebody else's, before and after the bundle's deploys failed: only what those deploys wrote is the bundle's.
     Parts(Box<Attempts>),
-    /// It is not the bundle's, whatever the ledger has.
+    /// The release is not the bundle's, whatever the ledger says.
     Foreign,
-    /// Its namespace is gone with it.
+    /// The namespace is gone, and the release with it.
     Gone,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Attempts {
     revisions: Vec<i64>,
     /// The revisions of somebody else's.
     theirs: Vec<i64>,
-    /// Their objects outlive the bundle.
+    /// The attempts' objects outlive the bundle.
     pub(super) keeps: bool,
 }
 
@@ -131,9 +131,9 @@ pub(super) struct OwnedRelease {
     pub(super) proof: Proof,
     impersonated: DeploymentClient,
     storage: Storage,
-    /// Its objects outlive its bundle.
+    /// The release's objects outlive the bundle.
     pub(super) keeps: bool,
-    /// None of it was ever deployed.
+    /// No revision was ever deployed.
     pub(super) is_attempt: bool,
     /// The records that the release had when it was proven to be the bundle's, whoever wrote them.
     known: KnownRecords,
@@ -225,7 +225,7 @@ impl Uninstaller {
                 Ok(_) | Err(StorageError::NotFound) => continue,
                 Err(source) => return Err(unread(key)(source)),
             };
-            // It was a moment ago.
+            // The record was there a moment ago.
             if let Some(record) = storage.deletable(&key.name, *revision, &record) {
                 let deleted = storage.delete(&key.name, &record).await;
                 deleted.map_err(unread(key))?;
@@ -252,14 +252,14 @@ impl Uninstaller {
             info.status = Status::Failed;
         }
         match storage.update(&record).await {
-            // It is another one by now.
+            // The record is another one by now.
             Ok(()) | Err(StorageError::NotFound | StorageError::Replaced { .. }) => Ok(()),
             Err(source) => Err(unread(key)(source)),
         }
     }
 
-    /// Who has written over a release for which nobody waits: what it wrote there is known of no more otherwise. A bundle that is gone for good has
-    /// nothing there any more.
+    /// The bundle whose attempts are noted in a release that no bundle waits for: nothing else knows what it wrote there. A bundle that is gone for
+    /// good has nothing there any more.
     fn claimant(&self) -> impl Fn(&LedgerEntry) -> Option<String> {
         let known = self.ledger.bundles(|_| true);
         let store = Arc::clone(&self.store);
@@ -409,7 +409,7 @@ impl Uninstaller {
             Err(UninstallError::Unconfirmed(_)) => {
                 return Err(RemovalError::Unconfirmed(key.clone()));
             }
-            // Its owner is asked anew.
+            // The owner is asked anew with the next try.
             Err(UninstallError::Taken(_)) => {
                 return Err(RemovalError::Awaits(Awaited::end_of(key)));
             }
@@ -602,7 +602,7 @@ impl Uninstaller {
         let storage = self.records(&impersonated, key, bundle, false);
         match withdraw(impersonated.cluster(), &storage, namespace, name).await {
             Ok(is_proven) => Ok(is_proven),
-            // Its lock may be held for long.
+            // The release's lock may be held for long.
             Err(UninstallError::Locked) => Err(RemovalError::Awaits(Awaited::end_of(key))),
             Err(failed) => {
                 let records = (&storage, &**name);
@@ -643,7 +643,7 @@ impl Uninstaller {
         matches!(namespaces.get_metadata_opt(namespace).await, Ok(None))
     }
 
-    /// What failed, without what the release's records hold.
+    /// The error of a failed removal, without what the release's records hold.
     async fn uninstall_error(
         &self,
         impersonated: &DeploymentClient,

@@ -49,7 +49,7 @@ pub(super) struct Search {
 pub(super) struct Newest {
     /// The revisions of those that were asked for.
     revisions: BTreeMap<ReleaseKey, i64>,
-    /// Those that the ledger does not know.
+    /// Releases that the ledger does not know.
     others: BTreeMap<ReleaseKey, Record>,
     /// How many records there are of further ones.
     left_out: usize,
@@ -87,9 +87,9 @@ impl Newest {
 /// What the newest records say.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Those that name this agent and are in no entry of the ledger.
+    /// Releases that name this agent and are in no entry of the ledger.
     pub(super) unknown: Vec<Unknown>,
-    /// Those of which nobody knows what they name now.
+    /// Releases of which it is unknown whom their records name now.
     pub(super) unread: BTreeSet<ReleaseKey>,
     /// How many records there are that were not looked at.
     pub(super) left_out: usize,
@@ -253,7 +253,7 @@ impl Search {
         let read = tokio::task::spawn_blocking(move || {
             payload(&secret).map_or_else(BTreeMap::new, |payload| chart_annotations(&payload.0))
         });
-        // One that was given up names nobody.
+        // A record that was given up names no bundle.
         let annotations = read.await.unwrap_or_default();
         let is_ours = annotations
             .get(ANNOTATION_AGENT_NAMESPACE)
@@ -291,7 +291,7 @@ fn chart_annotations(payload: &[u8]) -> BTreeMap<String, String> {
         path: &["chart", "metadata", "annotations"],
         found: &mut found,
     };
-    // What was found before the limit, or before any damage, is found.
+    // Annotations found before the limit, or before any damage, count.
     drop(annotations.deserialize(&mut reader));
     found
 }

@@ -31,7 +31,7 @@ const REUSED_FOR: Duration = Duration::from_secs(1);
 /// A fresh, successful list.
 pub(super) struct UpstreamList {
     pub(super) listed: BTreeSet<String>,
-    /// As they are; nothing of what is only told.
+    /// The editions of the listed BundleDeployments; none of those known only from events.
     pub(super) editions: Vec<(String, Edition)>,
     /// The agent's own BundleDeployment is listed, and not being deleted.
     pub(super) own_is_listed: bool,
@@ -125,7 +125,7 @@ impl Lister {
         self.compare().await
     }
 
-    /// What upstream was compared with counts no more: its connection broke, and what answers next may be a backup, whatever version a
+    /// Drops the result of the last comparison: the connection broke, and upstream may be a restored backup by now, whatever version a
     /// watch goes on from. A comparison that is under way settles nothing then.
     pub(super) fn doubt(&self) {
         self.ledger.doubt_upstream();

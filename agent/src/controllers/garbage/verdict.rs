@@ -9,7 +9,7 @@ use crate::ledger::ContinuityBreak;
 /// this time. While it lives, the deletions were meant.
 const SETTLES: Duration = Duration::from_secs(10);
 
-/// What may happen to the releases of a bundle that is gone.
+/// The decision about the releases of a bundle that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The bundle is listed: nothing is orphaned.
@@ -91,7 +91,7 @@ impl From<ContinuityBreak> for HoldReason {
     }
 }
 
-/// What is known about a bundle and everything around it.
+/// Facts about a bundle and everything around it, which the verdict depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemovalFacts<'a> {
     /// The fresh list.

@@ -1,4 +1,4 @@
-//! Which bundles need a copy: labels on it, which its content and every write of them keeps.
+//! Which bundles need a copy: labels on the copy, kept by each write of its content.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::api::LABEL_BUNDLE_DEPLOYMENT;
 /// the version of the source that the bundle's release was not deployed with yet.
 const CLAIM_PREFIX: &str = "bundledeployment.fleet.cattle.io/";
 
-/// Which bundles need a copy, as its labels say.
+/// The bundles that need a copy, from its labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claims {
     /// The one that the Go agent would delete it with.

@@ -2,7 +2,7 @@
 
 use kube::api::ObjectMeta;
 
-/// What is known of a copy with these labels.
+/// The metadata of a copy with these labels.
 pub(super) fn labelled(pairs: &[(&str, &str)]) -> ObjectMeta {
     let labels = pairs
         .iter()

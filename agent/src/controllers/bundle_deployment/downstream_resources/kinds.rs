@@ -37,12 +37,12 @@ pub(super) trait Copied:
     + 'static
 {
     const KIND: Kind;
-    /// What upstream calls it where it is read.
+    /// The kind's name in upstream's error for a failed read.
     const READ: &str;
     /// And where it is written.
     const WRITTEN: &str;
 
-    /// Its content under other metadata.
+    /// A copy of the object with other metadata.
     fn copied(self, metadata: ObjectMeta, immutable: Option<bool>) -> Self;
 
     /// Whether two have the same content, whatever their metadata.

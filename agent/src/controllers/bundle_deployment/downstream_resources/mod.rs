@@ -90,7 +90,7 @@ struct ChangedCopy {
 }
 
 impl ChangedCopies {
-    /// Whether there are none.
+    /// Whether no copy changed.
     pub fn is_empty(&self) -> bool {
         self.copies.is_empty()
     }
@@ -213,7 +213,7 @@ async fn is_there<K>(copies: &Api<Metadata<K>>, name: &str) -> kube::Result<bool
     Ok(copies.get_opt(name).await?.is_some())
 }
 
-/// What copying an object led to.
+/// Result of copying one object.
 #[derive(Debug, Default)]
 struct WrittenCopy {
     /// The version of the source that the bundle's release was not deployed with yet.
@@ -228,7 +228,7 @@ struct WrittenCopy {
 #[derive(Debug)]
 struct LostNote {
     copy: CopiedVersion,
-    /// None where admission took it off.
+    /// The API server's refusal; `None` where admission dropped the note without an error.
     refusal: Option<kube::Error>,
 }
 
@@ -396,7 +396,7 @@ async fn write<K: Copied>(
                 match noted.await {
                     Err(failed) if is_outdated(&failed) && tries < TRIES => Err(failed),
                     Ok(true) => Ok(written),
-                    // It is copied all the same. That it was rolled out for this version is remembered for as long as the session lasts.
+                    // The copy is written all the same. That it was rolled out for this version is remembered for as long as the session lasts.
                     lost => Ok(WrittenCopy {
                         lost_note: copied.map(|copy| LostNote {
                             copy,

@@ -1,7 +1,7 @@
-//! What shows that an object is a copy that was made here, and the two requests that change what was there: both take that as an argument.
+//! Proof that an object is a copy that was made here, and the two requests that change one: both take the proof as an argument.
 //!
-//! A name proves nothing: an administrator's Secret may have the one of a copy. What was looked at is written over or deleted in that version and no other, so
-//! that what somebody made of it since stays.
+//! A name proves nothing: an administrator's Secret may have the name of a copy. A write or deletion holds for the version that was looked at and for
+//! no other, so that later changes by others stay.
 
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
@@ -32,15 +32,15 @@ struct Instance {
 }
 
 impl ProvenCopy {
-    /// One that its source may be written over: it is marked as a copy, and no release's. The Go agent copies the marks of the release that the
-    /// source is of.
+    /// Proof for writing the source over `found`: it is marked as a copy, and belongs to no release. The Go agent copies the marks of the release
+    /// that the source is of.
     pub(super) fn of_source(found: &ObjectMeta, source: &ObjectMeta) -> Option<Self> {
         let owner = release_of(found);
         let is_free = owner.is_none() || owner == release_of(source);
         Self::marked(found).filter(|_| is_free)
     }
 
-    /// One that a bundle needs, and no release's.
+    /// Proof that `found` is a copy the bundle needs, and belongs to no release.
     pub(super) fn of_bundle(found: &ObjectMeta, bundle: &str) -> Option<Self> {
         let proven = Self::marked(found)?;
         (proven.claims.has(bundle) && release_of(found).is_none()).then_some(proven)
@@ -56,7 +56,7 @@ impl ProvenCopy {
         })
     }
 
-    /// Which bundles need it.
+    /// The bundles that need the copy.
     pub(super) fn claims(&self) -> &Claims {
         &self.claims
     }

@@ -40,7 +40,7 @@ pub async fn remove_all(
     remove::<ConfigMap>(&client, next, unnoted).await
 }
 
-/// Who may need what a bundle leaves.
+/// Bundles that may need the copies that another bundle leaves.
 #[derive(Clone, Copy)]
 struct NextClaims<'a> {
     namespace: &'a str,

@@ -1,5 +1,5 @@
-//! Which version of its source a copy was made of, noted on copies of which admission makes something else than their source says. Such a copy never
-//! looks like its source: only that this has another version shows that it changed.
+//! The version of its source that a copy was made of, noted on copies that admission changes. Such a copy never looks like its source: only a new
+//! version of the source shows that it changed.
 //!
 //! All that the note is believed in is that the source is the same. A forged one keeps nothing from being copied, nor from being rolled out
 //! once the source changes.

@@ -1,5 +1,5 @@
-//! Which copies keep no note of the version of their source ([`SourceVersion`]), as admission refuses it or takes it off again: they are rolled out for that version
-//! once in a session, and not at each look.
+//! Copies without a note of their source's version ([`SourceVersion`]), as admission refuses the note or takes it off again: they are rolled out for
+//! that version once in a session, and not at each reconcile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct CopiedVersion {
 }
 
 impl CopiedVersion {
-    /// None where an API server gives what it has no identity.
+    /// `None` where the copy has no uid, or its source no known version.
     pub(super) fn of(copy: &ObjectMeta, source: Option<&SourceVersion>) -> Option<Self> {
         let (uid, source) = (copy.uid.clone()?, source.cloned()?);
         Some(Self { uid, source })
@@ -46,7 +46,7 @@ fn lists(listed: &[DownstreamResource], kind: Kind, name: &str) -> bool {
 }
 
 impl UnnotedCopies {
-    /// None yet, of the bundles that `store` has.
+    /// An empty set, for the bundles that `store` has.
     pub fn of(store: &Arc<Store>) -> Self {
         Self {
             known: Arc::default(),

@@ -32,7 +32,7 @@ impl Reconciler {
             true => values::references(&bundle.spec.options),
             false => Vec::new(),
         };
-        // One that has more is refused.
+        // A bundle with more references is refused.
         references.truncate(MAX_REFERENCES);
         let watches = &self.context.values_watches;
         watches.refresh(bundle.name(), impersonated, &references);
@@ -49,8 +49,8 @@ impl Reconciler {
         }
     }
 
-    /// Nothing of the bundle itself has changed. Whether what it only names has: the values it reads on this cluster, its chart's source.
-    /// What cannot be read is told, and is no reason to deploy.
+    /// Nothing of the bundle itself has changed. Checks what it only names: the values it reads on this cluster, its chart's source. A failed read is
+    /// reported, and is no reason to deploy.
     pub(super) async fn changed_source(
         &self,
         state: &mut ReconcileState,

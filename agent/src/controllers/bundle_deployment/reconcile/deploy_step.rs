@@ -31,14 +31,14 @@ use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 use crate::report::events::Reason;
 
-/// That a release under a former name could not be removed, as it is told of any removal.
+/// The halt for a release under a former name that could not be removed, with the text of any failed removal.
 fn former(failed: &RemovalError, facts: &SensitiveData) -> Halt {
     let message = facts.redact_text(&failed.public_text());
     Halt::new(Cause::FormerRelease, message)
 }
 
 impl Reconciler {
-    /// What decides about a deploy, besides the bundle itself. `stored` is the release that is wanted, as far as it is there.
+    /// Gathers the facts that decide about a deploy, besides the bundle itself. `stored` is the release that is wanted, as far as it is there.
     pub(super) fn deploy_facts(
         &self,
         state: &ReconcileState,
@@ -94,7 +94,7 @@ impl Reconciler {
         let stored = self.wanted(state, impersonated).await;
         let stored = stored.map_err(|failed| {
             let cause = match error::api_code(&failed) {
-                // Its account may not read there what it is to deploy.
+                // The bundle's account may not read its objects there.
                 Some(403) => Cause::Deploy(Reason::Forbidden, None),
                 _ => Cause::ReadRelease,
             };
@@ -167,7 +167,7 @@ impl Reconciler {
         ids.note(bundle, release, entry.as_ref());
     }
 
-    /// Nothing to deploy: what was reported as failed before is fine now.
+    /// Nothing to deploy: clears failures that were reported before.
     async fn confirm(
         &self,
         state: &mut ReconcileState,
@@ -180,7 +180,7 @@ impl Reconciler {
         state.report.confirmed();
         let id = state.named();
         if let Some(id) = id.filter(|id| id.key() == claims::desired(&state.bundle)) {
-            // It was read and proven a moment ago; what the spec says of it counts from now on.
+            // The release was read and proven a moment ago; the spec's settings for it count from now on.
             let settled = self.confirm_owner(state, impersonated, &id, stored);
             let settled = settled.await;
             self.note(state, settled);
@@ -254,7 +254,7 @@ impl Reconciler {
     ) {
         let noted = labelled.map(|left| {
             if !left.is_empty() {
-                // That another bundle gives one up is no event of this one.
+                // An object that another bundle gives up causes no event for this one.
                 state
                     .report
                     .wake_after(ReconcileKind::Full, FOREIGN_RECHECK);
@@ -371,11 +371,11 @@ impl Reconciler {
         let settled = settled.await;
         self.note(state, settled);
         if let Some(former) = before.filter(|former| former.bundle != bundle.name()) {
-            // Nothing that it watches needs to have changed.
+            // No object that the former bundle watches needs to have changed.
             let drift = &self.context.drift;
             drift.wake_after(&former.bundle, ReconcileKind::Full, Duration::ZERO);
         }
-        // Whoever deleted the namespace meanwhile took its labels, and the deploy made it anew.
+        // The namespace may have been deleted meanwhile with its labels, and the deploy made it anew.
         let labelled = match (deployed.changed, labelled) {
             (true, Ok(_)) => self.label(state, impersonated).await,
             (_, labelled) => labelled,

@@ -57,13 +57,13 @@ use crate::report::events::Events;
 use crate::report::metrics::Entries;
 use crate::summary::ErrorMapping;
 
-/// What upstream has not delivered yet (values, downstream resources) shows in the status once it is late.
+/// How long upstream may be late with values or downstream resources before the status shows it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the status of what was just deployed waits for it to be ready.
 const HOLD: Duration = Duration::from_millis(1_500);
 
-/// What is made of large options while they are read, in bytes, before it is known; most come to less.
+/// Memory for reading large options before their size is known, in bytes; most come to less.
 const LARGE_OPTIONS: u64 = 8 << 20;
 
 /// How soon objects that somebody else has are monitored again.
@@ -97,7 +97,7 @@ impl Overwritten {
         self.0.lock().contains(bundle)
     }
 
-    /// Whether one is missing that was not: with that known, each deploy says itself when it is tried again.
+    /// Notes whether an overwritten object is missing; true where none was before: from then on each deploy says itself when it is tried again.
     fn note(&self, bundle: &str, is_missing: bool) -> bool {
         let mut bundles = self.0.lock();
         match is_missing {
@@ -142,17 +142,17 @@ struct ReconcileState {
     facts: Arc<SensitiveData>,
     /// What the release that was read takes of the memory that all reconciles share.
     reservation: Option<Reservation>,
-    /// The same of options that the store leaves out.
+    /// Memory of options that the store leaves out.
     options: Option<Reservation>,
 }
 
 /// The release that live objects are compared with, as far as it was read by now.
 enum Current {
-    /// It was not read yet.
+    /// The record was not read yet.
     Unread,
-    /// It is not in storage.
+    /// The record is not in storage.
     Missing,
-    /// Another one than is wanted: the status names it, and nothing of it decides about a deploy.
+    /// Another release than is wanted: the status names it, and nothing of it decides about a deploy.
     Former,
     /// As it is in storage.
     Stored(StoredRelease),
@@ -179,7 +179,7 @@ impl ReconcileState {
             && plan::is_overwritten(&self.bundle.spec, &told.modified_status)
     }
 
-    /// What is deployed where nothing was deployed now, and `wanted` is in storage of the release that is wanted.
+    /// The release to compare live objects with, where nothing was deployed now; `wanted` is the stored record of the desired release.
     fn current(&self, wanted: Option<StoredRelease>) -> Current {
         let desired = claims::desired(&self.bundle);
         match (wanted, self.named()) {
@@ -312,7 +312,7 @@ impl Reconciler {
             .upstream
             .bundle_deployments::<Unread<BundleDeployment>>();
         let received = bundles.get(state.bundle.name()).await.map_err(|failed| {
-            // Where it is gone, the watch says so.
+            // A BundleDeployment that is gone is reported by the watch.
             Halt::at(Cause::WaitForUpstream, &state.facts)(failed)
         })?;
         let (bundle, weight) = received
@@ -335,7 +335,7 @@ impl Reconciler {
             Ok(filled) => filled,
             Err(halt) => {
                 self.report(state, &halt);
-                // What was deployed before is still monitored.
+                // The release that was deployed before is still monitored.
                 return self.monitor(state, None, Current::Unread).await;
             }
         };
@@ -387,7 +387,7 @@ impl Reconciler {
         let desired = self.context.store.desired(&state.bundle);
         let taken = desired.and_then(|key| Some((self.conflicting_bundle(state, &key)?, key)));
         if let Some((other, key)) = taken {
-            // Where it is not known yet whose it is, a full reconcile finds out.
+            // Where the owner is not known yet, a full reconcile finds out.
             return match self.has_lost(state, &key, &other) {
                 true => Err(self.refuse_taken(state, &key, &other)),
                 false => Ok(()),
@@ -516,10 +516,10 @@ impl Reconciler {
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match bundles.patch_status(name, &parameters, &patch).await {
             Ok(answer) => {
-                // Its event may never come, from an upstream that is restored at once.
+                // The watch event of this write may never come, from an upstream that is restored at once.
                 let version = answer.metadata.resource_version.as_deref();
                 self.context.ledger.saw_version(version);
-                // What cannot be read the watch brings as well.
+                // An answer that cannot be read comes from the watch as well.
                 let (store, drift) = (&self.context.store, &self.context.drift);
                 let written = answer.kept().map(|answer| store.wrote(name, answer));
                 for waiting in written.unwrap_or_default() {

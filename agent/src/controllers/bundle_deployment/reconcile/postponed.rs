@@ -1,5 +1,5 @@
-//! What is not tried again at once: an app that swings between bad and good is worse than an old one, a hook may be a migration, and who
-//! deploys whenever somebody else does never ends.
+//! Deploys that are not tried again at once: an app that swings between bad and good is worse than an old one, a hook may be a migration, and two
+//! that deploy whenever the other one does never end.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -29,7 +29,7 @@ fn pauses(timing: &Timing, waiting: Waiting) -> Pauses {
     let longest = match waiting {
         // Until then nobody knows what the objects are compared with.
         Waiting::Answered => timing.answer_retry_max,
-        // What failed may be well again any moment: another bundle's webhook, a quota.
+        // The cause may be gone any moment: another bundle's webhook, a quota.
         Waiting::AfterHooks => timing.answer_retry_max,
         Waiting::Undone | Waiting::HookEnded | Waiting::Taking => timing.undo_retry_max,
     };
@@ -51,8 +51,8 @@ fn longest_wait(
 }
 
 impl Reconciler {
-    /// What is about to be tried, if that has to be known before: with other values the same spec may well go, and an object that was only
-    /// touched has no other.
+    /// Identifies the deploy before it is tried, where that is needed: with other values the same spec may well succeed, and an object that was only
+    /// touched has no others.
     pub(super) async fn known_before(
         &self,
         state: &ReconcileState,
@@ -74,7 +74,7 @@ impl Reconciler {
         impersonated: &DeploymentClient,
     ) -> Tried {
         let (bundle, values) = (&state.bundle, &self.context.deployer.values);
-        // What cannot be read makes no difference.
+        // Values that cannot be read make no difference.
         let values = values.digest_now(impersonated, bundle).await;
         let values = values.ok().flatten();
         Tried::content(bundle, filled.digest.as_deref(), values.as_deref())

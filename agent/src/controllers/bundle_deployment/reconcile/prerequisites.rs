@@ -1,5 +1,5 @@
-//! What must hold before a bundle is deployed: a step each, in the order of [`Reconciler::reconcile`]; and what becomes of a bundle whose account
-//! cannot be had. Nothing is written as it, nor as anyone else in its place.
+//! Prerequisites of a deploy: a step each, in the order of [`Reconciler::reconcile`]; and the handling of a bundle whose account cannot be used.
+//! Nothing is written as that account then, nor as any other in its place.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ impl Reconciler {
             return false;
         };
         let (bundle, revision) = (&state.bundle, claims::revision(&state.bundle, key));
-        // What another agent gave back to it may not have been read yet.
+        // A release that another agent gave back to the bundle may not have been read yet.
         let may_be_its = entry.may_be_of(bundle.name(), revision) && !self.was_record_read(bundle);
         revision > 0 && !may_be_its && claims::Owner::of(entry).is_proven_for(other)
     }
@@ -210,7 +210,7 @@ impl Reconciler {
         });
         let release = stored.as_ref().and_then(Option::as_ref);
         let facts = DeployFacts {
-            // That it cannot be read is no reason to deploy.
+            // An unreadable record is no reason to deploy.
             record: record.unwrap_or(Record::Deployed),
             ..self.deploy_facts(state, filled, release, false)
         };
@@ -247,7 +247,7 @@ impl Reconciler {
         let (upstream, bundle) = (&self.upstream.client, &state.bundle);
         let (ledger, key) = (&self.context.ledger, claims::desired(bundle));
         if !bundle.spec.options.downstream_resources.is_empty() {
-            // Whatever comes of the deploy, copies go with the bundle.
+            // Copies go with the bundle, however the deploy ends.
             let known = ledger.get(&key);
             let is_anothers = match &known {
                 Some(known) => known.bundle != bundle.name(),
@@ -265,7 +265,7 @@ impl Reconciler {
                     ledger.note_claims(&key.namespace, &claimant).await
                 }
                 Some(known) if !known.is_attempt || known.has_revisions() => Ok(()),
-                // What other bundles' attempts left to it was made with their accounts.
+                // Revisions that other bundles' attempts left to this bundle were made with their accounts.
                 _ => {
                     let entry = self.entry(bundle, impersonated, &key, false);
                     ledger.attempt(key, entry).await

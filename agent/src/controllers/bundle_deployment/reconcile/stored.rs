@@ -102,7 +102,7 @@ impl Reconciler {
             return Entered::Settled;
         };
         let ledger = &self.context.ledger;
-        // What another agent deployed above all that is known here counts too.
+        // Revisions that another agent deployed above all that are known here count too.
         let entry = ledger.get(&id.key()).unwrap_or_default();
         if self.was_record_read(bundle) || !entry.may_be_of(bundle.name(), id.revision) {
             return Entered::Settled;
@@ -123,7 +123,7 @@ impl Reconciler {
             Ok(release) => {
                 let proof = match entry.may_believe(id.revision) {
                     true => self.named(bundle, &release),
-                    // It was deployed over another bundle's, and the ledger was not written any more.
+                    // The release was deployed over another bundle's, and the ledger was not written any more.
                     false => Proof::claimed(&entry, bundle.name(), id.revision, &release),
                 };
                 if let Some(proof) = proof {
@@ -147,7 +147,7 @@ impl Reconciler {
         self.records_read.lock().get(bundle.name()) == Some(&bundle.status.release)
     }
 
-    /// What shows that a record of another agent's is of this bundle.
+    /// The proof that another agent's record belongs to this bundle.
     fn named(&self, bundle: &BundleDeployment, release: &Release) -> Option<Proof> {
         let namespace = self.context.collector.system_namespace();
         Proof::named(release, bundle.name(), namespace)
@@ -189,7 +189,7 @@ impl Reconciler {
                 && let Ok(release) = storage.get_unverified(&key.name, revision).await
                 && self.named(&state.bundle, &release).is_some()
             {
-                // Nothing but itself names it: it may be removed, but nothing is applied or run from it.
+                // Only the record itself names the bundle: the release may be removed, but nothing is applied or run from it.
                 let entry = self.entry(&state.bundle, impersonated, key, false);
                 let noted = ledger.attempt(key.clone(), entry).await;
                 noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
@@ -234,7 +234,7 @@ impl Reconciler {
         if unwritten.is_empty() {
             return Ok(());
         }
-        // What cannot be read now is tried again with the next start.
+        // A history that cannot be read now is tried again at the next start.
         let Ok(history) = records.history(&key.name).await else {
             return Ok(());
         };
@@ -264,7 +264,7 @@ impl Reconciler {
         recorded.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
 
-    /// Nothing was to be deployed of a release that the ledger has: what the spec says of it counts from now on. `stored` is the revision that
+    /// Updates the ledger entry of a release that needed no deploy: the spec's settings for it count from now on. `stored` is the revision that
     /// the status names. That it was deployed may not have been written down.
     pub(super) async fn confirm_owner(
         &self,
@@ -278,7 +278,7 @@ impl Reconciler {
         let Some(known) = known.filter(|known| known.bundle == state.bundle.name()) else {
             return Ok(());
         };
-        // What was left behind is so until it is deployed anew.
+        // A release left behind stays so until it is deployed anew.
         let deployment = match known.is_left_behind() {
             true => known.deployment.clone(),
             false => Some(state.deployment()),
@@ -326,7 +326,7 @@ impl Reconciler {
 }
 
 impl ReconcileState {
-    /// What counts as deployed of the bundle by now.
+    /// The deployment of the bundle that counts as deployed by now.
     pub(super) fn deployment(&self) -> DeploymentDigest {
         DeploymentDigest::of(&self.report.status().applied_deployment_id)
     }
@@ -338,7 +338,7 @@ async fn cover(reservation: &mut Reservation, read: Option<&Release>) {
         let bytes = release_bytes(&release.manifest, release.chart.as_deref());
         (release.size_bytes(), bytes)
     });
-    // It is there while room for the rest is waited for.
+    // The release is in memory while room for the rest is waited for.
     reservation.hold(read);
     reservation.resize(bytes.max(read)).await;
     reservation.rest();
