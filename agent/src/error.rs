@@ -11,9 +11,9 @@ use release::kube::ApiError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the list of {resource} does not end: {why}")]
 pub struct ListUnended {
-    /// What is listed, in the plural.
+    /// The resource that is listed, in the plural.
     pub resource: String,
-    /// What tells, in words of ours.
+    /// How the unended list was noticed, in words of ours.
     pub why: &'static str,
 }
 
@@ -30,7 +30,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     causes(error).join(BETWEEN)
 }
 
-/// What stands between an error and its cause.
+/// Separator between an error and its cause.
 pub const BETWEEN: &str = ": ";
 
 /// The texts of an error and its causes, the outermost first: what [`chain`] joins.
@@ -93,7 +93,7 @@ pub fn api_code(error: &(dyn Error + 'static)) -> Option<u16> {
 }
 
 fn one(error: &(dyn Error + 'static)) -> String {
-    // Its own texts repeat their causes.
+    // The watcher's own texts repeat their causes.
     match error.downcast_ref::<watcher::Error>() {
         Some(watcher::Error::InitialListFailed(_)) => return "cannot list".to_owned(),
         Some(watcher::Error::WatchStartFailed(_)) => return "cannot watch".to_owned(),

@@ -102,9 +102,9 @@ omit_empty! {
 /// Why most of the options are not there. With the SHA-256 of what was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeftOut {
-    /// They are too large to be kept, and are asked for when they are needed.
+    /// Options too large to be kept; read again from upstream when they are needed.
     Large([u8; 32]),
-    /// They are not worked on.
+    /// Options that are refused: the bundle is not worked on.
     Refused([u8; 32], TooMany),
 }
 
@@ -112,9 +112,9 @@ pub enum LeftOut {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} has more than {most} elements")]
 pub struct TooMany {
-    /// Its path from the object on, `[]` behind lists.
+    /// Path of the field from the object on, `[]` behind lists.
     pub field: String,
-    /// What is allowed, of all lists of that path together.
+    /// How many elements are allowed, in all lists of that path together.
     pub most: usize,
 }
 

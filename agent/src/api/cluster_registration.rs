@@ -26,7 +26,7 @@ super::fleet_kind!(
 );
 
 omit_empty! {
-    /// Who asks.
+    /// Identity and labels of the cluster that registers.
     pub struct ClusterRegistrationSpec {
         #[serde(rename = "clientID")]
         pub client_id: String,

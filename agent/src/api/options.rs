@@ -116,7 +116,7 @@ omit_empty! {
         pub compare_patches: Vec<ComparePatch>,
     }
 
-    /// Which object to normalise before comparing, and how.
+    /// A compare patch: which object to normalise before comparing, and how.
     pub struct ComparePatch {
         pub api_version: String,
         pub kind: String,

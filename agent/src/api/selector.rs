@@ -8,7 +8,7 @@ use std::fmt;
 use golib::validation::API_SERVER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// What labels must be.
+/// A label selector.
 #[derive(Debug)]
 pub struct Selector(Vec<Requirement>);
 
@@ -63,7 +63,7 @@ impl Selector {
         Ok(Self(requirements))
     }
 
-    /// Whether these labels are as they must be.
+    /// Whether the selector matches these labels.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
     }

@@ -159,7 +159,7 @@ impl fmt::Display for Summary {
 }
 
 impl ModifiedStatus {
-    /// Which object it is about.
+    /// Key of the modified object.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(&self.api_version, &self.kind, &self.namespace, &self.name)
     }

@@ -183,7 +183,7 @@ pub fn refused_hosts(secret: &Secret) -> Vec<(HostPattern, HostAccess)> {
     hosts.map(refused).collect()
 }
 
-/// That nothing is asked of a host.
+/// Access to a host of which nothing is asked.
 pub fn refused(host: HostPattern) -> (HostPattern, HostAccess) {
     let refused = HostAccess {
         is_refused: true,

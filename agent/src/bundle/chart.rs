@@ -28,7 +28,7 @@ use crate::api::{
 /// How much of a commit goes into a generated chart's version.
 const COMMIT_LENGTH: usize = 12;
 
-/// Who a chart is for; becomes its annotations, the only link from a release to its bundle.
+/// The bundle a chart is built for; becomes the chart's annotations, the only link from a release to its bundle.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     /// Name of the BundleDeployment.
@@ -46,7 +46,7 @@ pub struct Package {
     pub chart: Chart,
     /// What Helm would have logged.
     pub warnings: Warnings,
-    /// What kustomize makes of the rendered objects.
+    /// The kustomization that the rendered objects go through.
     pub kustomization: Option<Kustomization>,
 }
 
@@ -206,7 +206,7 @@ pub fn annotations_of(
     annotations
 }
 
-/// Everything below the directory of `chart_yaml`, named from there.
+/// All files below the directory of `chart_yaml`, with paths relative to it.
 fn moved(resources: Vec<Resource>, chart_yaml: &str) -> Vec<(String, Resource)> {
     let directory = chart_yaml
         .rsplit_once('/')

@@ -14,7 +14,7 @@ pub(super) struct FleetIgnore {
     work_left: usize,
 }
 
-/// Why it cannot be said what is left out.
+/// Why a `.fleetignore` cannot be applied.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum IgnoreError {
     /// A pattern that was looked at is malformed; in Go's words.

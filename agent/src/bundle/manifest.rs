@@ -55,7 +55,7 @@ impl Resource {
         Ok(data.into_owned())
     }
 
-    /// What was stored, and whether that is a gzip.
+    /// The content as stored, and whether that is a gzip.
     fn stored(&self) -> Result<(Cow<'_, [u8]>, bool), String> {
         let base64 = match self.encoding.as_str() {
             "base64" => Some(""),
@@ -70,8 +70,8 @@ impl Resource {
         Ok((data, base64.unwrap_or(&self.encoding) == "gz"))
     }
 
-    /// What it takes decoded or as it is stored, whatever is more, and what charts that are packed in it take besides: `limit` at most. Nothing of
-    /// that is kept, and what is wrong with it is said when it is decoded.
+    /// Memory for the file: decoded or as stored, whichever is more, plus what charts packed in it unpack to; at most `limit`. Nothing is kept of
+    /// that decoding, and its errors are reported when the file is decoded for use.
     fn unpacked_bytes(&self, limit: u64) -> u64 {
         let is_chart = self.name.ends_with(".tgz");
         let stored = self.content.len() as u64;

@@ -83,7 +83,7 @@ fn safe_concat(parts: &[&str]) -> String {
     )
 }
 
-/// What all objects of a bundle have in common.
+/// ID and hash of a bundle's object set, shared by all its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetId {
     id: String,

@@ -83,7 +83,7 @@ pub(super) fn of_kind(document: &Node) -> Result<(), ObjectsError> {
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) items: Vec<Map<String, Value>>,
-    /// They were the items of a list.
+    /// The objects were the items of a list.
     pub(super) flattened: bool,
 }
 

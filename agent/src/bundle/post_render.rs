@@ -25,9 +25,9 @@ const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 /// Whether a kind lives in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceScope {
-    /// Its objects have a namespace.
+    /// Objects of the kind have a namespace.
     Namespaced,
-    /// Its objects have none.
+    /// Objects of the kind have no namespace.
     Cluster,
 }
 
@@ -44,7 +44,7 @@ pub struct FleetPostRenderer<'a> {
     raw_yaml: Vec<(String, String)>,
     scopes: Option<&'a dyn Scopes>,
     kustomization: Option<&'a Kustomization>,
-    /// What may be made of files and documents.
+    /// Memory and work that files and documents may take.
     allowance: Allowance,
 }
 
@@ -121,7 +121,7 @@ impl<'a> FleetPostRenderer<'a> {
         }
     }
 
-    /// The same with what may be made of files and documents.
+    /// The same renderer, limited to `allowance` for files and documents.
     #[must_use]
     pub fn within(self, allowance: &Allowance) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl<'a> FleetPostRenderer<'a> {
         }
     }
 
-    /// The same with kustomize before it.
+    /// The same renderer with kustomize before it.
     #[must_use]
     pub fn kustomized(self, kustomization: Option<&'a Kustomization>) -> Self {
         Self {
@@ -224,7 +224,7 @@ fn as_rendered(documents: Vec<Document>) -> Result<Vec<Rendered>, FleetPostRende
     Ok(rendered)
 }
 
-/// What kustomize makes of rendered documents.
+/// Runs rendered documents through kustomize.
 fn kustomized(
     kustomization: &Kustomization,
     documents: Vec<Document>,
@@ -279,7 +279,7 @@ fn raw_objects(
             return Ok(Vec::new());
         }
         Err(source) => {
-            // What is wrong goes into the status, redacted: a parser quotes what it stumbles over.
+            // The parser's error goes into the status, redacted, as it quotes the file: the log has only the path.
             logging::warn!(path = Name(path), "a file cannot be read");
             let problem = match source {
                 // Fleet reads raw files without converting them to JSON first.

@@ -49,7 +49,7 @@ pub(super) fn chart_files(resources: Vec<Resource>) -> Vec<(String, Resource)> {
         .filter(|(_, file)| is_fleet_yaml(file) || *file == "Chart.yaml")
         .map(|(directory, _)| format!("{directory}/"))
         .collect();
-    // Without those that lie in others: then only the last one before a name can hold it.
+    // Keep the outermost directories only: then no more than the last one before a name can hold it.
     skipped.sort_unstable();
     skipped.dedup_by(|next, outer| next.starts_with(outer.as_str()));
     let is_skipped = |name: &str| {
@@ -122,7 +122,7 @@ fn overlaid(
                 BundleError::Overlay(format!("failed to find base file {target} to patch"))
             })?;
             work(base.len())?;
-            // They are let go of again: each may take what is left.
+            // Base and patch are dropped again: each pair may take what is left of the budget.
             let mut budget = decoded.clone();
             let base = read(&target, base, &mut budget)?;
             let patched = patch_object(&target, base, read(&name, &patch, &mut budget)?)?;

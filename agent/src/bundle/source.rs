@@ -38,7 +38,7 @@ pub enum Source {
     },
     /// A chart to fetch, as a HelmOp wants it.
     Chart {
-        /// Which one.
+        /// The chart's repository, name and version.
         chart: ChartRef,
         /// Secret, CA and switches.
         options: BundleHelmOptions,
@@ -46,7 +46,7 @@ pub enum Source {
     /// A Content. One without files in it says that the chart is to be had from where the options name it; one that cannot be had says
     /// nothing.
     Content {
-        /// Its name.
+        /// Name of the Content.
         name: String,
         /// What the options name, if it can be fetched.
         chart: Option<ChartRef>,
@@ -104,7 +104,7 @@ fn is_remote(helm: &HelmOptions) -> bool {
     is_address(&helm.repo) || (helm.repo.is_empty() && is_address(&helm.chart))
 }
 
-/// What reading a bundle asks of the upstream cluster. An absent object is `None`.
+/// Reads from the upstream cluster that fetching a bundle needs. An absent object is `None`.
 pub trait Upstream: Sync {
     /// Reads a Secret, uncached.
     fn secret(
@@ -194,15 +194,15 @@ fn unsigned(mut package: Package) -> Package {
     package
 }
 
-/// What fetching takes besides the bundle.
+/// Settings of fetching that are not the bundle's.
 pub struct Fetching<'f> {
-    /// Fetches.
+    /// Fetches charts.
     pub fetcher: &'f Fetcher,
-    /// What is known of hosts on this cluster.
+    /// Credentials and CAs of hosts that are configured on this cluster.
     pub hosts: Option<Arc<Hosts>>,
     /// A chart's source is asked again where it was asked before.
     pub since: Option<Instant>,
-    /// Who must vouch for charts.
+    /// The signature policy that charts must satisfy.
     pub policy: &'f Policy,
 }
 

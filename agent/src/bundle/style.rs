@@ -1,4 +1,4 @@
-//! What kind of bundle it is: a chart, a kustomization, or plain YAML.
+//! The style of a bundle: a chart, a kustomization, or plain YAML.
 //!
 //! Mirrors `internal/bundlereader/style.go`, decided from names alone.
 
@@ -44,7 +44,7 @@ impl Style {
         style
     }
 
-    /// Neither chart nor kustomization.
+    /// Whether the bundle is neither a chart nor a kustomization.
     pub fn is_raw_yaml(&self) -> bool {
         self.chart.is_none() && self.kustomization.is_none()
     }

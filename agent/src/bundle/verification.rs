@@ -129,7 +129,7 @@ async fn check(
         let checked = demands.check(subject, &Evidence::default());
         return checked.map_err(BundleError::Refused);
     }
-    // What vouched for these bytes once does so again without a request; what did not may have been added to meanwhile.
+    // Signatures that verified these bytes once do so again without a request; where none did, one may have been added since.
     if let Some(known) = fetcher.known_vouchers(fetched, access, kinds).await
         && let Ok(verified) = demands.check(subject, &evidence(known))
     {
@@ -156,7 +156,7 @@ fn evidence(found: Vouchers) -> Evidence {
     }
 }
 
-/// What is known of a chart that was fetched, for the policy.
+/// The fetched chart as the policy matches it.
 fn subject(chart: &ChartRef, fetched: &FetchedChart) -> Subject {
     let hex = golib::hex::encode(&Sha256::digest(&fetched.bytes));
     let repo = chart.repo.trim();
@@ -218,7 +218,7 @@ pub(super) fn check_identity(
         Version::parse(&*fetched.version),
         Version::parse(&*found.version),
     ) && (asked != version
-        // Which are equal whatever their build metadata.
+        // Versions that differ in build metadata compare as equal.
         || !asked.metadata().is_empty() && asked.metadata() != version.metadata())
     {
         return refused(format!(

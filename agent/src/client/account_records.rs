@@ -52,7 +52,7 @@ impl ReadFor {
 /// Records of one namespace, for one account.
 pub(super) struct AccountRecords {
     own: KubernetesDriver,
-    /// The same, read by the agent.
+    /// Reads the records with the agent's own rights.
     read_for: KubernetesDriver,
     client: Client,
     account: String,
@@ -90,7 +90,7 @@ impl AccountRecords {
         }
     }
 
-    /// Whether it is known that the agent reads for the account.
+    /// Whether the agent is known to read records for this account.
     fn is_read_for(&self) -> bool {
         self.read_for_accounts
             .contains(&self.account, &self.namespace)

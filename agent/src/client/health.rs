@@ -15,7 +15,7 @@ use crate::error;
 pub enum Side {
     /// Where BundleDeployments come from.
     Upstream,
-    /// Where they are deployed to.
+    /// The cluster that bundles are deployed to.
     Local,
 }
 
@@ -52,7 +52,7 @@ struct Questions {
     backoff: Backoff,
     /// The last failure of any request.
     failed_at: Option<Instant>,
-    /// When it is asked without any sign of life.
+    /// When the next question is due, unless there is a sign of life before.
     next: Option<Instant>,
 }
 
@@ -146,7 +146,7 @@ impl Health {
             .get_or_insert_with(Instant::now);
     }
 
-    /// It is compared.
+    /// The comparison of upstream has ended.
     pub fn compared(&self) {
         self.state.lock().compares_since = None;
     }
@@ -170,7 +170,7 @@ impl Health {
             .get_or_insert_with(Instant::now);
     }
 
-    /// It has ended.
+    /// The list of all BundleDeployments has ended.
     pub fn listed(&self) {
         self.state.lock().lists_since = None;
     }
@@ -205,7 +205,7 @@ impl Health {
         self.state.lock().failures[side as usize].is_some_and(|failure| failure.is_cut_off)
     }
 
-    /// What keeps the agent from its work, or has for too long.
+    /// The failure that keeps the agent from its work, or has for too long.
     pub fn obstacle(&self) -> Option<&'static str> {
         const LOCAL: &str = "the local cluster does not answer";
         let (role, failures, compares_since, lists_since, lease_fails_since) = {
@@ -227,7 +227,7 @@ impl Health {
         let is_long = |since: Instant| since.elapsed() >= self.unready_after;
         let [upstream, local] = failures.map(|one| one.is_some_and(|one| is_long(one.since)));
         match role {
-            // It asks for the lease every few seconds.
+            // A standby asks for the lease every few seconds.
             Role::Standby if is_long(self.last_contact(Side::Local).last()) => Some(LOCAL),
             // Perhaps nobody has it: there may be no space for writes, or no right to.
             Role::Standby if lease_fails_since.is_some_and(is_long) => {

@@ -1,4 +1,4 @@
-//! Who acts: the agent for itself, or a bundle's service account.
+//! The identity a request is made with: the agent's own, or a bundle's service account.
 //!
 //! The two clients are different types. Whatever is done on behalf of a bundle takes a
 //! [`DeploymentClient`]; nothing turns an [`AgentClient`] into one, so a tenant's bundle cannot be
@@ -143,7 +143,7 @@ struct LookupResult {
 }
 
 impl LookupResult {
-    /// Whether it answers a question that was asked at `since`.
+    /// Whether this lookup answers a question that was asked at `since`.
     fn is_for(&self, since: Instant, purpose: Purpose) -> bool {
         let is_lasting = match (&self.outcome, purpose) {
             (Ok(exists), Purpose::Deploy) => *exists,

@@ -25,8 +25,8 @@ use crate::error::ListUnended;
 /// Labels that are read of an object's metadata, and annotations: whoever may write an object may give it a hundred thousand.
 pub const MOST_LABELS: usize = 1_000;
 
-/// What is read of one with more of them. Not what marks a copy of an upstream resource: a copy whose claims cannot all be read is nobody's
-/// to delete.
+/// Labels and annotations that are read even of objects with more of them. Not the marks of a copied upstream resource: a copy whose claims cannot
+/// all be read is never deleted.
 const ALWAYS_READ: [&str; 5] = [
     LABEL_OBJECT_SET_HASH,
     RELEASE_HOLD_ANNOTATION,
@@ -145,7 +145,7 @@ impl<'de> Deserialize<'de> for FewTexts {
     }
 }
 
-/// Who wrote an object, of its `managedFields`.
+/// Field managers of an object, from its `managedFields`.
 #[derive(Default)]
 struct Managers(BTreeSet<String>);
 
@@ -322,7 +322,7 @@ where
     list_selected(api, ListParams::default(), take).await
 }
 
-/// The same of the objects that are `selected`.
+/// Like [`list`], for the objects that are `selected`.
 ///
 /// # Errors
 /// As [`list`].

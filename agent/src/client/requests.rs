@@ -36,13 +36,13 @@ use crate::public::Name;
 /// How long a server may take to begin the answer to a question, and between two parts of it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The same for what changes something: admission webhooks may take 30 s each, the API server gives up after 60 s itself.
+/// Time limit for requests that change something: admission webhooks may take 30 s each, the API server gives up after 60 s itself.
 pub(super) const PATIENCE_WITH_CHANGES: Duration = Duration::from_secs(60);
 
 /// Name of the metric, without the suffix that counters get.
 pub const NAME: &str = "rest_client_requests";
 
-/// What client-go calls the code of a request that no server answered.
+/// The `code` label in client-go's metrics for a request that no server answered.
 const NO_ANSWER: &str = "<error>";
 
 static REQUESTS: LazyLock<Family<[(&str, String); 3], Counter>> = LazyLock::new(Family::default);
@@ -109,7 +109,7 @@ struct VeryShortWatch;
 #[error("no answer within {0:?}")]
 struct AnswerTimeout(Duration);
 
-/// What carries requests to a server.
+/// The HTTP service that sends requests to an API server.
 pub type Transport =
     BoxCloneSyncService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
@@ -258,7 +258,7 @@ where
             if let Some(last_contact) = &last_contact {
                 last_contact.now();
             }
-            // What is answered in place of events is read to its end, like any other answer.
+            // An error answered in place of watch events is read to its end, like any other answer.
             let is_watch = is_watch && answer.status().is_success();
             Ok(answer.map(|body| Answer {
                 body: Box::pin(body),
@@ -299,7 +299,7 @@ struct Answer<B> {
     /// Of the answer, or of the event that has begun.
     received: u64,
     deadline: Option<Pin<Box<Sleep>>>,
-    /// None of an answer that is no sign of life.
+    /// `None` where the answer is no sign of life.
     last_contact: Option<LastContact>,
 }
 

@@ -48,14 +48,14 @@ fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
 pub(super) struct LastRetry(Instant);
 
 impl LastRetry {
-    /// What is sent again has half of the time for its answer.
+    /// A retry has half of the time limit for its answer.
     pub(super) fn of(limit: Duration) -> Self {
         Self(Instant::now() + limit / 2)
     }
 }
 
-/// Which requests are sent again: where there are too many, and where the server says when, as client-go does. Whoever asks has pauses of his own,
-/// which grow where nobody answers: those in here must not multiply what he asks. An answer to a change with 504 may hide that it was carried out,
+/// Retries of requests the server rejected as too many, or with a `Retry-After`, as client-go does. Callers have pauses of their own,
+/// which grow where nobody answers: retries here must not multiply their requests. An answer to a change with 504 may hide that it was carried out,
 /// and what is then found would count as having been there before. Where the next pause is too long the answer is handed back.
 ///
 /// In place of kube's `RetryPolicy`, which draws once for all requests of a client: those that fail together would all come back together.

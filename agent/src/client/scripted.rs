@@ -29,7 +29,7 @@ where
     })
 }
 
-/// The same, where answers have headers, too.
+/// Like [`clients`], where answers have headers, too.
 pub(crate) fn clients_with_headers<A>(
     answer: impl Fn(Request<Body>) -> A + Clone + Send + Sync + 'static,
 ) -> Clients
@@ -55,7 +55,7 @@ pub(crate) fn config() -> kube::Config {
     kube::Config::new(http::Uri::from_static("http://scripted"))
 }
 
-/// Whoever works there, in namespace `system`.
+/// Identities over these clients, in namespace `system`.
 pub(crate) fn identities(clients: &Clients) -> Identities {
     let (host, contact) = (release::Host::default(), LastContact::default());
     Identities::new(config(), clients.clone(), host, "system", &contact).unwrap()

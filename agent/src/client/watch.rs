@@ -1,4 +1,4 @@
-//! What all our watches share: how they go on after an error, with which pauses, and what it says about the credential.
+//! Shared by all watches: how they resume after an error, with which pauses, and what an error says about the credential.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -97,15 +97,15 @@ impl Backoff {
     /// The part of the time since the first failure that a longer pause may take.
     const PART: u32 = 8;
 
-    /// What goes on for so long before it fails is no failure that follows another.
+    /// A watch that ran this long before it failed starts its pauses anew.
     const STEADY: Duration = Duration::from_secs(30);
 
-    /// It went well.
+    /// Resets the pauses after a success.
     pub fn reset(&mut self) {
         (self.failures, self.since) = (0, None);
     }
 
-    /// What may fail begins now.
+    /// Notes when an attempt begins, to know how long it ran before it failed.
     pub fn begins(&mut self) {
         self.begun = Some(Instant::now());
     }

@@ -11,7 +11,7 @@ use super::environment::go_duration;
 /// Key of the ConfigMap that holds the configuration.
 const CONFIG_KEY: &str = "config";
 
-/// What is read of it.
+/// The fields that are read of the agent's configuration.
 const FIELDS: [&str; 4] = [
     "labels",
     "clientID",
@@ -19,7 +19,7 @@ const FIELDS: [&str; 4] = [
     "garbageCollectionInterval",
 ];
 
-/// Which authorities vouch for the upstream API server.
+/// The certificate authorities trusted for the upstream API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
     /// The given CA and no other.

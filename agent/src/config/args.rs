@@ -117,7 +117,7 @@ pub enum Encoder {
     Console,
 }
 
-/// What to log and how.
+/// Log level and format.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
     pub level: logging::Level,

@@ -13,7 +13,7 @@ pub(super) const SITE_VARIABLE: &str = "FLEET_AGENT_SITE";
 pub(super) const CLUSTER_VALUES_VARIABLE: &str = "FLEET_AGENT_CLUSTER_VALUES";
 /// A folder for what is fetched, or `off`.
 pub(super) const CACHE_VARIABLE: &str = "FLEET_AGENT_CACHE";
-/// What it may take, in MiB.
+/// Size limit of the cache, in MiB.
 pub(super) const CACHE_SIZE_VARIABLE: &str = "FLEET_AGENT_CACHE_MIB";
 /// `required`: nothing is deployed where there is no signature policy. `optional`, the default, deploys then.
 pub(super) const SIGNATURES_VARIABLE: &str = "FLEET_AGENT_SIGNATURES";

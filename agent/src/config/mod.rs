@@ -50,7 +50,7 @@ pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
 const DEFAULT_CHECKIN: Duration = Duration::from_secs(15 * 60);
 const DEFAULT_WORKERS: usize = 50;
 
-/// What fetched charts may take on disk where [`CACHE_SIZE_VARIABLE`] is unset, in MiB.
+/// Disk space for fetched charts where [`CACHE_SIZE_VARIABLE`] is unset, in MiB.
 const DEFAULT_CACHE_MIB: u64 = 256;
 
 /// The settings of the process, from flags and environment.
@@ -87,9 +87,9 @@ pub struct Settings {
     pub remote_schemas: bool,
     /// Where fetched charts are kept for later processes.
     pub chart_cache: Option<DiskSettings>,
-    /// Whether nothing is deployed where there is no signature policy.
+    /// Whether a missing signature policy stops all deploys.
     pub needs_signature_policy: bool,
-    /// Which conditions of live objects mean an error.
+    /// The conditions of live objects that mean an error.
     pub error_mapping: ErrorMapping,
 }
 
@@ -175,7 +175,7 @@ impl Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub name: String,
-    /// Whether it is a pod's, which no other process has at the same time.
+    /// Whether the identity is a pod's name, which no other process has at the same time.
     pub is_pods: bool,
 }
 

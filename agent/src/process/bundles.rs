@@ -97,7 +97,7 @@ impl BundleWatch<'_> {
                 }
             };
             match event {
-                // Nothing was asked yet.
+                // No request was sent yet.
                 watcher::Event::Init => self.health.lists(),
                 _ => self.health.contact(Side::Upstream),
             }

@@ -69,7 +69,7 @@ impl ClusterChecks<'_> {
                     if Instant::now() < lists_from {
                         missed = Missed::default();
                     }
-                    // What was told meanwhile was not believed.
+                    // Events that came meanwhile were not believed.
                     if std::mem::take(&mut was_refused) {
                         self.restart_watch.notify_one();
                     }
@@ -134,7 +134,7 @@ impl ClusterChecks<'_> {
         let version = version.and_then(|text| text.parse::<u64>().ok());
         if version.is_some_and(|version| version < seen) {
             logging::warn!("upstream is older than it was, watching anew");
-            // It may have caught up before it is asked again.
+            // Upstream may have caught up before it is asked again.
             self.ledger.found_restored();
             self.restart_watch.notify_one();
         } else if self.health.is_cut_off(Side::Upstream) && !self.store.is_listing() {
@@ -175,12 +175,12 @@ fn count(list: &ListMeta, items: usize) -> Option<usize> {
 struct Missed(Option<BTreeSet<String>>);
 
 impl Missed {
-    /// Whether there were others at the last look, as far as their number tells, which an API server may estimate.
+    /// Whether there were other BundleDeployments at the last check, by their number, which an API server may estimate.
     fn is_suspected(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether there are others than those that were `received`, and were at the look before, and nothing was told meanwhile.
+    /// Whether upstream has others than those `received`, had them at the check before, and sent no event meanwhile.
     fn is_certain(&mut self, received: BTreeSet<String>, differs: bool) -> bool {
         let before = self.0.take().filter(|_| differs);
         let is_certain = before.as_ref() == Some(&received);

@@ -72,7 +72,7 @@ impl CredentialWatch<'_> {
                     }
                     (connection, is_gone) = (None, false);
                     refusals.begins();
-                    // What was told meanwhile is over; who is still refused tells so again.
+                    // A refusal noted before is over; a client that is still refused notes it again.
                     let _was_told = self.refused.notified().now_or_never();
                 }
                 () = until_done(&mut renewal) => {

@@ -42,7 +42,7 @@ const RELEASE: Duration = Duration::from_secs(5);
 pub struct Candidate {
     leases: Api<Lease>,
     host: Host,
-    /// What it is called on the Lease.
+    /// The candidate's name on the Lease.
     name: String,
     /// Whether a Lease with this name is that of an earlier process in the same pod.
     resumes: bool,
@@ -61,7 +61,7 @@ struct Observed {
     since: Instant,
 }
 
-/// What to do about the Lease.
+/// The next step with the Lease.
 #[derive(Debug, PartialEq)]
 enum Claim {
     /// Nobody holds it in a valid way, or we do: write this.

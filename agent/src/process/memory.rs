@@ -7,10 +7,10 @@ use chart::source::{Memory, Settings};
 
 use crate::bundle::MAX_UNPACKED_BYTES;
 
-/// What downloads, deploys and looks that are under way may take together, in bytes, by estimate.
+/// Memory for all downloads, deploys and monitoring under way, in bytes, by estimate.
 const WORK: u64 = 48 << 20;
 
-/// What of it only looks take: no download and no template keeps them waiting.
+/// The part of it for monitoring alone, so that no download and no template keeps it waiting.
 const LOOKS: u64 = 6 << 20;
 
 /// The largest archive that is taken. One that large is worked on alone; large indexes are read as they come.

@@ -118,7 +118,7 @@ impl World {
     }
 }
 
-/// What outlives a term of office.
+/// State that outlives a term as leader.
 struct Process {
     settings: Settings,
     clients: Clients,

@@ -38,7 +38,7 @@ use crate::register::{Registrar, Upstream};
 use crate::report::events::Events;
 use crate::report::metrics::Metrics;
 
-/// Everything a session works with.
+/// The parts a session works with.
 ///
 /// # Expected flow
 /// [`Session::run`] once, with what a registration gave. It makes the queue, the store and the controllers, which live as long as the
@@ -58,7 +58,7 @@ pub struct Session {
     pub metrics: Metrics,
     pub health: Health,
     pub events: Arc<Events>,
-    /// As it was read a moment ago, while upstream was asked.
+    /// The ledger as it was read a moment ago, while upstream was asked.
     pub ledger: Option<Ledger>,
     /// Of the sessions before, too.
     pub deployed_ids: Arc<DeployedIds>,
@@ -240,7 +240,7 @@ impl Session {
         let drain = CancellationToken::new();
         let replaced = async {
             credentials.run().await;
-            // What is under way goes on with the old one, which may work for a while.
+            // Work under way goes on with the old credential, which may hold for a while.
             drain.cancel();
             std::future::pending::<()>().await;
         };

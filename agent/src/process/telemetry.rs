@@ -89,7 +89,7 @@ impl<W: io::Write> io::Write for OneLine<W> {
     }
 }
 
-/// What may be told of a panic: words of the program, and not what was put among them, which may quote anything.
+/// The publishable part of a panic's message: the program's own words, without inserted values, which may quote anything.
 fn panic_text(payload: &(dyn Any + Send)) -> PublicText {
     match payload.downcast_ref::<&'static str>() {
         Some(words) => public!("panicked: {}", *words),

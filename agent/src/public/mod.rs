@@ -42,7 +42,7 @@ impl PublicText {
         Self(Cow::Owned(error::chain(failed)))
     }
 
-    /// Who vouched for a chart, as the signature policy names them.
+    /// The signers of a chart, as the signature policy names them.
     pub fn of_signer(verified: &Verified) -> Self {
         Self(Cow::Owned(verified.to_string()))
     }

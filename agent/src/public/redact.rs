@@ -70,30 +70,29 @@ impl From<Redacted> for PublicText {
     }
 }
 
-/// What may be secret in one deployment. Cannot be printed.
+/// The texts that may be secret in one deployment. Cannot be printed.
 #[derive(Default)]
 pub struct SensitiveData {
     texts: Vec<Secret>,
-    /// What users gave a chart, which is no secret as far as the chart says it itself.
+    /// Values that users gave a chart, which are no secret as far as the chart says the same itself.
     given: Vec<Given>,
     /// Documents that cannot be read: any of their words may be secret.
     unread: Vec<String>,
     /// There are others that nobody knows any more: of a text nothing is told that it quotes.
     are_some_unknown: bool,
-    /// What of them are names that every cluster has, though the data of a Secret.
+    /// Names among the data of Secrets that every cluster has.
     names_in_secrets: BTreeSet<&'static str>,
 }
 
 struct Given {
     texts: Vec<Secret>,
-    /// What of it everybody reads.
+    /// The values that the chart itself shows.
     shown: Vec<Secret>,
     chart: Arc<Chart>,
 }
 
 impl SensitiveData {
-    /// Everything in values that a user gave; what the chart's own defaults and templates say is
-    /// known anyway.
+    /// The texts in values that a user gave; what the chart's own defaults and templates say is known anyway.
     pub fn of_values(values: &serde_json::Map<String, Value>, chart: &Arc<Chart>) -> Self {
         Self {
             texts: Vec::new(),
@@ -106,14 +105,14 @@ impl SensitiveData {
         }
     }
 
-    /// Everything in a release that a user gave, and what stands in its Secrets: what a correction or a removal may quote.
+    /// The texts in a release that a user gave, and those in its Secrets: a correction or a removal may quote them.
     pub fn of_release(release: &Release) -> Self {
         let mut secrets = Self::of_given(release);
         secrets.add_secrets(release);
         secrets
     }
 
-    /// Everything in a release that a user gave.
+    /// The texts in a release that a user gave.
     pub fn of_given(release: &Release) -> Self {
         match &release.chart {
             Some(chart) => Self::of_values(&release.config, chart),
@@ -121,7 +120,7 @@ impl SensitiveData {
         }
     }
 
-    /// What stands in the Secrets of a release, those of its hooks among them, and that its templates looked up others when it was deployed.
+    /// Adds the texts in the Secrets of a release and its hooks, and notes whether its templates looked up other Secrets when it was deployed.
     pub fn add_secrets(&mut self, release: &Release) {
         let chart = release.chart.as_ref();
         let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
@@ -142,7 +141,7 @@ impl SensitiveData {
         self
     }
 
-    /// What is secret in a release as well: it may be quoted where another one takes its place, or gives it back.
+    /// Adds the secrets of another release: errors may quote it where a release takes its place, or gives it back.
     pub fn add_release(&mut self, release: &Release) {
         let Self {
             texts,
@@ -158,7 +157,7 @@ impl SensitiveData {
         self.names_in_secrets.extend(names_in_secrets);
     }
 
-    /// Whether nothing is secret.
+    /// Whether there are no secret texts.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
             && self.given.is_empty()
@@ -166,7 +165,7 @@ impl SensitiveData {
             && !self.are_some_unknown
     }
 
-    /// Whether something of these has data that none of the Secrets known here has.
+    /// Whether one of these objects has data that none of the Secrets known here has.
     pub fn lacks<'o>(&self, objects: impl Iterator<Item = &'o Value>) -> bool {
         let mut known = HashSet::new();
         for secret in &self.texts {
@@ -222,7 +221,7 @@ impl SensitiveData {
         }
     }
 
-    /// Everything that stands in the Secrets of a manifest, and the words of a document that cannot be read: nobody knows what it is.
+    /// Adds the texts in the Secrets of a manifest, and the words of a document that cannot be read: nobody knows what it is.
     pub fn add_manifest(&mut self, manifest: &str) {
         for document in split(manifest) {
             match golib::yaml::decode(document.as_bytes()) {
@@ -240,7 +239,7 @@ impl SensitiveData {
         if object.get("kind").and_then(Value::as_str) != Some("Secret") {
             return;
         }
-        // What it was once, in kubectl's words.
+        // The object's former content, in kubectl's annotation.
         let applied = object
             .get("metadata")
             .and_then(|all| all.get("annotations"));
@@ -303,7 +302,7 @@ impl SensitiveData {
         }
     }
 
-    /// Everything in a value.
+    /// Adds all texts in a value.
     pub fn add_value(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
@@ -314,7 +313,7 @@ impl SensitiveData {
         }
     }
 
-    /// Everything in values, and those of their keys that may be secret: they may come from a Secret as the rest does.
+    /// The texts in values, and those of their keys that may be secret: they may come from a Secret as the rest does.
     fn of_fields(values: &serde_json::Map<String, Value>) -> Self {
         let mut all = Self::default();
         values.values().for_each(|value| all.add_value(value));
@@ -366,7 +365,7 @@ impl SensitiveData {
         most
     }
 
-    /// The same of every text in a value, its keys and numbers among them. The value takes no more than may be told.
+    /// Redacts each text in a value, keys and numbers included. The value takes no more than may be told.
     fn redact_value(&self, value: &mut Value) {
         if self.is_empty() {
             return;
@@ -380,7 +379,7 @@ impl SensitiveData {
         }
     }
 
-    /// What of it stands in a text.
+    /// The secrets that stand in a text.
     fn found_in(&self, views: &Views) -> Found {
         let standing = |secrets: &[Secret]| {
             let mut found = Found::default();

@@ -49,7 +49,7 @@ pub enum BootstrapMatch {
     Same,
     /// Not this one.
     Different,
-    /// Nothing: the Go agent stored it, a person, or an agent older than the note.
+    /// Unknown origin: stored by the Go agent, a person, or an agent older than the note.
     Unknown,
 }
 

@@ -53,7 +53,7 @@ pub struct Upstream {
     pub client: Client,
     /// Address of its API server.
     pub server: String,
-    /// What opened it.
+    /// The credential of this connection.
     pub credential: Arc<Credential>,
     /// Namespace of the BundleDeployments, from the kubeconfig's context.
     pub namespace: String,
@@ -62,7 +62,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Whatever `clients` answer.
+    /// An upstream that answers as `clients` do.
     #[cfg(test)]
     pub(crate) fn scripted(clients: &Clients) -> Self {
         let contact = LastContact::default();
@@ -151,7 +151,7 @@ impl RegisterError {
         )
     }
 
-    /// Whether that has to be asked for once more. What was granted and cannot be stored, or looked at, is fetched again.
+    /// Whether the registration has to be asked for once more. A granted credential that cannot be stored, or looked at, is fetched again.
     fn is_in_vain(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
@@ -192,7 +192,7 @@ impl RegisterError {
 pub struct Registrar {
     /// Client of the local cluster.
     pub local: Client,
-    /// What makes those of upstream.
+    /// Makes clients of upstream.
     pub clients: Clients,
     /// System namespace.
     pub namespace: String,
@@ -387,7 +387,7 @@ impl Registrar {
         let Ok(theirs) = credential::kubeconfig(&bootstrap, &bootstrap.token, namespace) else {
             return false;
         };
-        // The same in each mode.
+        // The comparison is the same in each mode.
         let mode = TlsMode::Strict;
         let ours = credential::client_config(&credential.kubeconfig, mode);
         let theirs = credential::client_config(&theirs, mode);
@@ -443,7 +443,7 @@ impl Registrar {
                         let error = PublicText::nothing_secret_in(&failed);
                         logging::error!(error, "current credential failed, registering again");
                     }
-                    // Who holds the lock may keep it for half an hour. The credential may work before that.
+                    // The lock may be held for half an hour. The credential may work before that.
                     let Some(mut registration) = self
                         .registration_lock
                         .next(self.timing.registration_retry)
@@ -464,7 +464,7 @@ impl Registrar {
                         }
                         continue;
                     }
-                    // Who held the lock may have stored another one, and have used up the Secret.
+                    // The former holder of the lock may have stored another credential, and have used up the Secret.
                     let now = tokio::try_join!(secrets.credential(), secrets.bootstrap())?;
                     if (&now.0, &now.1) != (&stored, &bootstrap) {
                         continue;
@@ -552,11 +552,11 @@ impl Registrar {
             return false;
         };
         match bootstrap_match {
-            // Its registration may have been cut off before that.
+            // The registration may have been cut off before that.
             BootstrapMatch::Same => true,
             BootstrapMatch::Different => false,
-            // Whoever stored the credential may have made use of this Secret: as the Go agent, which deletes it. Not where the session before had the same
-            // credential, which this was asked of then, nor while a registration is under way that may revoke it.
+            // The Secret may have been used up by the credential's writer, such as the Go agent, which deletes it. Not where the session before had
+            // the same credential, which this was asked of then, nor while a registration is under way that may revoke it.
             BootstrapMatch::Unknown => {
                 former.is_none_or(|former| *former != *upstream.credential)
                     && !self.registration_lock.is_under_way()

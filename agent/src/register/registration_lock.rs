@@ -1,4 +1,4 @@
-//! What upstream is asked for a credential: one registration at a time.
+//! The lock of registrations: upstream is asked for a credential by one at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const ANSWER_KEPT: Duration = Duration::from_secs(40 * 60);
 #[derive(Clone, Default)]
 pub struct RegistrationLock(Arc<Mutex<RegistrationState>>);
 
-/// What is known of the registration that is under way, for who holds the lock.
+/// State of the registration under way, for the holder of the lock.
 #[derive(Default)]
 pub(super) struct RegistrationState {
     sent: Option<Sent>,
@@ -39,7 +39,7 @@ pub(super) struct Sent {
     pub(super) digest: String,
     pub(super) client_id: String,
     pub(super) client_random: String,
-    /// What it is called: sent once more it is the same one.
+    /// Name of the ClusterRegistration: sent once more it is the same one.
     pub(super) name: String,
     /// Whether upstream said that it has it.
     pub(super) is_accepted: bool,
@@ -47,7 +47,7 @@ pub(super) struct Sent {
     pub(super) since: Instant,
     /// How long the Secret that answers it is waited for.
     pub(super) until: Instant,
-    /// What it was answered with, which is good however long upstream keeps the Secret.
+    /// The credential that upstream granted, which is good however long upstream keeps the Secret.
     pub(super) granted: Option<Credential>,
 }
 
@@ -81,7 +81,7 @@ impl RegistrationLock {
 }
 
 impl RegistrationState {
-    /// What was sent with the same Secret and may still be answered.
+    /// The request sent with the same Secret that may still be answered.
     pub(super) fn sent(&self, digest: &str, client_id: &str) -> Option<Sent> {
         let is_same = |sent: &&Sent| sent.digest == digest && sent.client_id == client_id;
         let sent = self.sent.as_ref().filter(is_same);
@@ -105,7 +105,7 @@ impl RegistrationState {
         self.due(server).map_or(0, |due| due.failures)
     }
 
-    /// What upstream may have from now on; nothing where it refused what alone was sent.
+    /// Notes the request that upstream may have from now on; `None` where it refused the only one.
     pub(super) fn sends(&mut self, sent: Option<Sent>) {
         self.sent = sent;
     }
@@ -126,7 +126,7 @@ impl RegistrationState {
         });
     }
 
-    /// What was sent is answered, and the answer stored.
+    /// Notes that the request was answered, and the credential stored.
     pub(super) fn succeeds(&mut self) {
         *self = Self::default();
     }

@@ -14,7 +14,7 @@ pub struct Renewals(Arc<Mutex<Renewed>>);
 #[derive(Default)]
 struct Renewed {
     last: Option<Instant>,
-    /// Those that soon followed another one.
+    /// Renewals that soon followed another one.
     in_a_row: u32,
 }
 

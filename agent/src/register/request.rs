@@ -63,7 +63,7 @@ impl Registrar {
             granted: None,
         });
         if !sent.is_accepted {
-            // Whoever is dropped, or gets no answer, may have been heard.
+            // The request may have been carried out even if it is cut off, or gets no answer.
             registration.sends(Some(sent.clone()));
             match self.send(&asking, &bootstrap, &sent, config).await {
                 Ok(true) => {
@@ -79,7 +79,7 @@ impl Registrar {
                     if error::is_refused(&source) {
                         registration.sends(known);
                     } else {
-                        // It may have been heard, and be answered.
+                        // The request may have been carried out, and be answered.
                         sent.waits_longer();
                         registration.sends(Some(sent.clone()));
                     }
@@ -103,7 +103,7 @@ impl Registrar {
                     answer = self.await_answer(&asking, namespace, (&mut *registration, &mut sent)) => answer?,
                     () = self.until_replaced(&digest) => return Err(RegisterError::Replaced),
                 };
-                // It is shown, and stored, again from here on: the Secret may be gone by then.
+                // The credential is shown, and stored, again from here on: the Secret may be gone by then.
                 let granted = granted(&bootstrap, &answer)?;
                 sent.granted = Some(granted.clone());
                 registration.sends(Some(sent.clone()));
@@ -233,7 +233,7 @@ impl Registrar {
             let error = PublicText::nothing_secret_in(&failed.source);
             logging::info!(namespace, name, error, "waiting for a secret on upstream");
             pause = self.timing.credential_poll;
-            // What is no Secret is an answer, too.
+            // An answer that is no Secret is an answer, too.
             if error::is_refused(&failed.source)
                 || matches!(failed.source, kube::Error::SerdeError(_))
             {

@@ -18,7 +18,7 @@ use crate::public::PublicText;
 /// What a Secret holds.
 type SecretData = BTreeMap<String, ByteString>;
 
-/// Those of a system namespace.
+/// The Secrets of a system namespace.
 #[derive(Clone)]
 pub(super) struct Secrets {
     api: Api<Secret>,

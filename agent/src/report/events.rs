@@ -27,9 +27,9 @@ use crate::report::metrics::{Entries, Metrics};
 
 /// Warnings are collected this long.
 const COLLECTED: Duration = Duration::from_secs(3);
-/// What is no warning is collected this long: a rollout is one Event, not one for each bundle.
+/// How long Events of type Normal are collected: a rollout is one Event, not one for each bundle.
 const NORMAL_COLLECTED: Duration = Duration::from_secs(30);
-/// The same text about the same bundle is written once in this time.
+/// How soon the same text about the same bundle is written again.
 const REPEATED_AFTER: Duration = Duration::from_secs(10 * 60);
 /// More bundles than this with the same reason share an Event.
 const MAX_SINGLE: usize = 3;
@@ -51,7 +51,7 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// All of them.
+            /// All reasons.
             const ALL: &[Self] = &[$(Self::$reason,)+];
 
             /// As the Event has it.
@@ -219,7 +219,7 @@ impl EventBuffer {
                 true => alike.len().min(room),
                 false => alike.len() * room.min(1),
             };
-            // What is dropped is told the next time that it happens.
+            // A dropped Event is written the next time that it happens.
             self.written
                 .extend(alike[..kept].iter().map(|event| (event.clone(), now)));
             if is_single {

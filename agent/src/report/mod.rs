@@ -1,4 +1,4 @@
-//! What people see of the agent besides BundleDeployment status: Events and metrics.
+//! The agent's output besides BundleDeployment status: Events and metrics.
 
 pub mod events;
 pub mod metrics;

@@ -86,7 +86,7 @@ type FieldAndValue<'a> = (&'a str, &'a str);
 #[derive(Default)]
 pub struct IgnoredConditions<'a> {
     rules: HashMap<FieldAndValue<'a>, Vec<Vec<FieldAndValue<'a>>>>,
-    /// One of them says nothing: it is about all.
+    /// A rule without conditions ignores all.
     has_all: bool,
 }
 
@@ -116,7 +116,7 @@ where
 }
 
 impl IgnoredConditions<'_> {
-    /// Whether there are none.
+    /// Whether no condition is ignored.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty() && !self.has_all
     }

@@ -1,4 +1,4 @@
-//! Which conditions mean what: data, not code.
+//! The meaning of conditions: data, not code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub(super) fn state_when_not_true(condition_type: &str) -> Option<&'static str> 
 /// Condition type to the statuses of it that are errors.
 type Rules = BTreeMap<String, BTreeSet<String>>;
 
-/// Which conditions of which kind are errors, whatever their reason.
+/// The conditions of each kind that are errors, whatever their reason.
 #[derive(Debug, Clone)]
 pub struct ErrorMapping {
     /// By group, version and kind; the row of three empty strings serves every other kind.

@@ -9,7 +9,7 @@ use super::cluster::ClusterFacts;
 use super::template::{OPENING, TemplateError, Templates, text_reads};
 use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 
-/// Whether any coordinate is to be filled in.
+/// Whether any coordinate of the bundle is a template.
 pub fn has_templates(bundle: &BundleDeployment) -> bool {
     bundle.switch(ANNOTATION_RELEASE_NAME).is_some()
         || texts(&mut bundle.clone())
@@ -43,7 +43,7 @@ pub(super) fn coordinates_with(
     Ok(filled)
 }
 
-/// What [`coordinates`] reads.
+/// The facts that [`coordinates`] reads.
 pub(super) fn reads(bundle: &BundleDeployment) -> Reads {
     let mut reads = Reads::default();
     for (_, text) in texts(&mut with_release_name(bundle)) {

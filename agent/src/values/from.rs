@@ -12,12 +12,12 @@ const DEFAULT_KEY: &str = "values.yaml";
 /// The most that values may take once they are read, in bytes: as much as is read of a release record, where they stand.
 pub const MAX_DECODED: usize = 24 << 20;
 
-/// What is referred to.
+/// The kind of object a reference names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReferenceKind {
-    /// Its `data`; `binaryData` is not read.
+    /// The `data` of a ConfigMap; `binaryData` is not read.
     ConfigMap,
-    /// Its `data`.
+    /// The `data` of a Secret.
     Secret,
 }
 
@@ -35,9 +35,9 @@ impl ReferenceKind {
 pub struct Reference {
     /// ConfigMap or Secret.
     pub kind: ReferenceKind,
-    /// Where it is.
+    /// Namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
     /// The key that holds the values.
     pub key: String,
@@ -56,14 +56,14 @@ pub enum ValuesFromError {
     /// Not YAML, or no map. The text names lines, not content.
     #[error("{} {}/{} key {}: {problem}", .reference.kind.resource(), .reference.namespace, .reference.name, .reference.key)]
     Yaml {
-        /// Which object.
+        /// The object.
         reference: Reference,
-        /// What is wrong with it.
+        /// The YAML error.
         problem: yaml::Error,
     },
 }
 
-/// What has to be read, in the order it is merged: entry by entry, the ConfigMap first.
+/// The objects to read, in the order they are merged: entry by entry, the ConfigMap first.
 pub fn references(options: &BundleDeploymentOptions) -> Vec<Reference> {
     let Some(helm) = &options.helm else {
         return Vec::new();
@@ -103,7 +103,7 @@ pub fn references(options: &BundleDeploymentOptions) -> Vec<Reference> {
         .collect()
 }
 
-/// What all that a bundle's `valuesFrom` names, or that its templates make, may weigh together, decoded.
+/// Memory budget of all values that a bundle's `valuesFrom` names, or its templates make, decoded.
 pub fn budget() -> Budget {
     // Such maps are put into others: half of what may be read again.
     Budget::new(MAX_DECODED).with_depth(MAX_DEPTH / 2)

@@ -12,11 +12,11 @@ use super::cluster::ClusterFacts;
 /// How one source answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was read.
+    /// The object was read.
     Read,
-    /// It is not there.
+    /// The object does not exist.
     Absent,
-    /// Its server does not let us read it.
+    /// The server refuses to let us read the object.
     Forbidden,
     /// Nobody asked for it.
     NotRequested,

@@ -57,7 +57,7 @@ impl LocalFact {
     }
 }
 
-/// What facts need to know of a node.
+/// The facts about a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
     /// Label `kubernetes.io/arch`.

@@ -92,7 +92,7 @@ pub fn options_to_fill(bundle: &BundleDeployment) -> Option<HelmOptions> {
     helm
 }
 
-/// Whether there is something to fill in.
+/// Whether the spec has `${ }` to fill in.
 fn has_marks(spec: &BundleDeploymentSpec) -> bool {
     let Some(helm) = &spec.options.helm else {
         return false;

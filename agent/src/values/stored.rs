@@ -30,7 +30,7 @@ pub enum HashMismatch {
     /// The content has the right hash, but is no JSON object. It is not quoted: it may be secret.
     #[error("the values in the secret are not a JSON object")]
     Malformed,
-    /// They have the right hash, and would take more than values may once they are read.
+    /// The values have the right hash, and would take more memory than allowed once they are read.
     #[error("the values in the secret take more than {} MiB once they are read", MAX_DECODED >> 20)]
     TooLarge,
 }

@@ -46,7 +46,7 @@ pub enum TemplateError {
     /// The template fails: a missing key, mostly.
     #[error("failed to render helm values template: {0}")]
     Render(templating::Error),
-    /// What comes out is no YAML. Carries the rendered text, as Fleet's message does; see
+    /// The rendered text is no YAML. Carries that text, as Fleet's message does; see
     /// [`TemplateError::masked`].
     #[error("failed to interpret rendered template as helm values: {rendered}, {problem}")]
     Decode {
@@ -114,7 +114,7 @@ pub(super) fn preprocess_with(
     Ok(rendered)
 }
 
-/// Which facts [`preprocess`] may look at. Texts that do not parse read nothing; rendering them is the error.
+/// The facts that [`preprocess`] may read. Texts that do not parse read nothing; rendering them is the error.
 pub(super) fn reads(helm: &HelmOptions) -> Reads {
     let values = inline(helm.values.as_ref());
     let mut reads = Reads::default();
@@ -132,7 +132,7 @@ pub(super) fn reads(helm: &HelmOptions) -> Reads {
     reads
 }
 
-/// What one text reads.
+/// The facts that one text reads.
 pub(super) fn text_reads(text: &str) -> Reads {
     let mut set = Dialect::Fleet.template_set(NAME);
     let parsed = set.parse(NAME, text);
@@ -201,7 +201,7 @@ pub(super) struct Templates<'a> {
     dot: templating::Value,
     host: &'a dyn Host,
     renderer: RefCell<Renderer<'a>>,
-    /// What is made of them.
+    /// Memory budget of the rendered texts.
     budget: RefCell<Budget>,
 }
 

@@ -43,7 +43,7 @@ impl std::fmt::Debug for Kustomization {
 
 /// A rendered document on its way into a build.
 pub(super) struct RenderedDocument {
-    /// Its template.
+    /// Path of the document's template.
     pub(super) path: Option<String>,
     pub(super) node: Node,
 }
@@ -83,7 +83,7 @@ impl Kustomization {
         Ok(Some(Self { directory, files }))
     }
 
-    /// What its files take, in bytes.
+    /// Size of the kustomization's files, in bytes.
     pub fn size_bytes(&self) -> u64 {
         let files = self.files.iter();
         files

@@ -13,10 +13,10 @@ use crate::public::redact::SensitiveData;
 const MAX_CONTENT: usize = 1 << 20;
 /// kustomize writes longer base64 in lines of so many characters.
 const BASE64_LINE: usize = 70;
-/// What holding an expression against a kind may take.
+/// Limit on the steps of matching an expression against a kind.
 const MAX_KIND_STEPS: u64 = 1_000_000;
 
-/// Everything that may be secret in a kustomization. Cannot be printed.
+/// All texts that may be secret in a kustomization. Cannot be printed.
 pub(super) struct Secrets<'a> {
     files: BTreeMap<String, &'a [u8]>,
     data: SensitiveData,
@@ -81,7 +81,7 @@ impl<'a> Secrets<'a> {
         }
     }
 
-    /// Whether so many bytes more may be kept back, which counts them.
+    /// Whether so many bytes more may be kept as secret texts; counts them.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.left_bytes = self.left_bytes.and_then(|left| left.checked_sub(bytes));
         self.left_bytes.is_some()

@@ -15,10 +15,10 @@ const MOST_OF_RECORDS: u64 = 64 << 20;
 /// Why what an error of such a release quotes is not told.
 const TOO_MANY: &str = "the release's records are more than are searched for it";
 
-/// The same of one that has none any more.
+/// Shown in place of an error where the release has no record any more.
 const NONE_LEFT: &str = "no record of the release is left to tell what is secret in it";
 
-/// What is read of a record takes so much at most, in bytes.
+/// Limit on what is read of a record, in bytes.
 const RECORD: u64 = 24 << 20;
 
 impl Redacted {

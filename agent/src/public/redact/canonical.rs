@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use super::readings::{Reading, Sign, backslashes, entity, in_address, quoted};
 
-/// What stands for backslashes and quotes.
+/// Replaces backslashes and quotes in the canonical form.
 const MARK: u8 = b'\'';
 
 /// So often is a text gone through for escapes that stand for others, which somebody may have nested without end.
@@ -33,7 +33,7 @@ pub(super) fn of_lines(text: &str) -> Option<Reading> {
     has_lines.then(|| joined(read))
 }
 
-/// What is looked for, in the same form: without what may be of another text's signs before and behind it.
+/// A secret in the same form, to search for: without what may be of another text's characters before and behind it.
 pub(super) fn form(form: &str) -> Cow<'_, [u8]> {
     if form.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Cow::Borrowed(form.as_bytes());
@@ -48,7 +48,7 @@ pub(super) fn form(form: &str) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The same without its line breaks.
+/// The form to search for, without its line breaks.
 pub(super) fn joined_form(form: &str) -> Cow<'_, [u8]> {
     if form.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Cow::Borrowed(form.as_bytes());

@@ -82,7 +82,7 @@ fn cut_messages(messages: &mut Vec<String>) {
     });
 }
 
-/// What stands for a patch that is too long: its fields, without what they are to be.
+/// Shown in place of a patch that is too long: its fields, without their values.
 fn outline(patch: &str) -> String {
     const FIELDS: usize = 50;
     const NAME: usize = 100;

@@ -24,20 +24,20 @@ const SHORTEST: usize = 2;
 
 /// Something that a parser quotes.
 pub(super) struct Fragment {
-    /// As it stands in the text, in its quotes.
+    /// The fragment as it stands in the text, in its quotes.
     pub(super) quoted: String,
-    /// What it says.
+    /// The fragment without quotes.
     text: String,
 }
 
 impl Fragment {
-    /// Whether it may be of this.
+    /// Whether the fragment may be a part of `secret`.
     pub(super) fn is_of(&self, secret: &str) -> bool {
         let begun = self.text.strip_suffix("...");
         secret.contains(begun.unwrap_or(&self.text))
     }
 
-    /// Those in a text.
+    /// The fragments in a text.
     pub(super) fn all_in(text: &str) -> Vec<Self> {
         let each = WORDS.iter().flat_map(|(words, between)| {
             let places = text.match_indices(words);

@@ -1,4 +1,4 @@
-//! Which keys of values may be secret: the name of something stands in any message.
+//! Which keys of values may be secret: the name of an object stands in any message.
 
 use super::limits::SHORTEST;
 

@@ -17,7 +17,7 @@ impl Masks {
         }
     }
 
-    /// Whether nothing is masked from here on.
+    /// Whether no place is masked from here on.
     pub(super) fn is_empty(&mut self) -> bool {
         self.places.peek().is_none()
     }
@@ -54,7 +54,7 @@ impl Masks {
                 for (key, mut field) in std::mem::take(fields) {
                     let masked = self.take(&key);
                     self.redact_value(&mut field);
-                    // Others may have become the same: none takes the place of another.
+                    // Other keys may be masked to the same text: none replaces another.
                     let mut key = masked.clone();
                     while fields.contains_key(&key) {
                         count += 1;
@@ -68,7 +68,7 @@ impl Masks {
     }
 }
 
-/// These places from first to last; what overlaps is one.
+/// Merges overlapping places, and sorts them.
 pub(super) fn merged(mut places: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     places.sort_unstable();
     places.dedup_by(|next, before| {

@@ -29,7 +29,7 @@ pub(super) const OF_EVERY_CLUSTER: [&str; 26] = [
     "secret",
 ];
 
-/// Those that are lines of a text.
+/// The names that are lines of a text.
 pub(super) fn all_in(text: &str) -> impl Iterator<Item = &'static str> {
     let lines = text.lines().map(str::trim);
     lines.filter_map(|line| OF_EVERY_CLUSTER.into_iter().find(|name| *name == line))

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::limits::SHORTEST;
 
-/// What stands in the place of what was left out of a text: by Go's YAML decoder and `%.10q`, by a decoder of JSON that shows an excerpt, by people.
+/// Marks for omitted text: by Go's YAML decoder and `%.10q`, by a decoder of JSON that shows an excerpt, by people.
 const LEFT_OUT: [&str; 4] = ["...", "\"...", "|...", "…"];
 
 /// A text of which every part can be looked up.
@@ -18,7 +18,7 @@ pub(super) struct Parts {
     after: Vec<usize>,
     /// The states whose parts end where it ends.
     last: HashSet<usize>,
-    /// What may stand in it for what was left out.
+    /// Marks that may stand in the text for an omitted part.
     left_out: Vec<Vec<u8>>,
 }
 
@@ -147,7 +147,7 @@ impl Parts {
         split
     }
 
-    /// What is a part of the text: all of something, or its beginning where it says that the rest was left out.
+    /// Finds the parts of `whole` in the text: all of it, or its beginning where a mark says that the rest was left out.
     pub(super) fn find(&self, whole: impl Iterator<Item = u8>, mut take: impl FnMut(Part)) {
         let mut part = Part::default();
         for byte in whole {
@@ -193,7 +193,7 @@ impl Parts {
         for part in parts {
             longest[part.state] = part.length.max(longest[part.state]);
         }
-        // What ends somewhere in a shorter form does so in a longer one, too.
+        // A part that ends somewhere in a shorter form does so in a longer one, too.
         for state in self.by_length() {
             if let Some(shorter) = self.states[state].shorter() {
                 longest[state] = longest[state].max(longest[shorter]);

@@ -3,7 +3,7 @@
 /// How often something may be quoted within what is quoted: JSON in JSON in a text that Go quotes.
 const DEPTH: usize = 3;
 
-/// What HTML has for signs, besides their numbers.
+/// HTML's named characters, besides their numbers.
 const ENTITIES: [(&[u8], u8); 5] = [
     (b"&lt;", b'<'),
     (b"&gt;", b'>'),
@@ -12,10 +12,10 @@ const ENTITIES: [(&[u8], u8); 5] = [
     (b"&apos;", b'\''),
 ];
 
-/// What is told, as it is read.
+/// A text decoded in one way, with the place of each byte in the original.
 pub(super) struct Reading {
     pub(super) bytes: Vec<u8>,
-    /// Where in what is told each of them stands.
+    /// The place of each byte in the original text.
     pub(super) spans: Vec<(usize, usize)>,
 }
 
@@ -51,7 +51,7 @@ impl Reading {
         all
     }
 
-    /// What it is where each escape stands for something else, if there is one. It is told how much of the rest one takes.
+    /// The text with its escapes replaced, if it has any. `escape` also gives the length of each escape.
     pub(super) fn read(&self, escape: impl Fn(&[u8]) -> Option<(Sign, usize)>) -> Option<Self> {
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());
         let (mut at, mut has_some) = (0, false);
@@ -125,7 +125,7 @@ pub(super) fn quoted(rest: &[u8]) -> Option<(Sign, usize)> {
     Some((Sign::Byte(byte), 2))
 }
 
-/// What stands behind `\u`, as Go and JSON have it.
+/// Reads the digits behind `\u`, as Go and JSON have them.
 fn in_sixteen_bits(behind: &[u8]) -> Option<(Sign, usize)> {
     let (first, length) = coded(behind, 4)?;
     let alone = Some((character(first), 2 + length));
@@ -151,7 +151,7 @@ fn in_sixteen_bits(behind: &[u8]) -> Option<(Sign, usize)> {
     }
 }
 
-/// The same as Rust has it.
+/// Reads the digits in braces behind `\u`, as Rust has them.
 fn in_braces(behind: &[u8]) -> Option<(Sign, usize)> {
     let behind = behind.strip_prefix(b"{")?;
     let digits = behind.iter().take_while(|digit| digit.is_ascii_hexdigit());

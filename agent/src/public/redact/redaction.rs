@@ -8,7 +8,7 @@ use super::{MAX_TEXT_BYTES, SensitiveData};
 
 /// Texts that are to be told. What may be secret in them is looked for bit by bit, and none of that is kept.
 pub(super) struct Redaction {
-    /// All of them, with a sign between them.
+    /// The texts, with a separator between them.
     text: String,
     /// How long each of them is.
     lengths: Vec<usize>,
@@ -18,7 +18,7 @@ pub(super) struct Redaction {
     found: Found,
     /// How much of its end is not told.
     dropped: usize,
-    /// Nothing is told that it quotes.
+    /// Whether all quotes are withheld.
     is_unquoted: bool,
 }
 

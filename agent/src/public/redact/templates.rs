@@ -1,4 +1,4 @@
-//! What is wrong with a secret that is a template, as a password with `{{` in it is to `tpl`: that is said in the words of its code, of any length.
+//! Redacts errors of a secret that is a template, as a password with `{{` in it is to `tpl`: they quote its code, of any length.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const CUT: &str = "...";
 /// A single character tells nothing.
 const SHORTEST_WORD: usize = 2;
 
-/// What templates are written in besides functions.
+/// Keywords of templates.
 const KEYWORDS: [&str; 11] = [
     "block", "break", "continue", "define", "else", "end", "if", "nil", "range", "template", "with",
 ];
@@ -90,7 +90,7 @@ fn is_path(term: &str) -> bool {
     begins && names.all(|name| name.chars().all(|c| c.is_alphanumeric() || c == '_'))
 }
 
-/// What stands between the braces of a template.
+/// The code between the braces of a template.
 fn code_in(template: &str) -> Vec<&str> {
     let [begins, _] = CODE;
     let (mut code, mut rest) = (Vec::new(), template);

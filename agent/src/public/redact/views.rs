@@ -10,7 +10,7 @@ use super::masks::merged;
 use super::parts::{Part, Parts};
 use super::readings::Reading;
 
-/// What is broken into lines in a text is known again from so many bytes on, without blanks.
+/// Shortest part found of a secret broken into lines, in bytes without blanks.
 const SHORTEST_BROKEN: usize = 16;
 
 /// So much is made into another form at once, in bytes: more than any text has, though it is quoted.
@@ -36,11 +36,11 @@ enum Kind {
     Plain,
     /// In the form that is the same of what is looked for.
     Canonical,
-    /// The same without blanks.
+    /// The text without blanks.
     OneLine,
 }
 
-/// What stands in the text, in each of its views.
+/// The secrets' parts that stand in the text, in each of its views.
 #[derive(Default)]
 pub(super) struct Found(Vec<HashSet<Part>>);
 
@@ -54,14 +54,14 @@ impl Kind {
         }
     }
 
-    /// The same, if it is long enough to be known again.
+    /// The secret in this view's form, if it is long enough to be found.
     fn form_to_find(self, of: &str) -> Option<Cow<'_, [u8]>> {
         let shortest = match self {
             Self::Plain => 0,
             Self::Canonical => SHORTEST,
             Self::OneLine => SHORTEST_BROKEN,
         };
-        // Its beginning is found as well as all of it.
+        // A beginning of the secret is found as well as all of it.
         let most = of.floor_char_boundary(MOST_OF_FORM);
         let form = match self {
             Self::Plain => self.form(of),
@@ -115,7 +115,7 @@ impl Views {
         }
     }
 
-    /// The same of what stands in the text as it is.
+    /// Finds the parts of `form` that stand in the text as it is.
     fn find_verbatim(&self, form: &str, found: &mut Found) {
         found.0.resize_with(self.all.len(), HashSet::new);
         if let (Some(view), Some(found)) = (self.all.first(), found.0.first_mut()) {

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// What is remembered, and how many of it.
+/// Kinds of remembered entries, and how many of each.
 pub type Entries = Vec<(&'static str, usize)>;
 
 type Count = Arc<dyn Fn() -> Entries + Send + Sync>;

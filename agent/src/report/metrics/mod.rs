@@ -37,7 +37,7 @@ use entries::EntryCount;
 pub use entries::{Counting, Entries};
 use workqueue::Workqueue;
 
-/// Which loop a figure belongs to.
+/// The loop that a figure belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Controller {
     /// Reconciles BundleDeployments.
@@ -258,7 +258,7 @@ impl Metrics {
         self.events.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Who is asked how many entries are remembered, until what this returns is dropped.
+    /// Registers a count of remembered entries, until the returned guard is dropped.
     pub fn count_entries(&self, count: impl Fn() -> Entries + Send + Sync + 'static) -> Counting {
         self.entries.begin(count)
     }

@@ -128,7 +128,7 @@ fn by(controller: Controller) -> Labels<2> {
     [("name", name), ("controller", name)]
 }
 
-/// Its queues know priorities, which ours has no use for: all are of the usual one.
+/// Labels of controller-runtime's priority queues; ours has no priorities: all are of the usual one.
 fn by_priority(controller: Controller) -> Labels<3> {
     let [name, controller] = by(controller);
     [name, controller, ("priority", "0")]
