@@ -1,7 +1,7 @@
-//! Which records may be deleted. No I/O.
+//! Decides which records may be deleted. No I/O.
 //!
-//! A history may hold what a helm client wrote, or another agent, in the course of one attempt of ours. So a deletion takes a value that only
-//! what shows that the record may go can make.
+//! A history may hold records of a helm client, or of another agent, in the course of one attempt of ours. So a deletion takes a value that only a
+//! proof that the record may go can make.
 
 use crate::model::{Release, Status};
 use crate::record::{RecordId, RecordUid, StoredRelease, StoredRevision};
@@ -18,12 +18,12 @@ impl Deletable {
         Self { id: record.id() }
     }
 
-    /// One that was read, and is what was written here.
+    /// A record that was read, and is the one written here.
     pub(crate) fn recognised(record: RecordId) -> Self {
         Self { id: record }
     }
 
-    /// One that was written here, as far as its metadata tells: whoever wrote it is not known to be another, and nobody else's digest or none
+    /// A record that was written here, as far as its metadata tells: its writer is not known to be another, and nobody else's digest or none
     /// stands for it. Of a release of which no digests are kept, each is.
     pub fn own(head: &StoredRevision) -> Option<Self> {
         head.is_own().then(|| Self { id: head.id() })

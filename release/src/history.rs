@@ -27,9 +27,9 @@ fn last_where(
 /// Revisions that are too many, each list oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prunable {
-    /// Those that give way to a new one.
+    /// Records of ours to delete before a new one is written.
     pub before: Vec<Deletable>,
-    /// Somebody else's. They give way once the new one is deployed, which makes the release the writer's ([`Deletable::outdated`]).
+    /// Records of others. They give way once the new one is deployed, which makes the release the writer's ([`Deletable::outdated`]).
     pub once_deployed: Vec<StoredRevision>,
 }
 
@@ -51,8 +51,7 @@ pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
     }
 }
 
-/// Those of [`Prunable::before`] where the one more is the record of a failure, which is worth less than what was good: what never was good goes
-/// first.
+/// Like [`Prunable::before`] for the record of a failure, which is worth less than a good revision: records of failures are deleted first.
 pub fn prunable_for_failure(history: &[StoredRevision], max_history: i64) -> Vec<Deletable> {
     let (mut heads, excess) = unprotected(history, max_history);
     heads.sort_by_key(is_good);

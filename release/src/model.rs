@@ -94,7 +94,7 @@ impl Release {
             .unwrap_or_default()
     }
 
-    /// What it takes as it is read from a record, in bytes, about.
+    /// Memory of the release as it is read from a record, in bytes, about.
     pub fn size_bytes(&self) -> u64 {
         let chart = self.chart.as_deref().map_or(0, Chart::size_bytes);
         let config = golib::budget::weigh_entries(&self.config);
@@ -187,7 +187,7 @@ pub enum Status {
     Uninstalled,
     /// A later revision took its place.
     Superseded,
-    /// It could not be applied completely.
+    /// The revision could not be applied completely.
     Failed,
     /// Removal has begun.
     Uninstalling,
@@ -272,7 +272,7 @@ pub struct Hook {
     /// Name of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its kind.
+    /// Kind of the hook.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// The template it came from.
@@ -284,12 +284,12 @@ pub struct Hook {
     /// Events it runs at, in Helm's words; see [`HookEvent`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<String>,
-    /// Its last run.
+    /// The hook's last run.
     pub last_run: HookExecution,
     /// Hooks of one event run by ascending weight.
     #[serde(skip_serializing_if = "is_zero")]
     pub weight: i64,
-    /// When it is deleted, in Helm's words; see [`HookDeletePolicy`]. Unknown words have no effect.
+    /// When the hook is deleted, in Helm's words; see [`HookDeletePolicy`]. Unknown words have no effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delete_policies: Vec<String>,
     /// When its log is copied, in Helm's words. Unknown words have no effect.
@@ -318,7 +318,7 @@ impl From<chart::manifest::Hook> for Hook {
 }
 
 impl Hook {
-    /// Whether it runs at `event`.
+    /// Whether the hook runs at `event`.
     pub fn runs_at(&self, event: HookEvent) -> bool {
         self.events.iter().any(|word| word == event.as_str())
     }
@@ -342,10 +342,10 @@ impl Hook {
 /// When and how a hook was last run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct HookExecution {
-    /// When it was created.
+    /// When the hook was created.
     #[serde(skip_serializing_if = "Time::is_zero")]
     pub started_at: Time,
-    /// When it ended.
+    /// When the hook ended.
     #[serde(skip_serializing_if = "Time::is_zero")]
     pub completed_at: Time,
     /// `Unknown`, `Running`, `Succeeded`, `Failed`, or empty when it never ran.
@@ -353,7 +353,7 @@ pub struct HookExecution {
 }
 
 impl HookExecution {
-    /// It is the hook's turn, and it cannot be started.
+    /// The hook is due, and cannot be started.
     pub const UNKNOWN: &str = "Unknown";
     /// The hook is running.
     pub const RUNNING: &str = "Running";
@@ -368,9 +368,9 @@ impl HookExecution {
 pub enum HookDeletePolicy {
     /// Once every hook of the event ended well.
     Succeeded,
-    /// When it failed.
+    /// After the hook failed.
     Failed,
-    /// Just before it is created anew.
+    /// Just before the hook is created anew.
     BeforeHookCreation,
 }
 

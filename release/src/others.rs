@@ -1,4 +1,4 @@
-//! What other releases have: objects of this one that they may have by now, though its last good revision has them, and what is in a namespace
+//! Other releases' share in this one: objects that they may have by now, though its last good revision has them, and objects in a namespace
 //! that it is about to delete, which would go with it; and whether they want a release after all that is about to go. No I/O.
 
 use std::collections::BTreeSet;
@@ -16,12 +16,12 @@ pub struct Contested(Option<Arc<ContestedObjects>>);
 type ContestedObjects = dyn Fn() -> Option<BTreeSet<ObjectKey>> + Send + Sync;
 
 impl Contested {
-    /// Those that `objects` gives; nothing where nobody knows, so that all are looked at.
+    /// The objects that `objects` gives; `None` where nobody knows, so that all are read before they are written.
     pub fn new(objects: impl Fn() -> Option<BTreeSet<ObjectKey>> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(objects)))
     }
 
-    /// Those that are known now.
+    /// The contested objects that are known now.
     pub(crate) fn now(&self) -> Option<BTreeSet<ObjectKey>> {
         let objects = self.0.as_deref();
         objects.map_or_else(|| Some(BTreeSet::new()), |objects| objects())
@@ -47,7 +47,7 @@ impl CalledOff {
         Self(Some(Arc::new(is_called_off)))
     }
 
-    /// Whether it is by now.
+    /// Whether the removal is called off by now.
     pub(crate) fn now(&self) -> bool {
         self.0
             .as_deref()
@@ -74,7 +74,7 @@ impl<'a> Confirmation<'a> {
         Self(Some(is_confirmed))
     }
 
-    /// Whether it is by now.
+    /// Whether the removal is confirmed by now.
     pub(crate) async fn now(self) -> bool {
         match self.0 {
             Some(is_confirmed) => is_confirmed().await,
@@ -89,10 +89,10 @@ impl fmt::Debug for Confirmation<'_> {
     }
 }
 
-/// What others have in a namespace.
+/// The occupancy of a namespace by other releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occupancy {
-    /// Nothing that is known.
+    /// No other release is known there.
     Vacant,
     /// Releases that are about to go: the namespace goes after them.
     Leaving,
@@ -113,7 +113,7 @@ impl Neighbours {
         Self(Some(Arc::new(occupancy_of)))
     }
 
-    /// What there is in a namespace now.
+    /// The occupancy of a namespace now.
     pub(crate) fn of(&self, namespace: &str) -> Occupancy {
         let occupancy_of = self.0.as_deref();
         occupancy_of.map_or(Occupancy::Vacant, |occupancy_of| occupancy_of(namespace))

@@ -12,7 +12,7 @@ use objects::managed_fields::FIELD_MANAGER;
 
 use crate::model::{Release, Status};
 
-/// Which object a record is: the uid that the API server gave it.
+/// The uid that the API server gave to a record's object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct RecordUid(String);
 
@@ -28,7 +28,7 @@ impl RecordUid {
     }
 }
 
-/// Which record: that of a revision, and the object that it is.
+/// The identity of a record: its revision, and the uid of its object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RecordId {
     /// The revision.
@@ -60,7 +60,7 @@ impl StoredRelease {
         &self.uid
     }
 
-    /// Which record it is.
+    /// The record's identity.
     pub fn id(&self) -> RecordId {
         RecordId {
             revision: self.release.revision,
@@ -68,7 +68,7 @@ impl StoredRelease {
         }
     }
 
-    /// What it says, without where.
+    /// The release alone, without where it is stored.
     pub fn into_release(self) -> Release {
         self.release
     }
@@ -109,24 +109,24 @@ pub struct StoredRevision {
     pub written_at: Option<Timestamp>,
     /// Field manager that wrote it last, as far as its metadata tells.
     pub written_by: Option<String>,
-    /// What vouches for it.
+    /// Where the record comes from, as far as that is known.
     pub provenance: Provenance,
 }
 
-/// What vouches for a stored revision, before its record is read.
+/// Where a stored revision comes from, before its record is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Provenance {
     /// No digests are kept of its release: it has to be believed.
     #[default]
     Untracked,
-    /// Its digest is known: if the record has it, it was written here.
+    /// The revision's digest is known: if the record has it, it was written here.
     Noted,
-    /// There never was a digest of it, and it stands in the place of none: another client's, or forged.
+    /// No digest of the revision was ever known, and the record replaces none: another client's, or forged.
     Foreign,
-    /// Its number was given to what was written here, and its digest is not known, or is of another claimant's attempt: it is never
-    /// believed.
+    /// The revision's number was used for a record written here, and its digest is not known, or is of another claimant's attempt: the record is
+    /// never believed.
     Reused,
-    /// Another agent wrote it for the bundle that is deployed, as its record says.
+    /// Another agent wrote the record for the bundle that is deployed, as it says itself.
     OtherAgent,
 }
 
@@ -160,7 +160,7 @@ impl StoredRevision {
 }
 
 impl StoredRevision {
-    /// Which record it is.
+    /// The record's identity.
     pub fn id(&self) -> RecordId {
         RecordId {
             revision: self.revision,
@@ -168,8 +168,8 @@ impl StoredRevision {
         }
     }
 
-    /// What is believed of it: nothing that stands in the place of what was written here, but that another client is at work on it, which
-    /// is a claim to be waited for and to nothing else.
+    /// The believable part of the revision: of a record in place of one written here, only that another client is at work on it, which is a claim to
+    /// be waited for and to nothing else.
     #[must_use]
     pub fn believed(self) -> Self {
         match self.provenance {
@@ -203,11 +203,11 @@ impl StoredRevision {
         writer.is_some_and(|manager| manager != FIELD_MANAGER)
     }
 
-    /// Whether it was written here, as far as its metadata tells.
+    /// Whether the record was written here, as far as its metadata tells.
     pub(crate) fn is_own(&self) -> bool {
         match self.provenance {
             Provenance::Untracked => true,
-            // Its number is known here, and what stands in its place may be somebody else's.
+            // The revision's number is known here, and the record in its place may be somebody else's.
             Provenance::Noted | Provenance::Reused => !self.is_foreign(),
             Provenance::Foreign | Provenance::OtherAgent => false,
         }

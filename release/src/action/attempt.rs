@@ -36,7 +36,7 @@ use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership::{self, ObjectState};
 use crate::storage::{Deletable, Storage, StorageError, StoredRelease, StoredRevision, last};
 
-/// What is attempted.
+/// The operation of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Install,
@@ -45,7 +45,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Its hooks before and after the objects.
+    /// The hook events before and after the objects are written.
     fn hooks(self) -> (HookEvent, HookEvent) {
         match self {
             Self::Install => (HookEvent::PreInstall, HookEvent::PostInstall),
@@ -99,19 +99,19 @@ pub(super) struct Attempt<'a> {
     /// The desired objects, with their owner's marks.
     pub(super) objects: Vec<Object>,
     pub(super) hooks: HookObjects,
-    /// Those that may be somebody else's, each as it was found; what was not looked at shows when it is created.
+    /// Objects that may be somebody else's, each as it was found; for one not looked at, its creation shows whether it is there.
     pub(super) open: HashMap<ObjectKey, Option<Value>>,
-    /// Those that a stored revision has.
+    /// Objects that a stored revision has.
     pub(super) recorded: HashSet<ObjectKey>,
     /// Somebody else's records that are too many once the attempt has succeeded.
     pub(super) outdated: Vec<StoredRevision>,
     /// Whether its record was written just now and nothing was looked at, so that meeting somebody else's takes the attempt back as if it
     /// had been.
     pub(super) is_unchecked: bool,
-    /// What it created, and whether it met something that was there before.
+    /// Objects the attempt created, and whether it met any that was there before.
     pub(super) created: Vec<(Object, Created)>,
     pub(super) found: bool,
-    /// Whether all was carried out, so that only its record can be missing.
+    /// Whether all was carried out, so that only the attempt's record can be missing.
     pub(super) is_carried_out: bool,
     pub(super) previous: PreviousObjects,
     pub(super) apply: ApplyOptions,
@@ -121,7 +121,7 @@ pub(super) struct Attempt<'a> {
     pub(super) on_written: Option<&'a (dyn Fn() + Send + Sync)>,
     /// Called once a hook is there.
     pub(super) on_hooks: Option<&'a (dyn Fn() + Send + Sync)>,
-    /// Whether it goes on with one that was interrupted.
+    /// Whether the attempt goes on with one that was interrupted.
     pub(super) is_resumed: bool,
 }
 
@@ -209,7 +209,7 @@ impl Attempt<'_> {
         let deleted = self.delete_obsolete(|object| !goes_last(object)).await;
         let failed = deleted.as_ref().err();
         if failed.is_none_or(DeployError::is_unseen) {
-            // What cannot be looked at is no reason to go back to what was before it; that what was written does not become ready is one.
+            // An object that cannot be read is no reason to undo the attempt; one that was written and does not become ready is.
             self.wait_if_atomic().await?;
         }
         let mut retained = deleted?;
@@ -230,7 +230,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// What writing objects is, for who judges whose they are.
+    /// The operation that decides which objects the attempt may write.
     fn claimed(&self) -> ownership::Operation {
         match self.operation {
             Operation::Rollback => ownership::Operation::Restore,
@@ -274,7 +274,7 @@ impl Attempt<'_> {
                 return DeployError::Apply(error);
             }
         };
-        // Its record is the newest and pending: nobody begins anything over it.
+        // The attempt's record is the newest and pending: nobody begins anything over it.
         let check = || ready(Ok::<_, Infallible>(()));
         let back = take_back(
             self.cluster,
@@ -289,7 +289,7 @@ impl Attempt<'_> {
             Err(TakeBackError::Delete(failures)) => failures,
             Err(TakeBackError::Stopped(never)) => match never {},
         };
-        // What nobody answered for may be there all the same, with our marks.
+        // An object without an answer to its creation may be there all the same, with our marks.
         let remains = foreign.is_in_doubt || !failures.is_empty();
         for failure in failures {
             let error = error_unquoted(&failure);
@@ -300,7 +300,7 @@ impl Attempt<'_> {
         let refused = DeployError::Ownership { operation, source };
         let name = &self.release.name;
         let forgotten = if remains {
-            // Whoever uninstalls must find what is left.
+            // A later uninstall must find the objects that remain.
             let text = crate::error::error_chain(&refused);
             let description = self.operation.failed(name, &text);
             self.release.set_status(Status::Failed, description);
@@ -320,7 +320,7 @@ impl Attempt<'_> {
         refused
     }
 
-    /// Whether one was to be run or waited for.
+    /// Runs the hooks of an event; true if there were any to run or wait for.
     async fn run_hooks(&mut self, event: HookEvent) -> Result<bool, DeployError> {
         let info = self.release.info.as_ref();
         let mut run = HookRun {
@@ -341,7 +341,7 @@ impl Attempt<'_> {
             })
     }
 
-    /// What is to be undone when it does not become ready must be waited for.
+    /// Waits for readiness where a failure to become ready is to be undone.
     async fn wait_if_atomic(&self) -> Result<(), DeployError> {
         let options = self.options;
         if !options.atomic || self.operation == Operation::Rollback {
@@ -495,7 +495,7 @@ pub(super) async fn record_refusal(
         return;
     };
     match storage.get_listed(name, head).await {
-        // What its hooks have done is carried on once it is refused no more.
+        // The hooks' work is carried on once the attempt is refused no more.
         Ok(record) if has_begun(&record) => {}
         Ok(mut record) if storage.proves(name, head.revision, &record) => {
             record_failure(storage, operation, &mut record, error).await;

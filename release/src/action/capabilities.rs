@@ -4,7 +4,7 @@ use chart::{Capabilities, KubeVersion};
 
 use crate::kube::{ApiError, Cluster};
 
-/// What templates may ask of the cluster; at most five minutes old.
+/// The capabilities of the cluster for templates; at most five minutes old.
 ///
 /// # Errors
 /// The API server was never reached.

@@ -105,7 +105,7 @@ pub async fn deploy(
     if let (Action::None, Some(release)) = (plan.action, &stored) {
         // The last write of a deployment that was cut off, if it was missing.
         supersede(storage, &history, release, BTreeMap::new()).await;
-        // Whoever wrote it, it is what was rendered here.
+        // The stored record equals what was rendered here, whoever wrote it.
         storage.store_digest(release).await?;
         return Ok(Deployed {
             release: release.clone(),
@@ -141,15 +141,15 @@ pub async fn deploy(
             applied: done.applied,
             retained: done.retained,
         }),
-        // It was found before anything had started, and is undone already.
+        // The foreign object was found before anything had started, and the attempt is undone already.
         Err(error @ DeployError::Ownership { .. }) => Err(error),
-        // What has its record's place by now is somebody else's, who has the release.
+        // Another record in place of the attempt's means that somebody else has the release.
         Err(error) if error.is_replaced() => Err(error),
-        // Nothing was written yet, or all was; and what cannot be looked at can hardly be undone.
+        // Nothing was written yet, or all was; and an object that cannot be read can hardly be undone.
         Err(error) if error.is_unseen() => Err(error),
         // As helm has it: a release that is there and cannot be recorded is not undone.
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {
-            // What may be there unseen is found by its record.
+            // Objects that may have been created without an answer are found by the attempt's record.
             let is_in_doubt = error.is_in_doubt();
             let record = attempt.release.id();
             let made = Made {
@@ -158,7 +158,7 @@ pub async fn deploy(
                 is_all: !was_known && !attempt.found && !is_in_doubt,
                 created: std::mem::take(&mut attempt.created),
             };
-            // What it wanted is not needed beside what is gone back to.
+            // The attempt's objects are not needed beside those of the revision to go back to.
             drop(attempt);
             let undo = plan.undo(&history, made.is_all);
             Err(carry_out(cluster, storage, spec, undo, &made, error).await)
@@ -298,11 +298,11 @@ async fn prepare<'a>(
     let is_unchecked = creates_unchecked(spec, history, &rendered);
     let unchecked = match is_unchecked {
         true => creatable_unchecked(&objects),
-        // Nothing can be somebody else's.
+        // No object can be somebody else's.
         false if history.is_empty() && spec.options.take_ownership => objects.len(),
         false => 0,
     };
-    // What nobody here wrote proves nothing of an object: what it brought is noted as having been there.
+    // A record that nobody here wrote proves nothing: the objects of its attempt are noted as having been there.
     let mut recorded = previous.recorded();
     let is_own = |one: &&Release| storage.recognises(&spec.name, one.revision, one);
     if let Some(unfinished) = unfinished.as_deref().filter(is_own) {
@@ -353,7 +353,7 @@ async fn prepare<'a>(
     let outdated = prunable(history, spec.options.max_history);
     let mut is_resumed = false;
     if let (true, State::Interrupted, Some(unfinished)) = (is_finish, plan.state, &unfinished) {
-        // Its hooks know which of them have run since it began.
+        // The interrupted attempt's hooks know which of them have run since it began.
         let began = unfinished.info.as_ref().map(|info| info.last_deployed);
         if let (Some(info), Some(began)) = (&mut release.info, began) {
             info.last_deployed = began;
@@ -396,7 +396,7 @@ async fn prepare<'a>(
         if !before.is_empty() && !previous.is_proven() {
             // Anybody may have written the labels. What is not built on, as nothing of it runs, is what an undo goes back to all the same.
             let good = last_good(storage, history, &spec.name, i64::MAX).await?;
-            // Where none is good, what stands in the place of one that was may be: another agent's.
+            // Where no revision is good, a record in place of one that was may be: another agent's.
             let may_be_good = |revision| {
                 let mut heads = history.iter();
                 heads.any(|head| head.revision == revision && head.provenance == Provenance::Reused)
@@ -466,7 +466,7 @@ struct OwnershipCheck<'a> {
     cluster: &'a Cluster,
     owner: &'a Owner,
     operation: ownership::Operation,
-    /// Those that a stored revision has.
+    /// Objects that a stored revision has.
     recorded: HashSet<ObjectKey>,
     /// When the first attempt at a release began that was never deployed.
     began: Option<Timestamp>,
@@ -629,7 +629,7 @@ async fn make_room(
 /// What an attempt brought into the cluster.
 struct Made {
     record: RecordId,
-    /// That one, and those that were there before.
+    /// The attempt's record, and those that were there before.
     known: KnownRecords,
     /// Whether there was nothing of the release before.
     is_all: bool,

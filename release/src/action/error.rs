@@ -46,10 +46,10 @@ pub enum DeployError {
     Ownership {
         /// `install`, `update` or `rollback`.
         operation: &'static str,
-        /// Which, and to whom.
+        /// The object, and whose it is.
         source: OwnershipError,
     },
-    /// Whose an object is by now cannot be told.
+    /// The owner of an object cannot be determined.
     #[error(transparent)]
     Observed(OwnershipError),
     /// Whether somebody has gone on with the release cannot be told.
@@ -79,7 +79,7 @@ pub enum DeployError {
     /// Objects that the new revision no longer has cannot be deleted.
     #[error("{}", joined(.0, " && "))]
     Delete(Vec<DeleteError>),
-    /// It failed, and was undone because that was asked for.
+    /// The deploy failed, and was undone because that was asked for.
     #[error(
         "release {name} failed, and has been {undone} due to rollback-on-failure being set{except}"
     )]
@@ -87,19 +87,19 @@ pub enum DeployError {
         name: String,
         /// `uninstalled` or `rolled back`.
         undone: &'static str,
-        /// What was not; empty where all was.
+        /// The part that was not undone; empty where all was.
         except: &'static str,
-        /// What failed in the first place.
+        /// The original failure.
         source: Box<DeployError>,
     },
-    /// It failed, and so did undoing it.
+    /// The deploy failed, and so did undoing it.
     #[error("an error occurred while {undoing} the release. original error: {original}")]
     NotUndone {
         /// `uninstalling` or `rolling back`.
         undoing: &'static str,
-        /// What failed in the first place, all causes included.
+        /// The original failure, all causes included.
         original: String,
-        /// Why it cannot be undone.
+        /// The failure of the undo.
         source: BoxError,
     },
 }
@@ -134,7 +134,7 @@ impl DeployError {
         }
     }
 
-    /// Why it is not known that nobody else has gone on with the release: somebody has, or the records cannot be read.
+    /// The error where it is not known that nobody else has gone on with the release: somebody has, or the records cannot be read.
     pub(super) fn of_check(failed: StorageError) -> Self {
         match failed {
             StorageError::HistoryChanged { .. } => Self::Storage(failed),
@@ -142,7 +142,8 @@ impl DeployError {
         }
     }
 
-    /// Whether all that failed is a look: at what hooks may have changed hands of, before anything was written, or at what is to go once all is.
+    /// Whether only reads failed: of objects that may have another owner since the hooks ran, before anything was written, or of those to delete once
+    /// all is.
     pub(crate) fn is_unseen(&self) -> bool {
         match self {
             Self::Observed(_) | Self::Unlisted(_) => true,
@@ -185,7 +186,7 @@ impl DeployError {
 /// A file of `crds/` cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
-    /// It cannot be read.
+    /// The CRD cannot be read.
     #[error(transparent)]
     Build(BuildError),
     /// There is nothing in it.
@@ -194,7 +195,7 @@ pub enum CrdError {
     /// The API server refused.
     #[error(transparent)]
     Api(ApiError),
-    /// It is not served in time.
+    /// The CRD is not served in time.
     #[error(transparent)]
     Wait(WaitError),
 }
@@ -202,32 +203,32 @@ pub enum CrdError {
 /// A hook failed. The texts are Helm's.
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
-    /// It is not made of objects the cluster knows.
+    /// The hook is not made of objects the cluster knows.
     #[error("unable to build kubernetes object for {event} hook {path}")]
     Build {
         event: &'static str,
-        /// Its template.
+        /// Path of the hook's template.
         path: String,
         source: BuildError,
     },
-    /// It cannot be created.
+    /// The hook cannot be created.
     #[error("warning: Hook {event} {path} failed")]
     Create {
         event: &'static str,
-        /// Its template.
+        /// Path of the hook's template.
         path: String,
         source: ApplyError,
     },
-    /// It did not end well.
+    /// The hook did not end well.
     #[error(transparent)]
     Wait(WaitError),
-    /// What it ran as before does not go.
+    /// The hook's previous instance does not go.
     #[error(transparent)]
     Former(WaitError),
-    /// It cannot be deleted.
+    /// The hook cannot be deleted.
     #[error(transparent)]
     Delete(DeleteError),
-    /// What has its name is not a hook of this release.
+    /// An object with the hook's name is not a hook of this release.
     #[error(
         "{kind} {namespace}/{name} exists and is not a hook of this release, or is of an earlier run and no delete policy makes it go"
     )]
@@ -236,17 +237,17 @@ pub enum HookError {
         namespace: String,
         name: String,
     },
-    /// What has its name runs for somebody else, and has not ended in time.
+    /// The hook's name is taken by one that runs for somebody else, and has not ended in time.
     #[error("{object} still runs for {}", whose(.owner.as_ref()))]
     Busy {
         object: String,
         /// The release, where it says so.
         owner: Option<Owner>,
     },
-    /// What has its name cannot be looked at.
+    /// An object with the hook's name cannot be read.
     #[error(transparent)]
     Observed(ApiError),
-    /// Its run cannot be recorded.
+    /// The hook's run cannot be recorded.
     #[error(transparent)]
     Storage(StorageError),
     /// The API server cannot be asked what it serves.
@@ -300,13 +301,13 @@ pub enum UninstallError {
     /// Since it was found to be the caller's another one of those that share its digests has taken it, or somebody wrote another record.
     #[error("release {0} is another's by now")]
     Taken(String),
-    /// It is wanted after all. What its removal has not come to is there yet, and the next deploy goes on with it.
+    /// The release is wanted after all. Objects not removed yet are still there, and the next deploy goes on with them.
     #[error("release {0} is wanted again")]
     CalledOff(String),
     /// Hooks of its removal have run, and it may be wanted by now: nobody could say that it is not. All of its objects are there yet.
     #[error("release {0} may be wanted again")]
     Unconfirmed(String),
-    /// Nothing is left of it but these namespaces, in which other releases are that are about to go.
+    /// The release is gone but for these namespaces, in which other releases are that are about to go.
     #[error("namespaces {} are deleted once the releases in them are removed", .0.join(", "))]
     Awaits(Vec<String>),
     /// A record cannot be written or deleted.
@@ -330,7 +331,7 @@ pub enum UninstallError {
 }
 
 impl UninstallError {
-    /// Whether all that it says is said here: nothing of it can quote an object.
+    /// Whether the error quotes no object.
     pub fn quotes_nothing(&self) -> bool {
         match self {
             Self::Locked

@@ -16,7 +16,7 @@ use crate::model::{Hook, HookEvent, Release};
 pub(super) struct HookObjects {
     read: Vec<Option<Value>>,
     built: HashMap<usize, Arc<[Object]>>,
-    /// Which objects the last run of each wrote, as far as it was run here.
+    /// Objects that each hook's last run wrote, as far as it was run here.
     pub(super) written: HashMap<usize, Vec<(Object, Created)>>,
 }
 

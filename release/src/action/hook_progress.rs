@@ -13,11 +13,11 @@ use crate::state::{FUTURE_LIMIT, REMOVAL_LIMIT};
 /// How far a hook got before its operation was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It has to run, as far as anybody can tell.
+    /// The hook has to run, as far as anybody can tell.
     Due,
-    /// It was started.
+    /// The hook was started.
     Started,
-    /// It ended well.
+    /// The hook ended well.
     Done,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn over(event: HookEvent) -> String {
     format!("{} hooks completed", event.as_str())
 }
 
-/// What is to be said of an operation that goes on: which hooks are over, if that was said.
+/// The description of an operation that goes on: which hooks are over, if that was recorded.
 pub(super) fn carried_on(unfinished: &Release) -> Option<String> {
     let description = unfinished.description();
     let is_mark = |event: &HookEvent| description == over(*event);

@@ -38,7 +38,7 @@ pub(super) struct HookRun<'a> {
     pub(super) timeout: Duration,
     /// When the operation began: no hook of it starts before, whatever the clock says by then.
     pub(super) began: Time,
-    /// Whether it was cut off and goes on now.
+    /// Whether the operation was cut off and goes on now.
     pub(super) is_resumed: bool,
     /// Whether nobody tries again should a hook not end well, in a removal.
     pub(super) is_only_try: bool,
@@ -210,7 +210,7 @@ impl HookRun<'_> {
         let deadline = Instant::now() + self.timeout;
         // Held until its end is known: whose hook has that name next in this process deletes it then.
         let mut locks = self.lock(&objects, deadline).await?;
-        // It is recorded as started once its predecessor is gone: what is there now is this run's.
+        // The hook is recorded as started once its predecessor is gone: an object there now is this run's.
         if !is_started {
             let foreign = match claim.makes_way {
                 true => {
@@ -234,7 +234,7 @@ impl HookRun<'_> {
             let running = self.begun(HookExecution::RUNNING);
             let former = std::mem::replace(&mut hook.last_run, running);
             if let Err(unstored) = self.storage.update(release).await {
-                // It was not created, and no later record is to say that it runs.
+                // The hook was not created, and no later record is to say that it runs.
                 release.hooks[index].last_run = former;
                 return Err(HookError::Storage(unstored));
             }
@@ -248,7 +248,7 @@ impl HookRun<'_> {
             Ok(()) => HookExecution::SUCCEEDED.to_owned(),
             Err(_) => HookExecution::FAILED.to_owned(),
         };
-        // Nothing else shows that it ended well once that is deleted.
+        // Only the record shows that the hook ended well once its objects are deleted.
         if finished.is_ok()
             && locks.iter().any(Lock::is_awaited)
             && let Err(unstored) = self.storage.update(release).await
@@ -385,7 +385,7 @@ impl HookRun<'_> {
                         return Err(self.busy(std::slice::from_ref(object)).await);
                     }
                     (Removal::Running, _) => {
-                        // Whoever runs it goes on, and may be of this process.
+                        // The run's owner goes on, and may be of this process.
                         locks.clear();
                         is_late = !self.until_over(object, deadline).await;
                         *locks = self.lock(objects, deadline).await?;
@@ -410,7 +410,7 @@ impl HookRun<'_> {
         is_over
     }
 
-    /// What keeps a hook of these objects from being run for now.
+    /// The error for a hook whose objects are in use by other runs.
     async fn busy(&self, objects: &[Object]) -> HookError {
         let mut owners = Vec::new();
         for object in objects {
@@ -491,7 +491,7 @@ impl HookRun<'_> {
         let policy = HookDeletePolicy::Succeeded;
         let mut ended: Vec<usize> = earlier.iter().rev().copied().collect();
         ended.retain(|index| release.hooks[*index].is_deleted(policy));
-        // Where nothing shows any more that a hook ended well the record does, or it would run again after a kill.
+        // Where no object shows any more that a hook ended well the record does, or it would run again after a kill.
         if !is_recorded
             && !ended.is_empty()
             && let Err(unstored) = self.storage.update(release).await

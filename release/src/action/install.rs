@@ -1,4 +1,4 @@
-//! What only a first install does: checking the name, creating the namespace, installing `crds/`.
+//! Steps of a first install alone: checking the name, creating the namespace, installing `crds/`.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::storage::{RecordId, Storage, StorageError, StoredRevision, key};
 pub struct KnownRecords(HashSet<RecordId>);
 
 impl KnownRecords {
-    /// Those of a history.
+    /// The records of a history.
     pub fn of(history: &[StoredRevision]) -> Self {
         Self(history.iter().map(StoredRevision::id).collect())
     }

@@ -1,4 +1,4 @@
-//! What can be done to a release: deploy, uninstall, read.
+//! Actions on a release: deploy, uninstall, read.
 //!
 //! [`deploy`] is one entry for install, upgrade and finishing what was cut off, because which of them
 //! is due is decided from what is stored ([`crate::state`]), never by the caller.

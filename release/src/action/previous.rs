@@ -22,11 +22,11 @@ use crate::storage::{Deletable, Provenance, Storage, StorageError, StoredRelease
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
 pub(super) struct PreviousObjects {
-    /// Those of the last good revision, as its manifest has them.
+    /// Objects of the last good revision, as its manifest has them.
     pub(super) good: BTreeMap<ObjectKey, Object>,
-    /// The order of its manifest.
+    /// Their order in that manifest.
     order: Vec<ObjectKey>,
-    /// Those of later revisions that failed, with the revision and without their bodies, for deletion only.
+    /// Objects of later revisions that failed, with the revision and without their bodies, for deletion only.
     others: Vec<(i64, Object)>,
     /// Where somebody else wrote the last good revision: those of attempts of ours below it, since the last good one of ours. Nobody knows what
     /// they created of that, so it goes once the next revision has all of its own, as what the former ones had does, and not before.
@@ -36,11 +36,11 @@ pub(super) struct PreviousObjects {
     hidden: Option<(i64, Vec<Object>)>,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
-    /// Whether it is what is deployed now: of an older one, others may have by now what a later revision dropped.
+    /// Whether the last good revision is the deployed one: of an older one, others may have by now what a later revision dropped.
     is_deployed: bool,
-    /// What dropping an object of the last good revision is.
+    /// The operation by which an object of the last good revision is dropped.
     drop: Option<Operation>,
-    /// When the first attempt at the release began: what is older none of them brought.
+    /// When the first attempt at the release began: no attempt created an older object.
     pub(super) since: Option<Timestamp>,
 }
 
@@ -63,7 +63,7 @@ impl PreviousObjects {
         previous
     }
 
-    /// That what is called the last good revision here is an attempt that is undone.
+    /// Marks the last good revision as an attempt that is undone.
     pub(super) fn undone(mut self) -> Self {
         self.drop = Some(Operation::Undo);
         self
@@ -86,7 +86,7 @@ impl PreviousObjects {
         self.is_proven && self.is_deployed && self.good.contains_key(&object.key())
     }
 
-    /// Whether it is one of our revisions that somebody else's hides, which stays until the next one is deployed.
+    /// Whether `revision` is one of ours that somebody else's hides, which stays until the next one is deployed.
     pub(super) fn is_hidden(&self, revision: i64) -> bool {
         let hidden = self.hidden.iter().map(|(revision, _)| *revision);
         let below = self.below.iter().map(|(revision, _)| *revision);
@@ -259,7 +259,7 @@ pub(super) async fn unfinished_objects(
         revision, status, ..
     } in revisions
     {
-        // Nothing has superseded what is newer than the last good one: somebody has written that over how an attempt ended.
+        // No revision can have superseded one newer than the last good one: somebody has written that over how an attempt ended.
         let is_invented = good > 0 && *status == Status::Superseded;
         if is_over(status) && !is_invented {
             continue;
@@ -270,7 +270,7 @@ pub(super) async fn unfinished_objects(
                 .await?
                 .map(|stored| Cow::Owned(stored.into_release())),
         };
-        // What somebody else's attempt brought, or a forged one names, nobody here may take back.
+        // Objects of somebody else's attempt, or those a forged record names, are not deleted here.
         let release = release.filter(|release| storage.recognises(name, *revision, release));
         let objects = stored_objects(cluster, release.as_deref()).await?;
         let names = bodiless(objects);

@@ -1,4 +1,4 @@
-//! What earlier revisions recorded, as far as it can be read, and what of it was written here, whatever else the records say.
+//! Records of earlier revisions, as far as they can be read, and which of them were written here, whatever else they say.
 //!
 //! Records lie where others may write: one above ours may say that the release was uninstalled, or has nothing, and the label of one of ours
 //! may be another. The digest of a record is known, its status is not. So of a release that was deployed here the
@@ -43,7 +43,7 @@ pub(super) async fn read_if_possible(
 pub(super) fn listed_objects(release: &Release, discovery: &Discovery) -> StoredObjects {
     let built = build_stored(&release.manifest, &release.namespace, discovery);
     built.unwrap_or_else(|error| {
-        // It was applied once, so this is damage; what it had can only be left alone.
+        // The revision was applied once, so its manifest is damaged; its objects can only be left alone.
         let error = error_unquoted(&error);
         logging::warn!(
             release = release.name,
@@ -181,7 +181,7 @@ pub(super) fn is_mislabelled(
     storage.recognises(name, revision, record) && !was_good(record)
 }
 
-/// What is left of the plan to install over a release that was deployed here: an upgrade, if what it had is there. Where it was removed
+/// Turns the plan to install over a release that was deployed here into an upgrade, if the release's objects are there. Where it was removed
 /// indeed, nothing is there but what outlives a removal, or what an attempt after that has created.
 ///
 /// # Errors

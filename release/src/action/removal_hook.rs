@@ -89,7 +89,7 @@ pub(super) async fn outlast(
         Err(failed @ (StorageError::NotFound | StorageError::Replaced { .. })) => {
             return Err(HookError::Storage(failed));
         }
-        // Who deploys writes a record of its own. What ended stays, as nothing says that it did.
+        // A deploy writes a record of its own. A hook that ended stays, as no record says that it did.
         Err(failed) => {
             warn_of(&release, &HookError::Storage(failed));
             return Ok(());

@@ -91,8 +91,8 @@ pub(super) async fn rollback(
         previous: &previous,
         desired,
     };
-    // What is gone back to stays until the new record has succeeded, whatever is labelled as deployed above it: that was passed over since it is
-    // not what was written.
+    // The revision that is gone back to stays until the new record has succeeded, whatever is labelled as deployed above it: that was passed over
+    // since it is not what was written.
     for record in prunable(&history, spec.options.max_history).before {
         if ![to, newest].contains(&record.revision()) {
             pruning.prune(&record).await?;

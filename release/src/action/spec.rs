@@ -25,7 +25,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct DeploySpec {
     /// Name of the release.
     pub name: String,
-    /// Its namespace, where its records live.
+    /// Namespace of the release, where its records live.
     pub namespace: String,
     /// The chart as it was loaded. What is recorded is the one [`Rendered`] gives back.
     pub chart: Arc<Chart>,
@@ -95,11 +95,11 @@ pub struct Rendered {
     pub config: Map<String, Value>,
     /// All documents but the hooks, in install order.
     pub manifest: String,
-    /// What those documents say, where rendering had to read them.
+    /// The documents of `manifest` as objects, where rendering had to read them.
     pub objects: Option<Vec<Value>>,
     /// The hooks, in kind order.
     pub hooks: Vec<Hook>,
-    /// What they say, in their order, where rendering had to read them; may be shorter.
+    /// The hooks as objects, in the same order, where rendering had to read them; may be shorter.
     pub hook_objects: Vec<Option<Value>>,
     /// The rendered `NOTES.txt`.
     pub notes: String,
@@ -129,7 +129,7 @@ impl Rendered {
 /// How records tell that an agent like the caller wrote them, for the caller's bundles: annotations of their chart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writer {
-    /// All of them must be there; without any no record tells it.
+    /// Annotations that must all be there; without any, no record counts as such an agent's.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -148,8 +148,7 @@ impl Writer {
 /// How a release is deployed.
 #[derive(Debug, Clone)]
 pub struct DeployOptions {
-    /// Who else writes records for the caller's bundles. What of theirs is pending was cut off, and is finished at
-    /// once.
+    /// Agents that also write records for the caller's bundles. A pending record of theirs was cut off, and is finished at once.
     pub writer: Writer,
     /// Create the release's namespace if it is missing.
     pub create_namespace: bool,
@@ -157,7 +156,7 @@ pub struct DeployOptions {
     pub take_ownership: bool,
     /// Objects of the release that another one may have by now.
     pub contested: Contested,
-    /// Who else is in a namespace that the chart had and drops: it is left to them.
+    /// Other releases in a namespace that the chart had and drops: it is left to them.
     pub neighbours: Neighbours,
     /// Look whether an object is somebody else's before anything is written, even where creating it
     /// would tell: for a release that was refused before.
@@ -206,7 +205,7 @@ impl DeployOptions {
     }
 }
 
-/// What [`super::deploy`] did.
+/// Result of [`super::deploy`].
 #[derive(Debug)]
 pub struct Deployed {
     /// The deployed revision's record.
@@ -228,21 +227,21 @@ pub struct Deployed {
 pub struct UninstallSpec {
     /// Name of the release.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the release.
     pub namespace: String,
     /// Only forget the release: its objects stay, its records go.
     pub keep_resources: bool,
-    /// It was never deployed: no attempt that fails takes anything, so only what it created goes.
+    /// The release was never deployed: an attempt that fails takes over no object, so only those it created go.
     pub is_attempt: bool,
-    /// What was there when the release was found to be the caller's: with any other record it is asked anew. `None` where nobody asked.
+    /// Records that existed when the release was found to be the caller's: with any other record that is asked anew. `None` where nobody asked.
     pub known: Option<KnownRecords>,
     /// Only revisions up to this one count, as if there were no others: what is above is of who has the release next. `None` for all.
     pub up_to: Option<i64>,
-    /// Who else writes records for the caller's bundles, as for a deploy: what of theirs is pending was cut off.
+    /// Agents that also write records for the caller's bundles, as for a deploy: a pending record of theirs was cut off.
     pub writer: Writer,
-    /// Who else is in a namespace of the release: it is left to them, or goes after them.
+    /// Other releases in a namespace of the release: it is left to them, or goes after them.
     pub neighbours: Neighbours,
-    /// Whether it is wanted after all.
+    /// Whether the release is wanted after all.
     pub called_off: CalledOff,
     /// Keep the records, the newest one marked `uninstalled`.
     pub keep_history: bool,
@@ -272,10 +271,10 @@ impl UninstallSpec {
     }
 }
 
-/// What [`super::uninstall`] did.
+/// Result of [`super::uninstall`].
 #[derive(Debug, Default)]
 pub struct Uninstalled {
-    /// Whether there was a release at all.
+    /// Whether the release existed at all.
     pub existed: bool,
     /// Objects kept by their resource policy.
     pub kept: Vec<ObjectKey>,

@@ -51,7 +51,7 @@ pub async fn uninstall(
     uninstall_confirmed(cluster, storage, spec, Confirmation::default()).await
 }
 
-/// The same, where `confirmation` says so once more when hooks have run: else no object goes, and the record stays as it is.
+/// Like [`uninstall`], but asks `confirmation` once more when hooks have run: without it no object goes, and the record stays as it is.
 ///
 /// # Errors
 /// As [`uninstall`].
@@ -71,12 +71,12 @@ pub async fn uninstall_confirmed(
     uninstall_locked(cluster, storage, spec, (Extent::All, confirmation)).await
 }
 
-/// Which objects of a release are removed.
+/// The part of a release that is removed.
 #[derive(Clone, Copy)]
 pub(super) enum Extent<'a> {
-    /// All that are its own.
+    /// All objects of the release's own.
     All,
-    /// Those that its only attempt created, and the record of that.
+    /// The objects that the only attempt created, and that attempt's record.
     Created(&'a [(Object, Created)], &'a RecordId),
 }
 
@@ -143,7 +143,7 @@ pub(super) async fn uninstall_locked(
         is_proven,
         others,
     } = records.load(storage).await.map_err(load)?;
-    // What is deleted must carry this release's marks, whatever a record says; hooks need not.
+    // Objects to delete must carry this release's marks, whatever a record says; hooks need not.
     let is_gone = last(&records.history).is_some_and(|head| head.status == Status::Uninstalled);
     let was_cut_off = head.status == Status::Uninstalling;
     let runs_hooks = !spec.disable_hooks && is_proven && !is_gone;
@@ -208,7 +208,7 @@ pub(super) async fn uninstall_locked(
         && matches!(extent, Extent::All)
         && !records.are_all(storage, spec).await.map_err(load)?
     {
-        // Whoever went on from there has what the release has.
+        // Another writer that went on from there has the release's objects.
         return Err(UninstallError::Taken(spec.name.clone()));
     }
     // Also where an earlier try ran them, which may have ended before this was asked.
@@ -225,7 +225,7 @@ pub(super) async fn uninstall_locked(
         return Err(UninstallError::CalledOff(spec.name.clone()));
     }
     if let Some(objects) = objects {
-        // What cannot be read is told once the removal is recorded.
+        // An object that cannot be read is reported once the removal is recorded.
         let since = first_attempt(&records.history);
         delete_objects(cluster, &owner, spec, since, objects?, &mut done).await?;
     }
@@ -234,7 +234,7 @@ pub(super) async fn uninstall_locked(
         Extent::Created(created, attempt) => {
             let taken = take_created(cluster, storage, spec, created, attempt).await?;
             if let Err(stopped) = taken {
-                // What is left is whose who went on: no removal is under way any more.
+                // The remaining objects belong to whoever went on: no removal is under way any more.
                 let described = release.description().to_owned();
                 release.set_status(Status::Failed, described);
                 let recorded = storage.update(&release).await;
@@ -298,7 +298,7 @@ async fn take_created(
 struct Records {
     name: String,
     history: Vec<StoredRevision>,
-    /// It was never deployed.
+    /// Whether the release was never deployed.
     is_attempt: bool,
 }
 
@@ -306,9 +306,9 @@ struct Records {
 struct Loaded<'a> {
     /// The newest record that was written here; without any, the newest that can be read.
     head: &'a StoredRevision,
-    /// What it says.
+    /// The content of that record.
     release: StoredRelease,
-    /// What taking its objects away is.
+    /// The operation by which the objects are deleted.
     operation: Operation,
     is_proven: bool,
     /// Other revisions whose objects may be in the cluster, and what taking those away is: of another claimant's
@@ -322,7 +322,7 @@ impl Records {
         let mut subject: Option<(&StoredRevision, StoredRelease, bool)> = None;
         let mut others = Vec::new();
         let mut unreadable = None;
-        // What somebody else deployed above the last good one of ours dropped what that has, and a correction may have brought it back.
+        // Another writer's revision above our last good one dropped objects of it, and a correction may have brought them back.
         let mut is_good_found = false;
         for head in self.history.iter().rev() {
             let is_found = subject.as_ref().is_some_and(|(.., is_proven)| *is_proven);
@@ -377,7 +377,7 @@ impl Records {
         })
     }
 
-    /// Whether they are all that there are by now, of those that count.
+    /// Whether these are all records that exist by now, among those that count.
     async fn are_all(&self, storage: &Storage, spec: &UninstallSpec) -> Result<bool, StorageError> {
         let mut now = storage.history(&self.name).await?;
         now.retain(|head| spec.up_to.is_none_or(|newest| head.revision <= newest));
@@ -385,8 +385,8 @@ impl Records {
         Ok(known.first_unknown(&now).is_none())
     }
 
-    /// What taking the objects of a revision away is: of one that was never deployed, as far as its record tells, whoever wrote it, goes only what
-    /// it created. What it was before its removal began is written down, as the removal changes all that it could be told from.
+    /// The operation by which a revision's objects are deleted: of one that was never deployed, as far as its record tells, whoever wrote it, goes
+    /// only what it created. What it was before its removal began is written down, as the removal changes all that it could be told from.
     fn operation(&self, of: &StoredRevision) -> Operation {
         let was_deployed = matches!(
             of.before_removal,
@@ -455,7 +455,7 @@ async fn stored_objects(
                 Some("keep") => kept.push(object.key()),
                 Some(_) => {}
                 None => {
-                    // What it says is of no interest any more.
+                    // The object's content is not needed any more.
                     object.body = Value::Null;
                     objects.push((object, operation));
                 }
@@ -469,7 +469,7 @@ async fn stored_objects(
     for (head, operation) in others {
         let other = match storage.get_listed(&spec.name, head).await {
             Ok(other) => other,
-            // It was there a moment ago.
+            // The record was there a moment ago.
             Err(StorageError::NotFound | StorageError::Decode { .. }) => continue,
             Err(source) => {
                 let name = spec.name.clone();
@@ -530,7 +530,7 @@ async fn delete_objects(
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
     done.kept.extend(kept);
-    // What there is elsewhere goes before the records, which are in one of the namespaces.
+    // Objects in other namespaces go before the records, which are in one of these namespaces.
     let (namespaces, objects): (Vec<_>, Vec<_>) = objects
         .into_iter()
         .partition(|(object, _)| object.is_namespace());

@@ -91,7 +91,7 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
     inner.map_or(error, unwrapped)
 }
 
-/// What stands for an error that may quote an object; none for any other.
+/// The text in place of an error that may quote an object; `None` for any other.
 fn unquoted(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(ApiError::Refused(status)) = error.downcast_ref() {
         return Some(answered(status));

@@ -56,7 +56,7 @@ pub async fn withdraw(
         let written = newest.and_then(|head| Some((head.revision, own(head.revision)?)));
         if let Some(written) = written {
             match set_status(storage, name, &written, Status::Failed).await {
-                // It is not what was written: whoever wrote it ends it.
+                // The record is not the one that was written: its writer ends it.
                 Ok(())
                 | Err(
                     UninstallError::Locked
@@ -74,7 +74,7 @@ pub async fn withdraw(
     let found = planned(&history);
     let missing = storage.forget_missing(name, &history);
     let withdrawal = match found {
-        // What such an attempt brought, its record alone would say.
+        // Only the attempt's record would say which objects it created.
         Plan::Nothing => return Ok(missing.is_empty()),
         Plan::Leave => return leave().await,
         Plan::Withdraw(withdrawal) => withdrawal,
@@ -128,7 +128,7 @@ pub async fn withdraw(
     if !obsolete.is_empty() {
         says(Status::PendingRollback).await?;
     }
-    // What came since the records were read may have what they have not.
+    // A record that came since these were read may name objects that they do not.
     let check = || async {
         let again = storage.history(name).await.map_err(load)?;
         match planned(&again) == Plan::Withdraw(withdrawal.clone()) {
@@ -140,7 +140,7 @@ pub async fn withdraw(
     let obsolete: Vec<_> = obsolete.iter().map(|object| (object, None)).collect();
     if let Err(failed) = take_back(cluster, &owner, first_attempt(&history), &obsolete, check).await
     {
-        // It may fail for long, and is nothing that a helm client has to wait for.
+        // The deletion may fail for long, and no helm client has to wait for it.
         says(Status::Failed).await?;
         return Err(match failed {
             TakeBackError::Stopped(stopped) => stopped,
@@ -184,7 +184,7 @@ async fn set_status(
 /// A revision, and the digest that its record was written with.
 type Digest = (i64, String);
 
-/// What is to be done, by what is known of the records without reading them.
+/// The decision, made from the records' metadata alone.
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
     /// No attempt is there.
@@ -197,13 +197,13 @@ enum Plan {
 /// The records of a release, as they were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Withdrawal {
-    /// Those of the claimant's attempts.
+    /// Records of the claimant's attempts.
     attempts: Vec<Digest>,
-    /// All others.
+    /// All other records.
     others: Vec<Digest>,
 }
 
-/// Which records are attempts of the claimant, whose digests `own` has. All others must be known to be written by somebody: `vouched` has
+/// Decides which records are attempts of the claimant, whose digests `own` has. All others must be known to be written by somebody: `vouched` has
 /// them, each of which must be there. Those below one of them that is deployed need not: what they had is that one's, or it dropped it.
 fn plan(
     history: &[StoredRevision],

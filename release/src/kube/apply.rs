@@ -29,7 +29,7 @@ use crate::state::ownership::{Operation, Verdict};
 /// How long a definition may take to be served.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What applying did.
+/// Result of applying objects.
 #[derive(Debug, Default)]
 pub struct Applied {
     /// The objects as they are now, without `managedFields`, in the order they were written; none unless they were asked for.
@@ -40,16 +40,16 @@ pub struct Applied {
     pub(crate) created: Vec<(Object, Created)>,
     /// Objects that were there before, and are the release's own once it is deployed.
     pub(crate) kept: Vec<(Object, Option<Created>)>,
-    /// Whether something was there that might have been somebody else's.
+    /// Whether an object was there that might have been somebody else's.
     pub(crate) found: bool,
 }
 
 /// Some objects could not be written; the others were.
 #[derive(Debug)]
 pub struct ApplyError {
-    /// What failed, in manifest order; never empty.
+    /// The failed objects, in manifest order; never empty.
     pub failures: Vec<ObjectFailure>,
-    /// What was written nevertheless.
+    /// The objects that were written nevertheless.
     pub applied: Applied,
 }
 
@@ -84,7 +84,7 @@ impl ApplyError {
         }
     }
 
-    /// It cannot be told whose an object is; nothing was written.
+    /// The error for an object whose owner cannot be determined; nothing was written.
     pub(crate) fn unknown(source: OwnershipError) -> Self {
         Self {
             failures: vec![ObjectFailure::NotOurs(source)],
@@ -99,7 +99,7 @@ impl ApplyError {
             Some(at) => match self.failures.swap_remove(at) {
                 ObjectFailure::NotOurs(source) => Ok(NotOurs {
                     source,
-                    // Of those that were created beside it.
+                    // Whether one of the objects written beside it may be there without an answer.
                     is_in_doubt: self.is_in_doubt(),
                     created: self.applied.created,
                 }),
@@ -252,7 +252,7 @@ async fn write_one(writer: &ObjectWriter<'_>, object: &mut Object) -> WriteOutco
     WriteOutcome { written, served }
 }
 
-/// What writing an object led to.
+/// Result of writing one object.
 struct WriteOutcome {
     written: Written,
     /// The definition that is served already.
@@ -344,7 +344,7 @@ pub async fn reapply(
     let previous: BTreeMap<ObjectKey, Object> = objects.iter().map(as_recorded).collect();
     for object in &mut objects {
         owner.mark(&mut object.body);
-        // It is written as it is found here.
+        // The object is written with the version found here.
         if let Some(Value::Object(metadata)) = object.body.get_mut("metadata") {
             metadata.remove("resourceVersion");
         }
@@ -368,7 +368,7 @@ pub async fn reapply(
         let found = open.get(&object.key()).and_then(Option::as_ref);
         claim.verdict(object, found) != Verdict::Refuse
     });
-    // One that is another's keeps none of the others from being put right.
+    // An object of another owner keeps none of the others from being corrected.
     let refused = theirs.iter().filter_map(|object| {
         let live = open.get(&object.key())?.as_ref()?;
         Some(ObjectFailure::NotOurs(owner.refusal(object, live)))

@@ -96,12 +96,12 @@ fn is_inert(object: &Object) -> bool {
         && (resource.kind != "Service" || service != Some("LoadBalancer"))
 }
 
-/// What creating an object led to.
+/// Result of creating an object.
 #[derive(Debug)]
 pub(super) enum Creation {
-    /// It is new, and ours.
+    /// The object is new, and ours.
     New(Value),
-    /// Something is there already.
+    /// An object of this name exists already.
     Found(Value),
     /// Nothing was done because something else is being written; to be tried again.
     Busy(ApiError),
@@ -131,7 +131,7 @@ pub(super) async fn create_new(
         Err(error) => return Err(CreateError::Refused(error)),
     };
     match cluster.get_metadata(object).await {
-        // It may be read: an admission or a quota refused it, or there is no right to write it.
+        // The object may be read: an admission or a quota refused it, or there is no right to write it.
         Ok(_) if refused.is_forbidden() => Err(CreateError::Refused(refused)),
         Ok(Some(live)) => Ok(Creation::Found(live)),
         Ok(None) => Ok(Creation::Busy(refused)),
@@ -145,9 +145,9 @@ pub(super) async fn create_new(
 /// Creating failed.
 #[derive(Debug)]
 pub(super) enum CreateError {
-    /// What is there cannot be looked at.
+    /// The existing object cannot be read.
     Unknown(OwnershipError),
-    /// The API server refused it.
+    /// The API server refused the object.
     Refused(ApiError),
 }
 

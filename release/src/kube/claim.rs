@@ -1,6 +1,6 @@
-//! Which objects an operation on a release may write, and which of them may be somebody else's.
+//! Decides which objects an operation on a release may write, and which of them may be somebody else's.
 //!
-//! A [`Claim`] is what a release has on the objects of its manifest, a [`HookClaim`] what one run has on those of its hooks, which carry no
+//! A [`Claim`] is a release's right to the objects of its manifest, a [`HookClaim`] one run's right to those of its hooks, which carry no
 //! marks of a release. Both only judge what was found; [`super::write`] acts on it.
 
 use std::collections::{HashMap, HashSet};
@@ -17,7 +17,7 @@ use crate::state::ownership::{ObjectState, Operation, Verdict, judge};
 pub(crate) struct Claim<'a> {
     /// The release.
     pub(crate) owner: &'a Owner,
-    /// What it is about to do.
+    /// The operation on the release.
     pub(crate) operation: Operation,
     /// Objects that the last good revision does not prove to be the release's, each as it was found when it was
     /// looked at. One that was not there, or not looked at, is created if nothing is there.
@@ -36,7 +36,7 @@ impl Claim<'_> {
         self.owner.observe(live).state(self.operation, is_recorded)
     }
 
-    /// What is to be done about it, with what it was noted as before: what says already that it is adopted is written.
+    /// The verdict about an object; with the adoption noted on it before: one noted already is simply written.
     pub(crate) fn verdict(&self, object: &Object, found: Option<&Value>) -> Verdict {
         let noted = found.and_then(adoption);
         match judge(self.operation, self.state(object, found)) {
@@ -60,20 +60,20 @@ pub(crate) struct HookClaim<'a> {
     pub(crate) is_resumed: bool,
 }
 
-/// What is to be done about what has a hook's name.
+/// The verdict about an object that has a hook's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HookVerdict {
-    /// It is this run, and under way: there is nothing to be written.
+    /// The object is of this run, which is under way: there is nothing to be written.
     Await,
-    /// It is written over.
+    /// The object is written over.
     Write,
-    /// It is left, and the hook not run.
+    /// The object is left, and the hook not run.
     Refuse,
 }
 
 impl HookClaim<'_> {
-    /// What is to be done about `live`. What runs ran for one release at one event of one revision, and is no run of another: it is waited
-    /// for, or in the way. What a client wrote that does not say for whom is this run where a record says that one was started.
+    /// The verdict about `live`. An object that runs was started for one release, event and revision, and counts for no other run: it is waited for,
+    /// or in the way. One that a client wrote without saying for whom is this run's where a record says that one was started.
     pub(super) fn verdict(&self, object: &Object, live: &Value) -> HookVerdict {
         let state = self.run.state(live);
         let is_made_way_for = || self.makes_way && stays_for_next_run(object, live);

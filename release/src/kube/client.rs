@@ -31,7 +31,7 @@ use crate::state::ownership::Adoption;
 
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
-/// Who owns the note that an object was there before its release.
+/// Field manager of the annotation that says an object was there before its release.
 const ADOPTION_MANAGER: &str = "fleetagent-adoption";
 
 /// Objects per page of a list. Of larger ones fewer are asked for at a time.
@@ -78,7 +78,7 @@ impl Cluster {
         }
     }
 
-    /// The same cluster, seen from another host than the system.
+    /// The same cluster, used from another host than the system.
     #[must_use]
     pub fn from_host(self, host: Host) -> Self {
         Self { host, ..self }
@@ -310,7 +310,7 @@ impl Cluster {
         Ok(pods)
     }
 
-    /// What happens to one object after `version`, for so long at most; with an empty version, what is there now comes first.
+    /// Watches one object after `version`, for so long at most; with an empty version, its current state comes first.
     pub(crate) async fn watch(
         &self,
         object: &Object,
@@ -343,7 +343,7 @@ impl Cluster {
         self.patch(object, APPLY_PATCH, &options, body).await
     }
 
-    /// What [`Cluster::apply`] would leave; unknown fields do not matter.
+    /// The dry run of [`Cluster::apply`]; unknown fields do not matter.
     pub(crate) async fn try_apply(
         &self,
         object: &Object,
@@ -601,7 +601,7 @@ impl Cluster {
     }
 }
 
-/// What storage asks of one object.
+/// A request of the release storage for one object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RecordRequest<'a> {
     Get(&'a str),

@@ -37,7 +37,7 @@ const KEPT_CONNECTIONS: usize = 8;
 /// How long they wait.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
-/// What carries requests to a server.
+/// The HTTP service that sends requests to an API server.
 pub type Connections = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
 
 /// A proxy that does not lead to the server. Never quotes its password.

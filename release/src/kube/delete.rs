@@ -34,28 +34,28 @@ pub(super) fn pause(tries: u32) -> Duration {
     grown.min(LONGEST_PAUSE)
 }
 
-/// What became of one object that was to be deleted.
+/// Result of deleting one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// It was deleted.
+    /// The object was deleted.
     Deleted,
-    /// It was gone already.
+    /// The object was gone already.
     Absent,
-    /// It asks to be kept.
+    /// The object's resource policy keeps it.
     Kept,
-    /// It was there before the release, which only adopted it.
+    /// The object was there before the release, which only adopted it.
     Adopted,
-    /// It is not this release's.
+    /// The object is not this release's.
     NotOwned,
     /// A namespace that other releases are in or about to come to, which was left to them.
     Inhabited,
     /// A namespace that other releases are in which are about to go.
     Awaited,
-    /// What another release's hook runs, which has not ended.
+    /// The object is of another release's hook, which has not ended.
     Running,
 }
 
-/// What became of each object.
+/// Result of deleting objects.
 #[derive(Debug, Default)]
 pub struct Removed {
     /// In the order of the objects given.
@@ -79,7 +79,7 @@ pub struct DeleteError {
     namespace: String,
     name: String,
     kind: String,
-    /// Whether it could not be looked at, so that nothing was asked of it.
+    /// Whether the object could not be read, so that no deletion was sent.
     is_unseen: bool,
     source: ApiError,
 }
@@ -115,7 +115,7 @@ impl DeleteError {
         }
     }
 
-    /// Whether all that failed is a look at the object.
+    /// Whether only a read of the object failed.
     pub(crate) fn is_unseen(&self) -> bool {
         self.is_unseen
     }
@@ -125,7 +125,7 @@ impl DeleteError {
         self.namespace == namespace
     }
 
-    /// Whether it may be deleted all the same.
+    /// Whether the object may be deleted all the same.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.source.is_in_doubt()
     }
@@ -225,7 +225,7 @@ pub(crate) async fn check_deletable(
                     return Ok(());
                 };
                 match cluster.delete(object, &proof, true).await {
-                    // Who deletes it looks again.
+                    // Another client deletes the object, or has changed it: the next step reads it again.
                     Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
                     tried => tried.map_err(|error| DeleteError::new(object, error)),
                 }
@@ -244,9 +244,9 @@ pub(crate) async fn check_deletable(
 /// Why not all is deleted.
 #[derive(Debug)]
 pub(crate) enum TakeBackError<E> {
-    /// What could not be deleted; all else was.
+    /// Objects that could not be deleted; all others were.
     Delete(Vec<DeleteError>),
-    /// Somebody has gone on with the release, or that cannot be told: nothing more was deleted.
+    /// Somebody has gone on with the release, or that cannot be determined: no further object was deleted.
     Stopped(E),
 }
 
@@ -311,7 +311,7 @@ where
                 match done {
                     Ok(()) => {}
                     Err(error) if error.is_not_found() => {}
-                    // It is another one by now, or has changed: who did that has to be seen first.
+                    // The object is another one by now, or has changed: its writer has to be determined first.
                     Err(error) if error.is_conflict() && tries < MAX_TRIES => left.push(one),
                     Err(source) => failures.push(DeleteError::new(one.0, source)),
                 }
@@ -377,7 +377,7 @@ async fn prove(
     Ok(observed.deletable(operation, since).map_err(left))
 }
 
-/// What others have in an object that is about to be deleted.
+/// Other releases in an object that is about to be deleted.
 fn occupancy(object: &Object, neighbours: &Neighbours) -> Occupancy {
     match object.is_namespace() {
         true => neighbours.of(&object.name),
@@ -418,7 +418,7 @@ async fn delete_owned(
                 return Ok(fate);
             }
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
-            // It is another one by now, or has changed: whose it is has to be seen again.
+            // The object is another one by now, or has changed: its owner has to be determined again.
             Err(error) if error.is_conflict() && tries < MAX_TRIES => {
                 sleep(pause(tries)).await;
                 tries += 1;
@@ -428,7 +428,7 @@ async fn delete_owned(
     }
 }
 
-/// What is said of an object that was left.
+/// The result for an object that was left.
 fn left(state: ObjectState) -> Removal {
     match state {
         ObjectState::KeepPolicy => Removal::Kept,
@@ -488,7 +488,7 @@ async fn delete_ended(
     }
     let mut tries = 1;
     loop {
-        // How it ended only the whole object says.
+        // Only the whole object says how it ended.
         let Some(live) = cluster.get(object).await? else {
             return Ok((Removal::Absent, None));
         };
@@ -501,7 +501,7 @@ async fn delete_ended(
         match cluster.delete(object, &proof, false).await {
             Ok(()) => return Ok((Removal::Deleted, Created::from_answer(&live))),
             Err(error) if error.is_not_found() => return Ok((Removal::Absent, None)),
-            // Its status was written since.
+            // The object's status was written since.
             Err(error) if error.is_conflict() && tries < MAX_TRIES => {
                 sleep(pause(tries)).await;
                 tries += 1;
@@ -512,7 +512,7 @@ async fn delete_ended(
     }
 }
 
-/// Which of the objects that have a hook's name is deleted.
+/// Which objects with a hook's name are deleted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HookInstance<'a> {
     /// Any that says that it is a hook and that no other release has marked: it makes way for this run, once it has ended where it is no run of this
@@ -520,7 +520,7 @@ pub(crate) enum HookInstance<'a> {
     Before(&'a RunMark),
     /// The one that a run wrote.
     Written(&'a RunMark, &'a Created),
-    /// One that says that a run wrote it.
+    /// An object with the mark of this run.
     Of(&'a RunMark),
 }
 
@@ -562,7 +562,7 @@ pub(crate) async fn delete_hook(
         return Ok((Removal::Absent, None));
     }
     let failed = |error| DeleteError::new(object, error);
-    // Whether it has ended only the whole object says.
+    // Only the whole object says whether it has ended.
     let may_run = runs(object) && matches!(which, HookInstance::Before(_));
     let mut tries = 1;
     loop {

@@ -1,4 +1,4 @@
-//! Which kinds the cluster serves, asked once and remembered.
+//! The kinds the cluster serves, asked once and remembered.
 //!
 //! One aggregated discovery is two requests and covers every group; a server without it is asked
 //! group by group. What a group whose own API server is down has is missing, and [`Discovery::has_answered`] says so. The cache
@@ -58,7 +58,7 @@ impl CachedDiscovery {
         &self.proven
     }
 
-    /// Who asks.
+    /// The connection that discovery uses.
     pub(super) fn connection(&self) -> &Connection {
         &self.connection
     }

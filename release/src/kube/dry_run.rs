@@ -20,17 +20,17 @@ use super::write::ObjectWriter;
 /// that an object that is written all the time gets an answer too.
 const READINGS: u32 = 5;
 
-/// What [`reapply`](super::reapply) would make of an object.
+/// Result of a dry run of [`reapply`](super::reapply) for an object.
 #[derive(Debug)]
 pub enum DryRun {
     /// The object afterwards.
     Applied {
-        /// What would be live, with the fields that would be left to others as they are.
+        /// The predicted object, with the fields that would be left to others as they are.
         predicted: Value,
-        /// What is live: none where it is still the object that was given.
+        /// The live object; `None` where it is still the one that was given.
         newer: Option<Value>,
     },
-    /// It is not there any more.
+    /// The object is gone.
     Gone,
 }
 
@@ -91,7 +91,7 @@ impl Request<'_> {
         {
             Err(error) if !error.contested_fields().is_empty() => {
                 let is_autoscaled = self.writer.is_autoscaled(&self.desired, &error).await;
-                // Whoever holds what by now: the answer is refused if that is not the version meant.
+                // The fields' current owners: the dry run is refused if this is not the version meant.
                 let live = self.cluster.get(&self.desired).await?.unwrap_or_default();
                 let writer = &self.writer;
                 let (_, body) = writer.settle(&self.desired, &error, &live, is_autoscaled);

@@ -127,7 +127,7 @@ impl ApiError {
         self.code() == Some(404)
     }
 
-    /// Nothing is known at this address: neither the object nor its namespace is what is missing.
+    /// Whether nothing is served at this address: neither the object nor its namespace is missing.
     pub(crate) fn is_unserved(&self) -> bool {
         let names_something = |status: &Status| {
             let details = status.details.as_ref();

@@ -36,11 +36,11 @@ const WATCH_PATIENCE: Duration = Duration::from_secs(295);
 /// How long the read of a hook may take that is made when its time is up.
 const LAST_READ: Duration = Duration::from_secs(10);
 
-/// What is there of a hook that was started and does its work once, without what it says, and which objects these are: all else of it is done as
-/// soon as it is written.
+/// The objects of a started hook that run to completion, without bodies, and which instances they are: all other objects of a hook are done as soon
+/// as they are written.
 ///
 /// # Errors
-/// One cannot be read.
+/// An object cannot be read.
 pub(crate) async fn running_hooks(
     cluster: &Cluster,
     claim: HookClaim<'_>,
@@ -119,10 +119,10 @@ async fn watch_hook(
     Err(WaitError { lines, timed_out })
 }
 
-/// What was last seen of a hook.
+/// The state in which a hook was last seen.
 struct Seen<'a> {
     version: String,
-    /// Which object it is, if that is known.
+    /// The hook's instance, if that is known.
     instance: Option<&'a Created>,
     status: Status,
     message: String,
@@ -177,7 +177,7 @@ impl Seen<'_> {
                 self.version = news.metadata.resource_version;
                 return false;
             }
-            // What happened since is not known any more: what is there now has to do.
+            // Events since then are lost: the current state has to do.
             WatchEvent::Error(_) => {
                 self.version.clear();
                 return false;

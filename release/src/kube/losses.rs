@@ -1,4 +1,4 @@
-//! What would be lost with an object that is deleted and made anew, beside what its manifest says.
+//! Data that would be lost with an object that is deleted and made anew, beside what its manifest says.
 
 use objects::{Object, Resource};
 
@@ -7,7 +7,7 @@ pub(crate) fn holds_more(object: &Object) -> bool {
     contents(object).is_some()
 }
 
-/// What would go with an object that only contains or keeps it, in people's words.
+/// The data that goes with an object that only contains or keeps it, in words for people.
 pub(super) fn contents(object: &Object) -> Option<&'static str> {
     let Resource { group, kind, .. } = &*object.resource;
     match (group.as_str(), kind.as_str()) {

@@ -77,7 +77,7 @@ async fn write_entries(
     Ok(Version::of(&now))
 }
 
-/// What removes from `live` that the last manifest had and this one has not; none if it is gone.
+/// The patch that removes from `live` the fields the last manifest had and this one has not; `None` if they are gone.
 pub(super) fn left_over(previous: &Value, object: &Object, live: &Value) -> Option<Patch> {
     match merge::removal(previous, &object.body, live) {
         // A chart that drops replicas hands them to whoever scales.

@@ -21,24 +21,24 @@ pub enum ObjectFailure {
     /// Field ownership of another client could not be taken over.
     #[error("failed to upgrade managed fields for object {0}")]
     Migrate(String, #[source] ApiError),
-    /// It should have been recreated, and its predecessor could not be deleted.
+    /// The object should have been recreated, and its predecessor could not be deleted.
     #[error("failed to replace object {0}")]
     Recreate(String, #[source] ApiError),
-    /// A field of it cannot change, and it is not recreated, whatever was asked for.
+    /// A field of the object cannot change, and the object is not recreated, whatever was asked for.
     #[error("object {object} is not recreated, although a field of it cannot change: {lost}")]
     Irreplaceable {
         object: String,
         lost: &'static str,
-        /// Which field, in the API server's words.
+        /// The immutable field, in the API server's words.
         source: ApiError,
     },
-    /// It is being deleted and does not go: what it waits for.
+    /// The object is being deleted and does not go, with the finalizers it waits for.
     #[error("object {0} is being deleted")]
     Terminating(String, #[source] WaitError),
-    /// It is somebody else's.
+    /// The object is somebody else's.
     #[error(transparent)]
     NotOurs(OwnershipError),
-    /// It has the name of a hook, and is something else.
+    /// The object has the name of a hook, and is something else.
     #[error(
         "{object} exists and is not a hook of this release, or is of an earlier run and no delete policy makes it go"
     )]
@@ -46,7 +46,7 @@ pub enum ObjectFailure {
         /// Kind, name and namespace.
         object: String,
     },
-    /// It defines kinds, and is not served: what it says of itself.
+    /// The object is a definition whose kinds are not served, with its conditions.
     #[error("the kinds of {0} are not served")]
     NotEstablished(String, #[source] WaitError),
 }
@@ -89,7 +89,7 @@ impl ObjectFailure {
         }
     }
 
-    /// Whether nothing more is to be written.
+    /// Whether no further object is to be written.
     pub(super) fn ends_all(&self) -> bool {
         let is_anothers = matches!(self, Self::NotOurs(_) | Self::NoHookOfOurs { .. });
         is_anothers || self.reason() == "Unreachable"

@@ -36,14 +36,14 @@ const RUN_ANNOTATION: &str = "fleetagent.cattle.io/hook-of";
 pub struct Owner {
     /// Name of the release.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the release.
     pub namespace: String,
 }
 
 /// An object that is there already belongs to somebody else. The texts are Helm's.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnershipError {
-    /// It does not carry this release's marks.
+    /// The object does not carry this release's marks.
     #[error(
         "{object} exists and cannot be imported into the current release: invalid ownership \
          metadata; {}", .problems.join("; ")
@@ -53,19 +53,19 @@ pub enum OwnershipError {
         /// The marks that are missing or different.
         problems: Vec<String>,
     },
-    /// It could not be looked at.
+    /// The object could not be read.
     #[error("could not get information about the resource {object}")]
     Unknown { object: String, source: ApiError },
 }
 
-/// What was found under an object's name, and in which version.
+/// An object as found under its name, with its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Observed {
     marks: Marks,
     is_kept: bool,
     is_leaving: bool,
     adoption: Option<Adoption>,
-    /// When it came to be, in whole seconds.
+    /// Creation time, in whole seconds.
     created: Option<Timestamp>,
     version: Version,
 }
@@ -91,7 +91,7 @@ impl Deletable {
         self.version.preconditions().into()
     }
 
-    /// What takes the release's marks off this object in this version, and notes that it was left.
+    /// The patch that takes the release's marks off this object in this version, and notes that it was left.
     pub(super) fn leaving(&self) -> Value {
         let mut metadata = self.preconditions();
         metadata["labels"] = json!({MANAGED_BY_LABEL: null});
@@ -139,7 +139,7 @@ pub(crate) struct RunMark {
     run: String,
 }
 
-/// What has the name of a hook, to a run of that hook.
+/// State of an object with the name of a hook, seen from a run of that hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HookState {
     /// No hook, or marked as another release's.
@@ -148,9 +148,9 @@ pub(crate) enum HookState {
     Anothers,
     /// A hook that the Go agent, helm or an older one of our agents wrote, which do not say for which release.
     Unsigned,
-    /// What another run of this release's hooks wrote.
+    /// Written by another run of this release's hooks.
     Former,
-    /// What this run wrote.
+    /// Written by this run.
     This,
 }
 
@@ -176,7 +176,7 @@ impl RunMark {
         let run = mark(live, "annotations", RUN_ANNOTATION).filter(|_| is_written_by_us(live))?;
         let mut words = run.split(' ');
         let (namespace, name) = words.next()?.split_once('/')?;
-        // Whoever writes by our manager's name may have put anything there, and it is quoted.
+        // Anybody who writes by our manager's name may have put anything there, and it is quoted.
         if ![namespace, name].into_iter().all(is_name) {
             return None;
         }
@@ -188,7 +188,7 @@ impl RunMark {
     /// The name of what the chart leaves the API server to name, by the position of its hook and its own in that. It looks like the API server's, is
     /// another one in each run, and the same one whenever a run goes on: so what it wrote is found again.
     pub(crate) fn name(&self, prefix: &str, (hook, object): (usize, usize)) -> String {
-        /// Those of the API server, which make no words.
+        /// The letters of the API server's generated names, which make no words.
         const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
         const SUFFIX: usize = 5;
         const LONGEST: usize = 63;
@@ -228,7 +228,7 @@ impl Observed {
         &self.version
     }
 
-    /// The same, in another version.
+    /// This object in another version.
     pub(super) fn in_version(&self, version: Version) -> Self {
         Self {
             version,
@@ -236,13 +236,13 @@ impl Observed {
         }
     }
 
-    /// Whether it is the same object and would be judged alike, whatever else was written into it.
+    /// Whether `other` is the same object and would be judged alike, whatever else was written into it.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         self.version.is_same_object(&other.version)
             && self.in_version(other.version.clone()) == *other
     }
 
-    /// Whether it is the object that was created, still.
+    /// Whether the object is still the one that was created.
     pub(super) fn is_instance(&self, created: &Created) -> bool {
         self.version.is_of(&created.uid)
     }
@@ -263,7 +263,7 @@ impl Observed {
             Marks::None => return ObjectState::Unmarked,
             Marks::Ours => {}
         }
-        // Who writes an object need not ask whether it wishes to be kept.
+        // A write need not ask whether the object wishes to be kept.
         if self.is_kept && operation.deletes() {
             return ObjectState::KeepPolicy;
         }
@@ -287,7 +287,7 @@ impl Observed {
         let is_older = since
             .zip(self.created)
             .is_some_and(|(since, created)| created < since);
-        // What is deleted comes from a record.
+        // An object to delete comes from a record.
         let state = self.state(operation, !is_older);
         match judge(operation, state) {
             Verdict::Delete => Ok(self.instance()),
@@ -295,7 +295,7 @@ impl Observed {
         }
     }
 
-    /// Whether it is one that removing the release would have deleted: then the release is not removed.
+    /// Whether removing the release would have deleted this object: then the release is not removed.
     pub(crate) fn outlives_no_removal(&self) -> bool {
         self.deletable(Operation::Remove, None).is_ok()
     }
@@ -316,7 +316,7 @@ impl Owner {
         }
     }
 
-    /// What keeps `live` from being this release's, in Helm's words; empty if it is.
+    /// The reasons why `live` is not this release's, in Helm's words; empty if it is.
     pub fn problems(&self, live: &Value) -> Vec<String> {
         let marks = [
             ("label", "labels", MANAGED_BY_LABEL, MANAGED_BY_HELM),
@@ -421,7 +421,7 @@ pub fn unnote(body: &mut Value) {
     }
 }
 
-/// What puts that note on an object.
+/// The patch that notes an adoption on an object.
 pub(super) fn adoption_note(adoption: Adoption) -> Value {
     json!({"metadata": {"annotations": {ADOPTED_ANNOTATION: adoption.as_str()}}})
 }

@@ -168,7 +168,7 @@ impl RecordPage {
     }
 }
 
-/// What is read of a record's metadata.
+/// The part of a record's metadata that is read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Listed {

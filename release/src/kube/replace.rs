@@ -23,10 +23,10 @@ use crate::state::ownership::{ObjectState, Operation, Verdict};
 /// Of a StatefulSet, whether its volume claims go with it.
 const WHEN_DELETED: &str = "/spec/persistentVolumeClaimRetentionPolicy/whenDeleted";
 
-/// What replacing an object depends on.
+/// Inputs of replacing an object.
 pub(super) struct Replacement<'a> {
     pub(super) sender: &'a Sender<'a>,
-    /// None for what is no object of a release.
+    /// The release's claim; `None` for an object of no release.
     pub(super) claim: Option<Claim<'a>>,
     /// The objects of the revision before.
     pub(super) previous: &'a BTreeMap<ObjectKey, Object>,
@@ -54,7 +54,7 @@ impl Replacement<'_> {
             return Err(self.sender.named(object, failure).await);
         };
         self.check_writable(object, &live, refusal)?;
-        // Who reads it must find the note still.
+        // Concurrent readers must still find the adoption note.
         let mut whole = object.clone();
         if let Some(note) = adoption(&live) {
             whole.body["metadata"]["annotations"][ADOPTED_ANNOTATION] = note.as_str().into();
@@ -95,7 +95,7 @@ impl Replacement<'_> {
         }
     }
 
-    /// What was written whole is owned as if it had been applied.
+    /// Makes a replaced object owned as if it had been applied.
     async fn apply_replaced(&self, object: &Object, live: &Value) -> Result<Value, ApiError> {
         let version = migrate::own_replaced(self.sender.cluster, object, live).await?;
         let body = Body::over(&object.body, Some(&version));
@@ -193,7 +193,7 @@ impl Replacement<'_> {
                 return Err(ObjectFailure::NotOurs(refusal));
             }
         };
-        // It stands where something was before.
+        // The new object stands where another was before.
         if let Some(note) = note {
             let noted = self.sender.cluster.note_adoption(object, None, note).await;
             noted.map_err(failed)?;

@@ -23,12 +23,12 @@ const TERMINATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a write that met another one is tried.
 const TRIES: u32 = 5;
 
-/// What sending an object depends on.
+/// Inputs of sending an object.
 pub(super) struct Sender<'a> {
     pub(super) cluster: &'a Cluster,
     /// Group and kind of what the same manifest defines and uses.
     pub(super) own_kinds: HashSet<(String, String)>,
-    /// Whether there was a revision before: then what is not there could not be *created*.
+    /// Whether there was a revision before: then a missing object is reported as one that could not be *created*.
     pub(super) is_update: bool,
 }
 
@@ -95,7 +95,7 @@ impl Sender<'_> {
             .map_err(|source| ObjectFailure::Terminating(object.describe(), source))
     }
 
-    /// What is said of an object that is being deleted whenever it is looked at.
+    /// The failure of an object that is being deleted whenever it is looked at.
     pub(super) fn leaving(object: &Object) -> ObjectFailure {
         let message = "Resource scheduled for deletion";
         let line = line(object, "still exists", Status::Terminating, message);
@@ -128,10 +128,10 @@ impl Sender<'_> {
     }
 }
 
-/// What is applied, as text: a tree of it would be kept until the answer is there.
+/// The body of an apply, as text: a tree of it would be kept until the answer is there.
 pub(super) struct Body {
     text: String,
-    /// Whether it names no version that it is meant for.
+    /// Whether the body names no version that it is meant for.
     is_for_any_version: bool,
 }
 

@@ -87,7 +87,7 @@ pub(super) async fn send(
     decode(&send_for_text(connection, verb, path, body).await?)
 }
 
-/// The same, for an answer that is not read as a tree.
+/// Sends a request, for an answer that is not read as a tree.
 pub(super) async fn send_for_text(
     connection: &Connection,
     verb: Verb<'_>,
@@ -145,7 +145,7 @@ struct Position {
 }
 
 impl<T> ListOutline<T> {
-    /// Its items, and where the next page begins, if there is one.
+    /// The list's items, and where the next page begins, if there is one.
     pub(super) fn parts(self) -> (Vec<T>, String) {
         let next = self.metadata.next.unwrap_or_default();
         (self.items.unwrap_or_default(), next)

@@ -1,4 +1,4 @@
-//! Which object was read, and in which version: what is written or deleted as that, and as nothing else.
+//! The identity and version of an object as it was read: a write or deletion holds for that, and for nothing else.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// Which nothing has: etcd gives the first one to nothing. Written over it, an object is created, and nothing else.
+    /// A version that no object has: etcd gives the first one to nothing. An apply with it creates an object, or fails.
     pub(super) const OF_NOTHING: &str = "1";
 
     /// Of `live`, an object or its metadata.
@@ -37,7 +37,7 @@ impl Version {
         body["metadata"]["resourceVersion"] = self.resource_version().into();
     }
 
-    /// The same of what is known of it: an object of an API without versions is written over in any.
+    /// Like [`Self::demand`], with the known fields only: an object of an API without versions is written over in any.
     pub(super) fn demand_known(&self, body: &mut Value) {
         for (field, value) in self.known() {
             body["metadata"][field] = value;
@@ -64,12 +64,12 @@ impl Version {
         known.collect()
     }
 
-    /// Whether it is an object with this uid, in whichever version.
+    /// Whether the object has this uid, in whichever version.
     pub(super) fn is_of(&self, uid: &str) -> bool {
         self.uid.as_deref() == Some(uid)
     }
 
-    /// Whether it is the same object, in whichever version.
+    /// Whether `other` is the same object, in whichever version.
     pub(super) fn is_same_object(&self, other: &Self) -> bool {
         self.uid == other.uid
     }

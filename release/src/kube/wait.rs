@@ -80,7 +80,7 @@ pub(super) async fn wait_until_ended(
     .await
 }
 
-/// Which of the objects of its name was written, if that is known.
+/// The instance of the object that was written, if that is known.
 pub(super) fn instance<'c>(
     written: &'c [(Object, Created)],
     object: &Object,
@@ -90,7 +90,7 @@ pub(super) fn instance<'c>(
     found.map(|(_, instance)| instance)
 }
 
-/// What is said of a hook in whose place something else is.
+/// Message for a hook whose object was replaced by another one.
 pub(super) const REPLACED: &str = "Resource was deleted, and another one has its name";
 
 async fn end(cluster: &Cluster, object: &Object, instance: Option<&Created>) -> Observed {
@@ -177,7 +177,7 @@ fn is_paused(object: &Object) -> bool {
     object.body.pointer("/spec/paused") == Some(&Value::Bool(true))
 }
 
-/// What is done at once need not be asked for; what was told to pause will not go on.
+/// Whether the object has to be waited for: not one that is ready at once, nor one that is paused.
 fn needs_waiting(object: &Object, mode: Mode) -> bool {
     let kind = (
         object.resource.group.as_str(),

@@ -36,8 +36,8 @@ pub struct ApplyOptions {
     /// There was a revision or an attempt before: Helm then says of an object that it could not be
     /// *created*.
     pub is_update: bool,
-    /// It merged on its own side, so that what the chart no longer has goes away even where somebody
-    /// else edited it; only with `migrate`.
+    /// The previous revision's writer merged on its own side, so that fields the chart no longer has go away even where somebody else edited them;
+    /// only with `migrate`.
     pub merged: bool,
     /// Whether the answers to the writes are wanted, all at once.
     pub keeps_answers: bool,
@@ -47,16 +47,16 @@ pub struct ApplyOptions {
 pub(super) struct WrittenObject {
     pub(super) live: Value,
     pub(super) conflicts: Vec<FieldConflict>,
-    /// Which object, if it is known to be new, or a hook's; without what it says.
+    /// The object without its body, and its uid, if it is known to be new, or a hook's.
     pub(super) created: Option<(Object, Created)>,
     /// The object, if it was there before, and is wanted with `takeOwnership`; and which one it is, if that was told.
     pub(super) kept: Option<(Object, Option<Created>)>,
 }
 
-/// What became of one object; nothing if it was left to whoever has it.
+/// Result of writing one object; `None` if it was left to its owner.
 pub(super) type Written = Result<Option<WrittenObject>, ObjectFailure>;
 
-/// What one request for an object came to.
+/// Result of one request for an object.
 type Sent = Result<WrittenObject, ObjectFailure>;
 
 impl WrittenObject {
@@ -78,16 +78,16 @@ impl WrittenObject {
     }
 }
 
-/// What writing an object depends on.
+/// Inputs of writing an object.
 pub(super) struct ObjectWriter<'a> {
     pub(super) sender: Sender<'a>,
     pub(super) previous: &'a BTreeMap<ObjectKey, Object>,
     pub(super) options: ApplyOptions,
-    /// None for hooks.
+    /// The release's claim; `None` for hooks.
     pub(super) claim: Option<Claim<'a>>,
-    /// None for objects.
+    /// The run's claim; `None` for objects of the manifest.
     pub(super) hooks: Option<HookClaim<'a>>,
-    /// Whether something was there that may be somebody else's.
+    /// Whether an object was there that may be somebody else's.
     pub(super) found: AtomicBool,
 }
 
@@ -123,7 +123,7 @@ impl<'a> ObjectWriter<'a> {
             },
             None if self.options.migrate => self.migrate(object, None).await?,
             None => match (self.write_unjudged(object).await, self.claim) {
-                // Its replacement met somebody else's change, or what is to be noted or left.
+                // The object's replacement met somebody else's change, or an object that is to be noted as adopted or left.
                 (Err(ObjectFailure::Conflict(..)), Some(claim)) if self.options.force => {
                     let found = self.read_metadata(object).await?;
                     match self.write_judged(claim, object, found).await? {
@@ -135,7 +135,7 @@ impl<'a> ObjectWriter<'a> {
             },
         };
         if wrote.live.pointer("/metadata/deletionTimestamp").is_some() {
-            // It was accepted and will vanish all the same: written again once it is gone, unless somebody else is faster.
+            // The write was accepted and will vanish all the same: written again once the object is gone, unless somebody else is faster.
             self.sender.until_gone(object).await?;
             let conflicts = std::mem::take(&mut wrote.conflicts);
             let again = match self.claim {
@@ -152,7 +152,7 @@ impl<'a> ObjectWriter<'a> {
         let is_taken = self
             .claim
             .is_some_and(|claim| claim.operation == Operation::TakeOwnership);
-        // What others have in it is not taken with it.
+        // Content of others in a namespace or definition is not taken over with it.
         let holds_others = object.is_namespace() || object.is_crd();
         if is_taken && !holds_others && adoption(&wrote.live) == Some(Adoption::Kept) {
             wrote.kept = Some((object.without_body(), Created::from_answer(&wrote.live)));
@@ -170,13 +170,13 @@ impl<'a> ObjectWriter<'a> {
             .await
         {
             Ok(_) => Ok(()),
-            // Whoever writes it next notes it.
+            // The object's next writer notes it.
             Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
             Err(source) => Err(ObjectFailure::refused(object, source)),
         }
     }
 
-    /// What was found under the object's name, if it is not known to be ours.
+    /// The object found under this name, if it is not known to be ours.
     fn open(&self, object: &Object) -> Option<(Claim<'a>, Option<Value>)> {
         let claim = self.claim?;
         let found = claim.open.get(&object.key())?;
@@ -388,7 +388,7 @@ impl<'a> ObjectWriter<'a> {
             {
                 is_contested = true;
                 let is_autoscaled = self.is_autoscaled(object, error).await;
-                // One that went meanwhile is created by the next try.
+                // An object deleted meanwhile is created by the next try.
                 if let Some(live) = self.sender.cluster.get(object).await.map_err(refused)? {
                     if judged.is_none() {
                         self.check_still_ours(object, &live)?;
@@ -420,7 +420,7 @@ impl<'a> ObjectWriter<'a> {
                     previous: self.previous,
                 };
                 let forced = replacement.run(object, error).await?;
-                // Whoever held a field of it, it was replaced whole.
+                // The object was replaced whole, with the fields of all managers.
                 for conflict in &mut conflicts {
                     conflict.outcome = Outcome::Taken;
                 }

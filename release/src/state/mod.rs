@@ -1,4 +1,4 @@
-//! Which action a release needs now: a pure function from what is stored to a named state, an action
+//! Decides the action a release needs now: a pure function from what is stored to a named state, an action
 //! and a reason.
 //!
 //! [`decide`] looks at the history alone, because templates must know revision and kind of action
@@ -27,10 +27,10 @@ pub const REMOVAL_LIMIT: Duration = Duration::from_secs(600);
 /// How far the clock of a record's writer may be ahead of ours.
 pub(crate) const FUTURE_LIMIT: SignedDuration = SignedDuration::from_hours(1);
 
-/// What a release is found as.
+/// The stored state of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nothing is stored.
+    /// No revision is stored.
     Absent,
     /// The newest revision is deployed and is what is desired.
     InSync,
@@ -44,16 +44,16 @@ pub enum State {
     NeverDeployed,
     /// A removal has begun, and the release is desired again.
     Uninstalling,
-    /// It was removed and its history kept.
+    /// The release was removed and its history kept.
     Uninstalled,
-    /// Another client is at work on it.
+    /// Another client is at work on the release.
     Locked,
 }
 
-/// What to do.
+/// The action a release needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// Nothing to do.
     None,
     /// Write `revision` as an install, with install hooks.
     Install {
@@ -81,11 +81,11 @@ pub enum Action {
 /// A state, what follows from it, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// What the release was found as.
+    /// The state the release was found in.
     pub state: State,
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Why, for logs and events.
+    /// The reason, for logs and events.
     pub reason: &'static str,
 }
 
@@ -109,7 +109,7 @@ impl Action {
         }
     }
 
-    /// Whether it is an install for templates and hooks: nothing was ever deployed.
+    /// Whether the action is an install for templates and hooks: nothing was ever deployed.
     pub fn is_install(self) -> bool {
         self.from().is_none()
     }
@@ -236,7 +236,7 @@ fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
     is_helm
         && head
             .written_at
-            // Who writes a record says when, and clocks differ: what comes from a distant future is not waited for.
+            // The writer of a record sets its time, and clocks differ: a record from a distant future is not waited for.
             .is_some_and(|at| {
                 let age = now.duration_since(at);
                 age < limit && age > -FUTURE_LIMIT
@@ -248,12 +248,12 @@ fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
 pub enum Undo {
     /// Back to the last good revision that was written here, or whose release's are believed as they are.
     RollBack {
-        /// That revision.
+        /// The revision to go back to.
         to: i64,
     },
-    /// Nothing was ever good, and nothing of the release was there before: it goes as a whole.
+    /// No revision was ever good, and nothing of the release was there before: it goes as a whole.
     Uninstall,
-    /// Nothing that is stored was ever good, but something was there before, or somebody knew the release: what the
+    /// No stored revision was ever good, but something was there before, or somebody knew the release: what the
     /// attempt created goes, its record stays and tells.
     TakeBack,
 }
@@ -271,7 +271,7 @@ pub fn good_below(history: &[StoredRevision], revision: i64) -> Vec<i64> {
 }
 
 impl Plan {
-    /// The same plan on another good revision.
+    /// This plan over another good revision.
     #[must_use]
     pub fn rebased(self, onto: i64) -> Self {
         let action = match self.action {
@@ -291,7 +291,7 @@ impl Plan {
         Self { action, ..self }
     }
 
-    /// The same plan over a good revision whose objects are there, whatever records say became of it.
+    /// This plan over a good revision whose objects are there, whatever its record says became of it.
     #[must_use]
     pub fn over(self, running: i64) -> Self {
         let action = match self.action {
@@ -328,15 +328,15 @@ impl Plan {
         }
     }
 
-    /// What undoes this plan's action; nothing if it changes nothing. `is_all` says that all there is of the
+    /// The undo of this plan's action; `None` if it changes nothing. `is_all` says that all there is of the
     /// release came with the attempt: no record, object or digest was there before.
     pub fn undo(self, history: &[StoredRevision], is_all: bool) -> Option<Undo> {
         let from = match self.action {
             Action::None | Action::Wait => return None,
             action => action.from(),
         };
-        // What somebody else deployed is never applied, so it cannot be gone back to; and what was written here before that is not what
-        // was there before the attempt.
+        // A revision that somebody else deployed is never applied, so it cannot be gone back to; and one that was written here before that is not
+        // what was there before the attempt.
         let is_ours = |revision: &i64| {
             let mut heads = history.iter();
             heads.any(|head| {
@@ -355,15 +355,15 @@ impl Plan {
 /// How a release is uninstalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UninstallPlan {
-    /// It does not exist.
+    /// The release does not exist.
     None,
     /// Come back later: a helm client is at work on it.
     Wait,
-    /// Its records are deleted and nothing else: its objects are to stay, or are gone already.
+    /// The records are deleted and nothing else: the release's objects are to stay, or are gone already.
     PurgeRecords,
-    /// It was uninstalled with its history, which is to be kept.
+    /// The release was uninstalled with its history, which is to be kept.
     KeepRecords,
-    /// Its objects are deleted, then its records.
+    /// The objects are deleted, then the records.
     Delete,
 }
 
@@ -378,12 +378,12 @@ pub fn plan_uninstall(
     let Some(newest) = last(history) else {
         return UninstallPlan::None;
     };
-    // One that removes it does what is about to be done.
+    // A helm client that removes the release does what is about to be done.
     if newest.status.is_pending() && is_helm_at_work(newest, now) {
         return UninstallPlan::Wait;
     }
     let is_gone = newest.status == Status::Uninstalled;
-    // That the objects are gone somebody else may say who knows, or who lies.
+    // A foreign record that says the objects are gone may be right, or a lie.
     let is_believed = is_gone && newest.provenance != Provenance::Foreign;
     match (is_believed, keep_resources) {
         _ if is_gone && keep_history => UninstallPlan::KeepRecords,
@@ -395,22 +395,22 @@ pub fn plan_uninstall(
 /// How what is desired compares with the stored revision (the base of an upgrade, the one to finish).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DesiredContent {
-    /// It has the desired content.
+    /// The newest revision has the desired content.
     Same,
-    /// It has the desired content, and is to be deployed once more.
+    /// The newest revision has the desired content, and is to be deployed once more.
     Again,
-    /// It has another one, or cannot be read.
+    /// The newest revision has other content, or cannot be read.
     Other,
 }
 
 impl Plan {
-    /// What remains of the plan once it is known what is desired.
+    /// The plan once the desired content is known.
     #[must_use]
     pub fn confirm(self, desired: DesiredContent) -> Self {
         let is_upgrade = matches!(self.action, Action::Upgrade { .. });
         let is_same = match desired {
             DesiredContent::Same => true,
-            // What was begun anew and cut off is finished, not begun once more.
+            // A deploy begun anew and cut off is finished, not begun once more.
             DesiredContent::Again => !is_upgrade,
             DesiredContent::Other => false,
         };

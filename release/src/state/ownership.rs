@@ -10,14 +10,14 @@ use std::fmt;
 /// Why an object that was there before its release is noted as such, and what follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Adoption {
-    /// It was nobody's, and nobody said that the release may have it: whoever removes the release leaves it.
+    /// The object was nobody's, and nobody said that the release may have it: whoever removes the release leaves it.
     Kept,
-    /// It was nobody's, and a deploy with `takeOwnership` succeeded over it: removing the release removes it, nothing else does.
+    /// The object was nobody's, and a deploy with `takeOwnership` succeeded over it: removing the release removes it, nothing else does.
     Owned,
-    /// It had a release's marks, this one's or, with `takeOwnership`, another's: it is this release's
+    /// The object had a release's marks, this one's or, with `takeOwnership`, another's: it is this release's
     /// from then on, but an attempt that fails never deletes it.
     HandedOver,
-    /// A release left it to others, a namespace that they are in, and took its marks off: it is whose chart has it next.
+    /// The object is a namespace that a release left to others in it, taking its marks off: it belongs to whichever chart has it next.
     Left,
 }
 
@@ -54,18 +54,18 @@ impl Adoption {
     }
 }
 
-/// What is found under an object's name, as a release sees it.
+/// State of the object under a name, as a release sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObjectState {
-    /// Nothing.
+    /// No object.
     Absent,
-    /// It carries the release's marks, and a stored revision has it.
+    /// The object carries the release's marks, and a stored revision has it.
     Ours,
-    /// It carries the release's marks, and no stored revision has it.
+    /// The object carries the release's marks, and no stored revision has it.
     Marked,
-    /// It carries the release's marks and asks to be kept.
+    /// The object carries the release's marks and asks to be kept.
     KeepPolicy,
-    /// It carries the release's marks, and was adopted: see [`Adoption::Kept`].
+    /// The object carries the release's marks, and was adopted: see [`Adoption::Kept`].
     AdoptedKept,
     /// See [`Adoption::Owned`].
     AdoptedOwned,
@@ -73,49 +73,49 @@ pub enum ObjectState {
     HandedOver,
     /// Our field manager wrote it, and it has lost the marks; no stored revision has it, or it is to be deleted.
     Stripped,
-    /// It carries no release's marks.
+    /// The object carries no release's marks.
     Unmarked,
     /// A release of ours had it, left it and took its marks off: see [`Adoption::Left`]. It says so until it has marks again, as it is whose chart has
     /// it next.
     Left,
-    /// It carries another release's marks.
+    /// The object carries another release's marks.
     Anothers,
-    /// It is being deleted.
+    /// The object is being deleted.
     Leaving,
 }
 
-/// What is about to be done to an object.
+/// The operation that reaches an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A release that was never deployed writes it.
+    /// The object is written by a release that was never deployed.
     Install,
-    /// A later revision has it, and the last good one had not.
+    /// The object is written by a later revision, and the last good one had not got it.
     Upgrade,
-    /// Either of them, with `takeOwnership`.
+    /// An install or upgrade with `takeOwnership`.
     TakeOwnership,
-    /// What drifted is put right.
+    /// A correction of drift.
     Correct,
-    /// An earlier revision is gone back to, as an attempt failed.
+    /// A rollback to an earlier revision, as an attempt failed.
     Restore,
-    /// `force` replaces it by a new one, since a field of it cannot change.
+    /// The object is replaced by a new one (`force`), since a field of it cannot change.
     Recreate,
     /// An attempt that failed is undone, or left behind by the next one.
     Undo,
-    /// The last good revision had it, and the one deployed now has not.
+    /// The object was in the last good revision, and is not in the one deployed now.
     Drop,
     /// The release is removed; a release of a former name is removed alike.
     Remove,
 }
 
 impl Operation {
-    /// All of them, in the order of the table's columns.
+    /// All operations, in the order of the table's columns.
     #[rustfmt::skip]
     pub const ALL: [Self; 9] = [
         Self::Install, Self::Upgrade, Self::TakeOwnership, Self::Correct, Self::Restore, Self::Recreate, Self::Undo,
         Self::Drop, Self::Remove,
     ];
 
-    /// Whether it ends with the object gone.
+    /// Whether the operation ends with the object gone.
     pub fn deletes(self) -> bool {
         matches!(
             self,
@@ -124,22 +124,22 @@ impl Operation {
     }
 }
 
-/// What is done.
+/// The verdict about an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It is created, and only if nothing is there.
+    /// The object is created, and only if nothing is there.
     Create,
-    /// It is written.
+    /// The object is written.
     Write,
-    /// It is noted as adopted, then written.
+    /// The object is noted as adopted, then written.
     Adopt(Adoption),
-    /// Nothing is done, which is an error.
+    /// The object is not touched, which is an error.
     Refuse,
-    /// It is deleted.
+    /// The object is deleted.
     Delete,
-    /// Nothing is done, which is told.
+    /// The object is not touched, which is reported.
     Leave,
-    /// It is waited for until it is gone, and created.
+    /// The object is waited for until it is gone, and created.
     Wait,
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::model::{Hook, HookExecution, Info, Release};
 
-/// What those types of Helm are read as first that take an empty text for no time.
+/// Go type into which Helm first reads types that take an empty text for no time.
 const RAW: &str = "map[string]interface {}";
 
 /// Reads a whole record.

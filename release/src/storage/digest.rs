@@ -24,7 +24,7 @@ pub enum KnownDigest {
     Unknown,
     /// The [`digest`] of what was written.
     Digest(String),
-    /// What was written is gone, or was never known: nothing in this place is to be believed.
+    /// The written record is gone, or was never known: no record under this revision is to be believed.
     Gone,
     /// The digest of what another of those that share the digests wrote, in an attempt at the release: what that
     /// created may be taken back, but nothing of it is applied and no hook is run.
@@ -33,7 +33,7 @@ pub enum KnownDigest {
 
 /// Keeps digests of records. Names of releases are those of one namespace.
 pub trait DigestStore: Debug + Send + Sync {
-    /// What is known of a revision.
+    /// The digest known of a revision.
     fn known(&self, release: &str, revision: i64) -> KnownDigest;
     /// Whether anything was ever written here under this name, whatever is left of it.
     fn knows(&self, release: &str) -> bool;

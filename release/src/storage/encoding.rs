@@ -21,7 +21,7 @@ pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 /// tenth, so that the largest real record is some 9 MiB; gzip itself would go to 768 MiB.
 const MAX_JSON_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What may be read of such JSON, in bytes: a few of them can stand for a map that takes a hundred times as much.
+/// Limit on the bytes read of such JSON: a few of them can stand for a map that takes a hundred times as much.
 const MAX_READ_BYTES: usize = 24 << 20;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b, 0x08];
@@ -65,7 +65,7 @@ pub enum RecordError {
     Misplaced {
         /// `namespace/name.vN` in the payload.
         found: String,
-        /// The same by the object's name and place.
+        /// `namespace/name.vN` by the object's name and namespace.
         place: String,
     },
     /// The release cannot be serialised.
@@ -161,7 +161,7 @@ pub fn decode(payload: &[u8]) -> Result<Release, RecordError> {
 }
 
 fn gunzip(data: &[u8]) -> Result<Vec<u8>, RecordError> {
-    // What gzip says at its end of what it unpacks to, so that nothing is copied into ever larger room.
+    // The unpacked size that gzip states at its end, so that nothing is copied into ever larger buffers.
     let stated = data
         .last_chunk()
         .map_or(0, |size| u32::from_le_bytes(*size));

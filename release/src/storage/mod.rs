@@ -85,7 +85,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Whether it says that nothing was written, and that whoever asked does not create what is missing.
+    /// Whether the error says that nothing was written, and that the caller does not create what is missing.
     fn is_refusal(&self) -> bool {
         match self {
             Self::Exists | Self::Encode { .. } | Self::Label { .. } => true,
@@ -129,7 +129,7 @@ impl StorageError {
     }
 }
 
-/// Which time a write stamps on the record's labels.
+/// The time that a write stamps on the record's labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
     /// `createdAt`.
@@ -138,12 +138,12 @@ pub enum Stamp {
     Modified(Timestamp),
 }
 
-/// What was found under a name.
+/// The record found under a name.
 #[derive(Debug)]
 pub struct Found {
     /// The object.
     pub uid: RecordUid,
-    /// What it says, without its system labels.
+    /// The release of the record, without its system labels.
     pub release: Result<Release, RecordError>,
 }
 
@@ -151,7 +151,7 @@ pub struct Found {
 ///
 /// Every future may be dropped at any point: a write happened completely or not at all.
 pub trait Driver: Send + Sync + std::fmt::Debug {
-    /// What is stored under the name of `release`, unordered. No payload is read.
+    /// The stored revisions of `release`, unordered. No payload is read.
     fn history<'a>(
         &'a self,
         release: &'a str,
@@ -201,8 +201,7 @@ impl Storage {
         Self::new(KubernetesDriver::new(cluster.clone(), namespace))
     }
 
-    /// What is stored under `release`, oldest revision first. What stands in the place of a revision that was
-    /// written here has the status `unknown`, whatever it says.
+    /// The stored revisions of `release`, oldest first. A record in place of one that was written here has the status `unknown`, whatever it says.
     ///
     /// # Errors
     /// The API server refused, or `release` cannot be a label value.
@@ -370,7 +369,7 @@ impl Storage {
             })
     }
 
-    /// What is known of a revision, as far as whoever keeps the digests tells.
+    /// The digest known of a revision, from the digest store.
     pub(crate) fn known_digest(&self, release: &str, revision: i64) -> KnownDigest {
         match &self.digests {
             Some(digests) => digests.known(release, revision),
@@ -390,7 +389,7 @@ impl Storage {
     /// It exists already, it is too large, or the API server refused.
     pub async fn create(&self, release: &Release) -> Result<RecordUid, StorageError> {
         if let Err(unstored) = self.store_digest(release).await {
-            // It may be written with another entry yet.
+            // The digest may be written with another entry yet.
             self.withdraw_digest(release);
             return Err(unstored);
         }
@@ -468,7 +467,7 @@ impl Storage {
         }
     }
 
-    /// What it takes to delete a record that was read, if it is known to be what was written here, by whichever of those that share the
+    /// The right to delete a record that was read, if it is known to be what was written here, by whichever of those that share the
     /// digests.
     pub fn deletable(
         &self,
