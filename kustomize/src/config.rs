@@ -1,4 +1,4 @@
-//! Which fields the transformers change: the defaults, and what `configurations` and `crds` add (`builtinconfig`,
+//! The fields that transformers change: the defaults, and those that `configurations` and `crds` add (`builtinconfig`,
 //! `accumulator/loadconfigfromcrds.go`).
 
 use std::fmt;
@@ -227,7 +227,7 @@ impl TransformerConfig {
         sort_as_go(&mut self.name_reference, |references| &references.gvk);
     }
 
-    /// What merging another takes, in steps of work: each field is held against all others of its list.
+    /// Cost of merging another configuration, in steps of work: each field is held against all others of its list.
     fn cost_of(&mut self, other: &mut Self) -> usize {
         let referrers = |config: &Self| -> usize {
             let all = config.name_reference.iter();

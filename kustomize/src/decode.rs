@@ -455,7 +455,7 @@ impl<T: Read> Read for Option<T> {
     }
 }
 
-/// What is not looked into.
+/// A map that is kept as it is.
 impl Read for Map<String, Value> {
     fn go_type() -> String {
         "map[string]interface {}".into()

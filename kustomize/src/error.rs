@@ -14,7 +14,7 @@ pub struct Error {
     is_wrong_kind: bool,
 }
 
-/// What everything here returns.
+/// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -41,14 +41,14 @@ impl Error {
         }
     }
 
-    /// The same behind a prefix and a colon (`errors.WrapPrefixf`).
+    /// This error behind a prefix and a colon (`errors.WrapPrefixf`).
     #[must_use]
     pub(crate) fn context(mut self, prefix: impl AsRef<str>) -> Self {
         self.message = shortened(format!("{}: {}", prefix.as_ref(), self.message));
         self
     }
 
-    /// The same in other words.
+    /// This error in other words.
     #[must_use]
     pub(crate) fn reworded(self, message: impl Into<String>) -> Self {
         Self {

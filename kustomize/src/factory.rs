@@ -163,7 +163,7 @@ pub(crate) fn merge_anchored(node: &mut Node, build: &Build<'_>) -> Result<()> {
         .try_for_each(|node| merge_anchored(node, build))
 }
 
-/// What is merged, in the order it is put in: of several the first wins.
+/// The maps to merge, in the order they are put in: of several the first wins.
 fn merge_values(node: &Node, values: &mut Vec<Node>) -> Result<()> {
     match node.kind {
         Kind::Mapping => values.insert(0, node.clone()),

@@ -129,7 +129,7 @@ impl<'a> MemoryFiles<'a> {
         rest.starts_with('/').then_some(before)
     }
 
-    /// Whether there is a file below the path.
+    /// Whether the path is a directory: there is a file below it.
     fn is_directory(&self, path: &str) -> bool {
         let below = match path {
             "/" => return true,

@@ -156,7 +156,7 @@ go_structs! {
         debug: "debug" = bool,
         devel: "devel" = bool,
     }
-    /// The same under its former name.
+    /// Fields of a Helm chart in `helmChartInflationGenerator`, the former name of `helmCharts`.
     HelmChartArgs = "HelmChartArgs" {
         chart_name: "chartName" = String,
         chart_version: "chartVersion" = String,
@@ -199,7 +199,7 @@ go_structs! {
         allow_name_change: "allowNameChange" = bool,
         allow_kind_change: "allowKindChange" = bool,
     }
-    /// Which objects are meant; texts are regular expressions.
+    /// Selects objects; texts are regular expressions.
     Selector = "Selector" {
         annotation_selector: "annotationSelector" = String,
         label_selector: "labelSelector" = String,
@@ -270,7 +270,7 @@ go_structs! {
         disable_name_suffix_hash: "disableNameSuffixHash" = bool,
         immutable: "immutable" = bool,
     }
-    /// What config maps and secrets are generated from.
+    /// The sources that config maps and secrets are generated from.
     GeneratorArgs = "GeneratorArgs" {
         namespace: "namespace" = String,
         name: "name" = String,
@@ -396,7 +396,7 @@ impl Kustomization {
         }
     }
 
-    /// Nothing but its type. A list or map that is there and empty counts as something.
+    /// Whether a kustomization has nothing but its type. A list or map that is there and empty counts as something.
     fn is_empty(value: &Value) -> bool {
         let Some(entries) = value.as_object() else {
             return true;
@@ -406,7 +406,7 @@ impl Kustomization {
             let is_zero = match value {
                 Value::Null => true,
                 Value::String(text) => text.is_empty(),
-                // What is moved into other lists leaves nothing when it is empty.
+                // Lists that are moved into others leave nothing when they are empty.
                 Value::Array(items) => {
                     items.is_empty()
                         && ["bases", "imageTags", "helmChartInflationGenerator"]

@@ -45,12 +45,12 @@ pub use options::{Options, VERSION};
 
 use serde_json::Value;
 
-/// What became of a directory.
+/// Result of building a directory.
 #[derive(Debug)]
 pub struct Built {
     /// The objects, in order.
     pub objects: Vec<Value>,
-    /// What in the files is deprecated, in kustomize's words.
+    /// Warnings about deprecated fields in the files, in kustomize's words.
     pub warnings: Vec<String>,
 }
 

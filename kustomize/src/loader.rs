@@ -22,17 +22,17 @@ const MAX_DOCUMENT: usize = 48 << 20;
 const MAX_DIRECTORIES: usize = 1_000;
 /// How many directories may lead to one another.
 const MAX_DEPTH: usize = 64;
-/// What finding out that an expression is too large is worth, in steps.
+/// Cost of finding out that an expression is too large, in steps.
 const LARGE_STEPS: usize = 100_000;
 
-/// What a build may take, beside 32 MiB of files, 1,000 bases 64 deep and 20,000 objects.
+/// Limits of a build, beside 32 MiB of files, 1,000 bases 64 deep and 20,000 objects.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Steps, about a microsecond each.
     pub work: u64,
-    /// Bytes of what is made of the files, and added to it.
+    /// Bytes of all that is made of the files, and added to it.
     pub weight: usize,
-    /// What is left to it of what others take as well.
+    /// The rest of a budget that is shared with others.
     pub allowance: Allowance,
 }
 
@@ -61,7 +61,7 @@ impl Patterns {
     }
 }
 
-/// What one build shares: its files, its types, what it has used up, and what it has to say.
+/// State shared by one build: its files, its types, its budgets, and its warnings.
 pub(crate) struct Build<'a> {
     files: &'a dyn FileSystem,
     pub(crate) api: Rc<OpenApi>,

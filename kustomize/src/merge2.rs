@@ -35,7 +35,7 @@ struct Merger<'a> {
     build: &'a Build<'a>,
 }
 
-/// What comes of a node and its patch.
+/// Result of merging a node with its patch.
 enum Outcome {
     /// The node, changed in place.
     Dest,

@@ -1,4 +1,4 @@
-//! What kustomize knows of types: which lists are merged by which keys, and which kinds have no namespace. Mirrors kyaml's
+//! Kustomize's schema of types: which lists are merged by which keys, and which kinds have no namespace. Mirrors kyaml's
 //! `openapi` package; its default, Kubernetes 1.21.2, is in `tables/types.json` and `tables/scopes.txt`, reduced by
 //! `tests/reference/kustomize` to what leads to merged lists.
 
@@ -184,7 +184,7 @@ struct State {
 enum Status {
     #[default]
     NotParsed,
-    /// Its answers were used already.
+    /// Precomputed answers of the default schema were used, and parsing it is delayed.
     Delayed,
     Parsed,
 }

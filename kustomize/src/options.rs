@@ -18,7 +18,7 @@ pub struct Options {
     pub version: String,
     /// A file of the directory that comes before its kustomization's other resources, unless it is named there.
     pub first_resource: Option<String>,
-    /// What it may take.
+    /// Limits of the build.
     pub limits: Limits,
 }
 

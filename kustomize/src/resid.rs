@@ -62,7 +62,7 @@ impl Gvk {
         self.group == other.group && self.version == other.version && self.kind == other.kind
     }
 
-    /// What is not given in the selector fits all.
+    /// Whether the selector matches; its empty fields match all.
     pub(crate) fn is_selected(&self, selector: &Self) -> bool {
         let fits = |own: &str, expected: &str| expected.is_empty() || own == expected;
         fits(&self.group, &selector.group)
@@ -116,7 +116,7 @@ pub(crate) struct ResId {
     pub(crate) namespace: String,
 }
 
-/// What stands for the namespace of what has none.
+/// Namespace of kinds that have none.
 pub(crate) const NOT_A_NAMESPACE: &str = "_non_namespaceable_";
 const DEFAULT_NAMESPACE: &str = "default";
 

@@ -31,7 +31,7 @@ pub(crate) const ORIGIN: &str = "config.kubernetes.io/origin";
 pub(crate) const TRANSFORMATIONS: &str = "alpha.config.kubernetes.io/transformations";
 const ENABLED: &str = "enabled";
 
-/// What is taken off before the output.
+/// Annotations that are taken off before the output.
 #[rustfmt::skip]
 const BUILD_ANNOTATIONS: [&str; 19] = [
     PREVIOUS_KINDS, PREVIOUS_NAMES, PREFIXES, SUFFIXES, PREVIOUS_NAMESPACES, ALLOW_NAME_CHANGE, ALLOW_KIND_CHANGE,
@@ -53,16 +53,16 @@ fn as_written(node: &Node, error: golib::yaml::node::Error) -> Error {
 /// An object and the variables that are taken from it.
 #[derive(Clone)]
 pub(crate) struct Resource {
-    /// Nothing once it was deleted.
+    /// The object; `None` once it was deleted.
     node: Option<Node>,
     pub(crate) variables: Vec<String>,
-    /// What is in each group of nodes that Go has as one ([`fns::share`]).
+    /// Annotations of each group of nodes that Go has as one ([`fns::share`]).
     shared: Vec<String>,
     api: Rc<OpenApi>,
     id: OnceCell<ResId>,
 }
 
-/// What generators are asked to do with an object that is there already.
+/// How a generator treats an object that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behavior {
     Unspecified,
@@ -297,7 +297,7 @@ impl Resource {
             return Ok(());
         }
         build.grow_by(value.len() + 1)?;
-        // It is read and written again each time.
+        // The annotation is read and written again each time.
         build.work(self.annotation(name).map_or(0, str::len) / 8)?;
         let text = match self.annotation(name) {
             Some(old) => format!("{old},{value}"),

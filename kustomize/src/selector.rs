@@ -336,7 +336,7 @@ impl Selector {
         Ok(Self { requirements })
     }
 
-    /// What matching takes, in steps of work.
+    /// Cost of matching, in steps of work.
     pub(crate) fn cost(&self) -> usize {
         let values = self.requirements.iter().map(|one| 4 + one.values.len());
         values.sum::<usize>() / 32

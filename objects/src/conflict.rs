@@ -1,4 +1,4 @@
-//! Who keeps a field that two managers want: pure decisions over the API server's answer.
+//! Decides who keeps a field that two managers want, from the API server's answer alone.
 //!
 //! Helm stops at the first foreign field owner, for ever. Here the chart's wish wins, except for
 //! fields that a controller holds on purpose: CA bundles injected into webhooks, conversions and API
@@ -11,7 +11,7 @@ use crate::fields::text;
 use crate::managed_fields::{FIELD_MANAGER, entries};
 use crate::object::{Object, ObjectKey};
 
-/// What became of a contested field.
+/// The decision about a contested field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The chart's value was written over the other manager's.
@@ -29,7 +29,7 @@ pub struct FieldConflict {
     pub field: String,
     /// The managers that held it, empty if they let go meanwhile.
     pub managers: Vec<String>,
-    /// Who has it now.
+    /// Whose value the field has now.
     pub outcome: Outcome,
 }
 
@@ -40,9 +40,9 @@ struct Holder {
     subresource: String,
 }
 
-/// What is known about an object whose apply met conflicts.
+/// Facts about an object whose apply met conflicts.
 pub struct Contested<'a> {
-    /// What we want.
+    /// The object to apply.
     pub desired: &'a Object,
     /// The same object in the revision before, if it was there.
     pub previous: Option<&'a Value>,
@@ -170,7 +170,7 @@ fn contains(set: &Map<String, Value>, path: &str) -> bool {
     })
 }
 
-/// What is left of `path` behind the element that a FieldsV1 key (`f:…`, `k:…`, `v:…`, `i:…`) names.
+/// The rest of `path` behind the element that a FieldsV1 key (`f:…`, `k:…`, `v:…`, `i:…`) names.
 fn strip_element<'p>(path: &'p str, key: &str) -> Option<&'p str> {
     let (sort, name) = key.split_once(':')?;
     if sort == "f" {

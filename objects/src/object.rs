@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::discovery::{Resource, group_version};
 use crate::fields::text;
 
-/// What makes an object the same one, whatever version of its kind it is written in.
+/// Identity of an object, whatever version of its kind it is written in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     /// API group; empty for the core group.
@@ -43,9 +43,9 @@ impl ObjectKey {
 /// An object of a manifest and where it belongs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object {
-    /// Its kind, as the API server serves it.
+    /// Kind of the object, as the API server serves it.
     pub resource: Arc<Resource>,
-    /// Its namespace; none for kinds without.
+    /// Namespace of the object; `None` for kinds without.
     pub namespace: Option<String>,
     pub name: String,
     /// The object itself.
@@ -63,7 +63,7 @@ impl Object {
         }
     }
 
-    /// The same object without what it says: enough to find, to name and to delete it.
+    /// This object without its body: enough to find, to name and to delete it.
     #[must_use]
     pub fn without_body(&self) -> Self {
         Self {

@@ -8,7 +8,7 @@ use crate::fns::{self, is_null};
 use crate::resid::parse_group_version;
 use crate::resource::id_of;
 
-/// What is made where a field is missing.
+/// The node to create where a field is missing.
 #[derive(Clone, Copy)]
 pub(crate) struct Create {
     pub(crate) kind: Kind,

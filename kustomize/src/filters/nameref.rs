@@ -102,7 +102,7 @@ pub(crate) fn transform(
     Ok(())
 }
 
-/// Who referred to each object, which kustomize notes in its annotations: errors that show the object show them.
+/// The referrers of each object, which kustomize notes in its annotations: errors that show the object show them.
 struct Referrals {
     by_object: RefCell<Vec<Vec<Rc<str>>>>,
 }
@@ -145,7 +145,7 @@ impl Referrals {
     }
 }
 
-/// What all referrers ask of the same objects.
+/// Lookups of objects that all referrers share.
 struct Known {
     /// The places of objects by the names they had.
     by_previous_name: HashMap<String, Vec<usize>>,

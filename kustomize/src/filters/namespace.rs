@@ -8,7 +8,7 @@ use crate::filters::fieldspec::{self, Create};
 use crate::fns::{self, is_nil_or_empty, is_null};
 use crate::loader::Build;
 
-/// Which subjects of role bindings follow.
+/// The subjects of role bindings whose namespace changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subjects {
     NamedDefault,

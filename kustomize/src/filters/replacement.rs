@@ -51,7 +51,7 @@ enum Source {
         /// The place of its object.
         object: usize,
         place: Place,
-        /// As it was first, for when it is no longer there.
+        /// The field's first value, for when the field is no longer there.
         first: Node,
     },
 }
@@ -408,7 +408,7 @@ fn set_value(
         }
         value.value = parts.join(&options.delimiter);
     }
-    // What is put into itself doubles each time.
+    // A value that is put into itself doubles each time.
     build.grow_by(value.value.len())?;
     replace(target, value);
     Ok(())
@@ -493,7 +493,7 @@ impl<'a> Matcher<'a> {
             };
             let mut made = self.made(rest.first(), kind);
             if is_null(node) {
-                // What is put into null is not written.
+                // A value that is put into null is not written.
                 let found = self.inside(&mut made, rest)?;
                 self.ignore(&made, &found);
                 return Ok(Vec::new());
@@ -614,7 +614,7 @@ impl<'a> Matcher<'a> {
                 found.extend(below(index, inner));
             }
         }
-        // What is found inside of a text is found as well.
+        // Elements found inside of a text count as well.
         if !found.is_empty() || self.ignored > ignored || self.create.is_none() {
             return Ok(found);
         }

@@ -9,7 +9,7 @@ use crate::config::FieldSpec;
 use crate::error::{Error, Result};
 use crate::fns::is_null;
 
-/// What is put before or behind names, and where.
+/// A prefix or suffix, and the fields it is added to.
 pub(super) struct Affix {
     pub(super) text: String,
     pub(super) specs: Vec<FieldSpec>,

@@ -387,7 +387,7 @@ fn set_texts(
     for resource in map.resources_mut() {
         build.work(texts.len() * specs.len() / 4)?;
         for (key, text) in texts {
-            // It is kept beside its nodes.
+            // The text is kept beside its nodes.
             build.grow_by(text.len())?;
             let value = resource.shared(Node::tagged(text, tag::STR));
             let Some(node) = resource.node_mut() else {

@@ -61,7 +61,7 @@ pub(super) fn set_namespace(
         if is_from_helm {
             continue;
         }
-        // Its names are kept beside it, to be held against those of others.
+        // The object's names are kept beside it, to be held against those of others.
         build.grow_by(3 * namespace.len())?;
         let before = key(resource);
         resource.store_previous_id(build)?;

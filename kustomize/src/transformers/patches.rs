@@ -64,7 +64,7 @@ pub(super) fn strategic(config: &StrategicConfig, loader: &Loader<'_>) -> Result
     }
     let mut patches = Vec::new();
     for PatchStrategicMerge(path) in &config.paths {
-        // It may be the patch itself.
+        // The path may be the patch itself.
         let found = match factory::resources(loader.build, path.as_bytes()) {
             Err(error) if error.is_limit() => return Err(error),
             Err(_) => {
@@ -153,7 +153,7 @@ pub(super) fn patch_step(
             for patch in &mut patches {
                 allow(patch, &options)?;
             }
-            // What is empty is no list in Go.
+            // An empty list is none in Go.
             let patches = (!patches.is_empty()).then_some(patches);
             (patches, json.ok().filter(|_| false))
         }

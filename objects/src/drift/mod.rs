@@ -34,7 +34,7 @@ pub use rules::{Operation, Rule, Rules, RulesError};
 pub enum Prediction {
     /// As the API server says: what a forced apply of the desired object would leave, `managedFields` included.
     Server(Value),
-    /// It does not say, as it refuses the object: what is desired counts, by the types of Kubernetes as far as they are known here.
+    /// The API server refuses the object and predicts nothing: the desired object counts, by the types of Kubernetes as far as they are known here.
     Estimate,
 }
 

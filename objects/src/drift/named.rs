@@ -11,12 +11,12 @@ use crate::managed_fields;
 use crate::merge::json::is_equal;
 use crate::merge::schema::{Builtin, Shape, Strategy};
 
-/// What is known of a place in an object.
+/// Knowledge about a place in an object.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'p> {
-    /// What of it we own, as `managedFields` has it: as a whole where that says no more.
+    /// The fields we own in it, as `managedFields` has them; empty where the place is owned as a whole.
     Owned(&'p Map<String, Value>),
-    /// Its Go type, and how it is merged where it is a field.
+    /// The Go type of the place, and how it is merged where it is a field.
     Typed(Shape, Option<Strategy>),
     Unknown,
 }
@@ -41,7 +41,7 @@ impl<'p> Place<'p> {
         Self::Typed(builtin.root(), None)
     }
 
-    /// None if the API server knows no such field.
+    /// The place of a field; `None` if the API server knows no such field.
     fn field(self, name: &str) -> Option<Self> {
         match self {
             Self::Owned(fields) if !fields.is_empty() => {
@@ -120,7 +120,7 @@ impl<'p> Place<'p> {
     fn is_same(self, live: Option<&Value>, target: Option<&Value>) -> bool {
         match (self, live, target) {
             (_, None, Some(Value::Null)) | (Self::Typed(..), _, Some(Value::Null)) => true,
-            // What is false has no default.
+            // A field that is false has no default.
             (Self::Typed(shape, Some(_)), live, Some(target)) if shape.is_none(target) => {
                 !target.is_boolean() || live != Some(&Value::Bool(true))
             }
@@ -177,7 +177,7 @@ fn agree(live: Option<&Value>, target: Option<&Value>, desired: &Value, place: P
     if live == target {
         return true;
     }
-    // What is left out is zero.
+    // An omitted field counts as its zero value.
     let target = target.or(live.and(Some(desired)).filter(|desired| !desired.is_null()));
     match (live, target, desired) {
         (Some(Value::Array(live)), Some(Value::Array(target)), Value::Array(desired)) => {

@@ -1,4 +1,4 @@
-//! What is left out of a patch that shows drift.
+//! Redacts a patch that shows drift.
 
 use serde_json::Value;
 

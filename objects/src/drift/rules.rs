@@ -35,15 +35,15 @@ pub struct Operation {
     pub value: String,
 }
 
-/// What to leave out when comparing some objects.
+/// A rule about the parts of some objects to leave out when comparing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     /// `group/version` of the objects.
     pub api_version: String,
     pub kind: String,
-    /// Their namespace; see the fields for what empty means.
+    /// Namespace of the objects; see the fields for what empty means.
     pub namespace: String,
-    /// Their name; see the fields for what empty means.
+    /// Name of the objects; see the fields for what empty means.
     pub name: String,
     /// Paths to leave out. Here group and kind are glob patterns and an empty name or namespace
     /// means any.
@@ -87,7 +87,7 @@ pub struct Rules {
     ignored: BTreeMap<(String, String, String), BTreeMap<String, Name>>,
 }
 
-/// Which pointer rules are for which group and kind, each found out once.
+/// The pointer rules for each group and kind, matched once.
 #[derive(Debug)]
 struct PointersByKind {
     known: HashMap<(String, String), Arc<[usize]>>,
@@ -178,7 +178,7 @@ const GLOB_SEPARATOR: char = '\0';
 
 /// A pattern that says more than itself; one that does not compile is only itself.
 fn glob(pattern: &str, work: &mut usize) -> Result<Option<Glob>, RulesError> {
-    /// What compiling takes at most, and what makes a pattern so large that it is done in another way.
+    /// Limit on compiling a pattern, in steps; beyond it a pattern is matched in another way.
     const MOST: usize = 1 << 20;
     let signs = pattern
         .bytes()
@@ -277,7 +277,7 @@ impl Rules {
         })
     }
 
-    /// Which pointer rules are for the kind of an object, whatever its name.
+    /// The pointer rules for the kind of an object, whatever its name.
     fn of_kind(&self, object: &ObjectKey) -> Arc<[usize]> {
         let mut by_kind = self.by_kind();
         let kind = (object.group.clone(), object.kind.clone());

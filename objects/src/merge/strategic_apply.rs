@@ -48,7 +48,7 @@ pub(super) fn apply(
         let present = match original.remove(&key) {
             Some(present) if go_type(&present) == go_type(&desired) => present,
             other => {
-                // Nothing there, or something of another type, which is replaced.
+                // An absent value, or one of another type, is replaced.
                 if is_delete_list {
                     original.extend(other.map(|other| (key, other)));
                 } else {

@@ -1,4 +1,4 @@
-//! What readiness rules answer, and the conditions they read.
+//! Results of readiness rules, and the conditions they read.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use serde_json::Value;
 
 use crate::fields::{self, WrongType};
 
-/// What kstatus says of an object.
+/// The kstatus of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// The object is as its spec wants it.
     Current,
-    /// On its way there.
+    /// The object is on its way there.
     InProgress,
-    /// It will not get there by itself.
+    /// The object will not get there by itself.
     Failed,
-    /// Being deleted.
+    /// The object is being deleted.
     Terminating,
-    /// Not in the cluster (only [`super::wait`] says so).
+    /// The object is not in the cluster (only [`super::wait`] says so).
     NotFound,
     /// The rules could not be evaluated (only [`super::wait`] says so).
     Unknown,
@@ -108,7 +108,7 @@ pub enum ComputeError {
     Field {
         /// Dotted path without a leading dot.
         field: &'static str,
-        /// What was found instead.
+        /// The type that was found instead.
         source: WrongType,
     },
     /// `status` or its conditions do not have the shape of conditions.

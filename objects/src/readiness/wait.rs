@@ -12,7 +12,7 @@ use super::kstatus;
 use super::status::{Readiness, Status, conditions};
 use crate::fields::{self, str_or};
 
-/// What is being waited for.
+/// The objects to wait for, and how far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// The release's objects; a started Job is good enough.
@@ -29,7 +29,7 @@ pub struct Reading {
     pub status: Status,
     /// Why, for people; empty when `error` is set.
     pub message: String,
-    /// What kept the rules from being evaluated.
+    /// The error that kept the rules from being evaluated.
     pub error: Option<String>,
 }
 
