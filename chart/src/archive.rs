@@ -19,13 +19,13 @@ use crate::time::Time;
 pub const MAX_DECOMPRESSED_CHART_SIZE: u64 = 100 * 1024 * 1024;
 /// Number of entries of an archive, or of files of a directory.
 pub const MAX_FILES: usize = 50_000;
-/// What tar streams may take besides the files in them, in bytes: headers, padding and what is skipped.
+/// Limit on tar streams besides the files in them, in bytes: headers, padding and skipped entries.
 const AROUND_FILES: u64 = 64 * 1024 * 1024;
-/// What may stand between two files, in bytes: headers with a long name, a long link name and attributes, of which Go takes a mebibyte each.
+/// Limit on headers between two files, in bytes: a long name, a long link name and attributes, of which Go takes a mebibyte each.
 const BETWEEN_FILES: u64 = (3 << 20) + (64 << 10);
 /// The longest path of a file, in bytes: Linux has no longer ones.
 const MAX_PATH: usize = 4096;
-/// What the paths of all files may take, in bytes.
+/// Limit on the paths of all files, in bytes.
 const MAX_PATHS: u64 = 8 << 20;
 /// So much of a path is quoted, in characters.
 const MOST_QUOTED: usize = 200;
@@ -151,7 +151,7 @@ fn take(from: &Cell<u64>, bytes: u64) -> bool {
 struct Metered<'b, R> {
     reader: R,
     budget: &'b Budget,
-    /// What may be read before the next file.
+    /// Bytes that may be read before the next file.
     headers: &'b Cell<u64>,
 }
 
@@ -221,7 +221,7 @@ pub fn load_archive_files(data: impl Read, budget: &Budget) -> Result<Vec<File>,
             return Err(budget.too_large());
         }
         let mut data = Vec::new();
-        // What is read by and by would be up to twice as large in memory; a header alone gets no more than this.
+        // A buffer that grows while the file is read would be up to twice as large; the size in a header alone reserves no more than this.
         data.reserve_exact(usize::try_from(size.min(TRUSTED_SIZE)).unwrap_or(0));
         let read = entry.content.take(size).read_to_end(&mut data);
         read.map_err(|failed| broken(failed, budget))?;
@@ -322,7 +322,7 @@ impl Read for Noting<'_> {
     }
 }
 
-/// What is for the loader of an archive.
+/// An entry of an archive, for the loader.
 struct Entry<'e> {
     path: String,
     modtime: Time,

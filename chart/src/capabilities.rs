@@ -199,7 +199,7 @@ impl KubeVersion {
         }
     }
 
-    /// What constraints are checked against, and what `.Capabilities.KubeVersion` prints.
+    /// The version that constraints are checked against, and that `.Capabilities.KubeVersion` prints.
     ///
     /// ```
     /// let asked = chart::KubeVersion::parse("v1.33.1-eks-1234")?;

@@ -51,7 +51,7 @@ impl File {
         }
     }
 
-    /// The same file with a modification time.
+    /// This file with a modification time.
     ///
     /// ```
     /// use chart::{File, Time};
@@ -122,7 +122,7 @@ impl Chart {
             .for_each(Self::forget_values_files);
     }
 
-    /// What it takes with the charts in it, in bytes, about: files, and default values as they were read.
+    /// Memory of the chart and its subcharts, in bytes, about: files, and default values as they were read.
     pub fn size_bytes(&self) -> u64 {
         let files = self.templates.iter().chain(&self.files);
         let own = files.map(|file| file.data.len()).sum::<usize>()
@@ -132,7 +132,7 @@ impl Chart {
         own as u64 + dependencies.sum::<u64>()
     }
 
-    /// What its default values take with those of the charts in it, in bytes, about.
+    /// Memory of the default values of the chart and its subcharts, in bytes, about.
     pub fn values_bytes(&self) -> u64 {
         let dependencies = self.dependencies.iter().map(Self::values_bytes);
         golib::budget::weigh(&self.values) as u64 + dependencies.sum::<u64>()

@@ -1,4 +1,4 @@
-//! Which vendored charts take part, and under which name.
+//! Enables vendored charts, by conditions and tags, and names them.
 //!
 //! Mirrors `pkg/chart/v2/util/dependencies.go` and `compatible.go`: conditions, tags, aliases and
 //! `import-values`.
@@ -62,7 +62,7 @@ pub fn process(
     process_within(chart, user, &Allowance::default(), warnings)
 }
 
-/// The same, with what values may become.
+/// Like `process`, with a limit on what merged values may take.
 pub(crate) fn process_within(
     chart: &mut Chart,
     user: &Value,
@@ -78,7 +78,7 @@ pub(crate) fn process_within(
     values::import_values(chart, &mut effort, warnings)
 }
 
-/// What is left to the charts of a tree together.
+/// The budget that the charts of a tree share.
 struct Budget<'e> {
     weight: Weight,
     effort: &'e mut Effort,

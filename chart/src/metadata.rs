@@ -39,7 +39,7 @@ pub struct Metadata {
     /// Words to search for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keywords: Vec<String>,
-    /// Who looks after the chart.
+    /// Maintainers of the chart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub maintainers: Vec<Maintainer>,
     /// URL of an icon.
@@ -75,7 +75,7 @@ pub struct Metadata {
     pub chart_type: String,
 }
 
-/// Who looks after a chart.
+/// A maintainer of a chart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Maintainer {
     /// User or organisation.
@@ -120,7 +120,7 @@ pub struct Dependency {
 /// `Chart.lock`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Lock {
-    /// When it was written.
+    /// When the lock was written.
     pub generated: Time,
     /// Hash of the declared and the locked dependencies.
     pub digest: String,

@@ -80,7 +80,7 @@ impl Document {
         self.text.as_deref()
     }
 
-    /// What it says. Reads the text only if it was not read before.
+    /// The document as an object. Reads the text only if it was not read before.
     ///
     /// # Errors
     /// The text is no YAML.
@@ -91,7 +91,7 @@ impl Document {
         }
     }
 
-    /// The same as a node; `None` where nothing stands in it. What a renderer that asked for [`Form::Nodes`] gets is read already.
+    /// The document as a node; `None` where it is empty. A renderer that asked for [`Form::Nodes`] gets documents that are read already.
     ///
     /// ```
     /// use chart::post_render::Document;
@@ -160,7 +160,7 @@ pub trait PostRenderer {
     }
 }
 
-/// Which documents a post-renderer sees.
+/// The documents a post-renderer sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// All, in one stream. Helm 4's default.
@@ -183,7 +183,7 @@ pub enum PostRenderError {
         group: &'static str,
         /// The file.
         path: String,
-        /// What is wrong with the document.
+        /// The error in the document.
         source: Box<dyn Error + Send + Sync>,
     },
     /// An object that the post-renderer gave cannot be written as YAML.
@@ -195,7 +195,7 @@ pub enum PostRenderError {
         group: &'static str,
         /// The file.
         path: String,
-        /// What is wrong with the object.
+        /// The error about the object.
         source: yaml::Error,
     },
     /// The post-renderer failed.
@@ -213,7 +213,7 @@ pub enum PostRenderError {
 
 type Files = BTreeMap<String, String>;
 
-/// What all documents together may take once they are read, in bytes.
+/// Limit on all documents together once they are read, in bytes.
 const MAX_DECODED: usize = 48 << 20;
 
 /// Sends rendered files through a post-renderer. What comes out is in the order of its files.
@@ -354,7 +354,7 @@ fn documents(
             })?;
             let parsed = match parsed {
                 None => continue,
-                // What is too deep to be walked is left to later stages.
+                // A document too deep to be walked is left to later stages.
                 Some(Parsed::Object(object)) => bounded(object).ok().map(Parsed::Object),
                 node => node,
             };
@@ -368,7 +368,7 @@ fn documents(
     Ok(documents)
 }
 
-/// What is wrong with a document in the words of kyaml, by which Helm reads what it hands to post-renderers.
+/// The error of a document in the words of kyaml, by which Helm reads the documents it hands to post-renderers.
 fn malformed(text: &str, budget: &mut Budget) -> Option<Box<dyn Error + Send + Sync>> {
     match node::parse(text.as_bytes(), budget).err()? {
         node::Error::TooLarge(_) => None,

@@ -43,7 +43,7 @@ pub enum ReleaseNameError {
     /// There is none.
     #[error("no name provided")]
     Missing,
-    /// It is too long or has other characters than a DNS name.
+    /// The name is too long or has other characters than a DNS name.
     #[error(
         "invalid release name, must match regex \
          ^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$ \

@@ -30,15 +30,15 @@ use crate::warning::Warnings;
 /// End of the path of files that are notes, not manifests.
 const NOTES_SUFFIX: &str = "NOTES.txt";
 
-/// Everything a render depends on.
+/// The inputs of a render.
 pub struct Request<'a> {
     /// The chart as loaded.
     pub chart: Chart,
     /// The user's values, kept as the release's `config`.
     pub values: &'a Value,
-    /// What templates learn of the release.
+    /// The release, as templates see it.
     pub release: &'a ReleaseInfo,
-    /// What templates learn of the cluster.
+    /// The cluster, as templates see it.
     pub capabilities: &'a Capabilities,
     /// Clock, randomness, host names and `lookup`.
     pub host: &'a (dyn Host + Sync),
@@ -48,7 +48,7 @@ pub struct Request<'a> {
     pub templates: Option<&'a TemplateCache>,
     /// Where schemas are had from that a chart's schema refers to by address; otherwise it is broken.
     pub schemas: Option<&'a dyn RemoteSchemas>,
-    /// What may be made of values, schemas and rendered documents; of templates the options say that.
+    /// Limits on values, schemas and rendered documents; those of templates are in the options.
     pub allowance: Allowance,
     /// Switches; the defaults are Helm's.
     pub options: RenderOptions,
@@ -150,9 +150,9 @@ pub enum RenderedError {
     /// A rendered document cannot be read.
     #[error("{source}")]
     Sort {
-        /// Which, and why.
+        /// The document, and its error.
         source: SortError,
-        /// Everything that was rendered, for `--debug`.
+        /// All rendered documents, for `--debug`.
         output: String,
     },
 }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use golib::strconv::quote;
 
-/// What texts of warnings are kept of one chart, in bytes, but for the one that exceeds it.
+/// Limit on the kept texts of warnings of one chart, in bytes, but for the one that exceeds it.
 const KEPT: usize = 1 << 20;
 
 /// Warnings in the order in which they came, as many as fit into a mebibyte of text. A chart decides how many there are and how long.
@@ -47,7 +47,7 @@ impl Warnings {
         self.kept.push(warning);
     }
 
-    /// What is kept, in order.
+    /// The kept warnings, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Warning> {
         self.kept.iter()
     }
@@ -123,7 +123,7 @@ pub enum Warning {
     },
     /// A `v2` chart has `requirements.yaml` or `requirements.lock`.
     Requirements {
-        /// Whether it was the lock file.
+        /// Whether the file was the lock file.
         lock: bool,
     },
     /// A schema refers to a `urn:`; anything goes there.
@@ -135,7 +135,7 @@ pub enum Warning {
     Link {
         /// The link.
         path: String,
-        /// Where it leads in the end.
+        /// Where the link leads in the end.
         resolved: String,
     },
     /// A document names an unknown hook event and is left out altogether.

@@ -1,4 +1,4 @@
-//! Who may call what: the function tables of the programs whose templates we read.
+//! The function tables of the programs whose templates we read.
 
 use std::sync::{Arc, LazyLock};
 

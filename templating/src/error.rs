@@ -1,4 +1,4 @@
-//! What goes wrong while parsing or executing a template.
+//! Errors of parsing or executing a template.
 //!
 //! An error keeps its parts (template, line, column, the node, the cause) so that callers need not take its text apart;
 //! its `Display` is the text that Go's `Error()` gives.
@@ -52,7 +52,7 @@ pub enum ErrorKind {
     Context {
         /// Without the colon that separates it from the cause.
         text: String,
-        /// What went wrong below.
+        /// The error that the words are put before.
         source: Error,
     },
     /// One of the caller's [`Limits`](crate::Limits) is used up.
@@ -68,7 +68,7 @@ pub struct ParseError {
     pub line: usize,
     /// Go's words.
     pub message: String,
-    /// It nests deeper than [`TemplateSet::with_max_depth`](crate::TemplateSet::with_max_depth) allows.
+    /// Whether the template nests deeper than [`TemplateSet::with_max_depth`](crate::TemplateSet::with_max_depth) allows.
     pub is_too_deep: bool,
     /// The offending line of the template.
     pub source_line: String,
@@ -83,7 +83,7 @@ pub struct ExecError {
     pub template: Arc<str>,
     /// The node as source text.
     pub node: String,
-    /// What is wrong with it.
+    /// Why the node failed.
     pub cause: Cause,
 }
 
@@ -112,7 +112,7 @@ pub enum Cause {
     Call {
         /// The function's name.
         function: String,
-        /// Its error.
+        /// The function's error.
         source: Error,
     },
 }
@@ -155,7 +155,7 @@ impl Error {
         .into()
     }
 
-    /// What went wrong, to match on.
+    /// The kind of error, to match on.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -117,7 +117,7 @@ pub fn resolve_name(name: &str) -> Result<Vec<IpAddr>, Error> {
     }
 }
 
-/// What one render may use up before it ends in an error.
+/// Limits of one render, after which it ends in an error.
 ///
 /// ```
 /// let limits = templating::Limits { output: 1 << 20, ..Default::default() };

@@ -16,7 +16,7 @@ const MAX_DOCUMENT: usize = 48 << 20;
 /// Steps between two checks whether the render is to go on: a millisecond or so.
 const STEPS_A_CHECK: u64 = 10_000;
 
-/// What functions and methods are given of the render that calls them: its [`Host`], and an account of its [`Limits`].
+/// State of the render that calls a function or method: its [`Host`], and an account of its [`Limits`].
 ///
 /// A function that may do much work, or make much more than it was given, says so before it begins, and ends with the error
 /// that it gets where that is too much:
@@ -41,7 +41,7 @@ pub struct State<'a> {
     /// Output that was handed over.
     rendered: u64,
     pub(crate) out: Vec<u8>,
-    /// What lists and maps held before this render.
+    /// Memory of lists and maps before this render.
     memory_base: u64,
     /// An address on the stack near where the render began.
     stack_base: Option<usize>,

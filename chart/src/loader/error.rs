@@ -50,7 +50,7 @@ pub enum LoadError {
     #[error("file '{file}' does not appear to be a gzipped archive; got '{content_type}'")]
     NotGzip {
         file: String,
-        /// What it looks like.
+        /// The content type that was detected.
         content_type: &'static str,
     },
     /// The gzip header of a file is wrong.
@@ -94,7 +94,7 @@ pub enum LoadError {
         chart: String,
         /// The archive's name.
         expected: String,
-        /// What is there.
+        /// The chart in the archive.
         found: String,
     },
     /// A subchart cannot be loaded.
@@ -111,17 +111,17 @@ pub enum LoadError {
     TooDeep,
 }
 
-/// What is wrong with one of the chart's own files.
+/// An error in one of the chart's own files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It is no YAML.
+    /// The file is no YAML.
     #[error(transparent)]
     Yaml(golib::yaml::Error),
     /// A field has the wrong type.
     #[error("error unmarshaling JSON: while decoding JSON: {0}")]
     Type(#[source] DecodeError),
-    /// It nests too deep.
+    /// The file nests too deep.
     #[error(transparent)]
     TooDeep(TooDeep),
     /// A values document is malformed.

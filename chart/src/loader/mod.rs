@@ -152,7 +152,7 @@ pub fn load_files(files: Vec<File>, warnings: &mut Warnings) -> Result<Chart, Lo
     load_files_within(files, &Budget::default(), decoded, warnings)
 }
 
-/// The same, with what archives among the files may take, and values and metadata once they are read.
+/// Like [`load_files`], with limits on archives among the files, and on values and metadata once they are read.
 ///
 /// ```
 /// use chart::archive::Budget;
@@ -392,7 +392,7 @@ fn read_yaml(data: &[u8], decoded: &mut Weight) -> Result<Value, FileError> {
     bounded(value).map_err(FileError::TooDeep)
 }
 
-/// The same error in a chart of the third generation, whose types are named alike.
+/// This error in a chart of the third generation, whose types are named alike.
 fn in_generation_3(error: DecodeError) -> DecodeError {
     let DecodeError::Type(mut mismatch) = error else {
         return error;

@@ -29,7 +29,7 @@ pub enum HeadError {
     /// The document is no YAML.
     #[error(transparent)]
     Yaml(yaml::Error),
-    /// It nests too deep.
+    /// The document nests too deep.
     #[error(transparent)]
     TooDeep(TooDeep),
     /// A field has the wrong type.

@@ -18,7 +18,7 @@ pub const HOOK_OUTPUT_LOG_ANNOTATION: &str = "helm.sh/hook-output-log-policy";
 pub struct Hook {
     /// `metadata.name` of the document.
     pub name: String,
-    /// Its kind.
+    /// Kind of the hook's object.
     pub kind: String,
     /// Path of the file it comes from.
     pub path: String,
@@ -26,7 +26,7 @@ pub struct Hook {
     pub manifest: String,
     /// All it says, where a post-renderer had it read: what reading `manifest` gives.
     pub object: Option<Value>,
-    /// When it runs.
+    /// The events at which the hook runs.
     pub events: Vec<HookEvent>,
     /// Order within an event, ascending.
     pub weight: i64,

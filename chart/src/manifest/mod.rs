@@ -28,9 +28,9 @@ pub struct Manifest {
     pub path: String,
     /// The document as rendered.
     pub content: String,
-    /// What was read out of it.
+    /// The document's kind, name and annotations.
     pub head: Head,
-    /// All it says, where a post-renderer had it read: what reading `content` gives.
+    /// The document as an object, where a post-renderer had it read: the same as reading `content` gives.
     pub object: Option<Value>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Piece {
 pub struct SortError {
     /// Path of the file.
     pub path: String,
-    /// What is wrong with the document.
+    /// The error in the document.
     pub source: HeadError,
     /// All files, as they were given.
     pub files: BTreeMap<String, String>,
@@ -133,7 +133,7 @@ fn trim_start(text: &[u8]) -> &[u8] {
     &text[chunk.valid().len() - chunk.valid().trim_start().len()..]
 }
 
-/// What is wrong with the first document that is not UTF-8.
+/// The error of the first document that is not UTF-8.
 pub(crate) fn find_fault(bytes: &[u8]) -> Option<HeadError> {
     std::str::from_utf8(bytes).err()?;
     let mut documents = split_documents(bytes).into_iter();
@@ -285,7 +285,7 @@ pub(crate) fn has_document(piece: &Piece) -> bool {
     counts(&piece.path, &piece.content)
 }
 
-/// Neither a partial nor blank.
+/// Whether a file counts: it is neither a partial nor blank.
 fn counts(path: &str, content: &str) -> bool {
     let base = path.rsplit('/').next().unwrap_or(path);
     !base.starts_with('_') && !content.trim().is_empty()

@@ -77,7 +77,7 @@ const MAX_DEPTH: usize = 10_000;
 /// What the deepest function may still need when the limit is reached.
 const STACK_RESERVE: usize = 4 << 20;
 
-/// What templates gave, by the path of each file.
+/// Output of templates, by the path of each file.
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Renders every template of a chart and its subcharts. `values` are the coalesced ones. The result maps the path of

@@ -9,7 +9,7 @@ use golib::path;
 use super::Rendered;
 use crate::manifest::{HookEvent, split_manifests};
 
-/// What to print.
+/// The parts of a rendered chart to print.
 #[derive(Debug, Clone, Default)]
 pub struct ShowOptions {
     /// Leave hooks out.

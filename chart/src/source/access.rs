@@ -30,7 +30,7 @@ pub struct Access {
     pub passes_credentials: bool,
     /// For addresses that `credentials` are not for.
     pub logins: Option<Arc<Logins>>,
-    /// What comes before all else for single hosts.
+    /// Settings of single hosts, which come before all others.
     pub hosts: Option<Arc<Hosts>>,
 }
 
@@ -45,7 +45,7 @@ impl Fingerprint {
 }
 
 impl Access {
-    /// As it is for one address: with the credentials that go there, and none for others. `origin` is whom `credentials` are for.
+    /// This access for one address: with the credentials that go there, and none for others. `origin` is whom `credentials` are for.
     pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> Self {
         let is_for = origin.same_origin(url) || self.passes_credentials;
         let own = self.credentials.as_ref().filter(|_| is_for);
@@ -64,7 +64,7 @@ impl Access {
         };
         let hosts = self.hosts.as_ref();
         match hosts.and_then(|hosts| hosts.for_url(url)) {
-            // They stay with it, so that the request is refused.
+            // The host's settings stay with the access, so that the request is refused.
             Some(host) if host.is_refused => Self {
                 hosts: self.hosts.clone(),
                 ..access
@@ -120,7 +120,7 @@ impl Access {
         host.is_some_and(|host| host.is_refused)
     }
 
-    /// What is shown to a server at `url` that takes user name and password, for errors.
+    /// The credentials shown to a server at `url` that takes user name and password, for errors.
     pub(super) fn shown(&self, url: &Url, origin: &SafeUrl) -> CredentialsUse {
         match self.at(url, origin).credentials {
             Some(credentials) if credentials.is_pair() => CredentialsUse::Sent,
@@ -135,7 +135,7 @@ impl Access {
         }
     }
 
-    /// What was fetched with one access is never handed out to another.
+    /// A digest of the access: a chart fetched with one access is never handed out to another.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let mut hash = Sha256::new();
         let mut field = |bytes: &[u8]| {
@@ -198,7 +198,7 @@ impl HostAccess {
 /// Hosts, each with how it is reached.
 #[derive(Clone, Default)]
 pub struct Hosts {
-    /// Those that take precedence first.
+    /// The hosts, those that take precedence first.
     entries: Vec<(HostPattern, HostAccess)>,
     digest: [u8; 32],
 }

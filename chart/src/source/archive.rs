@@ -138,7 +138,7 @@ impl Shared {
 const CHART: &str = "chart";
 
 impl Shared {
-    /// What was fetched under a key by this process, or by one before. What comes from disk says of itself what it is; `is_sound` believes
+    /// The chart fetched under a key by this process, or by one before. A chart from disk says of itself what it is; `is_sound` believes
     /// it, or not.
     pub(super) async fn cached_chart(
         &self,

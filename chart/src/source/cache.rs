@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// What an entry takes besides what its key and its value point to: many small ones must not be free.
 const ENTRY_BYTES: usize = 512;
 
-/// What is kept here knows what it takes, so that nothing of it is forgotten where it is put in.
+/// A cached value that knows its size, so that no part of it is forgotten where it is put in.
 pub(super) trait Weigh {
     /// Bytes that it points to, about: what it takes besides its own size.
     fn weight(&self) -> usize;

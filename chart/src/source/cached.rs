@@ -30,7 +30,7 @@ pub(super) type FetchedAt = (FetchedChart, Option<Instant>);
 #[derive(Clone)]
 pub(super) struct Cached<T> {
     pub(super) value: T,
-    /// When it was asked for; `None` if by an earlier process.
+    /// When the value was asked for; `None` if by an earlier process.
     pub(super) asked: Option<Instant>,
     /// Why the source could not be asked.
     pub(super) stale: Option<FetchError>,
@@ -105,12 +105,12 @@ impl<T: Clone> Cached<T> {
         Some(value.to_owned())
     }
 
-    /// Whether it answers those who ask since then; nothing newer can be had of a source that does not answer.
+    /// Whether the value answers those who ask since then; nothing newer can be had of a source that does not answer.
     pub(super) fn answers(&self, since: Option<Instant>) -> bool {
         self.stale.is_some() || is_since(self.asked, since)
     }
 
-    /// Whether it is believed without asking: for a while, and by those alone who may be told what was known before `since`.
+    /// Whether the value is believed without asking: for a while, and by those alone who may be told what was known before `since`.
     pub(super) fn is_fresh(&self, fresh_for: Duration, since: Option<Instant>) -> bool {
         self.asked.is_some_and(|asked| asked.elapsed() < fresh_for) && is_since(self.asked, since)
     }
@@ -123,7 +123,7 @@ impl<T: Clone> Cached<T> {
         }
     }
 
-    /// What is known stands in for the answer of a source that is out of reach.
+    /// Uses the cached value in place of the answer of a source that is out of reach.
     pub(super) fn in_place_of(cached: Option<Self>, error: FetchError) -> Result<Self, FetchError> {
         match cached.filter(|_| error.is_out_of_reach()) {
             Some(cached) => {
@@ -142,7 +142,7 @@ impl<T: Clone> Cached<T> {
 }
 
 impl Cached<FetchedChart> {
-    /// What those who asked for it get. `is_settled`: asking again would tell nothing else, as of a source that does not answer.
+    /// The chart for those who asked for it. `is_settled`: asking again would tell nothing else, as of a source that does not answer.
     pub(super) fn fetched_at(self, is_settled: bool) -> FetchedAt {
         let is_stale = self.stale.is_some();
         let chart = FetchedChart {

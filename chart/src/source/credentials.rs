@@ -99,7 +99,7 @@ impl Credentials {
         self.password.reveal()
     }
 
-    /// Whether there is a user name and a password.
+    /// Whether the credentials are a user name and a password.
     pub(super) fn is_pair(&self) -> bool {
         !self.username.is_empty()
     }
@@ -119,7 +119,7 @@ impl Credentials {
 #[derive(Default)]
 pub(super) struct ShownSecrets(Vec<String>);
 
-/// What stands in its place.
+/// Shown in place of a secret.
 const MASK: &str = "**REDACTED**";
 
 impl ShownSecrets {
@@ -145,7 +145,7 @@ impl ShownSecrets {
     pub(super) fn add(&mut self, secret: &str) {
         if !secret.is_empty() {
             self.0.push(secret.to_owned());
-            // As it is quoted by errors of what cannot be read.
+            // The secret as errors quote it that cannot read it.
             let quoted = format!("{secret:?}");
             self.0.push(quoted[1..quoted.len() - 1].to_owned());
             self.0.dedup();

@@ -78,7 +78,7 @@ impl Deadline {
 pub(super) const LEAST_BYTES: u64 = 64 << 10;
 pub(super) const WITHIN: Duration = Duration::from_secs(30);
 
-/// What has come since the last time that it was enough, and how long that was waited for. Waits for other things do not count.
+/// Bytes received since there were last enough of them, and the time waited for these. Waits for other things do not count.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     bytes: u64,

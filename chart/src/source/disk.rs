@@ -1,4 +1,4 @@
-//! What was fetched, on disk: there after a restart, and while no source answers.
+//! Fetched charts on disk: there after a restart, and while no source answers.
 //!
 //! *Blobs* are files named by the SHA-256 of what is in them, which is checked whenever one is read. A *note* is what one source said to one
 //! credential, and names the blob: the only way to a blob is a note, and the name of a note is a hash of who asked whom for what, credential
@@ -42,7 +42,7 @@ const ROOM: (u64, u64) = (9, 10);
 pub struct DiskSettings {
     /// A folder in it is made, and used if it is the process's own.
     pub directory: PathBuf,
-    /// What all files may take.
+    /// Limit on all files, in bytes.
     pub max_bytes: u64,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Disk {
     max_bytes: u64,
     /// Salts the names of notes, so that a list of hashed passwords finds none of them.
     salt: [u8; 32],
-    /// What all files take, about: others may write too.
+    /// Size of all files, about: others may write too.
     used: Mutex<u64>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct ChartNote {
     pub(super) version: String,
     pub(super) digest: String,
     pub(super) manifest: Option<String>,
-    /// They lead from the digest of the one to that of the archive.
+    /// Manifests that lead from the digest of the one to that of the archive.
     pub(super) manifests: Vec<String>,
     pub(super) url: String,
     pub(super) unpacked_bytes: u64,
@@ -165,12 +165,12 @@ impl Disk {
     /// Keeps a blob under `name`, its own.
     pub(super) fn put_blob(&self, name: &str, content: &[u8]) {
         let path = self.root.join("blobs").join(name);
-        // What is there may be damaged; which shows when it is read, and then it goes.
+        // A file that exists may be damaged; that shows when it is read, and then it goes.
         let is_there = fs::metadata(&path).is_ok_and(|found| found.len() == content.len() as u64);
         if is_there {
             touch(&path);
         }
-        // One that takes half of all there is would push out everything else.
+        // A file that takes half of the limit would push out everything else.
         if !is_there && content.len() as u64 <= self.max_bytes / 2 {
             self.put(&path, content);
         }
@@ -219,7 +219,7 @@ impl Disk {
     fn files(&self) -> Vec<CachedFile> {
         let mut files = Vec::new();
         let now = SystemTime::now();
-        // What is being written, or was by a process that was killed, counts too.
+        // Files that are being written, or were by a process that was killed, count too.
         for folder in [
             self.root.clone(),
             self.root.join("blobs"),
@@ -311,14 +311,14 @@ fn read(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// It was of use just now.
+/// Marks a file as used just now.
 fn touch(path: &Path) {
     if let Ok(file) = OpenOptions::new().append(true).open(path) {
         file.set_modified(SystemTime::now()).ok();
     }
 }
 
-/// Its file.
+/// Name of the file with the salt.
 const SALT: &str = "salt";
 
 /// The salt of the folder: the first process makes it.

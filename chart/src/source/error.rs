@@ -1,4 +1,4 @@
-//! What can go wrong while fetching, split by what the caller does about it.
+//! Errors of fetching, split by what the caller does about them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use super::safe_url::SafeUrl;
 pub enum CredentialsUse {
     /// Credentials: a bundle's, a login's or a host's.
     Sent,
-    /// Nothing, as there was nothing.
+    /// No credentials, as none are configured.
     Nothing,
-    /// Nothing, as no login is for this address.
+    /// No credentials, as no login is for this address.
     NoLogin,
-    /// Nothing, as the login for this address cannot be read.
+    /// No credentials, as the login for this address cannot be read.
     Broken,
-    /// Nothing, as it is another host than the one that was asked, which redirects there.
+    /// No credentials, as the answer came from another host than the one that was asked, which redirects there.
     Elsewhere,
-    /// Nothing, as the login for this address has a token of a kind that the server does not take.
+    /// No credentials, as the login for this address has a token of a kind that the server does not take.
     Unusable,
 }
 
@@ -33,16 +33,16 @@ pub enum FetchError {
     /// The coordinates make no sense; no source was asked.
     #[error("invalid chart source {reference:?}: {problem}")]
     InvalidReference {
-        /// What was given, without password.
+        /// The reference as given, without password.
         reference: String,
         problem: String,
     },
     /// A source that Fleet knows and we do not fetch (git, local paths, other archive formats).
     #[error("chart source {reference:?} is not supported: {problem}")]
     Unsupported {
-        /// What was given, without password.
+        /// The reference as given, without password.
         reference: String,
-        /// What kind of source it is.
+        /// The kind of source it names.
         problem: &'static str,
     },
     /// The CA bundle has no usable certificate, or the system trust cannot be read.
@@ -92,7 +92,7 @@ pub enum FetchError {
     /// The answer is larger than we are willing to hold.
     #[error("download of \"{url}\" exceeds the {limit_bytes} byte limit")]
     TooLarge { url: SafeUrl, limit_bytes: u64 },
-    /// What came is not what was promised.
+    /// The digest of the answer is not the promised one.
     #[error("checksum mismatch for \"{url}\": expected {expected}, got {actual}")]
     Checksum {
         url: SafeUrl,
@@ -101,7 +101,7 @@ pub enum FetchError {
         /// Algorithm and hex digest of what came.
         actual: String,
     },
-    /// What came is not a whole gzip or tar archive.
+    /// The answer is not a whole gzip or tar archive.
     #[error("chart archive \"{url}\" is damaged: {problem}")]
     Archive { url: SafeUrl, problem: String },
     /// The registry refused, in its own words.
@@ -120,7 +120,7 @@ pub enum FetchError {
     Artifact {
         /// Registry, repository and tag or digest.
         reference: String,
-        /// What is missing or wrong, in Helm's words where Helm has some.
+        /// The missing or wrong part, in Helm's words where Helm has some.
         problem: String,
     },
 }
@@ -168,7 +168,7 @@ pub enum TransportError {
         /// The TLS library's words.
         problem: String,
     },
-    /// Nothing listens there, or a network in between refuses.
+    /// No server listens there, or a network in between refuses.
     #[error("connect: {problem}")]
     Connect {
         /// The system's words.
@@ -180,7 +180,7 @@ pub enum TransportError {
         /// How long we waited.
         limit: Duration,
     },
-    /// It comes, but too slowly to be waited for.
+    /// The answer comes, but too slowly to be waited for.
     #[error("the answer comes too slowly: less than {least_bytes} bytes in {}", seconds(*.within))]
     TooSlow {
         /// The least that has to come,
@@ -191,7 +191,7 @@ pub enum TransportError {
     /// More redirects than anyone needs, or one that leads nowhere.
     #[error("redirect: {problem}")]
     Redirect {
-        /// What was wrong.
+        /// The error about the redirect.
         problem: String,
     },
     /// The connection broke before the end of the answer.

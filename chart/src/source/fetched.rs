@@ -1,4 +1,4 @@
-//! What fetching gives: charts, artifacts, and what vouches for a chart.
+//! Results of fetching: charts, artifacts, and the signatures and provenance files of a chart.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::safe_url::SafeUrl;
 pub struct FetchedChart {
     /// The archive: tar and gzip, whole, not yet looked into.
     pub bytes: Bytes,
-    /// Its size unpacked, and that of archives in it: files, padding and headers. No more than the settings ask for.
+    /// Size of the archive unpacked, and of archives in it: files, padding and headers. No more than the settings ask for.
     pub unpacked_bytes: u64,
     /// The version that was picked. Empty for a plain archive, whose `Chart.yaml` knows.
     pub version: String,
@@ -22,7 +22,7 @@ pub struct FetchedChart {
     pub digest: String,
     /// Digest of the manifest that names it; `None` unless it came from a registry.
     pub manifest: Option<String>,
-    /// Where it came from.
+    /// Address the chart came from.
     pub url: SafeUrl,
     /// The source does not answer: this is what it gave before.
     pub is_stale: bool,
@@ -44,7 +44,7 @@ pub struct Artifact {
     pub digest: String,
 }
 
-/// Which vouchers are wanted; each kind is requests of its own.
+/// The kinds of signatures to fetch; each is requests of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VoucherKinds {
     /// Provenance files.
@@ -56,13 +56,13 @@ pub struct VoucherKinds {
 /// A signature that `cosign` attached under the tag `sha256-….sig`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attached {
-    /// What is signed.
+    /// The signed payload.
     pub payload: Bytes,
-    /// Those of the layer's annotations that are of a signature.
+    /// The layer's annotations that belong to a signature.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What was found beside a chart; cheap to clone.
+/// The provenance file and signatures that were found beside a chart; cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vouchers {
     /// The provenance file.

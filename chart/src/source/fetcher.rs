@@ -166,7 +166,7 @@ impl Fetcher {
         }
     }
 
-    /// What downloads reserve memory of; what is made of them may do so too.
+    /// The memory budget of downloads, which users of the downloads may share.
     ///
     /// ```
     /// use chart::source::{Fetcher, Memory, Settings};
@@ -197,7 +197,7 @@ impl Fetcher {
         found.map(|(cached, _)| cached.value)
     }
 
-    /// What is at an HTTP address, as it is: a values file, say.
+    /// Downloads the file at an HTTP address as it is: a values file, say.
     ///
     /// ```
     /// use chart::source::{Access, SafeUrl};
@@ -292,7 +292,7 @@ impl Fetcher {
     }
 }
 
-/// What is remembered of the forms of indexes: some hundred of them.
+/// Memory for the forms of indexes that are remembered, in bytes: some hundred of them.
 const READ_AS_A_WHOLE_BYTES: usize = 128 << 10;
 
 pub(super) struct Shared {
@@ -408,7 +408,7 @@ impl Shared {
         })?;
         let (mut fetched, asked) = self.entry(repo, chart, entry, access, since).await?;
         fetched.is_stale |= index.stale.is_some();
-        // Nothing newer can be had of a source that does not answer.
+        // A source that does not answer has nothing newer.
         let index_asked = index.asked.filter(|_| index.stale.is_none());
         let asked = match (asked, index_asked) {
             (Some(one), Some(other)) => Some(one.min(other)),

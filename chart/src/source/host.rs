@@ -5,7 +5,7 @@ use std::fmt;
 
 use url::{Host, Url};
 
-/// What Docker's own registry is called, by whom ever.
+/// The usual name of Docker's own registry.
 const DOCKER_HUB: &str = "docker.io";
 
 /// `host[:port][/path]`. Labels of the host may be patterns (`*.example.com`), each for one label.
@@ -37,7 +37,7 @@ impl HostPattern {
         let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
         let host = host.to_ascii_lowercase();
         let (host, port) = match host.rsplit_once(':') {
-            // What is in brackets is an address of IPv6.
+            // A host in brackets is an address of IPv6.
             Some((name, port)) if !port.contains(']') => (name, Some(port.parse().ok()?)),
             _ => (host.as_str(), None),
         };
@@ -66,7 +66,7 @@ impl HostPattern {
         Some(pattern)
     }
 
-    /// Whether it is for an address. A registry's API is not part of the paths in it: `/v2/team/web/tags/list` is below `team`.
+    /// Whether the pattern matches an address. A registry's API is not part of the paths in it: `/v2/team/web/tags/list` is below `team`.
     ///
     /// ```
     /// use chart::source::HostPattern;

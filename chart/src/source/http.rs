@@ -50,21 +50,21 @@ const LARGE_INDEX_BYTES: u64 = 4 << 20;
 /// Answers up to this size reserve nothing.
 pub(super) const SMALL_BYTES: u64 = 256 << 10;
 
-/// What is asked for.
+/// A request to send.
 pub(super) struct Request<'a> {
     pub(super) url: Url,
-    /// What errors call it, where its address is not to be told.
+    /// The URL in errors, where the real one is not to be told.
     pub(super) told: Option<SafeUrl>,
     pub(super) headers: HeaderMap,
     /// An answer longer than this is an error.
     pub(super) limit_bytes: u64,
-    /// As it is for `url`.
+    /// The access for `url`.
     pub(super) access: &'a Access,
     /// Sent as a form, by POST; then no redirect is followed.
     pub(super) form: Option<Secret>,
-    /// It is an index, of which a large one is read for these charts alone.
+    /// For an index: the charts whose entries alone are read where it is large.
     pub(super) only: Option<BTreeSet<String>>,
-    /// Of what it is a part of; else it has a time of its own.
+    /// Time limit of the work that the request is a part of; else it has a time of its own.
     pub(super) deadline: Option<&'a Deadline>,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What came back, whatever the status; the body of a failure is cut short.
+/// The answer, whatever the status; the body of a failure is cut short.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -117,9 +117,9 @@ impl Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyIs {
     Whole,
-    /// What is about the charts that are wanted.
+    /// The entries of the requested charts.
     Filtered,
-    /// Nothing: it was too large to be kept, and in a form that only makes sense as a whole.
+    /// Empty: the body was too large to be kept, and in a form that only makes sense as a whole.
     UnknownForm,
 }
 
@@ -158,7 +158,7 @@ pub(super) fn basic(credentials: &Credentials) -> HeaderValue {
 
 type ClientKey = [u8; 32];
 
-/// What answers requests in place of the network.
+/// Answers requests in place of the network.
 pub trait Transport: Send + Sync {
     /// The answer to one GET, as it comes: no redirect followed, nothing tried again.
     fn get(
@@ -294,7 +294,7 @@ impl Http {
         let mut reservation: Option<Reservation> = None;
         let mut pace = Pace::default();
         loop {
-            // Who waits for a slow server keeps no memory from others for long.
+            // A request to a slow server keeps no memory from others for long.
             let waits = reservation.as_ref().map(Reservation::waits);
             let waiting = Instant::now();
             let chunk = response.chunk().await;
@@ -331,7 +331,7 @@ impl Http {
                         if filter.push(&chunk).is_err() {
                             return Ok(unknown_form(response.headers_mut()));
                         }
-                        // What it keeps is there, as the body would be.
+                        // The filter's kept entries are there, as the body would be.
                         let kept = filter.kept_bytes();
                         let held = reservation.as_ref();
                         if kept > held.map_or(SMALL_BYTES, Reservation::bytes) {
@@ -360,7 +360,7 @@ impl Http {
             let held = reservation.as_ref();
             let held = held.map_or(SMALL_BYTES, Reservation::bytes);
             if length > held {
-                // What is promised and does not come keeps no memory from others.
+                // A promised body that does not come keeps no memory from others.
                 let doubled = length.saturating_mul(2);
                 let needed = match promised >= length {
                     true => doubled.min(promised),
@@ -385,7 +385,7 @@ impl Http {
         if let Some(reservation) = &mut reservation {
             reservation.resize(body.len() as u64).await;
         }
-        // What it may have grown to beside its length is given back: it may be kept for long.
+        // Capacity beyond the body's length is given back: the body may be kept for long.
         let mut body = Vec::from(body);
         body.shrink_to_fit();
         let body = reserved(body.into(), reservation);

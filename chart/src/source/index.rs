@@ -21,7 +21,7 @@ use crate::warning;
 /// How many versions an error names.
 pub(super) const NEWEST_SHOWN: usize = 5;
 
-/// Who reads: each accepts other files.
+/// The program whose rules an index is read by: each accepts other files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strictness {
     /// Fleet: unknown fields and doubtful entries pass, `apiVersion` may be missing.
@@ -37,7 +37,7 @@ pub enum Strictness {
 pub struct Entry {
     /// The chart's name as the entry has it.
     pub name: String,
-    /// Its version, as written.
+    /// The chart's version, as written.
     pub version: String,
     /// The chart's `apiVersion`; `v1` where there is none.
     pub api_version: String,
@@ -62,9 +62,9 @@ pub struct Index {
     pub api_version: String,
     /// Versions by chart name.
     pub entries: BTreeMap<String, Vec<Entry>>,
-    /// What was skipped.
+    /// Entries that were skipped.
     pub warnings: Vec<Skipped>,
-    /// The charts it is about, where it was read for those alone.
+    /// The charts the index is about, where it was read for those alone.
     pub(super) only: Option<BTreeSet<String>>,
 }
 
@@ -117,14 +117,14 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// What is not in an index or a tag list. Texts begin with Helm's.
+/// A chart or version that is not in an index or a tag list. Texts begin with Helm's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LookupError {
     /// No entry of that name.
     #[error("no chart name found: \"{chart}\"")]
     Chart {
-        /// What was looked for.
+        /// The chart's name.
         chart: String,
     },
     /// An entry without versions.
@@ -367,7 +367,7 @@ impl Index {
         both
     }
 
-    /// Whether it says all there is about a chart, or about all charts.
+    /// Whether the index has all entries of a chart, or of all charts.
     pub(super) fn is_about(&self, chart: Option<&str>) -> bool {
         match (&self.only, chart) {
             (None, _) => true,
@@ -493,7 +493,7 @@ impl Reader<'_> {
         let mut rest = rest.map_err(|error| IndexError::Decode(error.to_string()))?;
         let (take, outcome) = taken.into_inner();
         outcome?;
-        // They are still there where the document was read as a whole after all.
+        // The charts are still there where the document was read as a whole after all.
         let were_taken = |charts: &Value| {
             let charts = charts.as_object();
             charts.is_some_and(|charts| charts.values().all(Value::is_null))

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 /// The longest line, and the longest name of a field.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// What is kept of fields beside the charts.
+/// Limit on kept fields beside the charts, in bytes.
 const MAX_OTHER_BYTES: usize = 64 << 10;
-/// What is kept of charts.
+/// Limit on kept charts, in bytes.
 const MAX_KEPT_BYTES: usize = 16 << 20;
 
-/// It is in a form that only reading it as a whole makes sense of.
+/// The index is in a form that only reading it as a whole makes sense of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnknownForm;
 
@@ -21,12 +21,12 @@ pub(super) struct UnknownForm;
 pub(super) struct IndexFilter {
     requested: BTreeSet<String>,
     form: Form,
-    /// What is kept.
+    /// The kept text.
     kept: Vec<u8>,
 }
 
 enum Form {
-    /// Nothing but white space came yet.
+    /// Only white space came yet.
     Unknown,
     Yaml(Yaml),
     Json(Json),
@@ -69,7 +69,7 @@ impl IndexFilter {
         self.kept.len() as u64
     }
 
-    /// What was kept: an index of these charts alone.
+    /// The kept text: an index of these charts alone.
     pub(super) fn finish(mut self) -> Result<Vec<u8>, UnknownForm> {
         match &mut self.form {
             Form::Yaml(yaml) => yaml.finish(&self.requested, &mut self.kept)?,
@@ -253,7 +253,7 @@ struct Json {
     expects_name: bool,
     /// A name was read, and its colon is to come.
     has_name: bool,
-    /// What comes is kept.
+    /// Whether the coming text is kept.
     keeps: bool,
     /// Fields were written at these depths already.
     has_fields: [bool; 2],
@@ -373,7 +373,7 @@ impl Json {
         Ok(())
     }
 
-    /// Its name was read.
+    /// Begins a field whose name was read.
     fn begin_field(
         &mut self,
         requested: &BTreeSet<String>,

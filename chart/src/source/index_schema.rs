@@ -1,4 +1,4 @@
-//! What shape an index must have, with the errors Go's decoder gives for another one.
+//! The shape an index must have, with the errors Go's decoder gives for another one.
 //!
 //! `encoding/json` decodes into typed structs; we hold a tree, so the types are a table here. [`golib::json::At`] reads documents into
 //! structs; this makes none, because an index may have a hundred thousand entries of which one is used.

@@ -50,7 +50,7 @@ struct IndexNote {
     etag: Option<String>,
     last_modified: Option<String>,
     api_version: String,
-    /// Those of the chart, newest first. `None`: there is no such chart.
+    /// The chart's entries, newest first. `None`: there is no such chart.
     entries: Option<Vec<Entry>>,
 }
 
@@ -117,7 +117,7 @@ impl Shared {
     ) -> Result<Cached<Arc<Index>>, FetchError> {
         let asked = Instant::now();
         let mut requested = self.requested.lock().remove(&key).unwrap_or_default();
-        // What is known is confirmed only to those who want nothing else.
+        // A cached index is confirmed only to those who want no other charts.
         let mut charts = requested.charts.iter();
         let is_enough = |cached: &Cached<Arc<Index>>| {
             !(requested.whole && cached.value.only.is_some())
@@ -132,7 +132,7 @@ impl Shared {
             }
             request
         };
-        // What is known of others is kept along.
+        // Cached entries of other charts are kept along.
         let in_memory = self.indexes.get(&key);
         if let Some(only) = in_memory
             .as_ref()
@@ -218,7 +218,7 @@ impl Shared {
         }
     }
 
-    /// What is known of an index, if that is about `chart`.
+    /// The cached index, if that is about `chart`.
     async fn cached_index(
         &self,
         key: &IndexKey,

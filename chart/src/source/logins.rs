@@ -94,7 +94,7 @@ impl Logins {
         Self { entries, digest }
     }
 
-    /// What to show at an address, by the first of the entries that are for it; `Some(None)` where that one cannot be read.
+    /// The credentials to show at an address, by the first of the entries that are for it; `Some(None)` where that one cannot be read.
     ///
     /// ```
     /// use chart::source::Logins;
@@ -146,7 +146,7 @@ fn credentials(login: &Value) -> Option<Option<Credentials>> {
         (username, password) = pair(&auth)?;
     }
     let mut identity_token = text("identitytoken")?;
-    // What docker's helpers call an identity token.
+    // Docker's credential helpers mark an identity token with this user name.
     if username == "<token>" && identity_token.is_empty() {
         identity_token = std::mem::take(&mut password);
     }

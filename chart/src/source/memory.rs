@@ -54,7 +54,7 @@ impl Memory {
         }
     }
 
-    /// The same budget; `on_release` is called whenever four mebibytes or more are given back at once. Allocators keep what was freed, and
+    /// This budget; `on_release` is called whenever four mebibytes or more are given back at once. Allocators keep what was freed, and
     /// the next work may run on a thread that cannot use it.
     #[must_use]
     pub fn on_release(self, on_release: fn()) -> Self {
@@ -64,7 +64,7 @@ impl Memory {
         }
     }
 
-    /// The same budget, `bytes` of which only [`reserve_brief`](Self::reserve_brief) gives out.
+    /// This budget, `bytes` of which only [`reserve_brief`](Self::reserve_brief) gives out.
     ///
     /// ```
     /// use chart::source::Memory;
@@ -92,8 +92,8 @@ impl Memory {
         self.reserved(bytes, false).await
     }
 
-    /// The same for work that is small and ends soon whatever others do, such as reading one object: it has a reserve that downloads and
-    /// templates do not take. What it holds once that is known, or is done, counts among the rest.
+    /// Like [`reserve`](Self::reserve), for work that is small and ends soon whatever others do, such as reading one object: it has a reserve that
+    /// downloads and templates do not take. What it holds once that is known, or is done, counts among the rest.
     ///
     /// # Cancellation
     /// Safe: who stops waiting is forgotten.
@@ -127,7 +127,7 @@ impl Memory {
                 .await
                 .ok();
         }
-        // What fits beside it need not wait for the next change.
+        // Smaller work that fits beside it need not wait for the next change.
         self.shared.changed.notify_waiters();
         position.id
     }

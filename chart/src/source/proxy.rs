@@ -133,7 +133,7 @@ fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
-/// The same of a network, unless it is larger than all of IPv4.
+/// The network, as [`address`] has single ones, unless it is larger than all of IPv4.
 fn network(text: &str) -> Option<IpNet> {
     let (ip, prefix) = text.split_once('/')?;
     let ip: IpAddr = ip.parse().ok()?;

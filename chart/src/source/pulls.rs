@@ -102,7 +102,7 @@ impl Shared {
         key: &Key,
     ) -> Result<Cached<FetchedChart>, FetchError> {
         let asked = Instant::now();
-        // Nothing else of the manifest is kept while the layer comes.
+        // The rest of the manifest is dropped while the layer comes.
         let (layers, named) = {
             let manifest = registry.manifest(&reference.wire_name()).await?;
             (manifest.layers, manifest.digest)

@@ -207,7 +207,7 @@ pub(super) fn chart_url(repo: &SafeUrl, chart: &str, entry: &Entry) -> Result<Sa
     Ok(SafeUrl::from(url))
 }
 
-/// What must come, by whichever hash was promised.
+/// The promised checksum, by whichever hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checksum {
     algorithm: Algorithm,

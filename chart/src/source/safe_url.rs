@@ -8,7 +8,7 @@ use url::Url;
 
 use super::cache::Weigh;
 
-/// What stands for what is not shown, as in Go's `URL.Redacted`.
+/// Shown in place of a secret part, as in Go's `URL.Redacted`.
 const HIDDEN: &str = "xxxxx";
 
 /// A URL whose `Display` and `Debug` show where it leads, and nothing that may open what is there: `xxxxx` for user name and password, and
@@ -54,7 +54,7 @@ impl SafeUrl {
         Url::parse(text).map(Self::from)
     }
 
-    /// Whether it has a part in which credentials stand: it is not to be written down.
+    /// Whether the URL has a part in which credentials may stand: it is not to be written down.
     pub(super) fn may_hold_credentials(&self) -> bool {
         !self.username().is_empty()
             || self.password().is_some()
@@ -111,8 +111,8 @@ fn shown_query(query: &str) -> String {
     parts.collect::<Vec<_>>().join("&")
 }
 
-/// What is shown of an address with an `@` where no login stands: one with a `/`, `?` or `#` in it ends there, as URLs are read, and the rest of it
-/// is taken for a path. What follows the last `@` is none of it; in a query it may be. An `@` before a digest is none of a login's.
+/// The part to show of an address with an `@` where no login stands: one with a `/`, `?` or `#` in it ends there, as URLs are read, and the rest of
+/// it is taken for a path. What follows the last `@` is none of it; in a query it may be. An `@` before a digest is none of a login's.
 fn behind_login(url: &Url) -> Option<&str> {
     let is_digest = |text: &str| {
         ["sha256:", "sha512:"]
@@ -156,7 +156,7 @@ impl fmt::Display for SafeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rest) = behind_login(&self.0) {
             let scheme = self.0.scheme();
-            // What follows has none.
+            // The rest of the address has no login.
             return match Self::parse(&format!("{scheme}://{HIDDEN}@{rest}")) {
                 Ok(url) if url.has_host() => url.fmt(f),
                 _ => write!(f, "{scheme}://{HIDDEN}/"),

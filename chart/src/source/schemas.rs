@@ -40,7 +40,7 @@ impl SchemaFetcher {
     /// The texts are Helm's.
     async fn get(&self, address: &str) -> Result<Vec<u8>, String> {
         let url = SafeUrl::parse(address).map_err(|error| {
-            // What cannot be parsed may hold a password anywhere.
+            // An address that cannot be parsed may hold a password anywhere.
             format!("failed to create HTTP request: {error}")
         })?;
         let answer = Fetcher::new(self.0.clone())

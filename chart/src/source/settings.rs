@@ -8,7 +8,7 @@ use super::index::Strictness;
 use super::memory::Memory;
 use super::proxy::ProxyRules;
 
-/// What is the same for every fetch.
+/// Settings shared by all fetches.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `User-Agent` of every request.
@@ -21,16 +21,16 @@ pub struct Settings {
     pub retry_pause: Duration,
     /// PEM certificates trusted everywhere, besides the system's.
     pub proxy_ca: Option<Arc<[u8]>>,
-    /// Which requests go through a proxy. Default none.
+    /// Rules that send requests through a proxy. Default none.
     pub proxy: Option<Arc<ProxyRules>>,
     /// How strictly an index is read. Default as Fleet.
     pub strictness: Strictness,
     /// How long an index, a tag or an archive without digest is believed without asking again.
     /// Default one minute.
     pub fresh_for: Duration,
-    /// What is remembered of charts and of indexes, each. Default 16 MiB.
+    /// Memory of the caches of charts and of indexes, each, in bytes. Default 16 MiB.
     pub cache_bytes: usize,
-    /// Where what is fetched is kept for later processes. Default nowhere.
+    /// Where fetched charts are kept for later processes. Default nowhere.
     pub disk: Option<DiskSettings>,
     /// The largest archive taken, compressed. Default 100 MiB: what Helm accepts unpacked.
     pub max_archive_bytes: u64,
@@ -38,7 +38,7 @@ pub struct Settings {
     pub max_unpacked_bytes: u64,
     /// The largest index taken. Default 100 MiB.
     pub max_index_bytes: u64,
-    /// What all downloads at once, and others that reserve of it, may take. Default 64 MiB.
+    /// Memory budget of all downloads at once, and of others that reserve of it. Default 64 MiB.
     pub memory: Memory,
 }
 

@@ -63,7 +63,7 @@ fn failed(error: impl std::fmt::Display) -> FetchError {
     }
 }
 
-/// What is said of a client's key that cannot be read.
+/// Error for a client's key that cannot be read.
 const NO_KEY: &str = "the client's key is no private key in PEM";
 
 fn private_key(identity: &Identity) -> Option<PrivateKeyDer<'static>> {

@@ -1,4 +1,4 @@
-//! What lies beside a chart to vouch for it: a provenance file, signatures in the registry. Nothing of it is checked here.
+//! Finds the provenance file of a chart and its signatures in the registry. Nothing of that is checked here.
 //!
 //! Mirrors where `helm pull --verify` and `cosign verify` look. Bounded: anybody with push access may attach as much as they like.
 
@@ -78,7 +78,7 @@ impl From<Note> for Vouchers {
 }
 
 impl Fetcher {
-    /// What is remembered of [`Fetcher::vouchers`] for this chart, in memory or on disk. It may be older than what is there now, and is no more
+    /// The cached result of [`Fetcher::vouchers`] for this chart, in memory or on disk. It may be older than what is there now, and is no more
     /// believed than that.
     ///
     /// ```no_run
@@ -167,7 +167,7 @@ impl Fetcher {
                 disk.put_note(&disk.name(NOTE, &key.0, key.1), &note);
                 Some(())
             };
-            // What cannot be kept is asked for again.
+            // A result that cannot be kept is asked for again.
             on_disk(disk, write).await;
         }
         Ok(found)
@@ -210,7 +210,7 @@ async fn pulled(
     if kinds.cosign {
         found.attached(&chart.named).await?;
         match found.bundles(&chart.named).await {
-            // Those that were found may do.
+            // The signatures that were found may do.
             Err(error) if !found.vouchers.attached.is_empty() => {
                 logging::debug!(error, "referrers of a chart");
             }
@@ -220,7 +220,7 @@ async fn pulled(
     Ok(found.vouchers)
 }
 
-/// What was found so far, and what may still be fetched.
+/// The signatures found so far, and the bytes that may still be fetched.
 struct Found<'r> {
     registry: &'r Registry<'r>,
     room: u64,
@@ -264,7 +264,7 @@ impl Found<'_> {
         self.vouchers.left_out += usize::from(is_cut);
         self.leave_out(&mut referrers);
         for (_, digest) in referrers {
-            // Nothing else of the manifest is kept while the bundle comes.
+            // The rest of the manifest is dropped while the bundle comes.
             let layer = {
                 let manifest = self.registry.manifest_if_any(&digest).await?;
                 let mut layers = manifest.unwrap_or_default().layers.into_iter();
@@ -299,7 +299,7 @@ impl Found<'_> {
                 self.room = self.room.saturating_sub(bytes.len() as u64);
                 Ok(Some(bytes))
             }
-            // What is broken is no signature; others may be.
+            // A broken artifact is no signature; others may be.
             Err(
                 FetchError::Registry { status: 404, .. }
                 | FetchError::Checksum { .. }

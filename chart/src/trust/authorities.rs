@@ -19,7 +19,7 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// These certificates (DER) alone; none at all believes nobody. Those that cannot be read are passed over.
+    /// Trusts these certificates (DER) alone; without any, no server. Those that cannot be read are passed over.
     ///
     /// ```
     /// use chart::trust::Authorities;
@@ -84,7 +84,7 @@ impl Authorities {
         unusable
     }
 
-    /// Whether there is a certificate that can be used.
+    /// Whether no certificate can be used.
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty()
     }

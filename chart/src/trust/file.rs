@@ -26,18 +26,18 @@ pub struct AuthorityFile {
 /// A file that gives no authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("failed to read the CA certificates in {}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the read.
         source: std::io::Error,
     },
-    /// It holds none.
+    /// The file holds no usable certificate.
     #[error("no CA certificate in {} can be used", path.display())]
     Empty {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
 }

@@ -21,7 +21,7 @@ pub fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
         .collect()
 }
 
-/// What stands from one `BEGIN` to the next: a block that is cut off takes no part of its neighbour.
+/// The text from one `BEGIN` to the next: a block that is cut off takes no part of its neighbour.
 fn blocks(pem: &[u8]) -> impl Iterator<Item = &[u8]> {
     let is_begin = |at: &usize| {
         pem[*at..].starts_with(BEGIN) && (*at == 0 || matches!(pem[at - 1], b'\n' | b'\r'))

@@ -1,4 +1,4 @@
-//! What rustls asks about a server.
+//! Verifies server certificates for rustls.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -7,14 +7,14 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 use super::authorities::{Authorities, provider};
 use super::file::AuthorityFile;
 
-/// Which server certificates are believed. The handshake itself is checked in any case.
+/// The server certificates that are trusted. The handshake itself is checked in any case.
 #[derive(Debug)]
 pub enum Verifier {
     /// Any certificate.
     Anybody,
-    /// Those that hold by certain authorities.
+    /// Certificates signed by these authorities.
     Authorities(Authorities),
-    /// Those that hold by the authorities in a file, which may change.
+    /// Certificates signed by the authorities in a file, which may change.
     File(AuthorityFile),
 }
 

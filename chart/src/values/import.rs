@@ -31,7 +31,7 @@ pub(crate) fn import_values(
     let values = chart_tree(chart, &Value::Null, Nulls::Keep, effort, warnings)?;
     let imported = Table::default();
     let merged = import(chart, &values, &imported, effort, warnings);
-    // What lies in itself would never be dropped.
+    // A table that contains itself would never be dropped.
     values.take_apart();
     imported.take_apart();
     chart.values = Arc::new(merged?);

@@ -3,7 +3,7 @@
 
 use golib::json;
 
-/// What is wrong with JSON text; `None` if it just ends too early.
+/// The error in JSON text; `None` if it just ends too early.
 pub(crate) fn error(text: &[u8]) -> Option<json::Error> {
     let error = json::decode(text).err()?;
     // A character that fits nowhere is only met by a reader that came to the end.

@@ -41,7 +41,7 @@ pub enum OptionsError {
     Parse {
         /// The file as given.
         file: String,
-        /// What is wrong with it.
+        /// The error in the file.
         source: LoadValuesError,
     },
     /// `--set-json` with a JSON object that cannot be parsed.
@@ -55,7 +55,7 @@ pub enum OptionsError {
     Set {
         /// The flag's name.
         flag: &'static str,
-        /// What is wrong with its argument.
+        /// The error in the flag's argument.
         source: StrvalsError,
     },
 }

@@ -83,7 +83,7 @@ pub enum Mode<'r> {
     Text,
     /// JSON; an empty value is null: `--set-json`.
     Json,
-    /// What is in the file that is named, or the error to show: `--set-file`.
+    /// The content of the file that is named, or the error to show: `--set-file`.
     File(&'r mut dyn FnMut(&str) -> Result<String, String>),
     /// One text, which is the rest of the expression whatever it holds: `--set-literal`.
     Literal,

@@ -89,7 +89,7 @@ impl Weight {
     }
 }
 
-/// What merging tables may still cost, and what comes of it may take.
+/// Limits on merging tables: on the work, and on the memory of the result.
 #[derive(Debug)]
 pub(crate) struct Effort {
     keys_left: usize,
@@ -105,12 +105,12 @@ impl Effort {
         }
     }
 
-    /// What merged values may take.
+    /// Memory that merged values may take.
     pub(crate) fn weight(&self) -> Weight {
         Weight(self.allowance.limit(MERGED))
     }
 
-    /// They would take more.
+    /// The error for merged values that would take more.
     pub(crate) fn too_large(&self) -> CoalesceError {
         self.allowance.note_exceeded(MERGED);
         CoalesceError::TooLarge
@@ -336,7 +336,7 @@ pub enum CoalesceError {
     SubchartNotTable {
         /// The subchart's name or alias.
         chart: String,
-        /// What stands there.
+        /// The value that stands there.
         value: Value,
     },
     /// Aliases and global values multiply what there is.

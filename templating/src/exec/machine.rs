@@ -11,7 +11,7 @@ use crate::fmt;
 use crate::parse::{Branch, List, Node, NodeRef, Source, Tree};
 use crate::value::{self, Object, Operand, Str, Type, Value};
 
-/// What is left to do.
+/// A piece of work that is left to do.
 enum Frame<'t> {
     /// The rest of a list of nodes.
     Nodes {
@@ -342,7 +342,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         Ok(())
     }
 
-    /// What to iterate over; nothing when the value is empty.
+    /// The items to iterate over; `None` when the value is empty.
     fn items(&mut self, branch: &Branch, value: Value) -> Result<Option<Items>, Error> {
         let items = match &value {
             Value::Nil => return Ok(None),

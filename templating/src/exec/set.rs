@@ -28,7 +28,7 @@ use crate::parse::{self, Reads, Tree};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingKey {
-    /// Nothing at all, printed as `<no value>`.
+    /// No value at all, printed as `<no value>`.
     #[default]
     Invalid,
     /// The zero value of the map's element type.
@@ -62,7 +62,7 @@ pub struct TemplateSet {
     missing_key: MissingKey,
     max_depth: usize,
     trees: HashMap<Arc<str>, Arc<Tree>>,
-    /// What was parsed for it, in bytes, about.
+    /// Memory of the templates parsed for the set, in bytes, about.
     weight: usize,
     /// The set this one was made from for the time of a `tpl`.
     outer: Option<Arc<TemplateSet>>,
@@ -113,7 +113,7 @@ impl TemplateSet {
         self
     }
 
-    /// What missing keys give.
+    /// Sets the value of missing keys.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -218,7 +218,7 @@ impl TemplateSet {
             max_depth: self.max_depth,
         };
         let kept = cache.get(&key, &self.functions);
-        // What does not fit in here any more is for parsing to refuse.
+        // A template that no longer fits into the set is for parsing to refuse.
         let kept = kept.filter(|parsed| self.weight + parsed.weight <= parse::MAX_WEIGHT);
         if let Some(parsed) = kept {
             parsed.trees.iter().for_each(|tree| self.add(tree));
@@ -277,7 +277,7 @@ impl TemplateSet {
         }
     }
 
-    /// Which fields of its dot a template of this set may read, without running it. `None`: no such template.
+    /// The fields of its dot that a template of this set may read, found without running it. `None`: no such template.
     ///
     /// ```
     /// use templating::{Dialect, Reads};

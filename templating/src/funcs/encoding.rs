@@ -194,7 +194,7 @@ fn from_items(items: Vec<serde_json::Value>) -> List {
     items.into_iter().map(from_data).collect()
 }
 
-/// That a number stands where a collection should.
+/// The error for a number that stands where a collection should.
 fn no_collection(expected: &'static str) -> json::Error {
     json::Error::wrong_type(&0.into(), expected)
 }
@@ -318,7 +318,7 @@ fn to_yaml(state: &mut State<'_>, value: &Value) -> Result<String, Error> {
     };
     let is_written = direct.write(value, 0);
     state.spend_steps(direct.nodes as u64 / NODES_A_STEP)?;
-    // What outgrows the render's limit ends in that error as soon as it is paid for.
+    // Text that outgrows the render's limit ends in that error as soon as it is paid for.
     if is_written || direct.is_too_long() {
         return Ok(without_newline(direct.writer.finish()));
     }
@@ -487,7 +487,7 @@ fn toml_data(state: &mut State<'_>, value: &Value, depth: usize) -> Result<toml:
                 }
                 _ => toml_data(state, &scalar, depth + 1)?,
             },
-            // What makes its own text for JSON does so here.
+            // An object that makes its own text for JSON does so here.
             (None, None) if let Ok(Some(Value::Str(text))) = object.json() => {
                 toml::Value::String(text.to_string())
             }

@@ -39,7 +39,7 @@ pub(crate) fn add_flow(functions: &mut Functions) {
     );
 }
 
-/// The same as Helm's linter sees them: `required` and `fail` let everything pass, `lookup` finds nothing.
+/// These functions as Helm's linter sees them: `required` and `fail` let everything pass, `lookup` finds nothing.
 pub(crate) fn add_flow_lint(functions: &mut Functions) {
     add_flow(functions);
     functions.add("required", |_message: Str, value: Value| {

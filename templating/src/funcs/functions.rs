@@ -26,7 +26,7 @@ pub(crate) enum Body {
     Function(Callee),
 }
 
-/// What is given its arguments: Rust code, or a function that executes templates, which only the engine can.
+/// The code behind a function: Rust code, or a function that executes templates, which only the engine can.
 #[derive(Clone)]
 pub(crate) enum Callee {
     Native(Arc<Native>),

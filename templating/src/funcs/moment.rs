@@ -55,7 +55,7 @@ impl Object for Moment {
         TIME_METHODS
     }
 
-    /// None is exported; they show when a verb of `printf` does not ask for the text.
+    /// The fields, none of them exported; they show when a verb of `printf` does not ask for the text.
     fn fields(&self) -> Vec<(&'static str, Value)> {
         let zone = match self.0.zone() {
             Zone::Utc => Value::object(Pointer(LOCATION, 0)),
@@ -134,7 +134,7 @@ impl Object for Place {
         LOCATION_METHODS
     }
 
-    /// None is exported. What a place's rules are made of is not shown.
+    /// The fields, none of them exported. A place's rules are not shown.
     fn fields(&self) -> Vec<(&'static str, Value)> {
         let list = |list_type, record: Option<Record>| match record {
             Some(record) => List::typed(list_type, vec![Value::object(record)]),

@@ -1,4 +1,4 @@
-//! What yaml.v3 is given for `toYamlPretty`: Go's own values, where every other format is given their JSON.
+//! Input of yaml.v3 for `toYamlPretty`: Go's own values, where every other format is given their JSON.
 
 use golib::yaml::Pretty;
 

@@ -14,7 +14,7 @@ use crate::value::{List, STRINGS, Str, size};
 /// Makes an error of a bad pattern.
 type Refuse = fn(&[u8], SyntaxError) -> Error;
 
-/// What finding out that a pattern is too large is worth.
+/// Cost of finding out that a pattern is too large, in steps.
 const LARGE_STEPS: u64 = 500_000;
 
 pub(super) fn add(f: &mut Functions) {

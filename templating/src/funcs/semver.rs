@@ -66,7 +66,7 @@ impl Object for SemanticVersion {
         }
     }
 
-    /// None is exported; they show when a verb of `printf` does not ask for the text.
+    /// The fields, none of them exported; they show when a verb of `printf` does not ask for the text.
     fn fields(&self) -> Vec<(&'static str, Value)> {
         let version = &self.version;
         vec![

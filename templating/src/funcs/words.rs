@@ -1,4 +1,4 @@
-//! What Sprig takes from goutils and xstrings: letter case, wrapping, abbreviating, and names in snake, kebab and camel
+//! Sprig's functions from goutils and xstrings: letter case, wrapping, abbreviating, and names in snake, kebab and camel
 //! case.
 
 use golib::unicode::{

@@ -119,7 +119,7 @@ pub(crate) struct Pipe {
 /// The variables that get the value of a pipeline: one, or two of a `range`.
 #[derive(Debug)]
 pub(crate) struct Declaration {
-    /// They are assigned, not declared.
+    /// Whether the variables are assigned, not declared.
     pub(crate) is_assign: bool,
     pub(crate) names: Box<[Arc<str>]>,
 }
@@ -284,7 +284,7 @@ impl Pipe {
         self.decl.as_ref().map_or(&[], |decl| &decl.names)
     }
 
-    /// Whether they had others before.
+    /// Whether the variables are assigned, not declared.
     pub(crate) fn is_assign(&self) -> bool {
         self.decl.as_ref().is_some_and(|decl| decl.is_assign)
     }

@@ -66,7 +66,7 @@ impl Number {
         number
     }
 
-    /// Everything else.
+    /// Parses a number that is neither a character constant nor complex.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if let Some(imaginary) = text.strip_suffix('i')
             && let Ok(im) = parse_float(imaginary, 64)

@@ -23,7 +23,7 @@ impl Reads {
         matches!(self, Self::Paths(paths) if paths.is_empty())
     }
 
-    /// What both read.
+    /// Adds the paths that another template reads.
     ///
     /// ```
     /// use templating::{Dialect, Reads};

@@ -101,7 +101,7 @@ impl List {
         self.ty
     }
 
-    /// The same elements under another type with the same element type.
+    /// These elements under another type with the same element type.
     pub fn with_type(&self, ty: &'static ListType) -> Self {
         Self {
             ty,

@@ -80,7 +80,7 @@ impl Map {
         self.ty
     }
 
-    /// The same map seen as another type with the same element type.
+    /// This map seen as another type with the same element type.
     pub fn with_type(&self, ty: &'static MapType) -> Self {
         Self {
             ty,
@@ -88,7 +88,7 @@ impl Map {
         }
     }
 
-    /// Whether both are references to one map.
+    /// Whether both values are references to one map.
     pub fn is_same(&self, other: &Map) -> bool {
         match (&self.entries, &other.entries) {
             (Some(a), Some(b)) => Rc::ptr_eq(a, b),
@@ -109,7 +109,7 @@ impl Map {
         self.with(BTreeMap::len)
     }
 
-    /// Whether there is no entry; so it is with the nil map.
+    /// Whether the map has no entry; so it is with the nil map.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -119,7 +119,7 @@ impl Map {
         self.with(|entries| entries.get(key.as_ref()).cloned())
     }
 
-    /// Whether there is an entry of this key, if only nil.
+    /// Whether the map has an entry of this key, if only nil.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
         self.with(|entries| entries.contains_key(key.as_ref()))
     }

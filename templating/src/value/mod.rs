@@ -78,7 +78,7 @@ pub enum Value {
     List(List),
     /// A map of any type with string keys.
     Map(Map),
-    /// What only the host knows: times, versions, a chart's files.
+    /// A value that only the host knows: a time, a version, a chart's file.
     Object(Rc<dyn Object>),
 }
 

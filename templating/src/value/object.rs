@@ -97,7 +97,7 @@ pub trait Object: Any {
         None
     }
 
-    /// What is left in a deep copy, which Sprig makes of exported fields only. The value itself where there is none.
+    /// The value in a deep copy, which Sprig makes of exported fields only. The value itself where there is none.
     fn copied(&self) -> Option<Value> {
         None
     }

@@ -1,4 +1,4 @@
-//! What values take in memory, about: lists and maps are counted by it.
+//! Memory of values, about: lists and maps are counted by it.
 
 use super::{Str, Value};
 

@@ -22,7 +22,7 @@ use crate::memory::Held;
 #[derive(Clone)]
 pub struct Str(Repr);
 
-/// What fits beside a length and a tag in the room that a pointer with a length takes in a [`Value`](super::Value).
+/// Bytes that fit beside a length and a tag in the room that a pointer with a length takes in a [`Value`](super::Value).
 const SHORT: usize = 22;
 
 #[derive(Clone)]
@@ -52,7 +52,7 @@ impl AsRef<[u8]> for Counted {
 }
 
 impl Str {
-    /// The same, whose bytes count among what a render holds: a list of a few elements may hold megabytes of text.
+    /// This text counted among the memory of a render: a list of a few elements may hold megabytes of text.
     pub(crate) fn counted(self) -> Self {
         match self.0 {
             Repr::Long(bytes) if bytes.len() >= COUNTED => {

@@ -52,18 +52,18 @@ impl fmt::Display for Kind {
 /// A method of a host type: a function whose receiver is the value itself.
 #[derive(Debug)]
 pub struct Method {
-    /// What follows the dot.
+    /// Name of the method.
     pub name: &'static str,
     /// The parameters after the receiver.
     pub params: &'static [Type],
-    /// What it does; the arguments have the types of `params`.
+    /// Code of the method; the arguments have the types of `params`.
     pub call: Call,
 }
 
 /// A method that a template finds and cannot call.
 #[derive(Debug)]
 pub struct Uncallable {
-    /// What follows the dot.
+    /// Name of the method.
     pub name: &'static str,
     /// How many parameters it has after the receiver.
     pub params: usize,
@@ -90,7 +90,7 @@ pub struct ContainerType {
     pub element: Type,
     /// Whether the type was declared with a name of its own.
     pub named: bool,
-    /// What `.Name` on such a value calls; on a map, before any key of that name is looked at.
+    /// The methods that `.Name` on such a value calls; on a map, before any key of that name is looked at.
     pub methods: &'static [Method],
 }
 

@@ -1,4 +1,4 @@
-//! Who is next in the queue for a budget of bytes. No I/O, and nothing here waits: each call is told what time it is.
+//! The queue for a budget of bytes: decides whose turn it is. No I/O, and nothing here waits: each call is told what time it is.
 //!
 //! Work reserves what it is about to take. What fits begins at once, also where something larger waits before it; what does not fit waits
 //! for other work to end. Progress is a change of the bytes that are held, or an end, and nothing else: who goes to and fro between working
@@ -22,10 +22,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What has waited for so long is overtaken no more.
+/// Work that has waited for so long is overtaken no more.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The same of one that waits for what stalls, and gains nothing where others wait with it; and how long nothing moves where some wait for
+/// The same limit for work that waits for stalled work, and gains nothing where others wait with it; and how long nothing moves where some wait for
 /// a server. Longer than any template renders.
 const LONG_PATIENCE: Duration = Duration::from_secs(180);
 
@@ -33,16 +33,16 @@ const LONG_PATIENCE: Duration = Duration::from_secs(180);
 /// takes minutes. One that has waited for so long since its last change stalls.
 pub(super) const LULL: Duration = Duration::from_secs(2);
 
-/// One that works for so long since its last change stalls, too.
+/// Work without a change for so long stalls, too.
 pub(super) const SLOW: Duration = Duration::from_secs(10);
 
 /// So long after the last change the oldest begins where some do not rest: they may be waiting for it.
 pub(super) const STALL: Duration = Duration::from_secs(30);
 
-/// What part of the budget there is beside one that stalls, however large that is.
+/// Fraction of the budget that is free beside work that stalls, however large that is.
 const BESIDE: u64 = 8;
 
-/// Who has reserved bytes, and who waits for some.
+/// Work that has reserved bytes, and work that waits for some.
 #[derive(Debug)]
 pub(super) struct Queue {
     /// Without the reserve.
@@ -64,9 +64,9 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct Waiting {
     bytes: u64,
-    /// Who has a part already.
+    /// The work whose reservation is to grow, if it has one already.
     grows: Option<u64>,
-    /// May be given of the reserve.
+    /// Whether the work may use the reserve.
     is_brief: bool,
     since: Instant,
 }
@@ -76,7 +76,7 @@ pub(super) enum Activity {
     Works,
     /// For something that comes by itself, or fails: a server's answer.
     Waits(Instant),
-    /// It is done, or waits for memory or for something that takes long.
+    /// The work is done, or waits for memory or for something that takes long.
     Rests,
 }
 
@@ -88,16 +88,16 @@ struct Holder {
     changed: Instant,
     /// How long it has waited since then, without the wait that goes on.
     waited: Duration,
-    /// Its bytes are the reserve's.
+    /// Whether the bytes are the reserve's.
     is_brief: bool,
-    /// It came by the reserve: it comes again and again, and is no sign that others move. So it is as long as it has no more than that gave.
+    /// Whether the work began in the reserve and has no more than that gave: such work comes again and again, and is no sign that others move.
     is_extra: bool,
-    /// What it began with, in bytes.
+    /// Bytes the work began with.
     given: u64,
 }
 
 impl Holder {
-    /// Whether it has waited for long: it ends by itself, as whatever it asks has a limit.
+    /// Whether the work has waited for long: it ends by itself, as whatever it asks has a limit.
     fn has_waited(&self, now: Instant) -> bool {
         let waited = match self.activity {
             Activity::Rests => return false,
@@ -113,7 +113,7 @@ impl Holder {
     }
 }
 
-/// What there is room for.
+/// The free bytes.
 struct Available {
     /// Now.
     now: u64,
@@ -170,7 +170,7 @@ impl Queue {
         id
     }
 
-    /// Who waits no longer is forgotten; whether it waited still.
+    /// Forgets work that waits no longer; whether it waited still.
     pub(super) fn leave(&mut self, id: u64) -> bool {
         self.waiting.remove(&id).is_some()
     }
@@ -182,7 +182,7 @@ impl Queue {
         });
         let lent = stalled.min((self.limit + self.reserve) / 2);
         let ceiling = self.limit.saturating_add(lent);
-        // One that is too large for anything to fit beside it counts as if it left something.
+        // Work that is too large for anything to fit beside it counts as if it left something.
         let excess = largest.saturating_sub(ceiling - self.limit / BESIDE);
         Available {
             now: ceiling.saturating_sub(self.used - excess),
@@ -214,12 +214,12 @@ impl Queue {
         let still = now.duration_since(self.changed);
         let idle = self.idle.map(|since| now.duration_since(since));
         let is_idle = still >= LULL && idle.is_some_and(|idle| idle >= LULL);
-        // Who waits for a server waits for none of those who wait here.
+        // Work that waits for a server waits for none of those who wait here.
         let ends = self.holders.values().any(|one| one.has_waited(now));
         let stands_still = still >= if ends { LONG_PATIENCE } else { STALL };
         let mut holders = self.holders.values().filter(|one| !one.is_extra);
         let works = holders.any(|one| one.activity != Activity::Rests && !one.has_waited(now));
-        // What is larger than anything begins beside a little that waits, too.
+        // Work larger than the budget begins beside a little that waits, too.
         let little = (self.limit + self.reserve) / 2;
         let is_nearly_alone = ends && !works && still >= LULL && self.used <= little;
         let nothing_moves = self.used == 0 || is_idle || is_nearly_alone || stands_still;

@@ -24,7 +24,7 @@ const SIGNATURE: [&str; 5] = [
 /// Annotations of one blob.
 #[derive(Clone, Debug, Default)]
 pub(in crate::source) struct Annotations {
-    /// Those that somebody asks for.
+    /// The annotations that are read.
     known: Vec<(&'static str, String)>,
     /// How many others there are.
     others: usize,
@@ -41,7 +41,7 @@ impl Annotations {
         known.find_map(|(known, text)| (*known == name).then_some(text.as_str()))
     }
 
-    /// Those that are of a signature.
+    /// The annotations of a signature.
     pub(in crate::source) fn into_signature(self) -> BTreeMap<String, String> {
         let known = self.known.into_iter();
         known

@@ -19,12 +19,12 @@ use super::problem::{detail, message};
 use super::registry::Registry;
 
 const MAX_TOKEN_BYTES: u64 = 1 << 20;
-/// Who asks token services for tokens.
+/// The `client_id` sent to token services.
 const CLIENT_ID: &str = "fleetagent";
 /// What the spec says when the answer names no `expires_in`.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What to put into `Authorization`, and until when.
+/// The `Authorization` header, and until when it is valid.
 #[derive(Clone)]
 pub(super) struct Authorization {
     pub(super) header: HeaderValue,
@@ -32,13 +32,13 @@ pub(super) struct Authorization {
 }
 
 impl Authorization {
-    /// What it is sent as, without the word for its kind.
+    /// The token of the header, without its scheme.
     pub(super) fn token(&self) -> &str {
         let header = self.header.to_str().unwrap_or_default();
         header.split_once(' ').map_or(header, |(_, token)| token)
     }
 
-    /// Whether it outlives the request to come.
+    /// Whether the authorization outlives the request to come.
     pub(super) fn is_fresh(&self) -> bool {
         self.expires
             .is_none_or(|expires| expires > Instant::now() + Duration::from_secs(5))

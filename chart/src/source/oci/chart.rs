@@ -1,4 +1,4 @@
-//! Which artifact is a Helm chart, and which tag is its version.
+//! Finds the artifact that is a Helm chart, and the tag of a version.
 //!
 //! Mirrors Helm's `pkg/registry` (`client.go`, `tag.go`, `constants.go`).
 
@@ -131,13 +131,13 @@ pub(in crate::source) async fn resolve(
 
 /// A chart in a registry.
 pub(in crate::source) struct Found {
-    /// Its archive.
+    /// The chart's archive.
     pub(in crate::source) layer: Descriptor,
-    /// Its provenance file, if it was pushed with one.
+    /// The chart's provenance file, if it was pushed with one.
     pub(in crate::source) provenance: Option<Descriptor>,
     /// Digest of what the reference names.
     pub(in crate::source) named: String,
-    /// What it names, and what that names, down to the manifest of the archive.
+    /// The manifests from the reference down to the one of the archive.
     pub(in crate::source) manifests: Vec<Bytes>,
 }
 

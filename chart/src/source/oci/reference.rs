@@ -80,7 +80,7 @@ impl Reference {
         })
     }
 
-    /// The same repository with a tag, given as a version.
+    /// This repository with a tag, given as a version.
     ///
     /// ```
     /// use chart::source::Reference;

@@ -24,7 +24,7 @@ use super::reference::{Reference, is_digest, is_version};
 
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 const MAX_TAG_PAGES: usize = 1_000;
-/// What all tags of a repository may take that may be versions.
+/// Limit on all tags of a repository that may be versions, in bytes.
 const MAX_TAG_BYTES: usize = 4 << 20;
 const MAX_REFERRER_PAGES: usize = 100;
 /// With so many referrers of interest no more pages are listed.
@@ -74,9 +74,9 @@ impl Manifest {
 /// One repository of one registry, seen with one access.
 pub(in crate::source) struct Registry<'a> {
     pub(super) http: &'a Http,
-    /// As it is for this registry.
+    /// The access for this registry.
     pub(super) access: Access,
-    /// What it is shown, if it takes user names and passwords.
+    /// The credentials the registry is shown, if it takes user names and passwords.
     pub(super) shown: CredentialsUse,
     pub(super) base: SafeUrl,
     reference: &'a Reference,
@@ -91,7 +91,7 @@ impl<'a> Registry<'a> {
         access: &Access,
         reference: &'a Reference,
     ) -> Result<Self, FetchError> {
-        // What Docker's clients call docker.io is served elsewhere.
+        // Another host serves the registry that Docker's clients call docker.io.
         let host = match reference.registry.as_str() {
             "docker.io" | "index.docker.io" => "registry-1.docker.io",
             host => host,
@@ -180,7 +180,7 @@ impl<'a> Registry<'a> {
         known.clone().filter(Authorization::is_fresh)
     }
 
-    /// How it is reached, for telling apart what was fetched.
+    /// The access to this registry, for telling apart fetched charts.
     pub(in crate::source) fn access(&self) -> &Access {
         &self.access
     }
@@ -193,7 +193,7 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// What is shown that is secret: errors quote none of it.
+    /// The secrets that the registry is shown: errors quote none of them.
     pub(super) fn secrets(&self) -> ShownSecrets {
         let mut secrets = ShownSecrets::of(self.access.credentials.as_ref());
         if let Some(authorization) = &*self.authorization.lock() {
@@ -213,7 +213,7 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// What is wrong with what the registry says, which may be what it was shown.
+    /// The error about the registry's artifact, without credentials that the text may repeat.
     pub(in crate::source) fn artifact(&self, problem: &str) -> FetchError {
         FetchError::Artifact {
             reference: self.reference.to_string(),

@@ -391,7 +391,7 @@ impl Keywords<'_, '_> {
         Ok(())
     }
 
-    /// What numbers are held against. In draft 4 the exclusive bounds are switches of the others.
+    /// The bounds of numbers. In draft 4 the exclusive bounds are switches of the others.
     fn bounds(&self, s: &mut Schema) {
         let bound = |keyword: &str, switch: &str| match self.is_true(switch) {
             true => (None, self.number(keyword)),

@@ -161,7 +161,7 @@ impl Schema {
         self.place.shown()
     }
 
-    /// What looking at a value takes besides the schemas inside, in steps.
+    /// Cost of checking a value, besides the schemas inside, in steps.
     pub(super) fn cost(&self) -> usize {
         let listed = self.allowed.as_ref().map_or(0, |allowed| allowed.len());
         let required = self.object.as_ref().map_or(0, |rules| rules.required.len());

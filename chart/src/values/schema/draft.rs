@@ -112,7 +112,7 @@ impl Draft {
     }
 }
 
-/// Which part of a keyword's value is a schema.
+/// The part of a keyword's value that is a schema.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Position {
     Itself,

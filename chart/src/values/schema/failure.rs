@@ -110,7 +110,7 @@ impl Failure {
         size_of::<Self>() + texts(&self.location) + shown
     }
 
-    /// What it is made of: itself, where it is no group.
+    /// The failures of a group; of any other, itself.
     pub(super) fn into_causes(self) -> Vec<Self> {
         match self.kind {
             Kind::Group => self.causes,

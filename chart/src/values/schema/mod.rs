@@ -115,7 +115,7 @@ pub fn validate(
     validate_within(chart, values, remote, &Allowance::default(), warnings)
 }
 
-/// The same, with what the schemas may take once they are read.
+/// Like [`validate`], with a limit on what the schemas may take once they are read.
 ///
 /// # Errors
 /// As of [`validate`].

@@ -83,7 +83,7 @@ impl Decimal {
         value
     }
 
-    /// What dividing by `divisor` takes, in the steps of a check.
+    /// Cost of dividing by `divisor`, in the steps of a check.
     pub(super) fn effort(&self, divisor: &Self) -> usize {
         let zeros = self.exponent.abs_diff(divisor.exponent);
         let digits = self.digits.len() + divisor.digits.len();

@@ -120,7 +120,7 @@ pub(super) struct Documents<'r> {
     remote: Option<&'r dyn RemoteSchemas>,
     /// Bytes that may still be fetched.
     left: usize,
-    /// What is left to them once they are read.
+    /// Memory left for the documents once they are read.
     budget: Budget,
 }
 

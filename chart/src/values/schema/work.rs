@@ -1,4 +1,4 @@
-//! What checking one document may cost: a hostile schema is given up, not followed.
+//! Limit on checking one document: a hostile schema is given up, not followed.
 
 use golib::regexp::Meter;
 
@@ -11,7 +11,7 @@ const MAX_HELD: usize = 16 << 20;
 /// Steps of a regular expression in one of a check.
 const REGEXP_STEPS: u64 = 4;
 
-/// What is left of the allowance of one check.
+/// The rest of the allowance of one check.
 #[derive(Debug)]
 pub(super) struct Work {
     steps: u64,
@@ -26,7 +26,7 @@ impl Work {
         }
     }
 
-    /// Whether nothing more is looked at: whatever comes out then is not the whole truth.
+    /// Whether the allowance is used up: any result then is not the whole truth.
     pub(super) fn is_over(&self) -> bool {
         self.steps == 0
     }

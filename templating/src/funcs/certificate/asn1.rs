@@ -3,7 +3,7 @@
 
 use num_bigint::BigInt;
 
-/// What was read, or what is wrong in Go's words.
+/// A parsed value, or the error in Go's words.
 pub(super) type Result<T> = std::result::Result<T, String>;
 
 pub(super) fn syntax(message: &str) -> String {
@@ -14,7 +14,7 @@ pub(super) fn structure(message: &str) -> String {
     format!("asn1: structure error: {message}")
 }
 
-/// What stands before a value.
+/// The header of a value.
 #[derive(Debug, Clone, Copy)]
 struct Header {
     class: u8,
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         Self { text, at: 0 }
     }
 
-    /// What was not read.
+    /// The text that is not read yet.
     pub(super) fn rest(&self) -> &'a [u8] {
         &self.text[self.at..]
     }

@@ -45,7 +45,7 @@ fn text(tag: u8, content: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether these are characters of two bytes, none of which is of UTF-16 only.
+/// Whether the text is of two-byte characters, none of which is of UTF-16 only.
 fn is_bmp(content: &[u8]) -> bool {
     let content = content.strip_suffix(&[0, 0]).unwrap_or(content);
     let (pairs, rest) = content.as_chunks::<2>();

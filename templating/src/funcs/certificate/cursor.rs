@@ -5,7 +5,7 @@ use num_bigint::BigInt;
 
 use super::{asn1, der};
 
-/// What of a text is still to be read.
+/// The part of a text that is still to be read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
 
@@ -64,12 +64,12 @@ impl<'a> Cursor<'a> {
         self.any().filter(|element| element.tag == tag)
     }
 
-    /// What is in the next value, if that is of a tag.
+    /// The content of the next value, if that is of a tag.
     pub(super) fn enter(&mut self, tag: u8) -> Option<Self> {
         self.element(tag).map(|element| Cursor(element.content))
     }
 
-    /// What is in the next value where that is of a tag; `Some(None)` where it is not.
+    /// The content of the next value where that is of a tag; `Some(None)` where it is not.
     pub(super) fn optional(&mut self, tag: u8) -> Option<Option<Self>> {
         if self.is_at(tag) {
             self.enter(tag).map(Some)

@@ -45,7 +45,7 @@ impl Request {
     }
 }
 
-/// Who signs a certificate.
+/// The signer of a certificate.
 pub(super) struct Signer {
     pub(super) certificate: Parsed,
     pub(super) key: PrivateKey,

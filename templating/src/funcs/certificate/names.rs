@@ -114,7 +114,7 @@ fn is_mailbox(text: &[u8]) -> bool {
     domain.is_empty() || domain.split(|&byte| byte == b'.').all(is_valid)
 }
 
-/// What follows the quotation mark that ends this.
+/// The rest behind the quotation mark that ends this.
 fn quoted_local_part(mut text: &[u8]) -> Option<&[u8]> {
     loop {
         let (&first, rest) = text.split_first()?;
@@ -134,13 +134,13 @@ fn quoted_local_part(mut text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// What follows the letters that a part without quotation marks may have.
+/// The rest behind the letters that a part without quotation marks may have.
 fn local_part(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
     let mut local = Vec::new();
     while let Some((&first, after)) = rest.split_first() {
         let character = match first {
-            // Whatever is behind it.
+            // Any character behind a backslash.
             b'\\' => {
                 rest = after;
                 *after.first()?

@@ -10,13 +10,13 @@ use super::extensions::{self, Extension};
 use super::public_key::PublicKey;
 use super::{attributes, der};
 
-/// What is needed of a certificate to sign others for it.
+/// The parts of a certificate that are needed to sign others for it.
 #[derive(Debug)]
 pub(super) struct Parsed {
     /// With its header.
     pub(super) subject: Vec<u8>,
     pub(super) key_id: Option<Vec<u8>>,
-    /// None if its algorithm is not known.
+    /// The key; `None` if its algorithm is not known.
     pub(super) public_key: Option<PublicKey>,
 }
 

@@ -6,7 +6,7 @@ use memchr::{memchr, memmem};
 /// A block of PEM.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// What stands after `BEGIN`.
+    /// The text after `BEGIN`.
     pub(super) label: Vec<u8>,
     pub(super) content: Vec<u8>,
 }

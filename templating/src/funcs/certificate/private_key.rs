@@ -164,7 +164,7 @@ fn unusable(what: &str) -> Error {
 /// The fields of PKCS#8 that count.
 struct Pkcs8<'a> {
     algorithm: &'a [u8],
-    /// Whatever follows the algorithm, with its header; empty if there is nothing.
+    /// The parameters behind the algorithm, with their header; empty if there are none.
     parameters: &'a [u8],
     key: &'a [u8],
 }

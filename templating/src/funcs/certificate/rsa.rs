@@ -169,7 +169,7 @@ impl RsaKey {
         der::value(der::SEQUENCE, &fields)
     }
 
-    /// What of the numbers does not fit into another one's range, as Go's `bigmod` tells it.
+    /// Checks that each number fits into the other's range, as Go's `bigmod` does.
     fn check_ranges(&self) -> Result<()> {
         is_modulus(&self.modulus)?;
         is_modulus(&self.primes[0])?;

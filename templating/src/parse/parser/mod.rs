@@ -17,7 +17,7 @@ type Result<T> = std::result::Result<T, Box<ParseError>>;
 
 /// What the allocator adds to the two or three pieces of a part, about.
 const ALLOCATIONS: usize = 48;
-/// What parsed texts may take together, in bytes: some thirty times the largest real chart.
+/// Limit on parsed texts together, in bytes: some thirty times the largest real chart.
 pub(crate) const MAX_WEIGHT: usize = 64 << 20;
 
 /// Parses a text into the templates it defines: its own, named like the text, and each `define` and `block`. Their
@@ -60,7 +60,7 @@ pub(crate) fn parse(
     Ok(parser.trees)
 }
 
-/// What belongs to one template while it is parsed.
+/// State of one template while it is parsed.
 struct Body {
     name: Arc<str>,
     /// Lookahead: the last token lexed is the first, tokens put back are the others.
@@ -106,7 +106,7 @@ struct Parser<'s> {
     max_depth: usize,
     /// Bytes of the trees, about.
     weight: usize,
-    // What is still open, innermost last: a list is cut off the end when it is complete, at its exact length.
+    // The nodes still open, innermost last: a list is cut off the end when it is complete, at its exact length.
     nodes: Vec<Node>,
     commands: Vec<Command>,
     expressions: Vec<Expr>,

@@ -310,7 +310,7 @@ impl<'s> Check<'_, '_, 's> {
                 Err(failure) => failures.push(failure),
                 Ok(()) => {
                     matched = true;
-                    // What is left to evaluate depends on every schema that matches.
+                    // The values left to evaluate depend on every schema that matches.
                     if self.left.is_empty() {
                         break;
                     }
