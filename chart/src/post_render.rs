@@ -521,7 +521,7 @@ mod tests {
         assert!(text.contains("decoded it takes more than 48 MiB"), "{text}");
     }
 
-    /// What is applied must be what a later reading of the stored manifest gives.
+    /// An applied object must equal a later reading of the stored manifest.
     #[test]
     fn an_object_reads_back_from_its_written_text() {
         let scalars = [

@@ -128,7 +128,7 @@ mod tests {
             outdated.iter().map(Deletable::revision).collect()
         };
         assert_eq!(for_failure(&history), [2]);
-        // What somebody else says is deployed is no good one of ours.
+        // A deployed revision of somebody else's is no good one of ours.
         history.push(StoredRevision {
             provenance: Provenance::Foreign,
             ..StoredRevision::new(3, Status::Deployed)
@@ -183,7 +183,7 @@ mod tests {
         history.extend([failed(4), failed(5)]);
         assert_eq!(before(&history, 2), [4, 5]);
         assert_eq!(once_deployed(&history), [1, 2]);
-        // Its first record has the number of one of ours that is gone.
+        // The other client's first record has the number of one of ours that is gone.
         history[0].provenance = Provenance::Reused;
         history[0].written_by = Some("Helm".to_owned());
         history[1].provenance = Provenance::Noted;

@@ -253,7 +253,7 @@ mod tests {
             assert_eq!(counting(&[(MAX_OF_OTHERS, provenance)]), [0]);
             assert!(counting(&[(MAX_OF_OTHERS + 1, provenance)]).is_empty());
         }
-        // What was written over it has the next, and what a Helm client writes over that the one after; a number that follows nothing counts
+        // A record written over it has the next number, and what a Helm client writes over that the one after; a number that follows nothing counts
         // no more than before.
         let above = [
             (MAX_OF_OTHERS + 1, Provenance::Noted),

@@ -166,7 +166,7 @@ mod tests {
         ignore.work_left = 10_000_000;
         let deep = "d/".repeat(1000);
         assert_eq!(ignore.ignores(&deep), Err(IgnoreError::TooMuchWork));
-        // What is left of it counts for all names together.
+        // The budget that is left counts for all names together.
         let stars = "*a*a*a*a*a*b\n".repeat(1000);
         let mut ignore = FleetIgnore::new([(".fleetignore", stars.as_bytes())].into_iter());
         ignore.work_left = 10_000_000;

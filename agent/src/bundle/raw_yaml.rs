@@ -15,7 +15,7 @@ use super::manifest::{Budget, Resource};
 /// Directory of the chart whose files are applied as they are.
 pub(super) const DIRECTORY: &str = "raw-yaml/";
 const OVERLAYS: &str = "overlays/";
-/// What overlays may read and write together, in bytes: one may be named any number of times, and each patch reads its base anew.
+/// Limit on the bytes that overlays read and write together: a file may be named any number of times, and each patch reads its base anew.
 const MAX_OVERLAY_BYTES: usize = 256 << 20;
 /// Marks a file of an overlay as a patch of the file named without it.
 const PATCH_MARK: &str = "_patch.";

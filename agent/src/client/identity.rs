@@ -359,7 +359,7 @@ mod tests {
         let asked = Instant::now();
         let answer = |outcome| LookupResult { asked, outcome };
         let unreachable = || kube::Error::Service("no answer".into());
-        // Whoever asked while the request was on its way shares the answer, whatever it is.
+        // Callers that asked while the request was on its way share the answer, whatever it is.
         for outcome in [Ok(true), Ok(false), Err(unreachable())] {
             assert!(answer(outcome).is_for(asked, Purpose::Deploy));
         }
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(error::chain(&result), error::chain(&unreachable()));
     }
 
-    /// Whoever writes bundles writes as many names of accounts as he likes.
+    /// An author of bundles may name as many accounts as he likes.
     #[tokio::test]
     async fn remembered_accounts_are_bounded() {
         let clients = crate::client::scripted::clients(|request| {

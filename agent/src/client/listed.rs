@@ -385,8 +385,8 @@ mod tests {
     use crate::client::requests::LastContact;
     use crate::client::scripted;
 
-    /// What is listed of a server that gives so many objects on each page and goes on with what `next` says of how often it was asked, and how often
-    /// that was. Answers take so long.
+    /// Lists a server with `objects` on each page, which continues with what `next` says of the number of requests so far; returns that number, too.
+    /// Each answer takes `takes`.
     async fn listed(
         objects: usize,
         takes: Duration,
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(asked, expected);
     }
 
-    /// It has a hundred thousand objects, in whatever pages they come.
+    /// The server has a hundred thousand objects, in whatever pages they come.
     #[tokio::test(start_paused = true)]
     async fn a_list_of_many_pages_is_read_to_its_end() {
         const PAGES: usize = 3_000;
@@ -536,7 +536,7 @@ mod tests {
         assert!(kubes.is_err());
     }
 
-    /// Whoever may write an object may give it a hundred thousand labels and fields.
+    /// A writer of an object may give it a hundred thousand labels and fields.
     #[test]
     fn only_the_object_set_of_an_object_with_many_labels_is_kept() {
         let many = |name: &str| -> String {

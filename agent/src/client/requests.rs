@@ -437,7 +437,7 @@ mod tests {
         }
     }
 
-    /// What another request to a cluster that fails is answered says nothing of whether it is well again.
+    /// The answer to another request to a failing cluster does not show whether it is well again.
     #[rstest]
     #[case::fails(500, false)]
     #[case::refuses(404, true)]
@@ -525,7 +525,7 @@ mod tests {
         assert!(failed.is::<AnswerTooLarge>(), "{failed}");
     }
 
-    /// Whoever may make objects may make as many large ones as he likes; what cannot be had at once is asked for in parts.
+    /// A tenant may make as many large objects as he likes; a list that cannot be had at once is asked for in parts.
     #[tokio::test]
     async fn a_list_that_is_too_large_comes_in_smaller_pages() {
         const OBJECTS: usize = 40;

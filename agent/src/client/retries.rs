@@ -1,4 +1,4 @@
-//! Which requests to API servers are sent again, and after what pause.
+//! Retries of requests to API servers: which are sent again, and after what pause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,7 +139,7 @@ mod tests {
     use super::super::requests::{LastContact, PATIENCE, PATIENCE_WITH_CHANGES, layered};
     use super::*;
 
-    /// What may have been carried out is not sent again: a creation would be met as something that was there before.
+    /// A change that may have been carried out is not sent again: a second creation would meet the object as one that was there before.
     #[rstest]
     #[case::a_read(Method::GET, 503, None, false)]
     #[case::a_read_while_the_server_shuts_down(Method::GET, 503, Some("1"), true)]
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed) > 1, is_repeated);
     }
 
-    /// Whoever asks learns that he is refused, and asks ever more rarely; a server that says so is there.
+    /// Refused requests return their error, and come ever more rarely; a server that refuses is there.
     #[rstest]
     #[case::without_saying_when(None)]
     #[case::again_and_again(Some("1"))]
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// What fails together does not come back together.
+    /// Requests that fail together are not retried together.
     #[tokio::test(start_paused = true)]
     async fn retries_of_two_requests_wait_different_times() {
         let pauses = |retries: &Retries| {

@@ -287,7 +287,7 @@ mod tests {
         assert!(!is_broken(&watcher::Error::NoResourceVersion));
     }
 
-    /// Who lists and cannot watch, or watches without being told anything, asks no more often than who gets no answer at all.
+    /// A watch that lists and cannot watch, or is sent no events, asks no more often than one that gets no answer at all.
     #[rstest]
     #[case::an_end_at_once(200, Broken::Relist)]
     #[case::an_end_at_once_and_no_list(200, Broken::Resume)]

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::client::scripted;
 
-    /// What was told before the watch broke off is old until it is back, whatever else upstream answers.
+    /// Events from before the watch broke off are old until it is back, whatever else upstream answers.
     #[tokio::test(start_paused = true)]
     async fn an_accepted_heartbeat_does_not_count_as_a_restored_watch() {
         let taken = Arc::new(AtomicUsize::new(0));

@@ -458,7 +458,7 @@ mod tests {
             min: second(500),
             max: second(500),
         };
-        // What is due next after a full reconcile that a look in a minute was planned for, and perhaps one sooner while it ran.
+        // The next reconcile after a full one, for which monitoring in a minute was planned, and perhaps one sooner while it ran.
         let next = |outcome, sooner: Option<Duration>| {
             let mut schedule = Schedule::default();
             schedule.wake("b", ReconcileKind::Full, now);
@@ -479,7 +479,7 @@ mod tests {
         let sooner = Some((ReconcileKind::Drift, second(5)));
         let failed = Requeue::RETRY.without_monitor();
         assert_eq!(next(failed, Some(second(5))), sooner);
-        // It looked itself.
+        // The full reconcile monitored itself.
         assert_eq!(next(Requeue::RETRY, None), None);
         assert_eq!(next(Requeue::IDLE, None), None);
     }
@@ -546,7 +546,7 @@ mod tests {
         schedule.wake("b", ReconcileKind::Drift, now);
         schedule.wake("b", ReconcileKind::Full, now + second(2));
         assert_eq!(schedule.take(now, full_only), None);
-        // What no worker is free for is no reason to try again at once.
+        // A reconcile without a free worker is no reason to try again at once.
         assert_eq!(schedule.next_due(full_only), Some(now + second(2)));
         let no_full = FreeWorkers {
             full: false,

@@ -427,7 +427,7 @@ mod tests {
             (kept.metadata.clone(), kept.status.clone()),
             (whole.metadata, whole.status)
         );
-        // That they are others is seen all the same.
+        // A change of options that are not kept is seen all the same.
         assert_ne!(options(json!({"a": 2})).kept().unwrap().spec, kept.spec);
         assert_eq!(options(json!({"a": 1})).kept().unwrap().spec, kept.spec);
     }

@@ -284,7 +284,7 @@ mod tests {
         *allowed.lock() = false;
         tokio::time::sleep(10 * minute).await;
         assert!(known.current().await.unwrap().is_some());
-        // Where nothing was known yet, nothing is said.
+        // Without hosts known before, none are configured.
         let unknown = hosts(agent);
         let runs = unknown.clone();
         tokio::spawn(async move { runs.run().await });

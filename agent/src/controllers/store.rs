@@ -548,7 +548,7 @@ mod tests {
         // An answer comes before the events of what was written before.
         assert!(store.wrote("a", at("a", "20")).is_empty());
         assert!(!is_older("b", "12"));
-        // What cannot be read has no version that is known.
+        // An object that cannot be read has no version that is known.
         store.malformed("b");
         assert!(!is_older("b", "5"));
         // The next list, of what was restored, is what there is.
@@ -642,7 +642,7 @@ mod tests {
         store.filled("a", &key("edge").unwrap());
         assert_eq!(store.desired_by(&named("other", 1)), key("other"));
         assert_eq!(store.desired_by(&named(template, 1)), key("edge"));
-        // What its `${ }` stand for by now is not known.
+        // The value of the name's `${ }` is not known by now.
         assert_eq!(store.desired_by(&named(template, 2)), None);
         let may_want = |name: &str| store.may_want("a", &key(name).unwrap());
         assert!(may_want("edge") && !may_want("other"));
@@ -688,7 +688,7 @@ mod tests {
             "late",
             json!({"selector": {"matchLabels": {"team": "a"}}}),
         ));
-        // It waits for another one.
+        // This bundle waits for another dependency.
         store.applied(waiting("other", json!({"name": "second"})));
         let labelled = |name: &str| {
             let mut bundle = named(name);
@@ -727,14 +727,14 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let store = Store::default();
         store.applied(named("a"));
-        // Whatever was waited for while it was there.
+        // Waits while the bundle was there do not count.
         tokio::time::advance(hour).await;
         store.deleted("a");
         let left = Instant::now();
         // However late it is asked.
         tokio::time::advance(hour).await;
         assert_eq!(store.missing_since("a"), left);
-        // It comes back, and goes once more.
+        // The bundle comes back, and goes once more.
         store.applied(named("a"));
         tokio::time::advance(hour).await;
         store.relist();
@@ -780,7 +780,7 @@ mod tests {
         assert!(store.deleted_since("a").is_some());
         comes_back(&store);
         assert!(store.deleted_since("a").is_none());
-        // It goes unseen later.
+        // The bundle is deleted later, without an event.
         store.relist();
         store.relisted();
         assert!(store.deleted_since("a").is_none() && !store.is_listed("a"));

@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(pauses(true, 5).await, [60, 120, 240, 300, 300]);
         assert_eq!(pauses(false, 2).await, [60, 60]);
         assert_eq!(pauses(true, 2).await, [60, 120]);
-        // It was allowed to, for once.
+        // The source could be read, for once.
         watches.is_changed("a", None, "digest");
         assert_eq!(pauses(true, 1).await, [60]);
         // Other things wake the bundle every ten seconds.

@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(begun.for_claims().deployment, None);
     }
 
-    /// Whatever a status says that was written before.
+    /// The entry decides, whatever an older status says.
     #[test]
     fn a_release_left_behind_counts_as_not_deployed() {
         let deployed = LedgerEntry {
@@ -685,15 +685,15 @@ mod tests {
             for (revision, expected) in [(3, KnownDigest::Unknown), (5, KnownDigest::Unknown)] {
                 assert_eq!(entry.known_digest("a", revision), expected, "{revision}");
             }
-            // It is remembered so, and never believed.
+            // The revision is remembered as foreign, and never believed.
             assert!(!entry.may_believe(3));
             let text = serde_json::to_string(&entry).unwrap();
             let read: LedgerEntry = serde_json::from_str(&text).unwrap();
             assert_eq!(read, entry);
-            // Its record goes: whatever stands there then is not what was seen.
+            // The foreign record goes: another one in its place is not the one that was seen.
             assert_eq!(entry.without(3).known_digest("a", 3), KnownDigest::Gone);
         }
-        // Nothing that was written here becomes somebody else's.
+        // No revision that was written here becomes somebody else's.
         let noted = entry("a").noting(2, "two".into()).noting(3, "three".into());
         let pruned = noted.without(2).noting_theirs(&[2, 3]);
         assert_eq!(pruned.known_digest("a", 2), KnownDigest::Gone);
@@ -710,7 +710,7 @@ mod tests {
         assert_eq!(entry.digest(200), Some("good"));
     }
 
-    /// Nothing was written: the number belongs to the client that writes it first.
+    /// No record was written: the number belongs to the client that writes it first.
     #[test]
     fn a_revision_number_another_client_wrote_first_is_released() {
         let owned = entry("a").noting(1, "one".into());
@@ -763,7 +763,7 @@ mod tests {
         let left = between.left_to("b").unwrap();
         assert_eq!(left.known_digest("b", 3), unknown);
 
-        // Its record goes; that there was one is remembered.
+        // The claimant's record goes; that there was one is remembered.
         let gone = claimed.without(2);
         assert!(gone.claims.is_empty() && !gone.may_believe(2));
     }
@@ -777,7 +777,7 @@ mod tests {
         assert!(!restored.is_claim(2, "other"));
     }
 
-    /// What was noted of a revision before it was about to be written is noted again where it was not: that its record is gone, so that nobody's is
+    /// The former note of a revision is restored where the revision was not written: that its record is gone, so that nobody's is
     /// believed in its place, and that it was no deploy.
     #[test]
     fn the_former_note_of_a_revision_is_restored_where_it_is_not_written() {

@@ -87,7 +87,7 @@ mod tests {
         in_doubt.send(&sent(&[("a", Some("three")), ("d", Some("new"))]));
         type Found<'a> = &'a [(&'a str, &'a str)];
         let table: [(Found<'_>, Option<Pending>); 6] = [
-            // Nothing was carried out.
+            // No value was carried out.
             (&[("a", "one"), ("b", "one"), ("c", "one")], Some(sent(&[]))),
             (
                 &[("a", "two"), ("c", "one")],
@@ -126,7 +126,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Answers {
         Well,
-        /// As it passes on what etcd says.
+        /// An answer with 500, as the API server passes on errors of etcd.
         With500,
         Never,
     }

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(state.of_bundle("newer")[0].1.lost, found);
         let seen = state.upstream.clone().unwrap();
         assert_eq!((seen.broken, seen.heartbeat), (None, sent(160)));
-        // It is told once.
+        // The break is reported once.
         let (found, _) = state.check_continuity(upstream(9), 8, none);
         assert_eq!((found, state.breaks), (None, 1));
     }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(state.check_continuity(upstream(10), 9, later).0, None);
     }
 
-    /// What goes with the agent's own BundleDeployment is no deletion, though a restored upstream lacks that one already.
+    /// Bundles that go with the agent's own BundleDeployment are not deleted, though a restored upstream lacks that one already.
     #[test]
     fn the_ledger_remembers_the_agents_own_bundle_across_a_restore() {
         let had_own = |now: UpstreamState| {
@@ -238,7 +238,7 @@ mod tests {
         };
         assert!(!had_own("fleet-agents", None));
         assert!(had_own("fleet-agent-c1", None));
-        // It is known, and is gone.
+        // The agent's own bundle is known, and is gone.
         assert!(had_own("fleet-agents", Some("fleet-agent-c1")));
     }
 
@@ -327,14 +327,14 @@ mod tests {
         let none = || Vec::<String>::new();
         let all = ["back", "later", "leaving", "missing", "removing"];
         assert_eq!(check(1, &["one"], New, &all, &[]), (None, true, none()));
-        // It is gone, or still there.
+        // The bundle is gone, or still there.
         assert_eq!(check(2, &[], New, &["leaving"], &["leaving"]).2, none());
         assert_eq!(check(3, &["one"], New, &["back"], &[]).2, none());
         let listed = ["back", "later", "leaving"];
         let (told, must_write, lost) = check(4, &["two"], New, &listed, &["leaving"]);
         assert_eq!((told, must_write), (Some(ContinuityBreak::Recreated), true));
         assert_eq!(lost, ["leaving", "missing", "removing"]);
-        // What was being deleted is, and nobody says that it is back.
+        // The bundle was being deleted and still is, and no event says that it is back.
         let listed = ["back", "later"];
         assert_eq!(check(5, &["two"], Told, &listed, &[]), (None, true, lost));
         // A bundle that goes later is lost too until the new uid is noted.

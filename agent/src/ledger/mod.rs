@@ -641,7 +641,7 @@ mod tests {
     use crate::client::scripted;
     use crate::error;
 
-    /// What depends on an entry, as a copy does that goes with its bundle, is told that there is none.
+    /// A copy that depends on its bundle's entry learns that there is none.
     #[tokio::test]
     async fn an_entry_that_a_full_ledger_refuses_is_an_error() {
         let writes = Arc::new(AtomicUsize::new(0));
@@ -669,7 +669,7 @@ mod tests {
         assert!(refused.contains("no room for apps/more"), "{refused}");
         assert!(ledger.get(&key("more")).is_none());
         assert_eq!(writes.load(Ordering::Relaxed), 0);
-        // What is there already can be written still.
+        // An entry that exists already can be written still.
         ledger
             .attempt(key("r0"), LedgerEntry::default())
             .await
@@ -692,10 +692,10 @@ mod tests {
         let taken = of("a").noting_claim("b", "", 2, "two".into()).taken_by("b");
         ledger.own(web.clone(), taken, &proof).await.unwrap();
         assert!(ledger.get(&claims).unwrap().is_attempt && ledger.knows("a"));
-        // It is no release, and none is entered under its name.
+        // The claims are no release, and none is entered under their name.
         assert_eq!(ledger.count(|_| true), 1);
         assert!(ledger.attempt(claims.clone(), of("c")).await.is_err());
-        // It is forgotten once all of it was withdrawn, while the bundle has what it has instead.
+        // The claims are forgotten once all of them were withdrawn, while the bundle has another release instead.
         let forget = async |withdrawn: &[ReleaseKey], current| {
             let forgotten = ledger.forget_claims(&claims, "a", withdrawn, current);
             forgotten.await.unwrap();
@@ -739,7 +739,7 @@ mod tests {
             ledger.had_deployed("a", "apps", "s-1:a")
         };
         assert!(begins("s-1:a") && !begins("s-2:a") && !begins("s-1:a"));
-        // It goes with the bundle.
+        // The deployment is forgotten with the bundle.
         let claims = ReleaseKey::claims_of("a", "apps");
         ledger.forget(&claims).await.unwrap();
         assert!(!ledger.had_deployed("a", "apps", "s-1:a"));

@@ -94,7 +94,7 @@ mod tests {
     use crate::api::RELEASE_HOLD_ANNOTATION;
     use crate::client::scripted;
 
-    /// It was given while the hold of another bundle was about to be written.
+    /// The permission was given while the hold of another bundle was about to be written.
     #[tokio::test]
     async fn a_permission_does_not_cover_a_hold_that_was_being_written() {
         let entry = |bundle: &str, hold| LedgerEntry {
@@ -136,7 +136,7 @@ mod tests {
         ledger.hold(&bundles("after")).await.unwrap();
         let holds = ["before", "after"].map(|name| ledger.of_bundle(name)[0].1.hold);
         assert_eq!(holds, [Some(Hold::Released), Some(Hold::Held)]);
-        // All of it went out at once, and who is let go is told.
+        // All changes went out at once, and the released bundles are reported.
         let written = written.lock().clone();
         assert_eq!(written.len(), 1, "{written:?}");
         let annotations = &written[0]["metadata"]["annotations"];

@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(left("a", -900_000), None);
     }
 
-    /// Whatever else is remembered, and however much longer that waits: what is not remembered is never tried again.
+    /// The content tried last waits, whatever else is remembered, and however much longer that waits: what is not remembered is never tried again.
     #[test]
     fn the_content_tried_last_always_waits_however_much_else_is_remembered() {
         let mut postponed = Postponed::default();
@@ -400,7 +400,7 @@ mod tests {
         }
         assert_eq!(all.len(), MAX_BUNDLES);
         assert!(!all.contains_key("b-0"));
-        // One that is new is due before all of them.
+        // A new attempt is due before all of them.
         note(&mut all, "late", undone(-1), 0);
         assert_eq!(all.len(), MAX_BUNDLES);
         assert!(all.contains_key("late") && !all.contains_key("b-1"));

@@ -359,7 +359,7 @@ mod tests {
         // Pruned by the agent itself.
         let tried = forgotten.noting(3, "three".into());
         assert!(owned(&tried, &[(3, WRITTEN), (2, Claim)]));
-        // Nothing is there, of which nothing goes.
+        // Without records, none is removed.
         assert!(owned(&left, &[]));
     }
 

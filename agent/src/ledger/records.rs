@@ -333,7 +333,7 @@ mod tests {
         // What a removal writes of it is no deploy.
         store(None, "web", 1).await;
         assert_eq!(left(), ["other", "web"]);
-        // It is about to take back its objects, and may be killed before that, or fail.
+        // The bundle is about to take back its objects, and may be killed before that, or fail.
         store(Some("s-1:a"), "web", 2).await;
         assert_eq!(left(), ["api", "other", "web"]);
     }
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(digests.written("web"), [1]);
         digests.withdraw("web", 1);
         assert_eq!(digests.written("web"), [0; 0]);
-        // What is written is what a later one replaces.
+        // A written record is replaced by a later one.
         store().await.unwrap();
         digests.is_written("web", 1);
         digests.store("web", 1, "other".to_owned()).await.unwrap();

@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(entry.known_digest("a", 3), KnownDigest::Gone);
         assert_eq!((entry.digest(3), entry.may_believe(3)), (None, false));
         assert!(entry.may_believe(4));
-        // What was noted for a record that another writer was faster with.
+        // The note of a record that another writer was faster with.
         state.note(&key, |entry| {
             entry.restoring("a", 3, Some("three".to_owned().into()))
         });

@@ -279,7 +279,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
     }
 
-    /// The same after Fleet's controller wrote another field of the status.
+    /// The cluster after Fleet's controller wrote another field of the status.
     fn then_displayed(mut cluster: Cluster) -> Cluster {
         let entry = json!({
             "manager": "fleetcontroller", "operation": "Update", "time": "2030-01-01T00:00:00Z",
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(upstream("a", 7).continues(&now), expected);
     }
 
-    /// What proves a break is gone with the next report or event; that there was one is not.
+    /// The proof of a break is gone with the next report or event; that there was a break is not.
     #[rstest]
     #[case::an_older_report(|seen: &mut UpstreamState| seen.remembers(remembered(99), &sent()), true)]
     #[case::the_cluster_is_gone(|seen: &mut UpstreamState| seen.remembers(Remembered::gone(), &sent()), true)]
@@ -382,7 +382,7 @@ mod tests {
         let mut seen = upstream("a", 7);
         seen.remembers(Remembered::of(&found), &sent());
         assert_eq!(seen.broken.is_some(), is_restored);
-        // What is there now is what the next heartbeat is written over.
+        // The next heartbeat is written over the status as it is now.
         assert_eq!(seen.heartbeat, Heartbeat::of(&found));
         // Of a Cluster that was not noted nothing says that it is the same one.
         let unknown = Heartbeat {

@@ -209,7 +209,7 @@ mod tests {
     fn a_watch_that_misses_listed_bundles_begins_anew() {
         let mut missed = Missed::default();
         assert!(!missed.is_certain(names(&["a"]), false) && !missed.is_suspected());
-        // It may be on its way.
+        // The event may be on its way.
         assert!(!missed.is_certain(names(&["a"]), true) && missed.is_suspected());
         assert!(!missed.is_certain(names(&["a", "b"]), true) && missed.is_suspected());
         assert!(!missed.is_certain(names(&["a", "b"]), false) && !missed.is_suspected());
@@ -264,7 +264,7 @@ mod tests {
         assert!(after > before, "{before}");
     }
 
-    /// It answers; each try would be as long as the first.
+    /// The upstream answers; each try would be as long as the first.
     #[tokio::test(start_paused = true)]
     async fn an_upstream_that_does_not_end_its_list_is_not_cut_off() {
         let asked = Arc::new(AtomicUsize::new(0));

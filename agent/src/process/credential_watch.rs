@@ -364,12 +364,12 @@ mod tests {
     /// Local work needs no upstream: only another connection ends it.
     #[tokio::test(start_paused = true)]
     async fn a_refused_credential_ends_the_session_only_once_there_is_another() {
-        // It connects again, and is asked once more by the client of the session.
+        // The watch connects again, and upstream is asked once more by the client of the session.
         assert_eq!(goes_on(0, false, false).await, (None, 2));
         assert_eq!(goes_on(3, false, false).await, (None, 5));
         let (ended, asked) = goes_on(usize::MAX, false, false).await;
         assert!(ended.is_none() && (50..=75).contains(&asked), "{asked}");
-        // Its authorities were replaced, perhaps.
+        // The server's authorities may have been replaced.
         let (ended, _) = goes_on(0, true, false).await;
         assert!(ended.is_some_and(|after| after < Duration::from_secs(5)));
         // Another registration is under way, and may be for long.
@@ -574,7 +574,7 @@ mod tests {
         ended.is_ok()
     }
 
-    /// Who lets go of a registration that upstream has accepted and asks again may lose the credential that answers the first.
+    /// An agent that drops a registration that upstream has accepted and asks again may lose the credential that answers the first.
     #[rstest::rstest]
     #[case::told_for_nothing(false, false)]
     #[case::refused(true, false)]

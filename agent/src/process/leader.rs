@@ -412,7 +412,7 @@ mod tests {
                     return (200, lease);
                 }
                 let at = asked.fetch_add(1, Ordering::Relaxed);
-                // What is not told hangs.
+                // Requests without a scripted answer hang.
                 let (seconds, code) = answers.get(at).copied().unwrap_or((1_000, 200));
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
                 match code {
@@ -590,7 +590,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(10)).await;
                 assert_eq!(health.obstacle(), None);
             }
-            // It is gone, and its Lease runs out.
+            // The leader is gone, and its Lease runs out.
             tokio::time::sleep(ELECTION.lease_duration + UNREADY_AFTER / 2).await;
             assert_eq!(health.obstacle(), None);
             tokio::time::sleep(UNREADY_AFTER).await;

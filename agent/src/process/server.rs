@@ -174,7 +174,7 @@ mod tests {
         let mut answer = String::new();
         probe.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-        // What came first is closed.
+        // The oldest connections are closed.
         for closed in &mut idle[..2 * MAX_CONNECTIONS] {
             assert!(!matches!(closed.read(&mut [0]).await, Ok(1..)));
         }

@@ -173,7 +173,7 @@ mod tests {
         assert!(!crate::error::chain(&error).contains("s3cret"));
     }
 
-    /// That they lead to such an upstream is in e2e `registration`, that they keep others away in `release/src/kube/tls.rs`.
+    /// Whether the authorities lead to such an upstream is tested in e2e `registration`, whether they keep others away in `release/src/kube/tls.rs`.
     #[rstest]
     #[case::the_given_ones(TlsMode::Strict)]
     #[case::the_systems_too(TlsMode::SystemStore)]

@@ -1,4 +1,4 @@
-//! What upstream has of a cluster whose requests are refused, or carried out without an answer.
+//! Objects upstream has of a cluster whose requests are refused, or carried out without an answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -18,10 +18,10 @@ use super::{LONG_UNHEARD, Registrar, credential};
 use crate::client::scripted;
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 
-/// What becomes of a ClusterRegistration that is asked for.
+/// The fate of a ClusterRegistration that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It is carried out, and nobody hears of it.
+    /// The request is carried out, and nobody hears of it.
     Unanswered,
     Refused,
 }
@@ -33,7 +33,7 @@ struct Busy {
     at: &'static str,
     /// 0 where nothing answers.
     code: u16,
-    /// What it says of when to ask again, in seconds.
+    /// The `Retry-After` of the answer, in seconds.
     retry_after: u32,
 }
 
@@ -68,7 +68,7 @@ struct World {
     credential: Option<Value>,
     bootstrap: Option<Value>,
     refuses_first_credential: bool,
-    /// What becomes of the next ones; then of all.
+    /// The fates of the next registrations; then of all.
     outcomes: VecDeque<Outcome>,
     refuses_all: bool,
     /// While no request for one is heard.
@@ -111,14 +111,14 @@ fn bootstrap_of(server: &str, token: &str) -> Value {
     secret(BOOTSTRAP_NAME, &texts)
 }
 
-/// One that came of no bootstrap Secret.
+/// A credential that came of no bootstrap Secret.
 fn first_credential() -> Value {
     let mut first = credential_of("http://scripted");
     first["metadata"]["annotations"] = json!({BOOTSTRAP_DIGEST_ANNOTATION: "none"});
     first
 }
 
-/// One that says nothing of where it came from.
+/// A credential without a note of where it came from.
 fn credential_of(server: &str) -> Value {
     let kubeconfig = json!({
         "clusters": [{"name": "a", "cluster": {"server": server}}],
@@ -149,7 +149,7 @@ impl World {
         newest.is_some_and(|(_, at)| (self.granted_after..KEPT).contains(&at.elapsed()))
     }
 
-    /// None where nobody hears the answer.
+    /// Answers a request; `None` where nobody hears the answer.
     fn serve(&mut self, method: &Method, path: &str, sent: &Value) -> Option<(u16, Value)> {
         let failure = |code: u16, reason: &str| {
             let failed =
@@ -462,7 +462,7 @@ async fn a_busy_upstream_refuses_no_credential(#[case] code: u16) {
     registrar.register(None).await;
     {
         let mut world = world.lock();
-        // Its deletion was lost, or somebody restores it.
+        // The deletion of the Secret was lost, or somebody restores it.
         world.bootstrap = Some(bootstrap("a"));
         world.busy = Some(Busy::with("/bundledeployments", code, 10));
     }

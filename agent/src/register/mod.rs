@@ -649,7 +649,7 @@ mod tests {
         }
     }
 
-    /// What is written at a start with a credential that works and notes `digest`.
+    /// The Secrets written at a start with a credential that works and notes `digest`.
     async fn writes(digest: Option<String>, bootstrap: Option<&Secret>) -> Vec<String> {
         writes_for(Aim::Start(None), digest, bootstrap).await
     }
@@ -734,7 +734,7 @@ mod tests {
         assert_eq!(writes(None, None).await, [note]);
     }
 
-    /// Who stored it without a note may have done so long before this Secret came.
+    /// A credential without a note may have been stored long before this Secret came.
     #[tokio::test]
     async fn a_session_that_connects_again_deletes_no_bootstrap_secret_unused() {
         let bootstrap = secret(BOOTSTRAP_NAME, &[("token", "a")]);

@@ -72,7 +72,7 @@ mod tests {
             assert_eq!(pause, expected);
             renewals.count(at, FIRST);
             assert_eq!(asked(after).1, left);
-            // Who asks again does not begin to wait again.
+            // A second question does not begin the wait again.
             assert_eq!(asked(after + 20).1, left - 20);
         }
         for _ in 0..10 {

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::client::scripted;
 
-    /// What is begun goes on when the lease is lost: by then the next process may have stored another one.
+    /// A write that has begun goes on when the lease is lost: by then the next process may have stored another credential.
     #[tokio::test]
     async fn a_credential_that_changed_since_it_was_read_is_not_replaced() {
         let clients = scripted::clients(|request: Request<Body>| async {
@@ -222,7 +222,7 @@ mod tests {
         );
     }
 
-    /// It may have begun to store its own before another process took the lease, whose registration revoked that.
+    /// The old leader may have begun to store its own before another process took the lease, whose registration revoked that.
     #[tokio::test]
     async fn a_credential_of_another_process_is_not_replaced_by_an_older_one() {
         let clients = scripted::clients(|request: Request<Body>| async move {

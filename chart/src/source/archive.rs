@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(zip.reason(), "UnsupportedChartSource");
     }
 
-    /// What is unpacked where others run is little, however small the archive is.
+    /// Only little is unpacked on the thread of others, however small the archive is.
     #[tokio::test]
     async fn others_run_while_an_archive_is_checked() {
         let url = SafeUrl::parse("https://h/a.tgz").unwrap();

@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(memory.used(), 0);
     }
 
-    /// What they have made stays: if each went a step further one after the other, all of it would be there together.
+    /// The memory of each stays: if each went a step further one after the other, all of it would be there together.
     #[tokio::test(start_paused = true)]
     async fn reservations_that_grow_in_steps_finish_one_after_the_other() {
         let memory = Memory::new(100);
@@ -394,7 +394,7 @@ mod tests {
         assert!(each <= LULL + Duration::from_secs(2), "{each:?}");
     }
 
-    /// Who rests for long takes no more and more.
+    /// Work that rests for long does not take more and more.
     #[tokio::test(start_paused = true)]
     async fn reservations_at_rest_stay_within_a_bound() {
         let memory = Memory::new(100);
@@ -410,7 +410,7 @@ mod tests {
         memory.reserve(80).await;
     }
 
-    /// One that has its reservation waits for something that only another one brings.
+    /// Work that has its reservation waits for something that only other work brings.
     #[tokio::test(start_paused = true)]
     async fn two_reservations_that_wait_for_each_other_go_on() {
         let memory = Memory::new(100);
@@ -420,7 +420,7 @@ mod tests {
         drop((waits_for_the_other, other));
     }
 
-    /// What rests takes memory all the same.
+    /// Resting work takes memory all the same.
     #[tokio::test(start_paused = true)]
     async fn reservations_at_rest_begin_one_after_another() {
         let memory = Memory::new(100);
@@ -432,7 +432,7 @@ mod tests {
             resting.push(reservation);
         }
         assert!(begun.elapsed() >= 2 * LULL, "{:?}", begun.elapsed());
-        // One that goes on is waited for.
+        // Work that goes on is waited for.
         resting[0].resume();
         let next = memory.reserve(80);
         tokio::pin!(next);
@@ -530,7 +530,7 @@ mod tests {
         }
     }
 
-    /// Nothing but work is slow, too.
+    /// Work without a wait is slow, too.
     #[tokio::test(start_paused = true)]
     async fn a_reservation_that_works_for_long_holds_nobody_up_for_long() {
         let memory = Memory::new(48);
@@ -539,7 +539,7 @@ mod tests {
         assert!(took < SLOW + Duration::from_secs(20), "{took:?}");
     }
 
-    /// What stalls is lent against once, not with each one that does.
+    /// Stalled work is lent against once, not with each one that stalls.
     #[tokio::test(start_paused = true)]
     async fn however_many_stall_they_stay_within_a_bound() {
         let memory = Memory::new(48).with_reserve(6);
@@ -571,7 +571,7 @@ mod tests {
         assert_eq!(large.await.unwrap().bytes(), 90);
     }
 
-    /// Who has a template of his own keeps no look waiting; what looks hold counts as soon as it is known.
+    /// An author of templates keeps no brief work waiting; bytes of brief work count as soon as they are known.
     #[tokio::test(start_paused = true)]
     async fn brief_work_has_a_reserve() {
         let memory = Memory::new(48).with_reserve(6);
@@ -588,13 +588,13 @@ mod tests {
         assert_eq!(memory.used(), 200 + 1 + 3 * 2);
         drop(looks);
         assert_eq!(memory.used(), 200);
-        // What looks hold is not without end either.
+        // Brief work does not hold without end either.
         let mut look = memory.reserve_brief(2).await;
         look.hold(80);
         assert!(memory.reserve_brief(2).now_or_never().is_none());
         drop(look);
         large.hold(64);
-        // They come and go, and nothing moves by that.
+        // Brief reservations come and go, and nothing moves by that.
         let next = tokio::spawn({
             let memory = memory.clone();
             async move { memory.reserve(40).await }
@@ -617,7 +617,7 @@ mod tests {
         let mut second = memory.reserve_brief(2).now_or_never().unwrap();
         let grown = tokio::time::timeout(STALL / 2, second.resize(80)).await;
         assert!(grown.is_err(), "{}", memory.used());
-        // The same where it holds what it has read, whether there is room or not.
+        // Brief work that holds what it has read waits as well, whether there is room or not.
         let mut third = memory.reserve_brief(2).now_or_never().unwrap();
         third.hold(20);
         drop(first);

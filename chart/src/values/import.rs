@@ -76,8 +76,7 @@ fn import(
         }
         dependency.import_values = entries;
     }
-    // What was imported may share tables with the chart's values, and merging changed them: the copy
-    // comes after that, as in Helm.
+    // Imported values may share tables with the chart's values, and merging changed them: the copy comes after that, as in Helm.
     let merged = Table::copy_of(&to_value(values, effort)?);
     imported.depth(effort)?;
     merge_tables(&merged, imported, effort, warnings)?;
@@ -146,7 +145,7 @@ mod tests {
             // Deep only where one is imported into what the other one brought.
             imported(&[("data.d", "x"), ("data", "x.y")], shallow),
             imported(&[("data", "x"), ("data", "x.y")], shallow),
-            // One that comes to itself while it is merged.
+            // A table that comes to contain itself while it is merged.
             imported(
                 &[
                     ("data", "x"),
@@ -214,7 +213,7 @@ mod tests {
         assert_eq!(outcome, Err(TooDeep.into()));
     }
 
-    /// What loses is quoted in a warning, each time that it loses.
+    /// A value that loses is quoted in a warning, each time that it loses.
     #[test]
     fn a_large_value_that_loses_a_thousand_times_is_quoted_once() {
         let named = |name: &str| format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");

@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(found, Some(rules(&["get"])));
     }
 
-    /// What is predicted where this is desired, and whether live has that.
+    /// The prediction where this is desired, and whether live has that.
     #[rstest]
     #[case::not_desired(json!({}), json!({"a": 5}), json!({"a": 1}), None)]
     #[case::a_webhooks_annotation(json!({"annotations": {}}), json!({}), json!({"annotations": {"w": "1"}}), None)]

@@ -753,7 +753,7 @@ mod tests {
         release
     }
 
-    /// Its records where it is deployed.
+    /// Storage with the records of a deployed release.
     async fn deployed(has_hook: bool) -> Storage {
         let storage = Storage::new(InMemory::default());
         storage.create(&web(1, has_hook)).await.unwrap();
@@ -810,7 +810,7 @@ mod tests {
         let expected = (!goes).then_some(Status::Uninstalling);
         assert_eq!(left, Vec::from_iter(expected));
         if !goes {
-            // It is asked with each try from then on.
+            // Confirmation is asked with each try from then on.
             let done = uninstall_confirmed(&cluster, &storage, &spec, confirmation).await;
             assert!(matches!(done, Err(UninstallError::Unconfirmed(_))));
             assert!(deleted.lock().is_empty());

@@ -517,7 +517,7 @@ mod tests {
             *requests += 1;
             let mut is_there = is_there.lock();
             let (code, answer) = match (request.method().as_str(), *is_there) {
-                // Nothing ends what begins anew each time.
+                // Ends a loop of writes that begins anew each time.
                 _ if *requests > 1000 => (400, json!({"kind": "Status", "code": 400})),
                 ("PATCH", _) => {
                     *is_there = true;

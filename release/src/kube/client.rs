@@ -89,7 +89,7 @@ impl Cluster {
         &self.host
     }
 
-    /// The same cluster as another identity. What the cluster serves is still asked with the first
+    /// The same cluster as another identity. Discovery still uses the first
     /// one's client: an impersonated account often may not read discovery.
     #[must_use]
     pub fn impersonating(&self, client: kube::Client) -> Self {

@@ -532,7 +532,7 @@ mod tests {
         assert!(goes(Operation::Remove, Some("2026-01-01T00:00:08Z")));
     }
 
-    /// Which run wrote a hook is believed of what our field manager applied, and of nothing else.
+    /// The run that wrote a hook is read from what our field manager applied, and from nothing else.
     #[test]
     fn a_hook_belongs_to_the_run_it_names_only_if_we_wrote_it() {
         let record = |revision, uid: &str| RecordId {

@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Whoever may write Secrets may make such records of any release.
+    /// A writer of Secrets may make such records of any release.
     #[test]
     fn little_is_kept_of_a_record_with_many_labels_and_fields() {
         let pairs: Vec<_> = (0..60_000).map(|n| format!(r#""f:{n}":"x""#)).collect();

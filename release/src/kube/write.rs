@@ -654,7 +654,7 @@ mod tests {
                     (code, status)
                 };
                 let contested = json!([{"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": ""}]);
-                // Whatever is asked, there is another version after that.
+                // Each request leads to another version of the object.
                 *now += 1;
                 let (code, answer) = match (uri.contains("force=false"), uri.contains("force=true"))
                 {

@@ -609,7 +609,7 @@ mod tests {
         assert_eq!(decide(&[head], NOW).state, state);
     }
 
-    /// Whatever is stored, a plan exists, moves forward, and never forgets a deployed revision.
+    /// Every history has a plan that moves forward, and never forgets a deployed revision.
     #[test]
     fn every_history_has_a_forward_plan() {
         const WORDS: [&str; 9] = [

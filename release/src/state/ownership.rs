@@ -1,9 +1,9 @@
-//! What may be done to an object, from what is found under its name: one table, by which everything that
+//! Decides what may be done to an object, from what is found under its name: one table, by which everything that
 //! writes or deletes decides.
 //!
-//! An object is a release's only by proof: it carries the release's marks. What was there before the
-//! release wrote it is [`Adoption`], noted on the object itself, and stays where deleting it would delete more
-//! than the release brought.
+//! An object is a release's only by proof: it carries the release's marks. On an object that was there before the
+//! release wrote it an [`Adoption`] is noted: it stays where deleting it would delete more than the release
+//! brought.
 
 use std::fmt;
 
@@ -195,14 +195,14 @@ mod tests {
     const GOLDEN: &str = include_str!("ownership.txt");
 
     impl ObjectState {
-        /// All of them, in the order of the table's rows.
+        /// All states, in the order of the table's rows.
         #[rustfmt::skip]
         const ALL: [Self; 12] = [
             Self::Absent, Self::Ours, Self::Marked, Self::KeepPolicy, Self::AdoptedKept, Self::AdoptedOwned,
             Self::HandedOver, Self::Stripped, Self::Unmarked, Self::Left, Self::Anothers, Self::Leaving,
         ];
 
-        /// Whether it carries the release's marks.
+        /// Whether an object in this state carries the release's marks.
         fn is_proven(self) -> bool {
             matches!(
                 self,
@@ -270,8 +270,8 @@ mod tests {
                     Verdict::Wait => assert_eq!(state, ObjectState::Leaving, "{what}"),
                     Verdict::Refuse | Verdict::Leave => {}
                 }
-                // What was there before us goes at most with the release as a whole, or with a good
-                // revision that dropped it after it had been handed over.
+                // An object that was there before us is deleted at most with the release as a whole, or with a good revision that dropped it after it
+                // had been handed over.
                 let was_there = matches!(
                     state,
                     ObjectState::AdoptedKept | ObjectState::AdoptedOwned | ObjectState::HandedOver

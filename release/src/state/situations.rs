@@ -29,7 +29,7 @@ struct Shape {
     newest: i64,
     written: (&'static str, i64),
     is_readable: bool,
-    /// What vouches for the newest; for those below it is a digest then.
+    /// Provenance of the newest revision; for those below it, a digest is known then.
     provenance: Provenance,
 }
 
@@ -167,7 +167,7 @@ fn uninstall_plan(uninstall_plan: UninstallPlan) -> &'static str {
     }
 }
 
-/// What becomes of an install where the release was deployed here and what its last good revision has is there: of records in ours' place, or
+/// The plan in place of an install where the release was deployed here and its last good revision's objects are there: of records in ours' place, or
 /// that somebody else wrote, none is that.
 fn over_what_runs(plan: Plan, history: &[StoredRevision], shape: &Shape) -> String {
     let is_install = plan.action.revision() > 0 && plan.action.is_install();

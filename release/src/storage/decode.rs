@@ -132,7 +132,7 @@ mod tests {
         for text in [
             "2".repeat(1 << 20),
             "2006-01-02T15:04:05".to_owned() + &"0".repeat(1 << 20),
-            // What is told of it would be a time.
+            // The quoted part would read as a time.
             format!(
                 "2006-01-02T15:04:05.{}Z{}",
                 "0".repeat(43),

@@ -1,4 +1,4 @@
-//! All of Sprig 3.3.0, a file per family, and what Helm adds to it or replaces.
+//! The functions of Sprig 3.3.0, a file per family, and those that Helm adds or replaces.
 
 use super::functions::Functions;
 use super::{

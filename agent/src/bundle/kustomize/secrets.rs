@@ -1,5 +1,5 @@
-//! What in a bundle's files may be secret, so that errors of kustomize, which quote patches, literals and whole objects, can be
-//! told without it: Secrets and what is patched into them, and what secrets are generated from.
+//! Texts in a bundle's files that may be secret: Secrets and patches of them, and the sources of generated secrets. Errors of kustomize, which quote
+//! patches, literals and whole objects, are shown without them.
 
 use std::collections::BTreeMap;
 
@@ -122,7 +122,7 @@ impl<'a> Secrets<'a> {
         }
     }
 
-    /// What stands in a kustomization in the place of a path: documents. One that is none in the end is quoted as the path.
+    /// Adds the secrets of an entry that is documents in place of a path. One that is no document in the end is quoted as the path.
     fn external(&mut self, entry: &str, directory: &str) {
         match decode_all(entry.as_bytes()).as_deref() {
             Ok([Value::String(_)]) if !entry.trim_end().contains('\n') => {}

@@ -17,7 +17,7 @@ use crate::api::{BundleDeployment, BundleDeploymentOptions, HelmOptions};
 use crate::config::ClusterValuesMode;
 use crate::values::{self, ClusterFacts, Reference, ReferenceKind, Values};
 
-/// Everything the command works on.
+/// The inputs of the command.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     pub release_name: String,
@@ -27,16 +27,16 @@ pub(super) struct Input {
     pub helm: HelmOptions,
     /// The part of them that the command line gave.
     pub command_line: Values,
-    /// Whether they stay as they are.
+    /// Whether the values stay as they are.
     pub is_processed: bool,
-    /// Whether they come from the controller.
+    /// Whether the values come from the controller.
     pub came_processed: bool,
     pub facts: ClusterFacts,
     /// `valuesFrom`, in the order of merging.
     pub overlays: Vec<Overlay>,
     pub chart_reference: Option<String>,
     pub coordinates: ChartFlags,
-    /// What was left out, and why.
+    /// Parts that were left out, and why.
     pub notes: Vec<String>,
 }
 

@@ -36,7 +36,7 @@ pub fn run(args: &ValuesArgs) -> ExitCode {
     }
 }
 
-/// What is printed.
+/// The text the command prints.
 ///
 /// # Errors
 /// A file is not what it should be, a template fails, or the chart cannot be had.

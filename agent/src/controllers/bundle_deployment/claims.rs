@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(next_owner("a", &key(), &others), expected);
     }
 
-    /// Whatever a takeover failed with, it is tried again; what was deployed takes nothing back.
+    /// A failed takeover is tried again, whatever it failed with; a deployed bundle takes nothing back.
     #[rstest]
     #[case::changed("s-1:a", "apps/web:1", false, false, true)]
     #[case::failed_as_not_ready("s-2:a", "", false, false, true)]

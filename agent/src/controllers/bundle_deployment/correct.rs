@@ -387,7 +387,7 @@ mod tests {
         tokio::time::advance(second(7)).await;
         assert_eq!(next.due(&both, at(15)).now, both);
         assert_eq!(next.due(&both, at(15)), after(second(20)));
-        // It was in order for a while, or nobody looked.
+        // The object was in order for a while, or was not monitored.
         assert_eq!(Attempts::read(&status, at(75)).lines(), [""; 0]);
         status.set_postponed_corrections(Vec::new(), at(15));
         assert!(status.conditions.is_empty());

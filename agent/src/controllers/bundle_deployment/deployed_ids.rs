@@ -217,9 +217,9 @@ mod tests {
         assert!(!ids.contradict(&first));
         ids.note_tried("web");
         assert!(ids.contradict(&first));
-        // What was deployed is what it was.
+        // The deployed ID stays the one that was deployed.
         assert!(ids.has_latest(&first) && !ids.is_forced(&first, None));
-        // It begins anew, and fails or is cut off.
+        // A deploy begins anew, and fails or is cut off.
         ids.note_tried("web");
         assert!(ids.contradict(&first));
         note(&ids, &first);
@@ -267,7 +267,8 @@ mod tests {
         assert!(announced);
     }
 
-    /// Its objects have what that attempt wrote over them. Once they were deployed anew, its record tells nothing more.
+    /// The owner's objects have what the other bundle's attempt wrote over them. Once they were deployed anew, the attempt's record means nothing
+    /// more.
     #[test]
     fn an_attempt_of_another_bundle_to_take_the_release_makes_a_status_outdated() {
         let ids = DeployedIds::default();
@@ -285,7 +286,7 @@ mod tests {
         assert!(is_outdated(&ids, &over, "shop/web:3"));
         let pruned = over.clone().without(4);
         assert!(!is_outdated(&ids, &pruned, "shop/web:3"));
-        // It was announced and never written, so that there was nothing to do about it.
+        // The attempt was announced and never written, so that there was nothing to do about it.
         ids.note(&owner, "shop/web:3".to_owned(), Some(&over));
         assert!(!is_outdated(&ids, &over, "shop/web:3"));
         let others = LedgerEntry {
@@ -295,7 +296,7 @@ mod tests {
         assert!(!is_outdated(&DeployedIds::default(), &others, "shop/web:3"));
     }
 
-    /// Its records were deleted, or it was removed and installed anew: a restored status names a revision of before.
+    /// The records were deleted, or the release was removed and installed anew: a restored status names a revision of before.
     #[rstest]
     #[case::the_same("s-1:a", false)]
     #[case::another_one("s-2:a", true)]
@@ -323,7 +324,7 @@ mod tests {
             ..entry.clone()
         };
         assert!(!is_outdated(others));
-        // What was deployed a moment ago may not be in the ledger yet.
+        // A release deployed a moment ago may not be in the ledger yet.
         ids.note(&restored, "shop/web:2".to_owned(), Some(&entry));
         assert!(!is_outdated(entry));
     }

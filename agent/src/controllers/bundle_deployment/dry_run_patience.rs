@@ -89,7 +89,7 @@ mod tests {
         while !patience.is_over() {
             asked += 1;
             patience.wait(hanging()).await.unwrap_err();
-            // What no webhook is asked about is told all the same.
+            // Dry runs of objects without a webhook are answered all the same.
             let soon = async {
                 sleep(Duration::from_millis(100)).await;
                 Ok(())

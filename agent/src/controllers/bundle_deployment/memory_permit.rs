@@ -255,7 +255,7 @@ mod tests {
         }
         assert_eq!(memory.used(), SMALL_DEPLOY);
         end.send(()).unwrap();
-        // What is waited for is given once there is room again.
+        // A waiting reservation is given once there is room again.
         memory.reserve(48 << 20).await;
         assert_eq!(memory.used(), 0);
     }

@@ -510,7 +510,7 @@ mod tests {
             (vec!["tier".to_owned()], vec![reported.to_owned()])
         );
         let both = (vec!["team".to_owned(), "tier".to_owned()], Vec::new());
-        // What it wants shows when its `${ }` are filled in; that it has the key, here.
+        // The label's value shows when the bundle's `${ }` are filled in; that it has the key, here.
         let templated = [bundle("a", json!({"team": "${ .ClusterLabels.team }"}))];
         assert_eq!(
             check(found("fleetagent-namespace-a"), &templated),
@@ -552,7 +552,7 @@ mod tests {
         assert!(!is_applied(found("other", team()), &[("team", "a")]));
         // An API server keeps no entry for a manager that has nothing.
         assert!(is_applied(found("other", team()), &[]));
-        // What all bundles had in common is given up first.
+        // The keys under the field manager that all bundles shared are given up first.
         let mut both = found("us", team());
         let shared = found(FIELD_MANAGER, json!({"f:tier": {}}));
         let shared = shared.metadata.managed_fields.into_iter().flatten();

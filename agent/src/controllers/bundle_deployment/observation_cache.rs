@@ -1,5 +1,5 @@
-//! What was last observed of bundles that are coming up, so that the next reconcile reads only what changed since, and a status that waits
-//! a moment for them to be ready. What was not observed for a minute is forgotten: the cache is for bundles that change.
+//! The last observations of bundles that are coming up, so that the next reconcile reads only what changed since, and a status that waits a moment
+//! for them to be ready. An observation older than a minute is dropped: the cache is for bundles that change.
 
 use golib::budget::weigh;
 use parking_lot::Mutex;

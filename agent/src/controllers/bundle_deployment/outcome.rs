@@ -561,7 +561,7 @@ pub(super) mod tests {
         assert_eq!(report.status().applied_deployment_id, "new");
     }
 
-    /// Nothing is sent upstream for it.
+    /// An unchanged condition sends no status upstream.
     #[test]
     fn a_condition_that_ends_a_reconcile_unchanged_keeps_its_update_time() {
         let bundle: BundleDeployment = serde_json::from_value(json!({
@@ -579,7 +579,7 @@ pub(super) mod tests {
         let first = at(bundle.status.clone(), 1);
         let again = at(first.clone(), 1_000);
         assert_eq!(first, again);
-        // One that says something else, and what it said before once more, was updated twice.
+        // A condition that says something else, and then its first text again, was updated twice.
         let now = Timestamp::from_second(2_000).unwrap();
         let mut report = Report::new(&bundle, again.clone(), Timing::default(), now);
         report.confirmed();
@@ -651,7 +651,7 @@ pub(super) mod tests {
         let said = [format!("Deployed=False no such image; {text}")];
         assert_eq!(conditions(&first), said);
         assert_eq!(first.requeue(), Requeue::full_after(pause));
-        // What it failed at stays told, and something else that came between does not.
+        // The failure of the undone deploy stays in the status, and another error that came between does not.
         first.waits(Waiting::Undone, until, pause);
         assert_eq!(conditions(&first), said);
         first.halt(&Halt::new(Cause::Name, "m"), false);

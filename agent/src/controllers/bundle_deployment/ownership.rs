@@ -410,7 +410,7 @@ mod tests {
             .status
             .set_ownership_conflicts(&other, Timestamp::UNIX_EPOCH);
         assert_eq!(OwnershipConflicts::read("taker", &taker.status), other);
-        // It goes no further.
+        // The conflict is not passed on to further bundles.
         assert!(of_others("former", [&taker].into_iter()).is_empty());
 
         read.set(Part::Objects, Vec::new());

@@ -350,7 +350,7 @@ mod tests {
                        "conditions": [{"type": INSTALLED, "status": "False"}]}}))
     }
 
-    /// Whatever a condition says: `Deployed` is False for a dependency, an account or a hold as well.
+    /// The record decides, whatever a condition says: `Deployed` is False for a dependency, an account or a hold as well.
     #[rstest]
     #[case::reported_deployed("True")]
     #[case::held_up_before_any_try("False")]
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(has_failed(&bundle.status), expected);
     }
 
-    /// It goes away only where everything is looked at.
+    /// The condition goes away only where all objects are monitored.
     #[test]
     fn a_failing_correction_is_monitored_until_its_condition_clears() {
         let mut bundle = bundle(json!({"spec": {"deploymentID": "id"},

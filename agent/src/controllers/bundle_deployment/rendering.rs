@@ -626,7 +626,7 @@ mod tests {
         );
     }
 
-    /// Whatever reservation templates begin with, the last one is alone and has the most.
+    /// The last reservation of templates is alone and has the most, whatever they begin with.
     #[test]
     fn memory_reservations_grow_until_templates_have_the_maximum() {
         let (mut reserved, mut reservations) = (1 << 20, 1);
@@ -665,7 +665,7 @@ mod tests {
             "{:?}",
             begun.elapsed()
         );
-        // What is taken away waits for nothing.
+        // A reservation that was taken away waits for nothing.
         drop(reservation.take());
         assert!(reservation.waits().is_none());
         assert_eq!(memory.used(), 0);

@@ -598,7 +598,7 @@ mod tests {
         );
     }
 
-    /// What is told of values in a Secret that cannot be filled in.
+    /// The error shown for values in a Secret that cannot be filled in.
     fn told_of(stored: Value) -> String {
         let bundle = BundleDeployment::default();
         let helm = HelmOptions {

@@ -586,13 +586,13 @@ mod tests {
         for number in 0..=MAX_EVENTS {
             assert!(bundles.changed("x", &flood(number), Some("7")).is_empty());
         }
-        // One that began later has lost none.
+        // A reconcile that began later has lost no event.
         bundles.started("late", "l");
         assert!(!bundles.monitored_all("late", "l", Seen::new(), true));
-        // What was told of it may have been an object that it does not have.
+        // A lost event may have been of an object that the monitor has not read.
         assert!(bundles.monitored_all("web", "h", seen("7"), true));
         assert_eq!(bundles.changes("web"), None);
-        // What comes after it counts as ever.
+        // Events after it count as ever.
         bundles.started("web", "h");
         assert!(!bundles.monitored_all("web", "h", seen("7"), true));
         assert_eq!(bundles.changed("h", &deployment(), Some("8")), ["web"]);
@@ -602,7 +602,7 @@ mod tests {
         ObjectKey::new("v1", "ConfigMap", "ns", &format!("flood-{number}"))
     }
 
-    /// What is kept does not grow with the workers.
+    /// The number of kept events does not grow with the workers.
     #[test]
     fn events_are_held_once_for_all_reconciles() {
         let mut bundles = WatchedBundles::default();
@@ -690,7 +690,7 @@ mod tests {
         bundles.monitored_all("former", "f", Seen::new(), false);
         bundles.monitored_all("taker", "t", seen("8"), true);
         assert!(bundles.changed("t", &deployment(), Some("8")).is_empty());
-        // It goes with the bundle that took it.
+        // The foreign object goes with the bundle that took it.
         bundles.foreign("former", BTreeSet::from([deployment()]));
         let mut gone = bundles.changed("t", &deployment(), None);
         gone.sort();
@@ -734,10 +734,10 @@ mod tests {
         bundles.started("former", "f");
         bundles.monitored_all("taker", "t", seen("8"), true);
         assert!(bundles.listed("t", &deployment(), "8").is_empty());
-        // What it knows are the answers to what it wrote.
+        // The bundle knows its objects from the answers to its writes.
         assert!(bundles.monitored_all("former", "f", seen("7"), true));
         assert_eq!(bundles.changes("former"), Some(vec![deployment()]));
-        // One that has no such object does not care.
+        // A bundle that has no such object does not care.
         bundles.started("bystander", "b");
         bundles.listed("t", &deployment(), "8");
         assert!(!bundles.monitored_all("bystander", "b", Seen::new(), true));
@@ -775,7 +775,7 @@ mod tests {
         minutes(60).await;
         bundles.monitored_all("web", "h", seen("9"), false);
         assert_eq!(bundles.delay("web", pause), pause);
-        // What is deployed anew is looked at while it comes up.
+        // A bundle that is deployed anew is monitored while it comes up.
         bundles.deployed("web");
         bundles.monitored_all("web", "h", seen("10"), false);
         assert_eq!(bundles.delay("web", pause), UNREADY_PAUSE);
@@ -796,7 +796,7 @@ mod tests {
         assert_eq!(woken, ["web"]);
     }
 
-    /// It may deploy before it looks again: what another one took meanwhile is not written over unseen.
+    /// A reconcile may deploy before it monitors again: an object that another bundle took meanwhile is not written over unseen.
     #[test]
     fn an_object_taken_during_a_reconcile_is_known_as_changed_before_it_is_read() {
         let mut bundles = WatchedBundles::default();
@@ -806,7 +806,7 @@ mod tests {
         bundles.monitored_all("taker", "t", Seen::new(), true);
         bundles.started("former", "f");
         assert_eq!(bundles.changed_by_now("former"), Some(Vec::new()));
-        // What it has read already.
+        // The reconcile has read this version already.
         assert!(bundles.changed("f", &deployment(), Some("7")).is_empty());
         assert_eq!(bundles.changed_by_now("former"), Some(Vec::new()));
         assert_eq!(bundles.changed("t", &deployment(), Some("8")), ["taker"]);

@@ -619,7 +619,7 @@ mod tests {
         upstreams: Upstreams,
         /// How upstream answers who asks for a bundle by its name.
         code: Arc<AtomicU16>,
-        /// What it was asked of bundles.
+        /// The BundleDeployments that upstream was asked for.
         requests: Arc<Mutex<Vec<String>>>,
     }
 
@@ -700,7 +700,7 @@ mod tests {
         moved.collector.health.contact(Side::Upstream);
         moved.is_told(&web("apps"));
         assert!(moved.stays().await);
-        // It told that before it broke off, and upstream answers all else.
+        // The watch delivered the bundle before it broke off, and upstream answers all else.
         moved.is_told(&web("data"));
         moved.store.breaks_off();
         assert!(moved.stays().await);
@@ -715,7 +715,8 @@ mod tests {
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
     }
 
-    /// It was restored from a backup, and changed once more: its versions are what they were. Its release may be named by an annotation, too.
+    /// Upstream was restored from a backup, and changed once more: its versions are what they were. The bundle's release may be named by an
+    /// annotation, too.
     #[tokio::test(start_paused = true)]
     async fn a_former_release_stays_while_its_bundle_still_wants_it_upstream() {
         let moved = Moved::from(&["web"]).await;
@@ -729,7 +730,7 @@ mod tests {
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
     }
 
-    /// It may want that release by now: under a watch that is dead nothing tells of it.
+    /// Another bundle may want that release by now: a dead watch does not tell of it.
     #[tokio::test(start_paused = true)]
     async fn a_former_release_stays_while_the_watch_lags_behind_on_another_bundle() {
         let is = [
@@ -762,7 +763,7 @@ mod tests {
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
     }
 
-    /// It is not deployed anew, so that this never ends, and nothing else says why.
+    /// The later release is not deployed anew, so that this never ends, and nothing else says why.
     #[tokio::test(start_paused = true)]
     async fn an_install_once_bundle_keeps_its_later_release_and_an_event_reports_it() {
         for (is_once, told) in [(false, 0), (true, 1)] {
@@ -792,13 +793,13 @@ mod tests {
         assert!(matches!(refused, RemovalError::Ask(_)), "{refused:?}");
         assert!(moved.ledger.get(&key("web")).is_some());
         assert!(!moved.collector.health.is_troubled(Side::Upstream));
-        // One that does not answer is told of otherwise.
+        // An upstream that does not answer is reported otherwise.
         moved.code.store(500, Ordering::Relaxed);
         assert!(moved.stays().await);
         assert!(moved.collector.health.is_troubled(Side::Upstream));
     }
 
-    /// It took an hour, and much may have changed that nobody has told.
+    /// The hooks took an hour, and much may have changed that no event has told.
     #[tokio::test(start_paused = true)]
     async fn upstream_is_asked_again_about_a_former_release_after_its_hooks_have_run() {
         let moved = Moved::from(&["web"]).await;
@@ -827,7 +828,7 @@ mod tests {
             collector.is_unwanted_still(bundle, &former, removal).await
         };
         assert!(goes_with("gone").await);
-        // It is back, and nobody was told of it.
+        // The bundle is back, and no event told of it.
         assert!(!goes_with("web").await);
         // Another bundle wants it: upstream has it, and then it is told of.
         let mut waiting = web("apps");

@@ -47,7 +47,7 @@ pub(crate) async fn collector(
     collector_beside(&own(), store, entries, code).await
 }
 
-/// The same, with these BundleDeployments upstream.
+/// A collector with these BundleDeployments upstream.
 pub(super) async fn collector_beside(
     upstreams: &Upstreams,
     store: &Arc<Store>,

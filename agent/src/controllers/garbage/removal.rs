@@ -255,7 +255,7 @@ mod tests {
         assert!(ledger.knows("web"));
     }
 
-    /// Who waits for its release may be what upstream lists and the watch has yet to tell.
+    /// The bundle that waits for the release may be one that upstream lists and the watch has yet to deliver.
     #[tokio::test(start_paused = true)]
     async fn a_removal_waits_until_the_watch_has_reported_all_listed_bundles() {
         let store = Arc::<Store>::default();
@@ -378,7 +378,7 @@ mod tests {
         collector.health.trouble(Side::Upstream);
         assert!(collector.remove("web", Instant::now()).await.is_err());
         assert_eq!(lists.load(Ordering::Relaxed), 1);
-        // It is back.
+        // The bundle is back.
         collector.health.contact(Side::Upstream);
         store.applied(bundle("web"));
         let verdict = collector.remove("web", Instant::now()).await;
@@ -481,7 +481,7 @@ mod tests {
         let tried = left.clone().noting(3, "three".to_owned());
         let store = Arc::<Store>::default();
         for (entry, refused) in [
-            // It wrote nothing itself.
+            // The bundle wrote nothing itself.
             (left, "/secrets"),
             (tried, "/secrets/sh.helm.release.v1.one.v2"),
         ] {

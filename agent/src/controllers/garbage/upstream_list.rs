@@ -648,7 +648,7 @@ mod tests {
         assert_eq!(list.own_is_listed, expected);
     }
 
-    /// It was deployed before upstream was noted.
+    /// The agent's own bundle was deployed before upstream was noted.
     #[tokio::test]
     async fn the_agents_own_bundle_is_known_where_it_was_deployed() {
         let clients = scripted::clients(|_| async {
@@ -663,7 +663,7 @@ mod tests {
         assert_eq!(known, Some("fleet-agent-cluster"));
     }
 
-    /// What stands before upstream knows no address while it loads; the Cluster is gone where the API server says so.
+    /// A proxy before upstream knows no address while it loads; the Cluster is gone where the API server says so.
     #[tokio::test]
     async fn a_404_page_does_not_mean_that_the_cluster_is_gone() {
         for (body, is_gone) in [

@@ -256,7 +256,7 @@ mod tests {
         let soon = Verdict::Wait(Duration::from_secs(1));
         assert_eq!(judge("a", facts(Duration::from_secs(9))), soon);
         assert_eq!(judge("a", facts(SETTLES)), Verdict::Remove);
-        // Everything else is being deleted too, as before a namespace is deleted.
+        // All others are being deleted too, as before a namespace is deleted.
         let others = BTreeSet::from(["another".to_owned()]);
         let going = RemovalFacts {
             listed: &others,

@@ -160,7 +160,7 @@ mod tests {
             redacted,
             json!({ "...": "...", "a": { "...": "1 fields" }, MASK: "..." }).to_string()
         );
-        // One that is long only once it is redacted.
+        // A patch that is long only once it is redacted.
         let many = format!("{{\"a\":[{}\"\"]}}", "\"canary-password\",".repeat(1_700));
         assert!(many.len() < MAX_TEXT_BYTES);
         let redacted = modified(&many);

@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(MASK, "**REDACTED**");
     }
 
-    /// Whoever makes a Secret of accounts may call its keys as they are called.
+    /// A Secret of accounts may have their names as keys.
     #[test]
     fn a_key_of_a_secrets_data_is_masked_as_one_of_values_is() {
         let object = json!({

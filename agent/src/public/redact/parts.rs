@@ -1,8 +1,7 @@
-//! Which of many texts are part of one, and where they stand in it.
+//! Finds which of many secrets are part of a text, and where they stand in it.
 //!
-//! The one is what is told, and short; the many are all that may be secret, in all their forms: as much as values and Secrets take, many times
-//! over. So the one is made ready to be looked into (its suffix automaton), and each of the many costs its own length, whatever they
-//! have in common.
+//! The text is to be published, and short; the secrets are many, in all their forms: as much as values and Secrets take, many times over. So the text
+//! is indexed (its suffix automaton), and each secret costs its own length, whatever they have in common.
 
 use std::collections::HashSet;
 

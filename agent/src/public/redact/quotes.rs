@@ -21,9 +21,9 @@ pub fn without_quotes(text: &str) -> PublicText {
     PublicText::of_redacted(redacted)
 }
 
-/// What is not told of a text that may quote what nobody knows: all from its first quote to its last. Where more came after it, it may end within one, and
-/// where its first sign is no beginning it may begin within one: nothing is told of that side. Where signs do not pair nobody knows which side that is;
-/// where they do, and the last is of another kind than the first, it may still end within one.
+/// The part of a text to withhold where it may quote unknown secrets: all from its first quote to its last. Where more came after it, it may end
+/// within one, and where its first sign is no beginning it may begin within one: nothing is told of that side. Where signs do not pair nobody knows
+/// which side that is; where they do, and the last is of another kind than the first, it may still end within one.
 pub(super) fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
     let before = |at: usize| text[..at].chars().next_back();
     let after = |at: usize| text[at + 1..].chars().next();

@@ -1,4 +1,4 @@
-//! Whatever is secret, and however often it is quoted in whatever ways, it is not told.
+//! Tests that no secret is shown, however often and in whatever ways it is quoted.
 
 use golib::{base64, json, strconv};
 use objects::drift::MASK;

@@ -81,7 +81,7 @@ fn beginning(text: &str) -> &str {
     &text[..text.ceil_char_boundary(MAX_TEXT_BYTES + 1)]
 }
 
-/// What its base64 has in common wherever it stands in a longer text, as in `user:password`: without the characters at its ends that tell of what is
+/// The base64 that a secret has wherever it stands in a longer text, as in `user:password`: without the characters at its ends that tell of what is
 /// around it, too.
 fn each_base64_within(text: &str, add: &mut impl FnMut(&str)) {
     if text.chars().nth(SHORTEST - 1).is_none() {
@@ -184,7 +184,7 @@ mod tests {
         assert!(!redacted.to_lowercase().contains(part), "{redacted}");
     }
 
-    /// What is longer than any text stands in none, and is made into nothing that is as long; its lines do.
+    /// A secret longer than any text stands in none, and is made into no form as long; its lines do stand there.
     #[test]
     fn an_oversized_secret_is_searched_for_by_its_beginning_and_its_lines() {
         let line = "\u{1}".repeat(1 << 20);

@@ -197,7 +197,7 @@ impl Queue {
         };
         let room = self.room(now);
         let half_more = (self.limit + self.reserve).saturating_mul(3) / 2;
-        // What is read by it stays beside all else: not without end, and whatever a single one has.
+        // Data that brief work has read stays beside all else: not without end, and not counting the largest single holder.
         let largest = self.holders.values().map(|one| one.bytes).max();
         let beside_largest = self.used.saturating_sub(largest.unwrap_or_default());
         let is_brief = waiting.is_brief

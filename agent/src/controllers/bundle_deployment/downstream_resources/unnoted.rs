@@ -152,7 +152,7 @@ mod tests {
 
     const NOTE: &str = "/metadata/annotations/fleetagent.cattle.io~1copied-version";
 
-    /// What admission does to a note.
+    /// Admission's treatment of a note.
     #[derive(Clone, Copy, Debug)]
     enum Admission {
         Keeps,
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(look(&identities, "right", &unnoted).await, (false, false));
     }
 
-    /// Whoever may label a copy may name any number of bundles.
+    /// A writer of a copy's labels may name any number of bundles.
     #[tokio::test]
     async fn only_bundles_that_need_a_copy_are_remembered_with_it() {
         let secrets = Secrets::new(Admission::Keeps);
@@ -423,7 +423,7 @@ mod tests {
         secrets.lock().admission = Admission::Refuses;
         assert!(roll_out(&identities, "left", changed, &unnoted).await);
         assert_eq!(unnoted.count(), 2);
-        // What is gone, or needs it no more, goes as something else is noted.
+        // Entries of copies that are gone, or needed no more, go as others are noted.
         unnoted.store.deleted("left");
         look(&identities, "right", &unnoted).await;
         assert_eq!(unnoted.count(), 1);

@@ -154,7 +154,7 @@ enum Current {
     Missing,
     /// Another release than is wanted: the status names it, and nothing of it decides about a deploy.
     Former,
-    /// As it is in storage.
+    /// The release as it is in storage.
     Stored(StoredRelease),
     /// Deployed a moment ago, with the answers to what was written, if that is all there can be.
     Deployed(StoredRelease, Vec<Value>),
@@ -578,7 +578,7 @@ mod tests {
         }
     }
 
-    /// It was deployed anew since, and upstream refused the status that says so: it is not deployed once more each time.
+    /// The object was deployed anew since, and upstream refused the status that says so: it is not deployed once more each time.
     #[test]
     fn a_redeployed_object_is_not_missing_though_upstream_refused_the_status() {
         let bundle: BundleDeployment = serde_json::from_value(json!({
@@ -595,18 +595,18 @@ mod tests {
         assert!(!state(bundle, unsent).is_overwritten());
     }
 
-    /// Its redeploy waits for an hour, or it is installed once: a look is no reason to try before.
+    /// The bundle's redeploy waits for an hour, or it is installed once: monitoring is no reason to try before.
     #[test]
     fn a_missing_overwritten_object_asks_for_one_deploy_until_it_is_back() {
         let overwritten = Overwritten::default();
         assert!(overwritten.note("web", true));
         assert!(!overwritten.note("web", true) && overwritten.has("web"));
-        // It is there, and goes again.
+        // The object is there, and goes again.
         assert!(!overwritten.note("web", false) && !overwritten.has("web"));
         assert!(overwritten.note("web", true));
     }
 
-    /// What lies in a namespace that a bundle has left decides nothing, and today's account may have no rights there.
+    /// A release in a namespace that a bundle has left decides nothing, and today's account may have no rights there.
     #[rstest]
     #[case::of_another_namespace("before/web:7", "Former")]
     #[case::of_another_name("shop/before:7", "Former")]
