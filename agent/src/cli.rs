@@ -39,7 +39,7 @@ pub enum Command {
     Values(Box<values::ValuesArgs>),
 }
 
-/// Parses a command line, runs it to its end and tells the exit code.
+/// Parses a command line, runs it to its end and returns the exit code.
 ///
 /// 0 after a requested termination, `--help` or `--version`; 1 for everything else.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

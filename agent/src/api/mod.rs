@@ -44,7 +44,7 @@ pub const LABEL_COMMIT: &str = "fleet.cattle.io/commit";
 pub const LABEL_BUNDLE_DEPLOYMENT: &str = "fleet.cattle.io/bundledeployment";
 /// On a ClusterRegistration: the token that was used, which decides who may read the credential.
 pub const LABEL_REGISTRATION_TOKEN: &str = "fleet.cattle.io/registration-token";
-/// Cluster label telling which agent pod registered.
+/// Cluster label naming the agent pod that registered.
 pub const LABEL_CREATED_BY_AGENT_POD: &str = "fleet.cattle.io/created-by-agent-pod";
 
 /// Chart annotation: account a release was deployed with (may be empty).
@@ -81,8 +81,8 @@ pub const ANNOTATION_CLUSTER_VALUES: &str = "fleet.cattle.io/cluster-values";
 pub const ANNOTATION_RELEASE_NAME: &str = "fleet.cattle.io/release-name";
 /// On a BundleDeployment: `true` to install once and never upgrade (not upstream's).
 pub const ANNOTATION_INSTALL_ONCE: &str = "fleet.cattle.io/install-once";
-/// What a bundle asks of its chart besides the agent's signature policy; `docs/signatures.md` has the format. On a deployed chart: who
-/// vouched for it.
+/// What a bundle asks of its chart besides the agent's signature policy; `docs/signatures.md` has the format. On a deployed chart: its
+/// signers.
 pub const ANNOTATION_SIGNATURES: &str = "fleet.cattle.io/signatures";
 
 /// Label or annotation on a BundleDeployment: with another value than before, content whose last attempt was undone is tried again at

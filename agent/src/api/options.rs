@@ -138,7 +138,7 @@ omit_empty! {
         pub conditions: Vec<BTreeMap<String, String>>,
     }
 
-    /// `correctDrift`: whether and how hard drift is put right.
+    /// `correctDrift`: whether and how hard drift is corrected.
     #[derive(Copy, Eq)]
     pub struct CorrectDrift {
         pub enabled: bool,

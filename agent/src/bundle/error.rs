@@ -62,7 +62,7 @@ pub enum BundleError {
     /// What the bundle asks of its chart cannot be read.
     #[error("{}", ANNOTATION_SIGNATURES)]
     SignatureRule(#[source] signatures::PolicyError),
-    /// The chart is not vouched for as it must be.
+    /// The chart is not signed as it must be.
     #[error(transparent)]
     Refused(signatures::Refusal),
     /// The fetched archive cannot be unpacked.

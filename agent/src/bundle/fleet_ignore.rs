@@ -17,7 +17,7 @@ pub(super) struct FleetIgnore {
 /// Why a `.fleetignore` cannot be applied.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum IgnoreError {
-    /// A pattern that was looked at is malformed; in Go's words.
+    /// A pattern that was used is malformed; in Go's words.
     #[error("syntax error in pattern")]
     BadPattern,
     /// Each name is compared with each pattern: many of both would take hours.
@@ -52,7 +52,7 @@ impl FleetIgnore {
     /// Whether a file is left out, by its own name or by that of a directory it lies in.
     ///
     /// # Errors
-    /// A pattern that was looked at is malformed, or there was too much to look at.
+    /// A pattern that was used is malformed, or there was too much to match.
     pub(super) fn ignores(&mut self, name: &str) -> Result<bool, IgnoreError> {
         if self.rules.is_empty() {
             return Ok(false);

@@ -138,7 +138,7 @@ pub trait Unpacking: Send {
 pub enum Bundle {
     /// The bundle's own files.
     Files(Manifest),
-    /// A chart as it was fetched, and who vouched for it, if somebody had to.
+    /// A fetched chart, and its signers, if it had to be signed.
     Chart(FetchedChart, Option<Verified>),
 }
 
@@ -186,7 +186,7 @@ impl Bundle {
     }
 }
 
-/// Without what a chart says itself of who vouched for it.
+/// Without the chart's own statement about its signers.
 fn unsigned(mut package: Package) -> Package {
     if let Some(annotations) = &mut package.chart.metadata.annotations {
         annotations.remove(ANNOTATION_SIGNATURES);
@@ -215,7 +215,7 @@ impl Fetching<'_> {
     }
 }
 
-/// Gets a bundle's files from wherever they are; a chart that is fetched, only if it is vouched for as the policy asks.
+/// Gets a bundle's files from wherever they are; a fetched chart, only if it is signed as the policy asks.
 ///
 /// # Errors
 /// [`BundleError`].

@@ -47,7 +47,7 @@ impl<'a> Requirements<'a> {
     /// Lets files through that came by way of upstream, which nobody signs.
     ///
     /// # Errors
-    /// The policy or the bundle asks for charts that are vouched for.
+    /// The policy or the bundle asks for signed charts.
     pub(super) fn check_content(&self) -> Result<(), BundleError> {
         let problem = match (self.own.is_empty(), self.policy.refuses_content()) {
             (false, _) => "the bundle asks for a chart that is vouched for",
@@ -77,11 +77,11 @@ impl<'a> Requirements<'a> {
         demands.map_err(BundleError::Refused)
     }
 
-    /// Fetches a chart and lets it through if it has what it needs; who vouched for it, if somebody had to. `since` as for
+    /// Fetches a chart and lets it through if it has the signatures it needs; its signers, if it had to be signed. `since` as for
     /// [`Fetcher::fetch_since`].
     ///
     /// # Errors
-    /// [`BundleError::Fetch`] for the chart or what vouches for it, [`BundleError::Refused`].
+    /// [`BundleError::Fetch`] for the chart or its signatures, [`BundleError::Refused`].
     pub(super) async fn fetch(
         &self,
         fetcher: &Fetcher,
@@ -194,7 +194,7 @@ fn subject(chart: &ChartRef, fetched: &FetchedChart) -> Subject {
     }
 }
 
-/// Whether a chart that somebody vouched for is the one that was asked for: of the version it was fetched as, and of its name. Else an old
+/// Whether a signed chart is the one that was asked for: of the version it was fetched as, and of its name. Else an old
 /// chart or another one, whose signature is as good as ever, could be served in its place.
 ///
 /// # Errors

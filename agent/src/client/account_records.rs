@@ -140,7 +140,7 @@ impl AccountRecords {
     }
 }
 
-/// Whether the account was told that it may not.
+/// Whether the account was refused.
 fn is_forbidden(failed: &StorageError) -> bool {
     matches!(failed, StorageError::Api { source, .. } if source.is_forbidden())
 }

@@ -96,7 +96,7 @@ fn most(uri: &http::Uri) -> u64 {
     }
 }
 
-/// A watch that ends this soon and told nothing was not carried out, whatever its answer says: client-go's very short watch.
+/// A watch that ends this soon without an event was not carried out, whatever its answer says: client-go's very short watch.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
 /// A watch that ended at once.
@@ -196,7 +196,7 @@ fn host(address: &http::Uri) -> String {
     }
 }
 
-/// The address of a server as it may be told.
+/// The address of a server as status and log may show it.
 pub fn shown(address: &http::Uri) -> String {
     let scheme = address.scheme_str().unwrap_or("https");
     format!("{scheme}://{}{}", host(address), address.path())
@@ -292,7 +292,7 @@ struct Answer<B> {
     body: Pin<Box<B>>,
     /// Between two parts; absent for a watch.
     limit: Option<Duration>,
-    /// Of a watch that has told nothing yet.
+    /// Of a watch that has delivered nothing yet.
     silent_since: Option<Instant>,
     /// In bytes; of a watch one event, which is a line.
     most: u64,

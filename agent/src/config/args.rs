@@ -108,7 +108,7 @@ fn zap_level(text: &str) -> Result<logging::Level, String> {
     }
 }
 
-/// How lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoder {
     /// One JSON object per line.

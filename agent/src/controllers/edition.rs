@@ -1,4 +1,4 @@
-//! Whether a BundleDeployment that is listed is the one that the watch has told of. No I/O.
+//! Whether a BundleDeployment that is listed is the one that the watch has delivered. No I/O.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -6,7 +6,7 @@ use kube::api::ObjectMeta;
 
 use crate::client::listed::MOST_LABELS;
 
-/// What an object's metadata tell of what it wants: of one that wants something else they are others, but where it was restored from a backup and
+/// The metadata that identify an object's spec: another spec has others, but where the object was restored from a backup and
 /// changed anew.
 #[derive(Clone, Debug)]
 pub struct Edition {

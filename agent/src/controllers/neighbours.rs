@@ -13,7 +13,7 @@ use super::store::Store;
 use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey};
 
-/// Namespaces that removals have come to and wait to delete, by release: it has nothing else left. None while another bundle is at it.
+/// Namespaces that removals have come to and wait to delete, by release: it has nothing else left. None while another bundle deploys it.
 type Waiting = BTreeMap<ReleaseKey, BTreeSet<String>>;
 
 /// The bundles and releases of this cluster, as those who share namespaces.

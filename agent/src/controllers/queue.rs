@@ -336,7 +336,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Tells the running reconcile of a bundle that another spec came. It ends where nothing was written yet.
+    /// Cancels the running reconcile of a bundle as another spec came. It ends where nothing was written yet.
     pub fn supersede(&self, name: &str) {
         if let Some(running) = self.superseded(name) {
             running.cancel();

@@ -90,7 +90,7 @@ impl SourceHosts {
         loop {
             let known = self.known.notified();
             tokio::pin!(known);
-            // Before the look at the state: what becomes known in between wakes us too.
+            // Before the state is read: what becomes known in between wakes us too.
             known.as_mut().enable();
             {
                 let state = self.state.lock();

@@ -25,13 +25,13 @@ const MANY: usize = 3;
 pub struct SeenVersions {
     /// Of each bundle its UID and version; nothing of one that could not be read.
     objects: BTreeMap<String, Option<(Option<String>, u64)>>,
-    /// The version of the last event. Whatever came before it was told.
+    /// The version of the last event. All earlier versions were delivered.
     told_until: u64,
 }
 
 impl SeenVersions {
-    /// Whether an object that was listed later is in a state of before, or of a past that nobody told of. Of one name versions never go back, not even
-    /// where it is made anew.
+    /// Whether an object that was listed later is in a state of before, or of a past that was never delivered. Of one name versions never go back,
+    /// not even where it is made anew.
     pub fn is_older(&self, listed: &ObjectMeta) -> bool {
         let Some(version) = version(listed) else {
             return false;
@@ -70,7 +70,7 @@ struct Inner {
     bundles: BTreeMap<String, Arc<BundleDeployment>>,
     /// Named by the server but not readable: neither deployed nor removed.
     malformed: HashSet<String>,
-    /// The watch broke off, and has told nothing since.
+    /// The watch broke off, and has delivered nothing since.
     is_broken_off: bool,
     /// Names seen by the list in progress.
     relisting: Option<HashSet<String>>,
@@ -132,7 +132,7 @@ impl Store {
         self.inner.lock().relisting.is_some()
     }
 
-    /// The watch broke off, or was ended: what upstream has by now is told once it is back, which no answer to another request shows.
+    /// The watch broke off, or was ended: upstream's changes are delivered once it is back, which no answer to another request shows.
     pub fn breaks_off(&self) {
         self.inner.lock().is_broken_off = true;
     }
@@ -142,7 +142,7 @@ impl Store {
         self.inner.lock().is_broken_off
     }
 
-    /// Whether the watch has told of a bundle as it is listed. Of one that cannot be read it tells no more.
+    /// Whether the watch has delivered a bundle as it is listed. One that cannot be read is delivered without its content.
     pub fn is_told(&self, name: &str, listed: &Edition) -> bool {
         let inner = self.inner.lock();
         match inner.bundles.get(name) {
@@ -187,7 +187,7 @@ impl Store {
     }
 
     /// How long it is yet until fewer than [`MANY`] bundles have vanished within `settle`, those among them that are not `listed` any more and that
-    /// the watch has not told of; none where that is so.
+    /// the watch has not delivered; none where that is so.
     pub fn settles_in(&self, settle: Duration, listed: &BTreeSet<String>) -> Option<Duration> {
         let inner = self.inner.lock();
         let names = inner.bundles.keys().chain(&inner.malformed);
@@ -220,7 +220,7 @@ impl Store {
         self.inner.lock().desired(bundle)
     }
 
-    /// The release that a bundle wants as it is `now`, if that is known, whatever the watch has told of it.
+    /// The release that a bundle wants as it is `now`, if that is known, whatever the watch has delivered.
     pub fn desired_by(&self, now: &BundleDeployment) -> Option<ReleaseKey> {
         if !claims::is_template(now) {
             return Some(claims::desired(now));
@@ -305,7 +305,7 @@ impl Store {
         inner.before_list = seen;
     }
 
-    /// Whether a list that ended, or was cut off, had an object that is older than it was seen to be before; told once.
+    /// Whether a list that ended, or was cut off, had an object that is older than it was seen to be before; reported once.
     pub fn take_older_listed(&self) -> bool {
         std::mem::take(&mut self.inner.lock().is_older_listed)
     }

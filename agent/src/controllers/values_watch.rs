@@ -21,7 +21,7 @@ use crate::client::listed::Metadata;
 use crate::report::metrics::Entries;
 use crate::values::{Reference, ReferenceKind};
 
-/// So long lies between two looks at one source that changes all the time.
+/// Pause between two reads of one source that changes all the time.
 const LOOKS_APART: Duration = Duration::from_secs(5);
 
 /// When what was not answered is read again.
@@ -33,7 +33,7 @@ type Source = (ReferenceKind, String, String);
 /// The watches of one session; they end with it.
 pub struct ValuesWatches {
     shared: Arc<Shared>,
-    /// How often an object is looked at that its readers' account may not watch.
+    /// How often an object is read that its readers' account may not watch.
     refresh: Duration,
 }
 
@@ -74,7 +74,7 @@ struct Watched {
     bundles: BTreeSet<String>,
     /// The version that the last event was of.
     seen: Option<String>,
-    /// When its bundles look next because of the last change, or did.
+    /// When the object's bundles read it next because of the last change, or did.
     woken: Option<Instant>,
     task: JoinHandle<()>,
 }
@@ -86,7 +86,7 @@ impl Drop for Watched {
 }
 
 impl ValuesWatches {
-    /// No watches yet; `queue` is told what changed.
+    /// No watches yet; `queue` is woken by changes.
     pub fn new(queue: Arc<Queue>, refresh: Duration) -> Self {
         let state = Mutex::default();
         Self {
@@ -162,7 +162,7 @@ impl ValuesWatches {
     }
 
     /// When a bundle reads again what it could not read: soon, and ever later where its account may not, which nothing tells the end of, and which may have
-    /// none. A look in between, for whatever else, makes it no later.
+    /// none. A read in between, for whatever else, makes it no later.
     pub fn read_again_in(&self, bundle: &str, is_forbidden: bool) -> Duration {
         let mut state = self.shared.state.lock();
         let Some(reader) = state.bundles.get_mut(bundle) else {
@@ -221,7 +221,7 @@ impl Drop for ValuesWatches {
 }
 
 impl State {
-    /// Notes what a bundle read of an object. Those of its watches that have told of more.
+    /// Notes what a bundle read of an object. Those of its watches that have delivered more.
     fn was_read(
         &mut self,
         bundle: &str,
@@ -286,7 +286,7 @@ impl State {
 }
 
 impl Shared {
-    /// Tells of each change of one object. Where its account may not watch, the bundles look again after a while.
+    /// Reports each change of one object. Where its account may not watch, the bundles read again after a while.
     async fn follow<K>(&self, api: Api<Metadata<K>>, key: &(String, Source), refresh: Duration)
     where
         K: Resource<DynamicType = ()> + 'static,
@@ -325,7 +325,7 @@ impl Shared {
         }
     }
 
-    /// Has bundles that read an object look again.
+    /// Has bundles that read an object read it again.
     fn wake(&self, key: &(String, Source), bundles: BTreeSet<String>) {
         let now = Instant::now();
         let at = {
@@ -350,7 +350,7 @@ impl Shared {
     }
 }
 
-/// When bundles look at a source that changed `now`: at once, but not again and again. Whatever changes before a look is seen by it.
+/// When bundles read a source that changed `now`: at once, but not again and again. Changes before a read are seen by it.
 fn next_check(last: Option<Instant>, now: Instant) -> Instant {
     match last {
         Some(planned) if planned > now => planned,

@@ -1,5 +1,5 @@
 //! Whether upstream still is the one the bundles came from: what of it is asked, what of the answers is written, and which BundleDeployment is the
-//! agent's own, which tells of that.
+//! agent's own, which shows that.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Ledger {
         state.upstream.as_ref().map_or(0, |seen| seen.version)
     }
 
-    /// Whether upstream is known not to be what it was, and no list has told which bundles are lost by that. To be asked before a list is.
+    /// Whether upstream is known not to be what it was, and no list has shown which bundles are lost by that. To be asked before a list is.
     pub fn is_broken(&self) -> bool {
         let state = self.state.lock();
         let seen = state.upstream.as_ref();
@@ -51,9 +51,10 @@ impl Ledger {
         self.state.lock().breaks
     }
 
-    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked: what was found and not told yet, and whether there
-    /// is anything to write, by [`Self::write`]. After a break, every bundle that is not `listed` is lost: its absence is no proof from now on. Bundles
-    /// that are listed are not. That is known in memory at once, whether or not it can be written, and is not found anew by the next list.
+    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked: the break that was found and not reported yet,
+    /// and whether there is anything to write, by [`Self::write`]. After a break, every bundle that is not `listed` is lost: its absence is no proof
+    /// from now on. Bundles that are listed are not. That is known in memory at once, whether or not it can be written, and is not found anew by the
+    /// next list.
     pub fn check_continuity(
         &self,
         now: UpstreamState,

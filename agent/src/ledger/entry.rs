@@ -326,7 +326,7 @@ impl LedgerEntry {
         self
     }
 
-    /// This entry with the digest of one more revision, which tells of a correction that failed.
+    /// This entry with the digest of one more revision, which records a failed correction.
     #[must_use]
     pub fn noting_failed_correction(mut self, revision: i64, digest: String) -> Self {
         let revisions = self.revisions.get_or_insert_default();

@@ -7,7 +7,7 @@ use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
 
 impl LedgerState {
     /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked; bundles it does not list are lost
-    /// after a break. What was found and not told yet, and whether there is anything to write.
+    /// after a break. The break that was found and not reported yet, and whether there is anything to write.
     pub(super) fn check_continuity(
         &mut self,
         now: UpstreamState,

@@ -129,7 +129,7 @@ impl Notes {
         self.note_own(revision, Note::Ours(digest));
     }
 
-    /// One more revision of the bundle's own, which tells of a correction that failed.
+    /// One more revision of the bundle's own, which records a failed correction.
     pub(super) fn note_failed_correction(&mut self, revision: i64, digest: String) {
         self.note_own(revision, Note::FailedCorrection(digest));
     }
@@ -160,7 +160,7 @@ impl Notes {
         }
     }
 
-    /// The record of a revision is gone. That attempts began with it stays, as it tells what was there before.
+    /// The record of a revision is gone. That attempts began with it stays, as it shows what was there before.
     pub(super) fn forget(&mut self, revision: i64, are_attempts: bool) {
         let is_first = are_attempts && self.first() == Some(revision);
         let is_remembered = is_first || self.newest() == Some(revision);

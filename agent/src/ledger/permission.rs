@@ -15,7 +15,7 @@ use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
 
 impl Ledger {
-    /// Tells each time that the permission to remove what is held is seen on the ConfigMap, by a watch of its metadata. Ends where that is
+    /// Reports each time the permission to remove held releases is seen on the ConfigMap, by a watch of its metadata. Ends where that is
     /// forbidden, which it would be told again and again.
     pub fn permissions(&self) -> BoxStream<'static, ()> {
         let config = watcher::Config::default().fields(&format!("metadata.name={LEDGER_NAME}"));
@@ -73,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// Bundles that a permission let go; told once.
+    /// Bundles that a permission released; reported once.
     pub fn take_let_go(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state.lock().let_go)
     }

@@ -80,7 +80,7 @@ pub(super) enum RecordOwner {
     Named,
     /// The record names another bundle, of this agent or of another one.
     OtherBundle,
-    /// Another client's, or of an owner that cannot be told.
+    /// Another client's, or of an unknown owner.
     Foreign,
     /// The record cannot be read.
     Unreadable,

@@ -40,7 +40,7 @@ pub struct Bundle {
 pub enum Writes {
     /// Revisions of deploys.
     Deploys,
-    /// Revisions that tell of corrections which failed: none of them is a deploy.
+    /// Revisions that record failed corrections: none of them is a deploy.
     FailedCorrections,
 }
 
@@ -74,7 +74,7 @@ pub struct ReleaseRecords {
     pub is_attempt: bool,
     /// All that there were, whoever wrote them.
     pub known: KnownRecords,
-    /// The revisions that are of no bundle here, of those that were looked at.
+    /// The revisions that are of no bundle here, of those that were read.
     pub others: Vec<i64>,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct LedgerState {
     pub(super) breaks: u64,
     /// A permission for held removals was taken in, and is to be taken off the ConfigMap with the next write.
     pub(super) ends_permission: bool,
-    /// Bundles that it let go, of which nobody was told yet.
+    /// Bundles that it released, not reported yet.
     pub(super) let_go: BTreeSet<String>,
 }
 
@@ -208,7 +208,7 @@ impl LedgerState {
     }
 
     /// Lets go what is held by what was `found` written where the permission for it stood, and takes that back: nobody was shown what is yet to be
-    /// written as held. Whom it let go is told later. Where the agent's own bundle is among them, that upstream lists none
+    /// written as held. The released bundles are reported later. Where the agent's own bundle is among them, that upstream lists none
     /// holds nothing back from now on, until it lists one again: whoever let it go says that Fleet does not manage this agent any more.
     pub(super) fn release_held(&mut self, found: &BTreeMap<ReleaseKey, LedgerEntry>) {
         self.ends_permission = true;

@@ -132,7 +132,7 @@ pub struct UpstreamState {
     /// The last heartbeat taken. A backup has an older one, whatever was written after it was restored.
     #[serde(flatten)]
     pub heartbeat: Heartbeat,
-    /// A break that was found before a list could tell which bundles are lost by it. The next heartbeat and the next event overwrite what
+    /// A break that was found before a list could show which bundles are lost by it. The next heartbeat and the next event overwrite what
     /// proved it, so it is kept, across restarts too, until there is such a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<ContinuityBreak>,

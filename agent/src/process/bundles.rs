@@ -1,4 +1,4 @@
-//! The bundles of a session: the watch that tells of them, and the workers that take them off the queue and reconcile them.
+//! The bundles of a session: the watch that delivers them, and the workers that take them off the queue and reconcile them.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;

@@ -169,8 +169,8 @@ fn count(list: &ListMeta, items: usize) -> Option<usize> {
     }
 }
 
-/// Whether a watch has missed something. One that goes on from a version of before upstream was restored is never told what has
-/// happened up to that version since, and where upstream has passed it by the time it is asked nothing else tells.
+/// Whether a watch has missed something. One that goes on from a version of before upstream was restored never gets events for what has
+/// happened up to that version since, and where upstream has passed it by the time it is asked nothing else shows it.
 #[derive(Debug, Default)]
 struct Missed(Option<BTreeSet<String>>);
 

@@ -90,7 +90,7 @@ impl CredentialWatch<'_> {
                     Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) => {
                         self.health.contact(Side::Local);
                         is_listed = true;
-                        // While it does not work, all else goes on, and whatever is stored next is looked at instead.
+                        // While it does not work, all else goes on, and whatever is stored next is tried instead.
                         check = Some(self.is_replaced().boxed());
                     }
                     Ok(watcher::Event::Init) => is_listed = false,
@@ -99,7 +99,7 @@ impl CredentialWatch<'_> {
                     Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => {
                         self.health.contact(Side::Local);
                         check = None;
-                        // A local cluster that fails now and then tells so each time.
+                        // A local cluster that fails now and then says so each time.
                         if !std::mem::replace(&mut is_gone, true) {
                             logging::info!("the credential is gone, registering again");
                             // A registration that is under way goes on all the same.
@@ -153,7 +153,7 @@ impl CredentialWatch<'_> {
     /// until it does, or is the one in use again.
     ///
     /// # Cancellation
-    /// Safe: it only looks.
+    /// Safe: it only reads.
     async fn is_replaced(&self) -> bool {
         let mut backoff = Backoff::default();
         loop {

@@ -128,7 +128,7 @@ impl Candidate {
         }
     }
 
-    /// Until a Lease that is not ours is looked at again: a crashed holder is waited for until its time is over, and no longer.
+    /// Until a Lease that is not ours is read again: a crashed holder is waited for until its time is over, and no longer.
     fn pause(&self) -> Duration {
         let jitter = 1.0 + 0.2 * rand::random::<f64>();
         let pause = self.election.retry_period.mul_f64(jitter);

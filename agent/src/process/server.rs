@@ -31,7 +31,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that a port keeps open: whoever reaches the pod may open them, and each takes memory and a descriptor.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Between two looks at a port that is taken.
+/// Pause between two tries of a port that is taken.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What a port answers.

@@ -1,6 +1,6 @@
 //! Texts that may leave the process: of conditions, Events and errors that end there.
 //!
-//! What is no [`PublicText`] is not told. Words of the program are one, names and numbers that stand among them
+//! Only a [`PublicText`] is published. Words of the program are one, names and numbers that stand among them
 //! ([`public!`](crate::public!)), and what `redact::SensitiveData` has gone through. A `String` or an error is not.
 
 use std::borrow::Cow;
@@ -47,7 +47,7 @@ impl PublicText {
         Self(Cow::Owned(verified.to_string()))
     }
 
-    /// A chart's warning. The values that some are about are not told, nor an annotation that a template may have made.
+    /// A chart's warning. The values that some are about are not shown, nor an annotation that a template may have made.
     pub fn of_warning(warning: &Warning) -> Self {
         match warning {
             Warning::UnknownHook { .. } => "a document names an unknown hook event".into(),

@@ -5,8 +5,8 @@
 //! `fail`, the API server's "Invalid value", a YAML parser that quotes what it stumbled over. So
 //! everything that may be secret in a deployment is collected, and any of it that stands in the
 //! text is replaced. Who quotes it may escape it, in many ways: these are taken off the text, which is read in each way (`readings`, `views`). In what other
-//! forms it may stand, as in base64, is made of each value, one by one while a text is told, looked up in what the text has, and not kept. That takes as
-//! long as all of them are long, whatever they are, and a moment for what is told, of which there is at most 32 KiB: what comes after that is cut first,
+//! forms it may stand, as in base64, is made of each value, one by one while a text is redacted, looked up in what the text has, and not kept. That
+//! takes as long as all of them are long, whatever they are, and a moment for the text, which is at most 32 KiB: what comes after that is cut first,
 //! and of a value that is longer no form is made that is as long.
 
 mod by_records;
@@ -78,7 +78,7 @@ pub struct SensitiveData {
     given: Vec<Given>,
     /// Documents that cannot be read: any of their words may be secret.
     unread: Vec<String>,
-    /// There are others that nobody knows any more: of a text nothing is told that it quotes.
+    /// There are other secrets that nobody knows any more: all quotes in a text are withheld.
     are_some_unknown: bool,
     /// Names among the data of Secrets that every cluster has.
     names_in_secrets: BTreeSet<&'static str>,
@@ -181,12 +181,12 @@ impl SensitiveData {
         data.any(|value| value.as_str().is_some_and(|text| !known.contains(text)))
     }
 
-    /// An error and its causes, without any of it, to be told.
+    /// An error and its causes, without any secret, to be published.
     pub fn redact_error(&self, failed: &(dyn std::error::Error + 'static)) -> PublicText {
         PublicText::of_redacted(self.redacted_chain(failed))
     }
 
-    /// A text without any of it, to be told.
+    /// A text without any secret, to be published.
     pub fn redact_text(&self, text: &str) -> PublicText {
         PublicText::of_redacted(self.redact(text))
     }
@@ -342,7 +342,7 @@ impl SensitiveData {
         self.texts.push(Secret::Text(text.to_owned()));
     }
 
-    /// As much of a text as may be told, without any of it, nor the beginning of any where the text is cut.
+    /// As much of a text as may be published, without any secret, nor the beginning of one where the text is cut.
     pub fn redact(&self, whole: &str) -> String {
         match self.is_empty() {
             true => whole[..whole.floor_char_boundary(MAX_TEXT_BYTES)].to_owned(),
@@ -350,7 +350,7 @@ impl SensitiveData {
         }
     }
 
-    /// As much of several texts as may be told together.
+    /// As much of several texts as may be published together.
     fn redact_all(&self, texts: &[String]) -> Vec<String> {
         Redaction::of_all(texts).without(self).finish_all()
     }
@@ -365,7 +365,7 @@ impl SensitiveData {
         most
     }
 
-    /// Redacts each text in a value, keys and numbers included. The value takes no more than may be told.
+    /// Redacts each text in a value, keys and numbers included. The value is no larger than may be published.
     fn redact_value(&self, value: &mut Value) {
         if self.is_empty() {
             return;

@@ -84,7 +84,7 @@ struct World {
     busy: Option<Busy>,
     /// When Events came.
     events: Vec<Instant>,
-    /// So often a credential cannot be stored, and one that was granted cannot be looked at.
+    /// So often a credential cannot be stored, and one that was granted cannot be read.
     failing_stores: u32,
     failing_looks: u32,
 }
@@ -521,7 +521,7 @@ async fn a_session_that_ends_while_upstream_is_busy_leaves_the_registration_to_t
     }
 }
 
-/// An address behind which something else answers that it is busy is told of in the end.
+/// An address behind which something else answers that it is busy is reported in the end.
 #[rstest]
 #[case::for_a_moment(5, false)]
 #[case::for_ever(60, true)]

@@ -151,7 +151,7 @@ impl RegisterError {
         )
     }
 
-    /// Whether the registration has to be asked for once more. A granted credential that cannot be stored, or looked at, is fetched again.
+    /// Whether the registration has to be asked for once more. A granted credential that cannot be stored, or read, is fetched again.
     fn is_in_vain(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
@@ -196,7 +196,7 @@ pub struct Registrar {
     pub clients: Clients,
     /// System namespace.
     pub namespace: String,
-    /// Told upstream for debugging.
+    /// Sent upstream for debugging.
     pub hostname: String,
     pub timing: Timing,
     pub events: Arc<Events>,
@@ -213,7 +213,7 @@ pub struct Registrar {
 enum Aim<'a> {
     /// A session; the one before, of the same process, had this credential.
     Start(Option<&'a Credential>),
-    /// A connection, while a session goes on: bootstrap Secrets are looked at beside that.
+    /// A connection, while a session goes on: bootstrap Secrets are read beside that.
     Connection,
     /// Another credential than that, which may still work.
     Renewal,

@@ -122,7 +122,7 @@ impl Registrar {
     }
 
     /// Creates a ClusterRegistration, unless an earlier request for it was carried out: one that is made twice is two for Fleet's controller, and the
-    /// bootstrap Secret's account may not look what is there. Gives whether it was made now.
+    /// bootstrap Secret's account may not read what is there. Gives whether it was made now.
     async fn send(
         &self,
         asking: &Client,
@@ -194,7 +194,7 @@ impl Registrar {
     }
 
     /// Polls for the Secret upstream answers with. Whatever is refused means "not there yet": the right to read it is granted only when it is.
-    /// An upstream that is busy, or out of reach, has not said that it is not there: the wait ends with a look that was answered.
+    /// An upstream that is busy, or out of reach, has not said that it is not there: the wait ends with a read that was answered.
     async fn await_answer(
         &self,
         asking: &Client,
@@ -210,7 +210,7 @@ impl Registrar {
         loop {
             let now = Instant::now();
             let next = match now < sent.until {
-                // The last look.
+                // The last read.
                 true => (now + pause).min(sent.until),
                 false if unheard_since.is_some() => now + pause,
                 false => {

@@ -18,10 +18,10 @@ pub use tables::{ErrorMapping, MappingError};
 use crate::api::{NonReadyStatus, Summary};
 use crate::public::redact::MAX_TEXT_BYTES;
 
-/// So much of a message is kept, in bytes: more than is told, so that it is seen where that is cut.
+/// So much of a message is kept, in bytes: more than is shown, so that a cut is seen.
 const MOST_READ: usize = 2 * MAX_TEXT_BYTES;
 
-/// Summarises a live object. The state is as the object has it, which is told in small letters: in these nobody finds what is secret in it.
+/// Summarises a live object. The state is as the object has it, while the status shows it in small letters: secrets are not found in these.
 ///
 /// `mapping` says which conditions are errors for which kind; `now` bounds how long a new Rancher
 /// object may be initialising and a removed one may linger.
@@ -64,7 +64,7 @@ pub fn summarize(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Summ
     summary
 }
 
-/// The entry of `status.nonReadyStatus` for a live object; `None` where it is ready. Its state is put into small letters once it is told.
+/// The entry of `status.nonReadyStatus` for a live object; `None` where it is ready. Its state is put into small letters once it is shown.
 pub fn non_ready(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Option<NonReadyStatus> {
     let summary = summarize(object, mapping, now);
     let field = |path: &[&str]| fields::str_or(object, path, "").to_owned();

@@ -31,7 +31,7 @@ pub struct ClusterFacts {
 /// Facts that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
-    /// Not YAML. What a parser quotes of it may be secret, so its place alone is told.
+    /// Not YAML. What a parser quotes of it may be secret, so its place alone is shown.
     #[error("cluster facts are no YAML{}", .line.map(|line| format!(": line {line}")).unwrap_or_default())]
     Yaml {
         /// From 1; it is not known of everything.

@@ -1,4 +1,4 @@
-//! What the command is told.
+//! The flags of `fleetagent values`.
 
 use std::path::PathBuf;
 

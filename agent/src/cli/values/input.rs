@@ -275,7 +275,7 @@ fn content(object: &Value, key: &str) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// A Fleet Cluster, the ConfigMap through which a site tells facts, or the facts themselves.
+/// A Fleet Cluster, the ConfigMap with a site's facts, or the facts themselves.
 fn facts(file: &Path) -> Result<ClusterFacts, String> {
     let object = object(file)?;
     let failed =

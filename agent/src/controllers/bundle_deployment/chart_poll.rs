@@ -157,7 +157,7 @@ pub fn compare(deployed: &Release, fetched: &FetchedChart) -> Found {
     }
     let other = match digest {
         Some(_) => Found::Other,
-        // Deployed before digests were written down: the version alone tells.
+        // Deployed before digests were written down: the version alone decides.
         None => Found::Same,
     };
     if let Some(older) = older(deployed, &fetched.version, &fetched.digest) {

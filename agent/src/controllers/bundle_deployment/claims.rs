@@ -236,8 +236,8 @@ pub fn circle(
 }
 
 /// Whether a bundle may take the release from another: it says `takeOwnership`, and its spec is not deployed yet. One that is deployed takes
-/// nothing back, also where upstream was not told yet that it is. An ID without a release is one of a deploy that failed in words which upstream
-/// shows as "not ready": there it counts whether the bundle `has_lost` the release with it.
+/// nothing back, also where upstream's status does not say yet that it is. An ID without a release is one of a deploy that failed in words which
+/// upstream shows as "not ready": there it counts whether the bundle `has_lost` the release with it.
 pub fn takes(
     bundle: &BundleDeployment,
     deployed: &DeployedIds,

@@ -32,7 +32,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs
 /// How long an object is in order before it counts as corrected, after the pause that it would have had.
 const AT_REST: Duration = Duration::from_secs(60);
 
-/// How often objects that are written meanwhile are looked at.
+/// How often objects that are written meanwhile are read again.
 const TRIES: u32 = 3;
 
 /// Drifted objects that applying them again can put right: no orphaned ones, and none that is to be `left`.
@@ -49,7 +49,7 @@ pub fn correctable(drifted: &[ModifiedStatus], left: &BTreeSet<ObjectKey>) -> Ve
 /// An object with another release's marks by now is left alone, as the next monitor reports.
 ///
 /// # Errors
-/// The API server refuses one, or looking at it.
+/// The API server refuses a write or a read.
 ///
 /// # Cancellation
 /// Safe: the next reconcile finds what is still wrong.
@@ -93,7 +93,7 @@ fn is_anothers(failure: &ObjectFailure) -> bool {
     )
 }
 
-/// Whether somebody wrote the object since it was looked at.
+/// Whether somebody wrote the object since it was read.
 fn is_outdated(failure: &ObjectFailure) -> bool {
     matches!(failure, ObjectFailure::Conflict(..))
 }

@@ -36,7 +36,7 @@ struct Deployed {
 }
 
 impl DeployedIds {
-    /// A deploy of the bundle has begun. What came before tells nothing any more, and only one that succeeds does again.
+    /// A deploy of the bundle has begun. Earlier deployments no longer count, until a deploy succeeds.
     pub fn note_tried(&self, bundle: &str) {
         let mut ids = self.0.lock();
         ids.entry(bundle.to_owned()).or_default().is_unsettled = true;

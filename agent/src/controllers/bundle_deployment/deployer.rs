@@ -233,7 +233,7 @@ impl Deployer {
     }
 
     /// Brings the release to what the bundle wants; `records` are those of its namespace. Gives back, too, the reservation that covers what was
-    /// deployed, for as long as it is looked at.
+    /// deployed, for as long as it is read.
     ///
     /// # Errors
     /// Whatever is in the way, to be shown and tried again.
@@ -474,7 +474,7 @@ impl Deployer {
         })
     }
 
-    /// The bundle's files, from whichever source its spec names; one that was asked before `since` is asked again. A chart that is not vouched for
+    /// The bundle's files, from whichever source its spec names; one that was asked before `since` is asked again. A chart that is not signed
     /// as the policy asks is none.
     async fn load(
         &self,

@@ -1,4 +1,4 @@
-//! How long one look at a bundle's objects waits for dry runs that come to nothing.
+//! How long one monitoring of a bundle's objects waits for dry runs that fail.
 //!
 //! A webhook that hangs holds up each dry run for up to half a minute, and with it a worker, while others, of objects that no webhook is asked about, are
 //! answered at once: those are asked for to the end. An API server that does not answer at all is not asked once for each object.

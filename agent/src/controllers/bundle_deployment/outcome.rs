@@ -73,7 +73,7 @@ pub struct Report {
     events: Vec<(Reason, PublicText)>,
     /// The requeue that all steps asked for.
     requeue: Requeue,
-    /// What the bundle is looked at for in a while, whatever comes of this reconcile.
+    /// Reconciles that are due in a while, whatever comes of this reconcile.
     wakes: Vec<(ReconcileKind, Duration)>,
     /// Whether this reconcile changed what is deployed.
     is_new: bool,
@@ -133,24 +133,24 @@ impl Report {
         (self.events, requeue)
     }
 
-    /// When the bundle is looked at besides, and how.
+    /// When the bundle is reconciled besides, and how.
     pub fn take_wakes(&mut self) -> Vec<(ReconcileKind, Duration)> {
         std::mem::take(&mut self.wakes)
     }
 
-    /// Something happened that an Event tells.
+    /// Something happened that an Event reports.
     pub fn event(&mut self, reason: Reason, text: PublicText) {
         self.events.push((reason, text));
     }
 
-    /// Something could not be done, which an Event and the log tell.
+    /// Something could not be done, which an Event and the log report.
     pub fn failed(&mut self, reason: Reason, what: &'static str, message: &PublicText) {
         logging::warn!(bundle = self.bundle, error = *message, "{}", what);
         self.events
             .push((reason, public!("{}: {}", what, *message)));
     }
 
-    /// The bundle is looked at in a while, since what may change then is no event of its own.
+    /// The bundle is reconciled in a while, since what may change then is no event of its own.
     pub fn wake_after(&mut self, kind: ReconcileKind, pause: Duration) {
         self.wakes.push((kind, pause));
     }
@@ -249,7 +249,7 @@ impl Report {
     }
 
     /// The deployment is in the cluster. `changed`: it was not so before. `conflicts` are fields of others that it wrote or left to them,
-    /// and `chart` is what is told of the chart it was made of.
+    /// and `chart` is the description of its chart.
     pub fn deployed(
         &mut self,
         release: &ReleaseId,
@@ -315,7 +315,7 @@ impl Report {
         }
         let is_partial = found.all.is_partial;
         self.status.observe(found, force_sync_generation, self.now);
-        // Otherwise what is not known is about to be told.
+        // Otherwise unknown secrets would be published.
         if !is_partial {
             self.set(MONITORED, Ok(()));
         }
@@ -390,7 +390,7 @@ impl Report {
     }
 }
 
-/// How a conflict over a field ended, as an Event tells it.
+/// How a conflict over a field ended, as an Event reports it.
 fn settled(conflict: &FieldConflict) -> (Reason, PublicText) {
     let reason = match conflict.outcome {
         Outcome::Taken => Reason::FieldTaken,

@@ -1,7 +1,7 @@
 //! What two bundles want and one has: a release, objects, and keys of a namespace. Both of their statuses say who has it, and since when. No I/O.
 //!
 //! The one that lost something finds out, in its live objects or when it writes; the other one reads of it in the first one's status
-//! ([`of_others`]). The sentences are written and read here alone, so that a time that was told once stays.
+//! ([`of_others`]). The sentences are written and read here alone, so that a reported time stays.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::ledger::ReleaseKey;
 /// What a sentence about a release begins with; no kind has a space.
 const RELEASE: &str = "Helm release ";
 
-/// The condition that tells of them; there only if there are any. Ours alone: the controller takes texts from the others.
+/// The condition that reports conflicts; there only if there are any. Ours alone: the controller takes texts from the others.
 pub const OWNERSHIP_CONFLICTS: &str = "OwnershipConflicts";
 
 /// The annotation that says whose an object is.
@@ -169,7 +169,7 @@ impl std::fmt::Display for OwnershipConflict {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnershipConflicts {
     known: Vec<OwnershipConflict>,
-    /// How many there were beyond those that a status names, until whoever finds them looks again.
+    /// How many conflicts there were beyond those that a status names, until they are searched for again.
     unlisted: usize,
 }
 
@@ -187,7 +187,7 @@ impl OwnershipConflicts {
             .clone()
             .filter_map(|line| OwnershipConflict::parse(line, bundle))
             .collect();
-        // Every look finds the others, and only a full one what is wrong with the namespace.
+        // Each monitoring finds the others, and only a full one what is wrong with the namespace.
         let may_miss_some = known.iter().all(|one| one.part == Part::NamespaceKeys);
         let unlisted = lines.filter_map(status::unlisted).last();
         Self {
@@ -265,7 +265,7 @@ pub fn of_others<'a>(
         .collect()
 }
 
-/// Since when a bundle has a release, as far as its status tells: since it was deployed last after it was not.
+/// Since when a bundle has a release, by its status: since it was deployed last after it was not.
 pub fn deployed_since(owner: &BundleDeployment, key: &ReleaseKey) -> Option<String> {
     let status = &owner.status;
     let installed = status.conditions.iter().find(|one| {

@@ -200,7 +200,7 @@ pub fn should_monitor(bundle: &BundleDeployment, status: &BundleDeploymentStatus
         && !status.release.is_empty()
 }
 
-/// Whether a look may read only what changed since the last one: all was in order, and nothing that was corrected in vain is told still.
+/// Whether a monitoring may read only what changed since the last one: all was in order, and the status shows no correction in vain.
 pub fn may_read_changes_alone(bundle: &BundleDeployment, status: &BundleDeploymentStatus) -> bool {
     status.non_modified
         && status.condition(CORRECTIONS_POSTPONED).is_empty()

@@ -1,6 +1,6 @@
 //! Rendering a bundle's chart for a deploy: everything it needs, owned, and the cluster as templates see it.
 //!
-//! Runs where it may block. What it gets to see of secrets is kept aside, so that errors can be told without them.
+//! Runs where it may block. What it gets to see of secrets is kept aside, so that errors can be reported without them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ struct LookedUp {
     bytes: usize,
 }
 
-/// The most of Secrets that templates may look up: all of them are remembered, for errors to be told without them.
+/// The most of Secrets that templates may look up: all of them are remembered, for errors to be reported without them.
 const MAX_LOOKED_UP: usize = 4 << 20;
 
 impl SensitiveInputs {
@@ -160,7 +160,7 @@ pub(super) struct Rendering {
     pub(super) revisions: u64,
 }
 
-/// What a deploy may take, for whoever has to do with it: from reading its chart until nobody looks at its release any more.
+/// What a deploy may take, for whoever has to do with it: from reading its chart until its release is not used any more.
 #[derive(Clone)]
 pub(super) struct RenderReservation(Arc<Mutex<Granted>>);
 

@@ -69,7 +69,7 @@ pub struct Observation {
     pub is_partial: bool,
 }
 
-/// An observation as a status tells it: of the first objects what is wrong, without what is secret.
+/// An observation as a status shows it: the problems of the first objects, without secrets.
 #[derive(Debug, Default)]
 pub struct RedactedObservation {
     pub all: Observation,
@@ -321,7 +321,7 @@ fn field_path(path: &str) -> PublicText {
     PublicText::join(parts.collect::<Vec<_>>(), "\"")
 }
 
-/// How a conflict over a field ended, as a condition and an Event tell it.
+/// How a conflict over a field ended, as a condition and an Event report it.
 pub(super) fn contested(conflict: &FieldConflict) -> PublicText {
     let ObjectKey {
         kind,
@@ -349,7 +349,7 @@ pub(super) fn contested(conflict: &FieldConflict) -> PublicText {
     }
 }
 
-/// How many more there are than a condition tells, if this is the end of its message.
+/// How many more there are than a condition names, if this is the end of its message.
 pub(super) fn unlisted(line: &str) -> Option<usize> {
     line.strip_prefix("and ")?
         .strip_suffix(" more")?

@@ -72,14 +72,14 @@ type Content = (Reference, Option<Vec<u8>>);
 /// A source of values cannot be read now.
 pub struct UnreadValues {
     pub why: InputError,
-    /// Whether an event tells when that changes: the spec is another one, or an object is there that was not.
+    /// Whether a watch event comes when that changes: the spec is another one, or an object is there that was not.
     pub is_told_of: bool,
     /// Whether the bundle's account may not read it.
     pub is_forbidden: bool,
 }
 
 impl UnreadValues {
-    /// When a bundle reads them again; none where an event tells when.
+    /// When a bundle reads them again; none where a watch event comes.
     pub fn read_again_in(&self, watches: &ValuesWatches, bundle: &str) -> Option<Duration> {
         (!self.is_told_of).then(|| watches.read_again_in(bundle, self.is_forbidden))
     }

@@ -1,6 +1,6 @@
 //! Tracks which live objects changed since their bundle was last compared with them. No I/O.
 //!
-//! Versions are compared, not contents: an event that tells no more than the monitor has read is no change.
+//! Versions are compared, not contents: an event of a version that the monitor has read is no change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ struct WatchedBundle {
     foreign: BTreeSet<ObjectKey>,
     /// Since when the bundle is not ready; `None` where it is.
     unready_since: Option<Instant>,
-    /// While a reconcile is under way: when it began. What was told since is judged by what the monitor reads.
+    /// While a reconcile is under way: when it began. Events since then are judged by what the monitor reads.
     begun: Option<u64>,
     /// Objects that a list lacked since.
     missing: BTreeSet<ObjectKey>,
@@ -128,7 +128,7 @@ impl WatchedBundles {
         self.judge(bundle)
     }
 
-    /// Compares what was told since a reconcile began with what the monitor read in it. Whether any is a change.
+    /// Compares the events since a reconcile began with what the monitor read in it. Whether any is a change.
     fn judge(&mut self, bundle: &str) -> bool {
         let Some(watched) = self.by_name.get_mut(bundle) else {
             return false;
@@ -242,7 +242,7 @@ impl WatchedBundles {
     }
 
     /// Like `changes`, with the events since a reconcile under way began that has not read the objects again, and with what other bundles have read
-    /// as well, whose events may not have come yet. `None` also if some of that was let go of.
+    /// as well, whose events may not have come yet. `None` also if some of these events were dropped.
     pub(super) fn changed_by_now(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         let mut changes = self.changes(bundle)?;
         let watched = self.by_name.get(bundle)?;
@@ -376,8 +376,8 @@ impl WatchedBundles {
         woken
     }
 
-    /// Whether an event tells what the object's owner knew before any reconcile began that is under way: none of them can have read less. A list
-    /// tells so of nearly all that it holds.
+    /// Whether an event shows what the object's owner knew before any reconcile began that is under way: none of them can have read less. A list
+    /// shows that of nearly all that it holds.
     fn is_old(&self, owner: Option<&str>, object: &ObjectKey, version: Option<&str>) -> bool {
         let owner = owner.and_then(|owner| self.by_name.get(owner));
         owner.is_some_and(|owner| {
@@ -387,7 +387,7 @@ impl WatchedBundles {
     }
 }
 
-/// What an event tells of an object.
+/// The content of a watch event about an object.
 #[derive(Clone, Debug)]
 pub(super) enum WatchEvent {
     /// The bundle has it, in this version.

@@ -70,7 +70,7 @@ impl ListedObjects {
     }
 }
 
-/// So many objects are told of at most: whoever may create objects of a kind that is watched chooses how many there are.
+/// Limit on the objects with events: whoever may create objects of a kind that is watched chooses how many there are.
 pub(super) const MAX_EVENTS: usize = 4096;
 
 /// The last event of each object since the oldest reconcile that is under way began. Events and beginnings are numbered together.
@@ -80,7 +80,7 @@ pub(super) struct RecentEvents {
     events: HashMap<ObjectKey, Told>,
     /// When the reconciles began that are under way.
     under_way: BTreeSet<u64>,
-    /// Events up to here were let go of.
+    /// Events up to this number were dropped.
     forgotten: u64,
 }
 
@@ -131,7 +131,7 @@ impl RecentEvents {
         self.under_way.first().is_some_and(|oldest| *oldest <= than)
     }
 
-    /// Keeps an event, if any reconcile is under way. Where there are too many, the older half is let go of.
+    /// Keeps an event, if any reconcile is under way. Where there are too many, the older half is dropped.
     pub(super) fn note(&mut self, hash: &str, object: &ObjectKey, version: Option<&str>) {
         if self.under_way.is_empty() {
             return;
@@ -151,7 +151,7 @@ impl RecentEvents {
         }
     }
 
-    /// What a bundle with this hash was told since its reconcile began; nothing is known where some of it was let go of.
+    /// Events for a bundle with this hash since its reconcile began; nothing is known where some of them were dropped.
     pub(super) fn since(
         &self,
         begun: u64,

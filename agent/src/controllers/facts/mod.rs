@@ -73,7 +73,7 @@ struct State {
     version: u64,
     readers: BTreeMap<String, Reader>,
     hold: HoldState,
-    /// Bundles that were told of the hold.
+    /// Bundles whose status shows the hold.
     held: BTreeSet<String>,
 }
 
@@ -160,7 +160,7 @@ impl Facts {
         loop {
             let known = self.hold_known.notified();
             tokio::pin!(known);
-            // Before the look at the state: what becomes known in between wakes us too.
+            // Before the state is read: what becomes known in between wakes us too.
             known.as_mut().enable();
             {
                 let mut state = self.state.lock();
@@ -355,7 +355,7 @@ impl Facts {
         }
     }
 
-    /// Bundles that read facts, and those that were told of the site's hold.
+    /// Bundles that read facts, and those whose status shows the site's hold.
     pub fn entries(&self) -> Entries {
         let state = self.state.lock();
         vec![

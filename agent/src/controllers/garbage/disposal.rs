@@ -24,8 +24,8 @@ impl Collector {
     /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
     /// filled in yet stays until the next call. One whose names were written as they are now stays for good, unless another bundle asks for it
     /// for a while: other facts filled them in, which may be missing or wrong by mistake. While upstream is not heard, or where the bundle
-    /// wants another one than `current` by now, all of them stay. `is_new`: that the bundle has `current` is, so that what stays is told.
-    /// When to come back for that.
+    /// wants another one than `current` by now, all of them stay. `is_new`: that the bundle has `current` is, so that releases that stay are
+    /// reported. When to come back for that.
     ///
     /// # Errors
     /// A release could not be removed, or upstream refuses to say whether it may be.
@@ -187,7 +187,7 @@ impl Collector {
     }
 
     /// Whether a release may go still, once its hooks have run, which take their time: whether another bundle wants it by now, whether its own is still gone,
-    /// or still wants the one that it has instead, of which upstream is asked again. Not where that cannot be told; what keeps it from that is told of with
+    /// or still wants the one that it has instead, of which upstream is asked again. Not where that is unknown; the obstacle is reported with
     /// the next try.
     async fn is_unwanted_still(
         &self,
@@ -264,7 +264,7 @@ impl Collector {
                         self.report_awaited(&entry.bundle, &key, &awaited);
                         waiting.push((key, entry));
                     }
-                    // Another bundle gets it with the next try, or may want it, which is told of then.
+                    // Another bundle gets it with the next try, or may want it, which is reported then.
                     Err(RemovalError::Unconfirmed(_)) => waiting.push((key, entry)),
                     Err(RemovalError::CalledOff(key)) => {
                         self.report_called_off(&entry.bundle, &key);
@@ -476,7 +476,7 @@ impl Collector {
             .saturating_sub(Duration::from_secs(passed))
     }
 
-    /// Tells of what a bundle's attempts brought into a release of another's, and that it stays.
+    /// Reports objects that a bundle's attempts brought into a release of another's, and that they stay.
     fn report_left(&self, bundle: &str, release: &ReleaseKey, why: WhyLeft) {
         let text = match why {
             WhyLeft::UnknownRecords => public!(
@@ -504,7 +504,7 @@ impl Collector {
         matches!(self.next_owner(owner, key), NextOwner::Unknown(_))
     }
 
-    /// Tells of a release that stays.
+    /// Reports a release that stays.
     fn report_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
         let text = public!(
             "release {} is not removed: that the bundle's release is {} now comes of cluster facts alone. It goes with the \
@@ -516,7 +516,7 @@ impl Collector {
         self.events.emit(Reason::RemovalHeld, bundle, text);
     }
 
-    /// Tells of a release that stays as it may have what another one had, which is not deployed anew.
+    /// Reports a release that stays as it may have objects that another one had, which is not deployed anew.
     fn report_kept(&self, bundle: &str, later: &ReleaseKey, current: &ReleaseKey) {
         let text = public!(
             "release {} is not removed: it may have objects of release {}, which is this bundle's now, and as the bundle is installed once that is \
@@ -528,14 +528,14 @@ impl Collector {
         self.events.emit(Reason::RemovalHeld, bundle, text);
     }
 
-    /// Tells of a removal that had begun, hooks of it perhaps, and ends before its first object goes.
+    /// Reports a removal that had begun, hooks of it perhaps, and ends before its first object goes.
     fn report_called_off(&self, bundle: &str, key: &ReleaseKey) {
         let text = public!("release {} is not removed: its bundle wants it again", *key);
         logging::info!(bundle, "{}", text);
         self.events.emit(Reason::RemovalReleased, bundle, text);
     }
 
-    /// Tells that a removal waits for others that do not end soon: they may wait for something themselves.
+    /// Reports that a removal waits for others that do not end soon: they may wait for something themselves.
     fn report_awaited(&self, bundle: &str, key: &ReleaseKey, awaited: &Awaited) {
         let is_again = match awaited.namespaces.is_empty() {
             true => self.neighbourhood.waits(key, Vec::new()),

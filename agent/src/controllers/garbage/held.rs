@@ -1,5 +1,5 @@
-//! Removals that are held back: which are, written down, so that what a person lets go later is what was held by then; when they are looked at
-//! again, what is told of them, and which are not to be held any more.
+//! Removals that are held back: which are, written down, so that what a person lets go later is what was held by then; when they are checked
+//! again, what is reported of them, and which are not to be held any more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
 
-/// How long it is nothing to tell of that the watch has not told of all bundles.
+/// How long it is not reported that the watch has not delivered all bundles.
 const LONG_UNTOLD: Duration = Duration::from_secs(3 * 60);
 
-/// How long it is nothing to tell of that other bundles vanish.
+/// How long it is not reported that other bundles vanish.
 const LONG_VANISHING: Duration = Duration::from_secs(60);
 
-/// The longest pause between two looks at a removal that waits for that; the end of a list wakes it.
+/// The longest pause between two checks of a removal that waits for that; the end of a list wakes it.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Bundles whose held removal is to be marked.
@@ -124,10 +124,10 @@ impl Held {
 /// How often it is seen, without a question, whether anything changed that held removals depend on.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The longest pause between two looks while nothing changes. Watches tell of what does; this is for what they miss.
+/// The longest pause between two checks while nothing changes. Watches deliver changes; this is for those they miss.
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// When held removals are looked at, which is a question to each side: at the first look that sees another state than the one before, and
+/// When held removals are checked, which is a request to each cluster: at the first check that sees another state than the one before, and
 /// then after pauses that double.
 pub(super) struct CheckSchedule<S> {
     seen: Option<S>,
@@ -146,7 +146,7 @@ impl<S> Default for CheckSchedule<S> {
 }
 
 impl<S: PartialEq> CheckSchedule<S> {
-    /// Whether to look now, where what is known without a question is `state`.
+    /// Whether to check now, where `state` is what is known without a request.
     pub(super) fn is_due(&mut self, state: S) -> bool {
         let now = Instant::now();
         if self.seen.as_ref() != Some(&state) {
@@ -181,7 +181,7 @@ impl Collector {
             Ok(list) => held.retain(|bundle| {
                 let releases = self.ledger.of_bundle(bundle);
                 match self.judge(bundle, &list, &releases) {
-                    // Why may be another reason by now, which is told.
+                    // Why may be another reason by now, which is reported.
                     Verdict::Held(reason) => {
                         let told = self.report.reason(bundle);
                         told.is_some_and(|told| told != reason)
@@ -244,7 +244,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Notes why the releases of a bundle stay; the log and an Event tell of it where that is news.
+    /// Notes why the releases of a bundle stay; the log and an Event report it where that is news.
     fn report_held(
         &self,
         bundle: &str,
@@ -259,8 +259,8 @@ impl Collector {
         }
     }
 
-    /// When a removal is looked at again that waits until the watch has told of all bundles, one of which may want the release: ever more rarely.
-    /// What lasts for minutes is told.
+    /// When a removal is checked again that waits until the watch has delivered all bundles, one of which may want the release: ever more rarely.
+    /// A wait of minutes is reported.
     pub(super) fn wait_for_claimants(
         &self,
         bundle: &str,
@@ -278,7 +278,7 @@ impl Collector {
         Verdict::Wait((missed / 2).clamp(self.removal_grace, LONGEST_WAIT.max(self.removal_grace)))
     }
 
-    /// Tells of a removal that waits until fewer bundles vanish, where that takes long: they may do so for ever, as some do that come back each time.
+    /// Reports a removal that waits until fewer bundles vanish, where that takes long: they may do so for ever, as some do that come back each time.
     pub(super) fn report_vanishing(
         &self,
         bundle: &str,
@@ -296,7 +296,7 @@ impl Collector {
         self.report_held(bundle, HoldReason::Vanishing, releases, text);
     }
 
-    /// Tells that the releases of a bundle are not removed before another one's `${ }` are filled in.
+    /// Reports that the releases of a bundle are not removed before another one's `${ }` are filled in.
     pub(super) fn report_claimed(&self, bundle: &str, releases: Vec<(ReleaseKey, LedgerEntry)>) {
         let claimant = releases
             .iter()

@@ -2,7 +2,7 @@
 //!
 //! Replaces `internal/cmd/agent/deployer/cleanup`, which uninstalls whatever its cache no longer holds. [`upstream_list`] asks upstream, [`verdict`]
 //! decides whether a bundle was deleted, [`removal`] acts on that, [`uninstall`] removes what of its releases is its own; [`disposal`] says what
-//! becomes of a release that its bundle has no use for, [`held`] keeps what is held back, and the [`report`] tells of it; release
+//! becomes of a release that its bundle has no use for, [`held`] keeps what is held back, and the [`report`] shows it; release
 //! records that only claim to be ours are found by [`search`] and [`unknown`], and never touched.
 
 mod disposal;
@@ -61,7 +61,7 @@ pub const NEIGHBOURS_RETRY: Duration = Duration::from_secs(20);
 ///
 /// # Expected flow
 /// [`Collector::remove`] for each bundle that is missed, again and again until the verdict is final; [`Collector::is_back`] for each that
-/// is there; [`Collector::check_continuity`] when a watch has begun anew. [`Collector::run`] beside it finds what no event tells of.
+/// is there; [`Collector::check_continuity`] when a watch has begun anew. [`Collector::run`] beside it finds changes without an event.
 ///
 /// # Guarantees
 /// A release is removed only after a fresh list without its bundle and a second proof, or because an operator let it, and only as far as its
@@ -82,7 +82,7 @@ pub struct Collector {
     search: Search,
     neighbourhood: Neighbourhood,
     health: Health,
-    /// How long a bundle is missed before its removal is looked at.
+    /// How long a bundle is missed before its removal is checked.
     removal_grace: Duration,
     /// For how long few bundles must have vanished before one that did counts as deleted.
     removal_settle: Duration,
@@ -102,7 +102,7 @@ pub struct CollectorContext<'a> {
     pub memory: &'a Memory,
     pub release_locks: &'a ReleaseLocks,
     pub unnoted_copies: &'a UnnotedCopies,
-    /// How long a bundle is missed before its removal is looked at.
+    /// How long a bundle is missed before its removal is checked.
     pub removal_grace: Duration,
     /// For how long few bundles must have vanished before one that did counts as deleted.
     pub removal_settle: Duration,
@@ -301,7 +301,7 @@ impl Collector {
     }
 
     /// Has upstream compared with the one seen before, before anything else it says is proof, and soon. To be called when its connection broke:
-    /// a watch that resumes is told nothing of what a backup lacks.
+    /// a watch that resumes gets no event for objects that a backup lacks.
     pub fn doubt_upstream(&self) {
         self.lister.doubt();
     }

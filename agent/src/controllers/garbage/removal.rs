@@ -104,7 +104,7 @@ impl Collector {
         Ok(verdict)
     }
 
-    /// Whether the store has what upstream has, as far as a watch that is open tells.
+    /// Whether the store has what upstream has, by an open watch.
     pub(super) fn follows_upstream(&self) -> bool {
         let is_in_doubt =
             self.health.is_troubled(Side::Upstream) || self.health.is_silent(Side::Upstream);
@@ -114,7 +114,7 @@ impl Collector {
             && !self.store.names().is_empty()
     }
 
-    /// What the watch of upstream has told.
+    /// The BundleDeployments that the watch of upstream has delivered.
     fn told(&self) -> Arc<UpstreamList> {
         let (bundles, listed) = (self.store.all(), self.store.names());
         let own_name = self.lister.known_own(&listed);
@@ -129,7 +129,7 @@ impl Collector {
         })
     }
 
-    /// How long a removal waits, as far as the watch tells, until fewer bundles vanish. No list could say that it need not: what takes the others may
+    /// How long a removal waits, by the watch, until fewer bundles vanish. No list could say that it need not: what takes the others may
     /// take the agent's own after it, too.
     fn settles_in(&self, bundle: &str, releases: &[(ReleaseKey, LedgerEntry)]) -> Option<Duration> {
         let told = self.told();

@@ -49,7 +49,7 @@ struct Lines {
     held: BTreeMap<String, (HoldReason, Vec<ReleaseKey>)>,
     /// The bundles that their records name.
     unknown: BTreeMap<ReleaseKey, String>,
-    /// Records that were not looked at.
+    /// Records that were not read.
     left_out: usize,
     /// As last written; `None` before the ConfigMap was read.
     written: Option<Texts>,
@@ -148,7 +148,7 @@ impl Report {
     }
 
     /// Replaces the releases that the ledger does not know, but for those that are `unread` now; gives those that are new. `left_out` records were
-    /// not looked at.
+    /// not read.
     pub fn unknown(
         &self,
         found: Vec<Unknown>,

@@ -14,7 +14,7 @@ use crate::public;
 use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
 
-/// Releases that one search tells of by name, besides the report.
+/// Releases that one search reports by name, besides the report.
 const MOST_TOLD: usize = 100;
 
 impl Collector {

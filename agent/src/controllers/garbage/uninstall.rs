@@ -117,7 +117,7 @@ pub(super) enum WhyLeft {
 }
 
 impl WhyLeft {
-    /// By what is known of the release since its records were looked at.
+    /// The reason, by what is known of the release since its records were read.
     fn of(known: Option<&LedgerEntry>, bundle: &str) -> Self {
         match known.is_some_and(|known| known.wrote(bundle)) {
             true => Self::UnknownRecords,
@@ -143,7 +143,7 @@ impl Uninstaller {
     /// Locks a release for a bundle that has no use for it.
     ///
     /// # Errors
-    /// Another bundle is at it: whose it is, is asked anew.
+    /// Another bundle deploys the release: its owner is determined anew.
     pub(super) fn lock(&self, key: &ReleaseKey, bundle: &str) -> Result<ReleaseLock, RemovalError> {
         let locked = self.locks.take(key, bundle);
         locked.map_err(|_| RemovalError::Awaits(Awaited::end_of(key)))
@@ -163,7 +163,7 @@ impl Uninstaller {
         let storage = self.records(&impersonated, key, &entry.bundle, keeps);
         let found = match records::read(&storage, &key.name, entry, &self.system_namespace).await {
             Ok(found) => found,
-            // In a namespace that is gone with its rights an account may not even look.
+            // In a namespace that is gone with its rights an account may not even read.
             Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
             // The bundle wrote nothing there, and the account of the one that left it the rest may be gone.
             Err(source) if entry.is_left() && is_out_of_reach(&source) => {

@@ -25,7 +25,7 @@ use crate::error;
 use crate::ledger::{Ledger, ReleaseKey};
 use crate::public::PublicText;
 
-/// Releases that the ledger does not know, of which the newest record is looked at in one search: whoever may write Secrets chooses how many
+/// Releases that the ledger does not know, of which the newest record is read in one search: whoever may write Secrets chooses how many
 /// there are.
 const MOST_RELEASES: usize = 10_000;
 
@@ -91,7 +91,7 @@ pub(super) struct Found {
     pub(super) unknown: Vec<Unknown>,
     /// Releases of which it is unknown whom their records name now.
     pub(super) unread: BTreeSet<ReleaseKey>,
-    /// How many records there are that were not looked at.
+    /// How many records there are that were not read.
     pub(super) left_out: usize,
 }
 
@@ -156,7 +156,7 @@ impl Search {
         }
     }
 
-    /// Reads the newest records that are in no entry of the ledger. One that may not be read keeps none of the others from being told.
+    /// Reads the newest records that are in no entry of the ledger. One that may not be read keeps none of the others from being reported.
     ///
     /// # Errors
     /// The API server does not answer, fails, or is asked too much.

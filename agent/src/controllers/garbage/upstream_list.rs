@@ -184,7 +184,7 @@ impl Lister {
         }
     }
 
-    /// The release that a bundle wants as upstream has it, whatever the watch has told of it, which may be dead without a word. Nothing where it is
+    /// The release that a bundle wants as upstream has it, whatever the watch has delivered, which may be dead unnoticed. Nothing where it is
     /// not there, or cannot be read, or the names of its release are yet to be filled in.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ const SETTLES: Duration = Duration::from_secs(10);
 pub enum Verdict {
     /// The bundle is listed: nothing is orphaned.
     Alive,
-    /// To be looked at again after this time: proven by then, if nothing else goes; or bundles are yet to be told of that may want its release.
+    /// To be checked again after this time: proven by then, if nothing else goes; or bundles that may want its release are yet to be delivered.
     Wait(Duration),
     /// A bundle whose `${ }` are not filled in yet may want its release.
     Claimed,
@@ -43,7 +43,7 @@ pub enum HoldReason {
     Recreated,
     /// Another bundle may want it, whose `${ }` were never filled in.
     MayBeWanted,
-    /// Another bundle may want it, which the watch has not told of for minutes.
+    /// Another bundle may want it, which the watch has not delivered for minutes.
     Untold,
     /// Other bundles vanish, so many and without an end that the agent's own may be the next.
     Vanishing,

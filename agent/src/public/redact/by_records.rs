@@ -8,11 +8,11 @@ use super::{Redacted, Redaction, SensitiveData};
 use crate::error;
 
 /// So many revisions of a release are gone through for an error, and so many bytes of them: as many as a bundle may have kept, and what takes
-/// some seconds. An error of a release that has more is not told.
+/// some seconds. An error of a release that has more is not shown.
 const MOST_REVISIONS: usize = 64;
 const MOST_OF_RECORDS: u64 = 64 << 20;
 
-/// Why what an error of such a release quotes is not told.
+/// Shown in place of quotes in an error of such a release.
 const TOO_MANY: &str = "the release's records are more than are searched for it";
 
 /// Shown in place of an error where the release has no record any more.
@@ -23,7 +23,7 @@ const RECORD: u64 = 24 << 20;
 
 impl Redacted {
     /// An error about a release, without what is secret in any revision of it that is kept. Who may write records there chooses how many there are and
-    /// how large they are: they are read one by one, within a reservation, gone through on another thread, and let go of.
+    /// how large they are: they are read one by one, within a reservation, gone through on another thread, and dropped.
     pub async fn by_records(
         failed: &(dyn std::error::Error + Sync + 'static),
         (records, name): (&Storage, &str),

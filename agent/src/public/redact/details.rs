@@ -1,4 +1,4 @@
-//! What a status tells of an object: why it is not ready, in words of its own conditions, and how it differs from what is wanted.
+//! Details that a status shows of an object: why it is not ready, in words of its own conditions, and how it differs from what is wanted.
 
 use std::fmt;
 

@@ -19,7 +19,7 @@ const WORDS: [(&str, usize); 10] = [
 /// So many of a text are looked for in all that is secret.
 const MOST: usize = 8;
 
-/// A single character tells nothing.
+/// A single character gives nothing away.
 const SHORTEST: usize = 2;
 
 /// Something that a parser quotes.

@@ -1,4 +1,4 @@
-//! What a text quotes, told by its quote signs: it may be anything, where nobody knows what is secret.
+//! The quotes in a text, found by their quote signs: they may be anything, where nobody knows what is secret.
 
 use objects::drift::MASK;
 
@@ -22,7 +22,7 @@ pub fn without_quotes(text: &str) -> PublicText {
 }
 
 /// The part of a text to withhold where it may quote unknown secrets: all from its first quote to its last. Where more came after it, it may end
-/// within one, and where its first sign is no beginning it may begin within one: nothing is told of that side. Where signs do not pair nobody knows
+/// within one, and where its first sign is no beginning it may begin within one: that side is withheld. Where signs do not pair nobody knows
 /// which side that is; where they do, and the last is of another kind than the first, it may still end within one.
 pub(super) fn quoted(text: &str, is_whole: bool) -> Option<(usize, usize)> {
     let before = |at: usize| text[..at].chars().next_back();

@@ -84,7 +84,7 @@ fn secret(text: &str) -> SensitiveData {
     secrets
 }
 
-/// Whether a word of the secret is told, or all of it: some signs may be, at its ends.
+/// Whether a word of the secret is shown, or all of it: some signs may be, at its ends.
 fn tells(told: &str, secret: &str) -> bool {
     let told = told.replace(MASK, "\0");
     let words = secret.split(|c: char| !c.is_ascii_alphabetic());

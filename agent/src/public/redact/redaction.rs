@@ -1,4 +1,4 @@
-//! Texts on their way to being told.
+//! Texts that are redacted before they are published.
 
 use super::masks::Masks;
 use super::quotes::quoted;
@@ -6,24 +6,24 @@ use super::templates::words_of;
 use super::views::{Found, Views};
 use super::{MAX_TEXT_BYTES, SensitiveData};
 
-/// Texts that are to be told. What may be secret in them is looked for bit by bit, and none of that is kept.
+/// Texts to be published. Secrets are searched for one by one, and none of them is kept.
 pub(super) struct Redaction {
     /// The texts, with a separator between them.
     text: String,
     /// How long each of them is.
     lengths: Vec<usize>,
-    /// More came after it, which is not told.
+    /// Whether more text follows, which is withheld.
     is_cut: bool,
     views: Views,
     found: Found,
-    /// How much of its end is not told.
+    /// How much of the text's end is withheld.
     dropped: usize,
     /// Whether all quotes are withheld.
     is_unquoted: bool,
 }
 
 impl Redaction {
-    /// As much of a text as may be told.
+    /// As much of a text as may be published.
     pub(super) fn of(whole: &str) -> Self {
         Self::of_joined(whole, vec![whole.len()])
     }

@@ -76,7 +76,7 @@ fn each_form_of(text: &str, add: &mut impl FnMut(&str)) {
     }
 }
 
-/// As much of it as is longer than any text that is told.
+/// The beginning of a secret, longer than any published text.
 fn beginning(text: &str) -> &str {
     &text[..text.ceil_char_boundary(MAX_TEXT_BYTES + 1)]
 }

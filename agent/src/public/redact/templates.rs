@@ -13,7 +13,7 @@ const CODE: [&str; 2] = ["{{", "}}"];
 /// What Go writes behind what it has cut.
 const CUT: &str = "...";
 
-/// A single character tells nothing.
+/// A single character gives nothing away.
 const SHORTEST_WORD: usize = 2;
 
 /// Keywords of templates.

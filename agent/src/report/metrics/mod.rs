@@ -225,7 +225,7 @@ impl Metrics {
         self.queue.taken(controller, waited);
     }
 
-    /// Whether this process holds the Lease. What is found by who holds it is another process' to tell after that.
+    /// Whether this process holds the Lease. The figures of the Lease's holder are another process' to report after that.
     pub fn leading(&self, leading: bool) {
         self.leading
             .get_or_create(&[("name", AGENT_NAME)])

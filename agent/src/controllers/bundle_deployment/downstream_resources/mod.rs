@@ -176,7 +176,7 @@ pub async fn copy_all(
 /// Whether everything that the bundle lists is there downstream.
 ///
 /// # Errors
-/// It cannot be looked at.
+/// The object cannot be read.
 pub async fn are_there(
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
@@ -439,7 +439,7 @@ async fn note_made<K: Copied>(
     Ok(is_noted(&answer))
 }
 
-/// Whether the object was written, made or deleted since it was looked at.
+/// Whether the object was written, made or deleted since it was read.
 fn is_outdated(failed: &kube::Error) -> bool {
     error::has_code(failed, 409) || error::is_not_found(failed)
 }

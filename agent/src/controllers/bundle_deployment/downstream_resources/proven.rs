@@ -1,6 +1,6 @@
 //! Proof that an object is a copy that was made here, and the two requests that change one: both take the proof as an argument.
 //!
-//! A name proves nothing: an administrator's Secret may have the name of a copy. A write or deletion holds for the version that was looked at and for
+//! A name proves nothing: an administrator's Secret may have the name of a copy. A write or deletion holds for the version that was read and for
 //! no other, so that later changes by others stay.
 
 use kube::Api;
@@ -13,7 +13,7 @@ use super::kinds::Copied;
 use super::source_version::SourceVersion;
 use crate::error;
 
-/// An object that was looked at and is marked as a copy. Only the functions here make one.
+/// An object that was read and is marked as a copy. Only the functions here make one.
 #[derive(Clone, Debug)]
 pub(super) struct ProvenCopy {
     claims: Claims,

@@ -15,7 +15,7 @@ const CLAIMED_RETRY: Duration = Duration::from_secs(20);
 /// When to come back to a bundle the removal of whose releases came to this.
 fn requeue(verdict: Verdict) -> Requeue {
     match verdict {
-        // All that is held is looked at together.
+        // All held releases are checked together.
         Verdict::Alive | Verdict::Remove | Verdict::Held(_) => Requeue::IDLE,
         Verdict::Wait(pause) => Requeue::after(pause),
         Verdict::Claimed => Requeue::after(CLAIMED_RETRY),

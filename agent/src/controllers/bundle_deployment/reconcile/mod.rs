@@ -80,10 +80,10 @@ pub struct Reconciler {
     /// Since when bundles wait for something that upstream has not delivered.
     waiting: Mutex<HashMap<String, Instant>>,
     corrections: Mutex<HashMap<String, Attempts>>,
-    /// The releases that upstream's statuses name and the ledger does not know, once they were looked at, by bundle.
+    /// The releases that upstream's statuses name and the ledger does not know, once they were read, by bundle.
     records_read: Mutex<HashMap<String, String>>,
-    /// Objects of bundles that another release has or nobody, all of them, as the last look found them: the next deploy looks at them before it writes
-    /// them. Nothing of a bundle that is not looked at.
+    /// Objects of bundles that another release has or nobody, all of them, as last monitored: the next deploy reads them before it writes
+    /// them. Nothing of a bundle that is not monitored.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     overwritten: Overwritten,
 }

@@ -193,7 +193,7 @@ impl Reconciler {
         })
     }
 
-    /// The rest of a full reconcile. A deploy that is due fails; what is deployed already is in order without an account, and still looked at.
+    /// The rest of a full reconcile. A deploy that is due fails; what is deployed already is in order without an account, and still monitored.
     pub(super) async fn without_account(
         &self,
         state: &mut ReconcileState,

@@ -95,7 +95,7 @@ impl Reconciler {
     }
 
     /// Enters the release that another agent deployed for a bundle into the ledger, if upstream's status names it and the ledger does not
-    /// know that revision or a later one: it goes with the bundle, also if that never gets as far as to be deployed here. It is looked at once.
+    /// know that revision or a later one: it goes with the bundle, also if that never gets as far as to be deployed here. The record is read once.
     pub(super) async fn enter(&self, bundle: &BundleDeployment) -> Entered {
         let named = &bundle.status.release;
         let Some(id) = ReleaseId::parse(named) else {
