@@ -36,7 +36,7 @@ pub trait Versions {
     /// The versions of a chart that a registry has, newest first.
     ///
     /// # Errors
-    /// The registry does not tell.
+    /// The registry does not list its tags.
     fn tags(&self, repository: &str, chart: &str) -> Result<Vec<String>, String>;
 }
 
@@ -60,7 +60,7 @@ pub enum LockError {
     /// A repository does not have the chart.
     #[error("{name} chart not found in repo {repository}")]
     NotFound { name: String, repository: String },
-    /// A registry does not tell its tags.
+    /// A registry does not list its tags.
     #[error("could not retrieve list of tags for repository {repository}: {problem}")]
     Tags { repository: String, problem: String },
     /// Of some dependencies there is no version that fits.

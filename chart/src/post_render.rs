@@ -206,7 +206,7 @@ pub enum PostRenderError {
         /// The post-renderer's error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// Telling hooks from manifests failed.
+    /// Separating hooks from manifests failed.
     #[error(transparent)]
     Sort(SortError),
 }

@@ -301,7 +301,7 @@ impl TransformerConfig {
         Ok(config)
     }
 
-    /// The fields that definitions of custom resources tell of by their extensions.
+    /// The fields that definitions of custom resources name by their extensions.
     pub(crate) fn load_from_crds(loader: &Loader<'_>, paths: &[String]) -> Result<Self> {
         let mut config = Self::default();
         for path in paths {

@@ -268,7 +268,7 @@ impl Decoder {
     }
 }
 
-/// Lists that have a type of their own in Go, which errors tell: `Name = "package.Name" of Element`.
+/// Lists that have a type of their own in Go, which errors name: `Name = "package.Name" of Element`.
 macro_rules! go_slices {
     ($($(#[$doc:meta])* $name:ident = $go:literal of $element:ty;)*) => {$(
         $(#[$doc])*
@@ -334,7 +334,7 @@ impl Read for String {
     }
 }
 
-/// Texts that have a type of their own in Go, which errors tell.
+/// Texts that have a type of their own in Go, which errors name.
 macro_rules! go_texts {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*

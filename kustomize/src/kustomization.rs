@@ -294,7 +294,7 @@ go_structs! {
 }
 
 impl Kustomization {
-    /// Reads and completes a file. What is deprecated in it is told in the build's warnings.
+    /// Reads and completes a file. Deprecated fields lead to the build's warnings.
     ///
     /// # Errors
     /// In kustomize's words.

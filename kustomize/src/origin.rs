@@ -1,4 +1,4 @@
-//! Where a resource comes from and what changed it, as the annotations of `buildMetadata` tell.
+//! Where a resource comes from and what changed it, as the annotations of `buildMetadata` say.
 
 use golib::path::clean_text;
 use golib::yaml::node::{Kind, Node};

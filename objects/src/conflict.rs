@@ -3,7 +3,7 @@
 //! Helm stops at the first foreign field owner, for ever. Here the chart's wish wins, except for
 //! fields that a controller holds on purpose: CA bundles injected into webhooks, conversions and API
 //! services, the rules of an aggregated ClusterRole, and the replicas of an autoscaled workload
-//! that the chart did not change. What was taken from or left to whom is told to the caller.
+//! that the chart did not change. The caller learns which fields were taken from or left to whom.
 
 use serde_json::{Map, Value};
 
@@ -48,7 +48,7 @@ pub struct Contested<'a> {
     pub previous: Option<&'a Value>,
     /// The object as it is, with `managedFields`.
     pub live: &'a Value,
-    /// Whether an autoscaler names it as its target; none where that cannot be told.
+    /// Whether an autoscaler names it as its target; none where that is unknown.
     pub is_autoscaled: Option<bool>,
 }
 

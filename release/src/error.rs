@@ -1,4 +1,4 @@
-//! Errors of the caller, and telling an error with its causes.
+//! Errors of the caller, and the text of an error with its causes.
 
 /// An error that the caller handed in: of its renderer, of its store of digests.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use objects::ObjectKey;
 
-/// Tells which objects of a release another one is known to have by now: they are looked at before they are written. It is asked once the chart is
+/// Knows which objects of a release another one has by now: they are read before they are written. It is asked once the chart is
 /// rendered, as somebody may have taken them while it was fetched, or waited for its turn. By default nobody has any.
 #[derive(Clone, Default)]
 pub struct Contested(Option<Arc<ContestedObjects>>);
@@ -34,7 +34,7 @@ impl fmt::Debug for Contested {
     }
 }
 
-/// Tells whether a removal that has begun is called off. It is asked after the hooks that come before it, which take their time, and before the first
+/// Knows whether a removal that has begun is called off. It is asked after the hooks that come before it, which take their time, and before the first
 /// object goes. By default none is.
 #[derive(Clone, Default)]
 pub struct CalledOff(Option<Arc<IsCalledOff>>);
@@ -69,7 +69,7 @@ pub struct Confirmation<'a>(Option<&'a IsConfirmed<'a>>);
 type IsConfirmed<'a> = dyn Fn() -> BoxFuture<'a, bool> + Send + Sync + 'a;
 
 impl<'a> Confirmation<'a> {
-    /// Where `is_confirmed` says so: not where the release is wanted by now, nor where that cannot be told.
+    /// Where `is_confirmed` says so: not where the release is wanted by now, nor where that is unknown.
     pub fn new(is_confirmed: &'a IsConfirmed<'a>) -> Self {
         Self(Some(is_confirmed))
     }
@@ -100,7 +100,7 @@ pub enum Occupancy {
     Inhabited,
 }
 
-/// Tells what others have in a namespace. It is asked right before each deletion of one, as somebody may have come there since the release's
+/// Knows what others have in a namespace. It is asked right before each deletion of one, as somebody may have come there since the release's
 /// deploy or removal began. By default nobody is known.
 #[derive(Clone, Default)]
 pub struct Neighbours(Option<Arc<OccupancyOf>>);

@@ -105,9 +105,9 @@ pub struct StoredRevision {
     pub before_removal: Option<Status>,
     /// When the record was created, which whoever writes it cannot choose.
     pub created_at: Option<Timestamp>,
-    /// When the record was last written, as far as its metadata tells.
+    /// When the record was last written, by its metadata.
     pub written_at: Option<Timestamp>,
-    /// Field manager that wrote it last, as far as its metadata tells.
+    /// Field manager that wrote it last, by its metadata.
     pub written_by: Option<String>,
     /// Where the record comes from, as far as that is known.
     pub provenance: Provenance,
@@ -203,7 +203,7 @@ impl StoredRevision {
         writer.is_some_and(|manager| manager != FIELD_MANAGER)
     }
 
-    /// Whether the record was written here, as far as its metadata tells.
+    /// Whether the record was written here, by its metadata.
     pub(crate) fn is_own(&self) -> bool {
         match self.provenance {
             Provenance::Untracked => true,

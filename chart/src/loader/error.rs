@@ -56,7 +56,7 @@ pub enum LoadError {
     /// The gzip header of a file is wrong.
     #[error("file '{0}' does not appear to be a valid chart file (details: gzip: invalid header)")]
     NotChartFile(String),
-    /// An archive file is corrupt or hostile; the source tells how.
+    /// An archive file is corrupt or hostile; the source says how.
     #[error("unable to load chart archive")]
     ArchiveFile(#[source] ArchiveError),
     /// An archive is corrupt or hostile.

@@ -1,7 +1,7 @@
 //! Reading a chart: from an archive, a directory, or files in memory. Each file goes where its name says; subcharts are chart lists of their own.
 //!
 //! Mirrors `pkg/chart/loader` and `pkg/chart/v2/loader`. Subcharts below `charts/` load in the order
-//! of their names; Helm's order is random there. What is no archive is told as `EnsureArchive` of `archive/archive.go` tells it, with the part
+//! of their names; Helm's order is random there. A file that is no archive is reported as by `EnsureArchive` of `archive/archive.go`, with the part
 //! of Go's `http.DetectContentType` that people meet there.
 
 mod directory;
@@ -112,7 +112,7 @@ enum Model {
 }
 
 impl Model {
-    /// Tells the model from `Chart.yaml`.
+    /// Determines the model from `Chart.yaml`.
     fn detect(chart_yaml: &[u8]) -> Result<Self, LoadError> {
         let failed = failed("Chart.yaml");
         let value = read_yaml(chart_yaml, &mut Weight::default()).map_err(&failed)?;

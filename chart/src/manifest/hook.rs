@@ -8,9 +8,9 @@ use super::{Head, Piece};
 pub const HOOK_ANNOTATION: &str = "helm.sh/hook";
 /// Annotation with the hook's weight.
 pub const HOOK_WEIGHT_ANNOTATION: &str = "helm.sh/hook-weight";
-/// Annotation that tells when the hook's objects are deleted.
+/// Annotation that says when the hook's objects are deleted.
 pub const HOOK_DELETE_ANNOTATION: &str = "helm.sh/hook-delete-policy";
-/// Annotation that tells when the hook's logs are shown.
+/// Annotation that says when the hook's logs are shown.
 pub const HOOK_OUTPUT_LOG_ANNOTATION: &str = "helm.sh/hook-output-log-policy";
 
 /// A hook as it was rendered.

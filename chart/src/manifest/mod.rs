@@ -34,7 +34,7 @@ pub struct Manifest {
     pub object: Option<Value>,
 }
 
-/// A document that was cut out of its file and not looked at yet.
+/// A document that was cut out of its file and not parsed yet.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) path: String,
@@ -142,7 +142,7 @@ pub(crate) fn find_fault(bytes: &[u8]) -> Option<HeadError> {
 
 /// Splits files (in path order), reads every document's head and sorts by `order`. Partials (base
 /// names that begin with `_`) and blank files are left out; a document with an unknown hook event is
-/// dropped with a warning. Each file is let go of once its documents are cut out of it.
+/// dropped with a warning. Each file is freed once its documents are cut out of it.
 ///
 /// ```
 /// use chart::manifest::{HookEvent, INSTALL_ORDER, sort_manifests};
@@ -221,7 +221,7 @@ pub(crate) fn sort_pieces(
     }
 }
 
-/// Tells hooks from the rest and puts each in order.
+/// Separates hooks from the rest and sorts each.
 fn sorted(heads: Vec<Head>, pieces: impl Iterator<Item = Piece>, order: &[&str]) -> Sorted {
     let mut sorted = Sorted::default();
     for (piece, head) in pieces.zip(heads) {

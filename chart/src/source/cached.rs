@@ -23,7 +23,7 @@ pub(super) type IndexKey = (SafeUrl, Fingerprint);
 
 pub(super) type CachedIndex = Cached<Arc<Index>>;
 
-/// A chart, and since when it is known to be what was asked for. `None`: asking again would tell nothing else.
+/// A chart, and since when it is known to be what was asked for. `None`: asking again would give the same.
 pub(super) type FetchedAt = (FetchedChart, Option<Instant>);
 
 /// Something remembered, and how to ask whether it is still true.
@@ -110,7 +110,7 @@ impl<T: Clone> Cached<T> {
         self.stale.is_some() || is_since(self.asked, since)
     }
 
-    /// Whether the value is believed without asking: for a while, and by those alone who may be told what was known before `since`.
+    /// Whether the value is believed without asking: for a while, and only for those who accept a value from before `since`.
     pub(super) fn is_fresh(&self, fresh_for: Duration, since: Option<Instant>) -> bool {
         self.asked.is_some_and(|asked| asked.elapsed() < fresh_for) && is_since(self.asked, since)
     }
@@ -142,7 +142,7 @@ impl<T: Clone> Cached<T> {
 }
 
 impl Cached<FetchedChart> {
-    /// The chart for those who asked for it. `is_settled`: asking again would tell nothing else, as of a source that does not answer.
+    /// The chart for those who asked for it. `is_settled`: asking again would give the same, as of a source that does not answer.
     pub(super) fn fetched_at(self, is_settled: bool) -> FetchedAt {
         let is_stale = self.stale.is_some();
         let chart = FetchedChart {

@@ -83,7 +83,7 @@ impl Credentials {
         (login != Self::default()).then_some(login)
     }
 
-    /// All that tells them from others.
+    /// All that distinguishes the credentials from others.
     pub(super) fn parts(&self) -> [&str; 4] {
         let secrets = [&self.password, &self.identity_token, &self.registry_token];
         let [password, identity_token, registry_token] = secrets.map(Secret::reveal);

@@ -76,7 +76,7 @@ pub(super) struct ChartNote {
 }
 
 impl Disk {
-    /// Opens the folder, or makes it. Takes a look at each file, and reads none.
+    /// Opens the folder, or makes it. Reads the size and time of each file, and no content.
     ///
     /// # Errors
     /// It cannot be written to, or is somebody else's.
@@ -113,7 +113,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// The name of what one asker was told; nothing of the key can be read from it.
+    /// The name of the note for one credential and request; nothing of the key can be read from it.
     pub(super) fn name(&self, kind: &str, key: &str, access: Fingerprint) -> String {
         let mut hash = Sha256::new();
         hash.update(self.salt);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::index::{IndexError, LookupError};
 use super::safe_url::SafeUrl;
 
-/// What a server was shown, as errors tell it.
+/// The credentials a server was shown, as errors report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialsUse {
     /// Credentials: a bundle's, a login's or a host's.
@@ -74,7 +74,7 @@ pub enum FetchError {
     /// The index is not one.
     #[error("failed to load the index {url}")]
     Index { url: SafeUrl, source: IndexError },
-    /// The index (or registry) is fine, but what we look for is not in it.
+    /// The index (or registry) is fine, but the chart or version is not in it.
     #[error("{lookup} in {location}")]
     NotFound {
         /// The repository or registry.
@@ -115,7 +115,7 @@ pub enum FetchError {
         detail: String,
         shown: CredentialsUse,
     },
-    /// The artifact is there, but it is not a chart (or not what we look for).
+    /// The artifact is there, but it is not a chart (or not the one requested).
     #[error("\"{reference}\": {problem}")]
     Artifact {
         /// Registry, repository and tag or digest.

@@ -113,7 +113,7 @@ impl Fetcher {
     /// ```
     ///
     /// # Errors
-    /// [`FetchError`] tells which step failed; everybody who waited gets the same one.
+    /// [`FetchError`] says which step failed; everybody who waited gets the same one.
     ///
     /// # Cancellation
     /// Dropping the future stops the download unless somebody else waits for it too.

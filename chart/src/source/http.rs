@@ -53,7 +53,7 @@ pub(super) const SMALL_BYTES: u64 = 256 << 10;
 /// A request to send.
 pub(super) struct Request<'a> {
     pub(super) url: Url,
-    /// The URL in errors, where the real one is not to be told.
+    /// The URL in errors, where the real one is not to be shown.
     pub(super) told: Option<SafeUrl>,
     pub(super) headers: HeaderMap,
     /// An answer longer than this is an error.

@@ -47,7 +47,7 @@ impl Logins {
     /// ```
     ///
     /// # Errors
-    /// It is no such file. An entry that cannot be read is no error here: it is told when its address is asked.
+    /// It is no such file. An entry that cannot be read is no error here: it is reported when its address is asked.
     pub fn from_docker_config(text: &[u8]) -> Result<Self, LoginsError> {
         match object(text)?.get("auths") {
             // Credential helpers may have them all.

@@ -118,7 +118,7 @@ impl ProxyRules {
     }
 }
 
-/// A proxy without a scheme is an HTTP proxy; one of another scheme is told when it is to be used.
+/// A proxy without a scheme is an HTTP proxy; one of another scheme is reported when it is to be used.
 fn proxy_url(text: &str) -> Option<Url> {
     match Url::parse(text) {
         Ok(url) if url.has_host() => Some(url),

@@ -187,7 +187,7 @@ impl Fetcher {
         );
         let found = match shared.download_layer(&registry, reference, id, &key).await {
             Err(error) if error.is_out_of_reach() => {
-                // What a bundle's files are is told by its manifest ID, which is checked.
+                // The manifest ID is a digest of the bundle's files, which is checked.
                 Cached::in_place_of(shared.cached_chart(&key, |_, _| true).await, error)?
             }
             found => found?,

@@ -32,7 +32,7 @@ const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
 /// Kind of the notes on disk.
 const NOTE: &str = "vouchers";
 
-/// Vouchers as they are kept on disk: all of them are texts.
+/// The provenance file and signatures as kept on disk: all of them are texts.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
     provenance: Option<String>,
@@ -110,7 +110,7 @@ impl Fetcher {
         note.map(Vouchers::from)
     }
 
-    /// Fetches what vouches for a chart that was fetched as `chart` with this access. What is not there is left out.
+    /// Fetches the provenance file and signatures of a chart that was fetched as `chart` with this access. Missing ones are left out.
     ///
     /// ```no_run
     /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), chart::source::FetchError> {
@@ -184,7 +184,7 @@ fn key(fetched: &FetchedChart, kinds: VoucherKinds) -> String {
     )
 }
 
-/// What a registry has. The manifest is read again, by its digest, so that what is vouched for is the archive that was fetched, wherever
+/// The signatures in a registry. The manifest is read again, by its digest, so that the signed archive is the fetched one, wherever
 /// that was remembered meanwhile.
 async fn pulled(
     registry: &Registry<'_>,

@@ -36,7 +36,7 @@ impl<'a> Updater<'a> {
         }
     }
 
-    /// Updates containers wherever they are, and the fields that are told.
+    /// Updates containers wherever they are, and the given fields.
     pub(crate) fn apply(
         &self,
         object: &mut Node,

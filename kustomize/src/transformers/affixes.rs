@@ -1,5 +1,5 @@
 //! The configuration of `PrefixTransformer` and `SuffixTransformer`, which kustomize reads by yaml.v3 and not by way of JSON: every
-//! scalar is a text where one is wanted, names of fields are exact, and all that is wrong is told at once.
+//! scalar is a text where one is wanted, names of fields are exact, and all errors are reported at once.
 
 use golib::budget::Budget;
 use golib::yaml::node::{self, Kind, Node, tag};

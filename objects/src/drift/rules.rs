@@ -17,7 +17,7 @@ use crate::object::ObjectKey;
 /// Elements of lists that may close up behind what the pointers of all rules take out of one object; beyond it no more is taken out of lists.
 const MAX_MOVES: usize = 16 << 20;
 
-/// Bytes that the name patterns of all rules may take, about; what does not fit is left out and told.
+/// Bytes that the name patterns of all rules may take, about; rules that do not fit are left out and reported.
 const MAX_PATTERNS: usize = 16 << 20;
 /// Steps that compiling the globs of all rules may take, and that asking them may take: many a glob is slow.
 const MAX_GLOB_WORK: usize = 16 << 20;

@@ -99,13 +99,13 @@ pub(super) struct Attempt<'a> {
     /// The desired objects, with their owner's marks.
     pub(super) objects: Vec<Object>,
     pub(super) hooks: HookObjects,
-    /// Objects that may be somebody else's, each as it was found; for one not looked at, its creation shows whether it is there.
+    /// Objects that may be somebody else's, each as it was found; for one not read, its creation shows whether it is there.
     pub(super) open: HashMap<ObjectKey, Option<Value>>,
     /// Objects that a stored revision has.
     pub(super) recorded: HashSet<ObjectKey>,
     /// Somebody else's records that are too many once the attempt has succeeded.
     pub(super) outdated: Vec<StoredRevision>,
-    /// Whether its record was written just now and nothing was looked at, so that meeting somebody else's takes the attempt back as if it
+    /// Whether its record was written just now and no object was read, so that meeting somebody else's takes the attempt back as if it
     /// had been.
     pub(super) is_unchecked: bool,
     /// Objects the attempt created, and whether it met any that was there before.
@@ -240,7 +240,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Looks for what the last revision proves to be the release's and another one has taken while hooks ran: both write as the same field
+    /// Searches for objects that the last revision proves to be the release's and another one has taken while hooks ran: both write as the same field
     /// manager, so that writing it would meet no conflict.
     async fn observe_again(&mut self) -> Result<(), DeployError> {
         let is_open = |object: &&Object| self.open.contains_key(&object.key());
@@ -265,7 +265,7 @@ impl Attempt<'_> {
     }
 
     /// An object that is somebody else's undoes the whole attempt: what was created goes, and the
-    /// record with it, as if everything had been looked at first.
+    /// record with it, as if all objects had been read first.
     async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
         let foreign = match error.not_ours() {
             Ok(foreign) => foreign,
@@ -427,7 +427,7 @@ impl Attempt<'_> {
     }
 }
 
-/// How much objects may weigh whose answers are all kept, in bytes; of more it is better to look at one after the other again.
+/// How much objects may weigh whose answers are all kept, in bytes; of more it is better to read one after the other again.
 const KEPT_ANSWERS: usize = 8 << 20;
 
 fn is_small(objects: &[Object]) -> bool {

@@ -59,7 +59,7 @@ use crate::storage::{
 /// Brings a release to what is desired.
 ///
 /// # Errors
-/// See [`DeployError`]. Whatever was applied stays, the record tells `failed`, and calling again
+/// See [`DeployError`]. Whatever was applied stays, the record says `failed`, and calling again
 /// carries on.
 ///
 /// # Cancellation
@@ -336,7 +336,7 @@ async fn prepare<'a>(
     let operation = if is_install { "install" } else { "update" };
     let refused = |source| DeployError::Ownership { operation, source };
     // Where the namespace may be missing, finding out comes first: in one that was created just now
-    // there is nothing to look at.
+    // there is nothing to read.
     let is_known = !history.is_empty() || cluster.knows_namespace(&spec.namespace);
     if is_known {
         check.run(&unproven, &mut open).await.map_err(refused)?;
@@ -473,9 +473,10 @@ struct OwnershipCheck<'a> {
 }
 
 impl OwnershipCheck<'_> {
-    /// Looks at objects before anything is written, and takes in what is there. What carries our marks though no
+    /// Reads objects before anything is written, and notes those that exist. What carries our marks though no
     /// record has it is noted at once as having been there: later nobody could tell it from what the attempt
-    /// created. That a record has it tells nothing of what is older than the first of them: that attempt may have been cut off before anybody had looked.
+    /// created. That a record has it proves nothing of objects older than the first record: that attempt may have been cut off before it had read
+    /// them.
     async fn run(
         &mut self,
         objects: &[&Object],

@@ -52,7 +52,7 @@ pub enum DeployError {
     /// The owner of an object cannot be determined.
     #[error(transparent)]
     Observed(OwnershipError),
-    /// Whether somebody has gone on with the release cannot be told.
+    /// It is unknown whether somebody has gone on with the release.
     #[error(transparent)]
     Unlisted(StorageError),
     /// The namespace cannot be created.

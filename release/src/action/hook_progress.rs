@@ -1,4 +1,4 @@
-//! What the record of an operation tells of its hooks, and what follows from that. No I/O.
+//! The progress of hooks by an operation's record, and what follows from that. No I/O.
 //!
 //! A removal is where its record says it is: at its objects, until one of its `post-delete` hooks has an entry of this removal; at that hook since
 //! then, which is `Unknown` while it cannot be started and `Running` once it was; at its records, once [`over`] stands there, or all of these hooks have
@@ -21,7 +21,7 @@ pub(super) enum Progress {
     Done,
 }
 
-/// What the record of an operation that began at `began` tells of a hook. A hook of both of the operation's events
+/// The progress of a hook by the record of an operation that began at `began`. A hook of both of the operation's events
 /// has one entry for the two; once the first event is over ([`is_over`]) it is the second's.
 pub(super) fn progress(
     hook: &Hook,
@@ -78,7 +78,7 @@ pub(super) fn running(release: &Release) -> Option<(usize, HookEvent)> {
     })
 }
 
-/// Takes from the hooks what cannot be told from a run in the operation that begins now: the clock was set back since.
+/// Takes from the hooks runs that could be taken for one in the operation that begins now: the clock was set back since.
 pub(super) fn forget_later_runs(hooks: &mut [Hook], began: Time) {
     for hook in hooks {
         if hook.last_run.started_at.instant() >= began.instant() {
@@ -106,7 +106,7 @@ pub(super) fn carried_on(unfinished: &Release) -> Option<String> {
     is_mark.then(|| description.to_owned())
 }
 
-/// Whether a record under way tells of a hook that was started: who goes on waits for it, and runs none again that is over.
+/// Whether a record under way has a hook that was started: who goes on waits for it, and runs none again that is over.
 pub(super) fn has_begun(unfinished: &Release) -> bool {
     let began = unfinished.info.as_ref().map(|info| info.last_deployed);
     let is_of_this = |hook: &Hook| {

@@ -27,7 +27,7 @@ use crate::kube::{
 use crate::model::{HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::{Storage, StoredRelease};
 
-/// For how long what has ended is left to who started it, in another process: more than two of his looks at it.
+/// For how long what has ended is left to who started it, in another process: more than two of its reads.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How the hooks of a release are run.
@@ -87,7 +87,7 @@ impl HookRun<'_> {
         if is_first && !order.is_empty() {
             let status = release.status();
             release.set_status(status, over(event));
-            // What a hook of both events did at the first is told by the description from now on.
+            // What a hook of both events did at the first is in the description from now on.
             for &index in &order {
                 if is_of_both(&release.hooks[index], event) {
                     release.hooks[index].last_run = HookExecution::default();

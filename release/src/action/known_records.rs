@@ -1,4 +1,4 @@
-//! Whether somebody else has gone on with a release while an operation was at it.
+//! Whether somebody else has gone on with a release while an operation was under way.
 
 use std::collections::HashSet;
 

@@ -98,7 +98,7 @@ impl PreviousObjects {
     }
 
     /// All objects that a revision has which was written here. What somebody else's has was there before: an undo of what is written over it leaves it, also
-    /// once nothing tells any more who had it first.
+    /// once nothing shows any more who had it first.
     pub(super) fn recorded(&self) -> HashSet<ObjectKey> {
         let good = self.good.keys().filter(|_| self.is_proven).cloned();
         let others = self.others.iter().map(|(_, object)| object);

@@ -2,7 +2,7 @@
 //!
 //! Records lie where others may write: one above ours may say that the release was uninstalled, or has nothing, and the label of one of ours
 //! may be another. The digest of a record is known, its status is not. So of a release that was deployed here the
-//! objects tell whether it runs.
+//! objects show whether it runs.
 
 use jiff::Timestamp;
 use objects::manifest::{StoredObjects, build_stored};
@@ -128,7 +128,7 @@ pub(super) fn was_good(release: &Release) -> bool {
     before.as_ref().is_none_or(is_good)
 }
 
-/// How many objects are looked at in one go.
+/// How many objects are read in one go.
 pub(super) const PAGE: usize = 50;
 
 /// Decides from the stored history. A revision that only its label calls deployed, or superseded, is none to build on: that may have been written over how

@@ -19,7 +19,7 @@ use crate::storage::{Storage, StorageError, StoredRelease, StoredRevision, last}
 /// more is over, and so is one that runs for longer than a removal waits for its last hooks.
 ///
 /// # Errors
-/// It goes on, or it cannot be told whether it does: calling again waits on.
+/// The hook goes on, or that is unknown: calling again waits on.
 ///
 /// # Cancellation
 /// Nothing is changed by waiting.
@@ -85,7 +85,7 @@ pub(super) async fn outlast(
     }
     match storage.update(&release).await {
         Ok(_) => {}
-        // Somebody else has the release by now: whoever deploys looks again.
+        // Somebody else has the release by now: whoever deploys reads again.
         Err(failed @ (StorageError::NotFound | StorageError::Replaced { .. })) => {
             return Err(HookError::Storage(failed));
         }

@@ -11,7 +11,7 @@ use super::install::crd_kinds;
 use crate::state::ownership::Operation;
 use objects::{Object, Resource};
 
-/// Tells which objects contain what is desired, and must not be deleted.
+/// Decides which objects contain desired ones, and must not be deleted.
 pub(super) struct Retained<'a> {
     /// The release's namespace.
     namespace: &'a str,

@@ -158,8 +158,8 @@ pub struct DeployOptions {
     pub contested: Contested,
     /// Other releases in a namespace that the chart had and drops: it is left to them.
     pub neighbours: Neighbours,
-    /// Look whether an object is somebody else's before anything is written, even where creating it
-    /// would tell: for a release that was refused before.
+    /// Check whether an object is somebody else's before anything is written, even where creating it
+    /// would show it: for a release that was refused before.
     pub check_ownership_first: bool,
     /// Recreate an object whose change is refused because a field is immutable.
     pub force: bool,
@@ -168,7 +168,7 @@ pub struct DeployOptions {
     pub atomic: bool,
     /// With `atomic`: Jobs are ready once they are complete, not once they are started.
     pub wait_for_jobs: bool,
-    /// How long each hook, and with `atomic` becoming ready, may take, and looks between them may be refused; `None` and zero are
+    /// How long each hook, and with `atomic` becoming ready, may take, and reads between them may be refused; `None` and zero are
     /// [`DEFAULT_TIMEOUT`].
     pub timeout: Option<Duration>,
     /// Records to keep, the new one included; 0 is no limit. The last deployed one is always kept.

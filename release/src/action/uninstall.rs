@@ -36,7 +36,7 @@ use crate::storage::{
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
 /// Objects are deleted in the background and not waited for. What asks to be kept, or does not carry
-/// this release's marks, stays and is told.
+/// this release's marks, stays and is reported.
 ///
 /// # Errors
 /// See [`UninstallError`]; calling again goes on.
@@ -272,8 +272,8 @@ pub(super) async fn uninstall_locked(
     Ok(done)
 }
 
-/// Takes back what an attempt created, as long as its record is the only one. Gives what shows that somebody has gone on from there, or why that cannot
-/// be told.
+/// Takes back what an attempt created, as long as its record is the only one. Gives what shows that somebody has gone on from there, or why that is
+/// unknown.
 async fn take_created(
     cluster: &Cluster,
     storage: &Storage,
@@ -317,7 +317,7 @@ struct Loaded<'a> {
 }
 
 impl Records {
-    /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is told.
+    /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is reported.
     async fn load(&self, storage: &Storage) -> Result<Loaded<'_>, StorageError> {
         let mut subject: Option<(&StoredRevision, StoredRelease, bool)> = None;
         let mut others = Vec::new();
@@ -493,7 +493,7 @@ async fn stored_objects(
     Ok(StoredObjects { objects, kept })
 }
 
-/// Looks whether a namespace is to be deleted in which there are releases that are about to go.
+/// Checks whether a namespace is to be deleted in which there are releases that are about to go.
 async fn awaited(
     cluster: &Cluster,
     owner: &Owner,

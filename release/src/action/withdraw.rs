@@ -19,7 +19,7 @@ use crate::storage::{
 };
 
 /// Takes back what the attempts of the one who shares `storage`'s digests brought into somebody else's release, and deletes their records.
-/// `false` if all is left: the release has records that nobody vouches for, or lacks some.
+/// `false` if all is left: the release has records that nobody is known to have written, or lacks some.
 ///
 /// While anything goes, the newest record is one of these attempts that says it is pending, where there is one: a helm client begins nothing
 /// then.

@@ -130,7 +130,7 @@ impl ApplyError {
 /// Writes all objects of a manifest.
 ///
 /// `previous` are the objects of the revision before, to tell what the chart changed. An object that `claim` leaves
-/// open and that turns out to be somebody else's ends everything. What an object says is let go of once it was written, but for
+/// open and that turns out to be somebody else's ends everything. The body of an object is dropped once it was written, but for
 /// what is asked of it when it is waited for.
 ///
 /// # Errors
@@ -178,7 +178,7 @@ pub(crate) async fn apply_hook(
     }
     let previous = BTreeMap::new();
     let writer = ObjectWriter {
-        // How its end is waited for is told by what a hook says.
+        // A hook's body decides how its end is waited for.
         options: ApplyOptions {
             keeps_answers: true,
             ..ApplyOptions::default()
@@ -217,7 +217,7 @@ async fn write_manifest(
         done.add(write_all(&writer, kind).await);
     }
     if done.failures.iter().any(ObjectFailure::is_unserved) {
-        // The next attempt shall tell which kind is not there any more.
+        // The next attempt shall report which kind is not there any more.
         cluster.forget_discovery();
     }
     done.applied.found = writer.found.into_inner();
@@ -326,7 +326,7 @@ impl Progress {
 }
 
 /// Applies objects of a release again, its marks included: what drifted is put right by the fields
-/// we own. The record of the release is not touched. Each object is looked at first: what another release has marked
+/// we own. The record of the release is not touched. Each object is read first: what another release has marked
 /// by now is left alone, which is an error.
 ///
 /// # Errors

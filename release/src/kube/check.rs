@@ -1,4 +1,4 @@
-//! Finding out to whom an object belongs: by a look before anything is written, or by creating it.
+//! Finds out to whom an object belongs: by a read before anything is written, or by creating it.
 //!
 //! Before a first install the owner of every object is checked, because one that exists already may be
 //! somebody else's. Creating it only if it does not exist, and being refused, proves the same in one
@@ -18,10 +18,10 @@ use super::ownership::OwnershipError;
 use super::transport::PARALLEL;
 use super::version::Version;
 
-/// Looks at `objects`, whatever of them exists. Nothing is changed.
+/// Reads those of `objects` that exist. Nothing is changed.
 ///
 /// # Errors
-/// The first object, in manifest order, that cannot be looked at.
+/// The first object, in manifest order, that cannot be read.
 pub(crate) async fn observe_all<'o>(
     cluster: &Cluster,
     objects: &[&'o Object],
@@ -29,7 +29,7 @@ pub(crate) async fn observe_all<'o>(
     observe_all_until(cluster, objects, Instant::now()).await
 }
 
-/// Looks at `objects` as [`observe_all`] does, again until `deadline` at those that it may not look at now.
+/// Reads `objects` as [`observe_all`] does, and tries those it may not read now again until `deadline`.
 ///
 /// # Errors
 /// As [`observe_all`].
@@ -113,7 +113,7 @@ pub(super) enum Creation {
 /// created whatever is named.
 ///
 /// # Errors
-/// The API server refused it, or what is there cannot be looked at.
+/// The API server refused it, or the existing object cannot be read.
 ///
 /// # Cancellation
 /// Created or not, it carries the owner's marks.

@@ -20,7 +20,7 @@ pub(crate) struct Claim<'a> {
     /// The operation on the release.
     pub(crate) operation: Operation,
     /// Objects that the last good revision does not prove to be the release's, each as it was found when it was
-    /// looked at. One that was not there, or not looked at, is created if nothing is there.
+    /// read. One that was not there, or not read, is created if nothing is there.
     pub(crate) open: &'a HashMap<ObjectKey, Option<Value>>,
     /// Objects that a stored revision has.
     pub(crate) recorded: &'a HashSet<ObjectKey>,

@@ -38,7 +38,7 @@ const ADOPTION_MANAGER: &str = "fleetagent-adoption";
 const PAGE: u32 = 500;
 /// Definitions a page: each may be a mebibyte.
 const DEFINITIONS_PAGE: u32 = 5;
-/// Namespaces that are remembered to be there; beyond that they are looked at anew.
+/// Limit on namespaces that are remembered to exist; beyond that they are read anew.
 const MOST_NAMESPACES: usize = 1_000;
 
 /// A cluster as one identity sees it. Cloning is cheap and shares discovery.
@@ -415,7 +415,7 @@ impl Cluster {
         self.patch(object, content, "", encode(patch)).await
     }
 
-    /// Deletes an object that was looked at, in the background, and only while it is as it was then; by a dry run it only asks whether that is refused.
+    /// Deletes an object that was read, in the background, and only while it is as it was then; by a dry run it only asks whether that is refused.
     pub(super) async fn delete(
         &self,
         object: &Object,
@@ -463,7 +463,7 @@ impl Cluster {
         self.send(verb, path, Some(encode(&patch))).await
     }
 
-    /// Takes a release's marks off an object that was looked at, and notes that it was left: whose chart has it next may have it.
+    /// Takes a release's marks off an object that was read, and notes that it was left: whose chart has it next may have it.
     pub(super) async fn leave(&self, object: &Object, proof: &Deletable) -> Result<(), ApiError> {
         self.annotate(object, proof.leaving()).await.map(drop)
     }

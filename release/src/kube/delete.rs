@@ -1,8 +1,8 @@
 //! Deleting what a release no longer has, and only what is provably its own.
 //!
-//! An object that vanished from the manifest, or whose release is uninstalled, is looked at first, and
+//! An object that vanished from the manifest, or whose release is uninstalled, is read first, and
 //! [`judge`](crate::state::ownership::judge) says whether it may go. The deletion names uid and version of what was
-//! looked at: what somebody recreated or adopted in between is looked at again.
+//! read: an object that was recreated or adopted in between is read again.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::transport::PARALLEL;
 use crate::others::{Neighbours, Occupancy};
 use crate::state::ownership::{ObjectState, Operation};
 
-/// How often an object that is written all the time is looked at before it is deleted or written, and the pauses between tries: some ten
+/// How often an object that is written all the time is read before it is deleted or written, and the pauses between tries: some ten
 /// seconds in all.
 pub(super) const MAX_TRIES: u32 = 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -97,7 +97,7 @@ impl DeleteError {
         }
     }
 
-    /// Of an object that could not be looked at.
+    /// The error of an object that could not be read.
     fn unseen(object: &Object, source: ApiError) -> Self {
         Self {
             is_unseen: true,
@@ -185,7 +185,7 @@ where
 /// Whether a namespace that may be deleted has releases in it that are about to go.
 ///
 /// # Errors
-/// It cannot be looked at.
+/// The object cannot be read.
 pub(crate) async fn is_awaited(
     cluster: &Cluster,
     owner: &Owner,
@@ -259,7 +259,7 @@ pub(crate) fn newest_first(created: &[(Object, Created)]) -> Vec<(&Object, Optio
 /// Takes back what an attempt brought, kind by kind in the given order, as far as it is still `owner`'s, is not older than the first attempt, which
 /// began at `since`, and where the attempt is known to have created it, is still that. All are tried.
 ///
-/// `check` is asked whether nobody has gone on from the attempt once objects were looked at, and before those very versions are deleted: whoever goes on
+/// `check` is asked whether nobody has gone on from the attempt once objects were read, and before those very versions are deleted: whoever goes on
 /// writes a record before he writes an object.
 ///
 /// # Errors
@@ -329,7 +329,7 @@ where
     }
 }
 
-/// Logs what could not be deleted before it was seen that somebody has gone on with the release: that is all that is told of it.
+/// Logs what could not be deleted before it was seen that somebody has gone on with the release: they are reported nowhere else.
 fn report_left(owner: &Owner, failures: &[DeleteError]) {
     for failed in failures {
         let (release, reason) = (&owner.name, failed.source.reason());
@@ -350,7 +350,7 @@ fn report_left(owner: &Owner, failures: &[DeleteError]) {
     }
 }
 
-/// Looks at an object that an operation would delete: the proof that it may, or why it stays.
+/// Reads an object that an operation would delete: the proof that it may, or why it stays.
 async fn prove(
     cluster: &Cluster,
     owner: &Owner,
@@ -440,7 +440,7 @@ fn left(state: ObjectState) -> Removal {
     }
 }
 
-/// Looks at what has the name of a hook that no policy makes way for. What another run of the release left, and what should have gone by the
+/// Reads the object with the name of a hook that no policy makes way for. What another run of the release left, and what should have gone by the
 /// hook's policies as it ended in one of the ways `goes`, goes now: that run was cut off before. Gives [`Removal::NotOwned`] for what is in the
 /// way, and says which one was deleted. Helm creates its hooks, and fails where anything has the name.
 pub(crate) async fn clear_name(
@@ -585,7 +585,7 @@ pub(crate) async fn delete_hook(
         match cluster.delete(object, &proof, false).await {
             Ok(()) => return Ok((Removal::Deleted, Created::from_answer(&live))),
             Err(error) if error.is_not_found() => return Ok((Removal::Absent, None)),
-            // A Job tells its status all the time.
+            // A Job's status is written all the time.
             Err(error) if error.is_conflict() && tries < MAX_TRIES => {
                 sleep(pause(tries)).await;
                 tries += 1;

@@ -157,7 +157,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Reads the hook once more, as the watch may have told less than there was. Whether it is over.
+    /// Reads the hook once more, as the watch may have missed events. Whether it is over.
     async fn read(&mut self, cluster: &Cluster, object: &Object) -> bool {
         match timeout(LAST_READ, cluster.get(object)).await {
             Ok(Ok(Some(live))) => {

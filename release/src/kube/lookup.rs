@@ -74,7 +74,7 @@ impl ClusterLookup {
             discovery = self.cluster.fresh_discovery().await?;
         }
         let Some(resource) = discovery.resource(group, version, kind) else {
-            // Helm asks for the object all the same, and is told that there is none.
+            // Helm asks for the object all the same, and gets that there is none.
             if !name.is_empty() && discovery.api_versions().any(|known| known == api_version) {
                 return Ok(Value::Object(Map::new()));
             }

@@ -78,7 +78,7 @@ enum Marks {
     None,
 }
 
-/// An object that was looked at and found to be one that the release may delete: this one in this version, and
+/// An object that was read and found to be one that the release may delete: this one in this version, and
 /// no other. Only [`Observed::deletable`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deletable {
@@ -278,7 +278,7 @@ impl Observed {
     }
 
     /// The proof that an operation may delete the object; else what it is. What is older than the first attempt at the release, which began at `since`,
-    /// was there before it, though a record has it and no note tells: the attempt may have ended before anybody had looked.
+    /// was there before it, though a record has it and no note says so: the attempt may have ended before it had read the object.
     pub(crate) fn deletable(
         &self,
         operation: Operation,

@@ -1,7 +1,7 @@
 //! Making an object what is desired where the API server calls the change invalid, because `force` asks for that.
 //!
 //! It is written whole, which drops what others wrote into it; where a field of it cannot change it is deleted and created anew, if nothing is
-//! lost by that but the object ([`super::losses`]). Either is done only to what was looked at, and what may be somebody else's by then is left.
+//! lost by that but the object ([`super::losses`]). Either is done only to an object that was read; one that may be somebody else's by then is left.
 
 use std::collections::BTreeMap;
 

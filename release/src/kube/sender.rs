@@ -95,7 +95,7 @@ impl Sender<'_> {
             .map_err(|source| ObjectFailure::Terminating(object.describe(), source))
     }
 
-    /// The failure of an object that is being deleted whenever it is looked at.
+    /// The failure of an object that is being deleted whenever it is read.
     pub(super) fn leaving(object: &Object) -> ObjectFailure {
         let message = "Resource scheduled for deletion";
         let line = line(object, "still exists", Status::Terminating, message);

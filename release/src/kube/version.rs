@@ -26,7 +26,7 @@ impl Version {
         }
     }
 
-    /// The version alone; one that was not told is written over by nobody.
+    /// The version alone; one that is unknown is written over by nobody.
     pub(super) fn resource_version(&self) -> &str {
         self.resource_version.as_deref().unwrap_or(Self::OF_NOTHING)
     }

@@ -23,8 +23,8 @@ use objects::readiness::wait::{self, Mode};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Objects are not what they were waited for to become. The text is Helm's. That one cannot be looked at is no end of it: rights are made anew, and
-/// tokens.
+/// Objects are not what they were waited for to become. The text is Helm's. An object that cannot be read does not end the wait: rights are made
+/// anew, and tokens.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}", .lines.join("\n"), if *.timed_out { "\ncontext deadline exceeded" } else { "" })]
 pub struct WaitError {
@@ -61,7 +61,7 @@ pub(crate) async fn wait_until_ready(
 }
 
 /// Waits until every hook has ended well, or nothing but failed ones is left. `written` says which objects they are: another one that has
-/// the name of one tells nothing of it.
+/// its name proves nothing.
 pub(super) async fn wait_until_ended(
     cluster: &Cluster,
     hooks: &[&Object],

@@ -49,7 +49,7 @@ pub(super) struct WrittenObject {
     pub(super) conflicts: Vec<FieldConflict>,
     /// The object without its body, and its uid, if it is known to be new, or a hook's.
     pub(super) created: Option<(Object, Created)>,
-    /// The object, if it was there before, and is wanted with `takeOwnership`; and which one it is, if that was told.
+    /// The object, if it was there before, and is wanted with `takeOwnership`; and its uid, if that is known.
     pub(super) kept: Option<(Object, Option<Created>)>,
 }
 
@@ -269,7 +269,7 @@ impl<'a> ObjectWriter<'a> {
         }
     }
 
-    /// Creates a hook. What has its name by now, and is not what may have it, was made since that was looked at: it is left.
+    /// Creates a hook. Another object with its name was made since the name was read: it is left.
     async fn write_hook(&self, claim: HookClaim<'_>, object: &Object) -> Sent {
         let mut tries = 0;
         loop {
@@ -374,7 +374,7 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Applies without force; what others hold is settled and the rest forced. Only as it was judged, if it was: an object that is written all
-    /// the time is written over the version in which it was looked at last, if nothing has changed about whose it is.
+    /// the time is written over the version in which it was read last, if nothing has changed about whose it is.
     async fn write_settled(&self, object: &Object, judged: Option<&Observed>) -> Sent {
         let refused = |source| ObjectFailure::refused(object, source);
         let mut tries = 1;
@@ -399,8 +399,8 @@ impl<'a> ObjectWriter<'a> {
                         Some(claim) => claim.owner.observe(&live).is_alike(judged),
                         None => false,
                     };
-                    // Only what was looked at is forced: where it would be judged otherwise by now, the version that was judged is named, which the API
-                    // server refuses.
+                    // Only an object that was read is forced: where it would be judged otherwise by now, the version that was judged is named, which
+                    // the API server refuses.
                     let observed = Version::of(&live);
                     let changed = judged.filter(|judged| !is_alike(judged));
                     let over = changed.map_or(&observed, Observed::version);
@@ -436,7 +436,7 @@ impl<'a> ObjectWriter<'a> {
         }
     }
 
-    /// Refuses what the last revision had and another release has by now: Helm looks at what an upgrade adds, and takes this.
+    /// Refuses what the last revision had and another release has by now: Helm checks the objects an upgrade adds, and takes this one.
     fn check_still_ours(&self, object: &Object, live: &Value) -> Result<(), ObjectFailure> {
         let Some(claim) = self.claim else {
             return Ok(());
@@ -472,7 +472,7 @@ impl<'a> ObjectWriter<'a> {
         (conflicts, body)
     }
 
-    /// Whether an autoscaler sets the replicas that others hold, none where that cannot be told; asked before the object is looked at, which is written
+    /// Whether an autoscaler sets the replicas that others hold, none where that is unknown; asked before the object is read, which is written
     /// right after that.
     pub(super) async fn is_autoscaled(&self, object: &Object, error: &ApiError) -> Option<bool> {
         match concerns_replicas(error.contested_fields().into_iter()) {

@@ -115,7 +115,7 @@ impl Action {
     }
 }
 
-/// Decides from the stored history. `now` tells how old another client's operation is.
+/// Decides from the stored history. `now` gives the age of another client's operation.
 pub fn decide(history: &[StoredRevision], now: Timestamp) -> Plan {
     let plan = |state, action, reason| Plan {
         state,
@@ -254,7 +254,7 @@ pub enum Undo {
     /// No revision was ever good, and nothing of the release was there before: it goes as a whole.
     Uninstall,
     /// No stored revision was ever good, but something was there before, or somebody knew the release: what the
-    /// attempt created goes, its record stays and tells.
+    /// attempt created goes, its record stays as a note of that.
     TakeBack,
 }
 
@@ -368,7 +368,7 @@ pub enum UninstallPlan {
 }
 
 /// Decides how a release is uninstalled; whatever its newest revision is, it can be, once a helm client that is at work on it has ended or has
-/// had its time. `now` tells how old its operation is.
+/// had its time. `now` gives the age of its operation.
 pub fn plan_uninstall(
     history: &[StoredRevision],
     now: Timestamp,

@@ -1,5 +1,5 @@
 //! Reads the JSON of a record as Helm 4 reads it: names match whatever their case, unknown fields
-//! are dropped, empty texts stand for "no time", and a misfit is told in Go's words.
+//! are dropped, empty texts stand for "no time", and a misfit is reported in Go's words.
 
 use std::sync::Arc;
 

@@ -291,20 +291,20 @@ impl Storage {
         }
     }
 
-    /// Whether anything was ever written here under this name, as far as whoever keeps the digests tells.
+    /// Whether anything was ever written here under this name, by the digest store.
     pub fn knows(&self, release: &str) -> bool {
         let digests = self.digests.as_ref();
         digests.is_some_and(|digests| digests.knows(release))
     }
 
-    /// Whether a deploy under this name has succeeded here, as far as whoever keeps the digests tells. No record says so: its status
+    /// Whether a deploy under this name has succeeded here, by the digest store. No record says so: its status
     /// anybody may write.
     pub fn was_deployed(&self, release: &str) -> bool {
         let digests = self.digests.as_ref();
         digests.is_some_and(|digests| digests.was_deployed(release))
     }
 
-    /// Whether the release is still theirs who asks, as far as whoever keeps the digests tells: while they waited, another one of those
+    /// Whether the release is still theirs who asks, by the digest store: while they waited, another one of those
     /// that share them may have taken it.
     pub(crate) fn has(&self, release: &str) -> bool {
         let digests = self.digests.as_ref();

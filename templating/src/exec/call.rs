@@ -123,7 +123,7 @@ impl<'t> Machine<'t, '_, '_> {
         Ok(())
     }
 
-    /// Puts the arguments on the stack of arguments and tells where they begin there.
+    /// Puts the arguments on the stack of arguments and returns where they begin there.
     fn arguments(
         &mut self,
         dot: &Operand,

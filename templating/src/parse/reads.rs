@@ -1,4 +1,4 @@
-//! What a template may read of its dot, told from its text alone.
+//! The fields of its dot that a template may read, found from its text alone.
 //!
 //! Go has no such analysis. It over-estimates where it cannot know: whoever re-renders when what was read changed
 //! must never miss a change, and may render once too often.

@@ -109,7 +109,7 @@ impl List {
         }
     }
 
-    /// Tells these elements from all others alive.
+    /// Distinguishes these elements from all others alive.
     pub fn address(&self) -> usize {
         self.items
             .as_ref()

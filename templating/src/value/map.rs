@@ -97,7 +97,7 @@ impl Map {
         }
     }
 
-    /// Tells this map from every other one alive.
+    /// Distinguishes this map from every other one alive.
     pub fn address(&self) -> usize {
         self.entries
             .as_ref()

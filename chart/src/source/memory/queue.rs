@@ -1,4 +1,4 @@
-//! The queue for a budget of bytes: decides whose turn it is. No I/O, and nothing here waits: each call is told what time it is.
+//! The queue for a budget of bytes: decides whose turn it is. No I/O, and nothing here waits: each call is given the time.
 //!
 //! Work reserves what it is about to take. What fits begins at once, also where something larger waits before it; what does not fit waits
 //! for other work to end. Progress is a change of the bytes that are held, or an end, and nothing else: who goes to and fro between working
@@ -15,7 +15,7 @@
 //! **The bound.** Used are at most the budget; half as much again beside what stalls, or beside what rests; the largest one that stalls
 //! with an eighth of the budget beside it; or the largest one that begins beside a half of the budget that waits. Only where nothing at all moves for half a minute one more begins above that, as they may wait for
 //! each other: for three minutes where some wait for a server, since they end by themselves.
-//! The reserve is a part of the budget that only brief work takes, so that no download and no template keeps a look waiting.
+//! The reserve is a part of the budget that only brief work takes, so that no download and no template keeps it waiting.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -251,8 +251,8 @@ async fn token(
     })
 }
 
-/// A token service's address as errors tell it, whether it answers or not: the challenge that names it may have in it what the registry was shown. What a
-/// registry asks for is told otherwise, as nobody sees without it why a token is refused.
+/// A token service's address as errors show it, whether it answers or not: the challenge that names it may have in it what the registry was shown.
+/// What a registry asks for is shown otherwise, as nobody sees without it why a token is refused.
 fn told(asked: &Url, registry: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
     let is_free = |url: &Url| shown.redact(url.as_str()) == url.as_str();
     let mut told = asked.clone();

@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Looks at a bit string within a tag of its own, if there is one.
+    /// Checks a bit string within a tag of its own, if there is one.
     pub(super) fn explicit_bits(&mut self, number: u32) -> Result<()> {
         let Some(content) = self.explicit(number, BIT_STRING)? else {
             return Ok(());

@@ -4,7 +4,7 @@ use super::asn1::Result;
 use super::cursor::Cursor;
 use super::der;
 
-/// Looks at the content of a name.
+/// Checks the content of a name.
 pub(super) fn check(mut name: Cursor<'_>) -> Result<()> {
     let invalid = |part: &str| format!("x509: invalid RDNSequence{part}");
     while !name.is_empty() {
@@ -23,7 +23,7 @@ pub(super) fn check(mut name: Cursor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Looks at a text of a tag.
+/// Checks a text of a tag.
 fn text(tag: u8, content: &[u8]) -> Result<()> {
     let is_printable = |b: &u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(b);
     let (is_valid, kind) = match tag {

@@ -116,7 +116,7 @@ impl<'a> Cursor<'a> {
         is_valid.then_some((bytes, padding))
     }
 
-    /// Looks at a time in one of some layouts, in which it has to be written as Go would write it.
+    /// Checks a time in one of some layouts, in which it has to be written as Go would write it.
     pub(super) fn time(&mut self, tag: u8, layouts: &[&str]) -> Option<()> {
         let text = self.element(tag)?.content;
         let (layout, time) = layouts

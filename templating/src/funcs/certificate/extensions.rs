@@ -43,7 +43,7 @@ fn invalid(what: &str) -> String {
     format!("x509: invalid {what}")
 }
 
-/// Looks at an extension, and tells the certificate's key identifier if this is it.
+/// Checks an extension, and returns the certificate's key identifier if this is it.
 pub(super) fn check<'a>(extension: &Extension<'a>) -> Result<Option<&'a [u8]>> {
     let content = Cursor(extension.content);
     let not_critical = |what: &str| match extension.is_critical {

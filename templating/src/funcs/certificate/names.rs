@@ -14,7 +14,7 @@ const DNS: u8 = 0x82;
 const URI: u8 = 0x86;
 const IP: u8 = 0x87;
 
-/// Looks at the name constraints of a certificate.
+/// Checks the name constraints of a certificate.
 pub(super) fn constraints(content: Cursor<'_>) -> Result<()> {
     let invalid = || "x509: invalid NameConstraints extension".to_owned();
     let subtrees = subtrees(content).ok_or_else(invalid)?;

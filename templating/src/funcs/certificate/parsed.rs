@@ -132,7 +132,7 @@ fn public_key(fields: &mut Cursor<'_>) -> Result<Option<PublicKey>> {
     PublicKey::read(id, parameters, bits)
 }
 
-/// Looks at the extensions, and tells the key's identifier among them.
+/// Checks the extensions, and returns the key's identifier among them.
 fn extensions_of(fields: &mut Cursor<'_>, version: i64) -> Result<Option<Vec<u8>>> {
     if version <= 1 {
         return Ok(None);

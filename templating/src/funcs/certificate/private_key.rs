@@ -307,7 +307,7 @@ fn sec1(curve: Option<&[u8]>, text: &[u8]) -> Result<PrivateKey> {
     Ok(PrivateKey::Ec { curve, secret })
 }
 
-/// Looks at a DSA key, which nothing can be made with.
+/// Checks a DSA key, which nothing can be made with.
 fn dsa(text: &[u8]) -> Result<()> {
     let mut fields = Reader::new(text).sequence("DSAKeyFormat")?;
     fields.int()?;
