@@ -76,7 +76,7 @@ impl GroupKind {
     /// assert!(!of("gateway.networking.k8s.io").is_kubernetes_own());
     /// ```
     pub fn is_kubernetes_own(&self) -> bool {
-        const GROUPS: [&str; 17] = [
+        const GROUPS: [&str; 18] = [
             "admissionregistration.k8s.io",
             "apiextensions.k8s.io",
             "apiregistration.k8s.io",
@@ -94,6 +94,7 @@ impl GroupKind {
             "resource.k8s.io",
             "scheduling.k8s.io",
             "storage.k8s.io",
+            "storagemigration.k8s.io",
         ];
         !self.group.contains('.') || GROUPS.contains(&self.group.as_str())
     }

@@ -88,10 +88,7 @@ impl Unserved {
 
     /// Its kind in any version.
     pub fn group_kind(&self) -> GroupKind {
-        GroupKind {
-            group: group_version(&self.api_version).0.to_owned(),
-            kind: self.kind.clone(),
-        }
+        self.key().group_kind()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::discovery::{Resource, group_version};
+use crate::discovery::{GroupKind, Resource, group_version};
 use crate::fields::text;
 
 /// Identity of an object, whatever version of its kind it is written in.
@@ -26,6 +26,14 @@ impl ObjectKey {
             kind: kind.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+        }
+    }
+
+    /// The object's kind in any version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind {
+            group: self.group.clone(),
+            kind: self.kind.clone(),
         }
     }
 

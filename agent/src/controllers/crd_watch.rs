@@ -102,6 +102,15 @@ enum Step {
     Monitor,
 }
 
+impl Step {
+    fn reconcile(self) -> ReconcileKind {
+        match self {
+            Self::Deploy => ReconcileKind::Full,
+            Self::Monitor => ReconcileKind::Drift,
+        }
+    }
+}
+
 type Changes = BoxStream<'static, watcher::Result<watcher::Event<Metadata<DynamicObject>>>>;
 
 impl CrdWatch {
@@ -147,14 +156,24 @@ impl CrdWatch {
     /// Watches while somebody waits; never ends.
     pub async fn run(&self) {
         loop {
-            self.changed.notified().await;
-            if !self.waiting.lock().is_empty() {
-                // Each watch wakes its bundles as it begins.
-                let next = Instant::now() + STORM_RETRY;
-                self.watch().await;
-                sleep_until(next).await;
+            while self.waiting.lock().is_empty() {
+                self.changed.notified().await;
+            }
+            // Each watch wakes its bundles as it begins. A deploy that waits is not kept waiting for that.
+            let next = Instant::now() + STORM_RETRY;
+            self.watch().await;
+            while Instant::now() < next && !self.has_deploys() {
+                tokio::select! {
+                    () = sleep_until(next) => {}
+                    () = self.changed.notified() => {}
+                }
             }
         }
+    }
+
+    fn has_deploys(&self) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.iter().any(|(_, step)| *step == Step::Deploy)
     }
 
     /// Ends when nobody waits.
@@ -179,8 +198,8 @@ impl CrdWatch {
                 Some(()) = OptionFuture::from(next.map(sleep_until)) => {
                     retries.done(Instant::now());
                     self.identities.forget_discovery();
-                    for (bundle, _) in &*self.waiting.lock() {
-                        self.queue.wake(bundle, ReconcileKind::Full);
+                    for (bundle, step) in &*self.waiting.lock() {
+                        self.queue.wake(bundle, step.reconcile());
                     }
                 }
                 () = self.changed.notified() => {}

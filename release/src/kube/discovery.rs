@@ -41,6 +41,8 @@ pub(super) struct CachedDiscovery {
 pub(super) struct ProvenGone {
     pub(super) at: Weak<Discovery>,
     pub(super) kinds: BTreeSet<GroupKind>,
+    /// Of these there may be something.
+    pub(super) not_served: BTreeSet<GroupKind>,
 }
 
 impl CachedDiscovery {

@@ -128,7 +128,7 @@ impl ApiError {
     }
 
     /// Whether nothing is served at this address: neither the object nor its namespace is missing.
-    pub(crate) fn is_unserved(&self) -> bool {
+    pub fn is_unserved(&self) -> bool {
         let names_something = |status: &Status| {
             let details = status.details.as_ref();
             details.is_some_and(|details| !details.name.is_empty())

@@ -75,13 +75,23 @@ impl CachedDiscovery {
         if !std::ptr::eq(proven.at.as_ptr(), Arc::as_ptr(&discovery)) {
             *proven = ProvenGone {
                 at: Arc::downgrade(&discovery),
-                kinds: BTreeSet::new(),
+                ..ProvenGone::default()
             };
         }
+        if let Some(kind) = kinds.intersection(&proven.not_served).next() {
+            return Err(ApiError::NotServed(kind.clone()));
+        }
         let unknown = kinds - &proven.kinds;
-        if !unknown.is_empty() {
-            self.prove_gone(&unknown).await?;
-            proven.kinds.extend(unknown);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        match self.prove_gone(&unknown).await {
+            Ok(()) => proven.kinds.extend(unknown),
+            Err(ApiError::NotServed(kind)) => {
+                proven.not_served.insert(kind.clone());
+                return Err(ApiError::NotServed(kind));
+            }
+            Err(failed) => return Err(failed),
         }
         Ok(())
     }
@@ -205,6 +215,8 @@ async fn all(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::json;
@@ -242,5 +254,38 @@ mod tests {
             "{reported:?}"
         );
         assert!(left("Boat").await.unwrap().is_empty());
+    }
+
+    /// Hundreds of bundles lose their objects with one definition, and each is monitored as long as they are gone.
+    #[tokio::test]
+    async fn what_one_answer_of_discovery_shows_gone_is_asked_once() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            let is_list = request
+                .uri()
+                .path()
+                .contains("apiregistration.k8s.io/v1/apiservices");
+            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            let service = json!({"spec": {"group": "y.io", "version": "v1", "service": {}}});
+            let body = json!({"items": [service]}).to_string().into_bytes();
+            async { Ok::<_, BoxError>(Response::new(Body::from(body))) }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let kinds = |group: &str| {
+            BTreeSet::from([GroupKind {
+                group: group.to_owned(),
+                kind: "Boat".to_owned(),
+            }])
+        };
+        for _ in 0..3 {
+            cluster.prove_gone(&kinds("x.io")).await.unwrap();
+            let refused = cluster.prove_gone(&kinds("y.io")).await.unwrap_err();
+            assert!(matches!(refused, ApiError::NotServed(_)), "{refused:?}");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        cluster.forget_discovery();
+        cluster.prove_gone(&kinds("x.io")).await.unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
     }
 }

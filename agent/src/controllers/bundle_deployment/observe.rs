@@ -222,9 +222,10 @@ impl Live {
                         }
                     }
                     // The kind seems to be served no more.
-                    Err(error) if error.is_not_found() => {
+                    Err(error) if error.is_unserved() => {
                         live.gone.insert(resource.group_kind());
                     }
+                    Err(error) if error.is_not_found() => {}
                     Err(source) => {
                         let kind = resource.kind.clone();
                         return Err(ObserveError::List { kind, source });
@@ -232,10 +233,7 @@ impl Live {
                 }
             }
         }
-        if let Some(kind) = live.gone.first().map(ToString::to_string) {
-            let proven = cluster.prove_gone(&live.gone).await;
-            proven.map_err(|source| ObserveError::List { kind, source })?;
-        }
+        live.prove_gone(cluster).await?;
         let is_unlisted =
             |object: &&Object| !live.objects.contains_key(&object.key()) && !live.is_gone(object);
         let unlisted: Vec<_> = desired.iter().filter(is_unlisted).collect();
@@ -251,6 +249,25 @@ impl Live {
             live.foreign.insert(object.key(), holder);
         }
         Ok(live)
+    }
+
+    /// Shows that there is no object of the kinds that are not served any more. Kubernetes' own are not taken away by a person.
+    async fn prove_gone(&mut self, cluster: &Cluster) -> Result<(), ObserveError> {
+        let Some(first) = self.gone.first() else {
+            return Ok(());
+        };
+        let own = self.gone.iter().find(|kind| kind.is_kubernetes_own());
+        let proven = match own {
+            Some(kind) => Err(ApiError::NotServed(kind.clone())),
+            None => cluster.prove_gone(&self.gone).await,
+        };
+        let kind = own.unwrap_or(first).to_string();
+        proven.map_err(|source| ObserveError::List { kind, source })?;
+        // Another namespace was listed before the kind went.
+        let gone = &self.gone;
+        self.objects
+            .retain(|key, _| !gone.contains(&key.group_kind()));
+        Ok(())
     }
 
     fn is_gone(&self, object: &Object) -> bool {

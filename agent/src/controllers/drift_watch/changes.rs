@@ -704,6 +704,11 @@ mod tests {
         assert!(bundles.list_completed(kind, &listed).is_empty());
         let none = ListedObjects::default();
         assert_eq!(bundles.list_completed(kind, &none), ["former"]);
+        // Whoever has it in another version has it still.
+        bundles.monitored_all("taker", "t", seen("8"), true);
+        let of_watch = |name: &str| BTreeSet::from([name.to_owned()]);
+        assert!(bundles.unserved(kind, &of_watch("former")).is_empty());
+        assert_eq!(bundles.unserved(kind, &of_watch("taker")), ["taker"]);
         bundles.monitored_all("taker", "t", seen("8"), true);
         // Taken by somebody unknown, for instance the agent of another scope.
         let lost = bundles.changed("x", &deployment(), Some("9"));

@@ -263,8 +263,10 @@ async fn watch(
                     error = PublicText::nothing_secret_in(&failed),
                     "watching for drift"
                 );
-                if watch::is_unserved(&failed) {
-                    refusals += 1;
+                match watch::is_unserved(&failed) {
+                    true => refusals += 1,
+                    false if refusals < UNSERVED_AFTER => refusals = 0,
+                    false => {}
                 }
                 // With its definition all objects go, and no watch may have told of them. An API server that starts serves it a moment later.
                 if refusals == UNSERVED_AFTER {

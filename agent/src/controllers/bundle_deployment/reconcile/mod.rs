@@ -66,6 +66,9 @@ const HOLD: Duration = Duration::from_millis(1_500);
 /// Memory for reading large options before their size is known, in bytes; most come to less.
 const LARGE_OPTIONS: u64 = 8 << 20;
 
+/// What a condition says where the cluster does not serve a kind, as Helm does.
+const NO_MATCH: &str = "no matches for kind";
+
 /// How soon objects that somebody else has are monitored again.
 const FOREIGN_RECHECK: Duration = Duration::from_secs(5 * 60);
 
@@ -175,8 +178,10 @@ impl ReconcileState {
     fn is_overwritten(&self) -> bool {
         let told = self.report.status();
         // What is missing with its kind is among them, and cannot be made.
-        told.condition(status::MONITORED) != "False"
-            && plan::is_overwritten(&self.bundle.spec, &told.modified_status)
+        let mut conditions = told.conditions.iter();
+        let lacks_kind =
+            conditions.any(|one| one.type_ == status::MONITORED && one.message.contains(NO_MATCH));
+        !lacks_kind && plan::is_overwritten(&self.bundle.spec, &told.modified_status)
     }
 
     /// The release to compare live objects with, where nothing was deployed now; `wanted` is the stored record of the desired release.
@@ -592,7 +597,17 @@ mod tests {
         let upstreams = bundle.status.clone();
         let unsent = BundleDeploymentStatus::default();
         assert!(state(bundle.clone(), upstreams).is_overwritten());
-        assert!(!state(bundle, unsent).is_overwritten());
+        assert!(!state(bundle.clone(), unsent).is_overwritten());
+        // With its kind it went for good; for another reason nobody knows how it stands by now.
+        for (why, expected) in [
+            ("failed to list Widget: busy", true),
+            ("no matches for kind \"ConfigMap\" in version \"v1\"", false),
+        ] {
+            let mut status = bundle.status.clone();
+            let why = PublicText::from(why);
+            status.set_condition(status::MONITORED, Err(&why), Timestamp::UNIX_EPOCH);
+            assert_eq!(state(bundle.clone(), status).is_overwritten(), expected);
+        }
     }
 
     /// The bundle's redeploy waits for an hour, or it is installed once: monitoring is no reason to try before.

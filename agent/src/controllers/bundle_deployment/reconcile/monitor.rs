@@ -156,13 +156,20 @@ impl Reconciler {
         rights: Rights,
     ) -> Result<(), Halt> {
         let bundle = Arc::clone(&state.bundle);
+        let crd_watch = &self.context.crd_watch;
         let (release, applied) = match current {
             Current::Deployed(release, applied) => (release, applied),
             Current::Stored(release) => (release, Vec::new()),
-            Current::Missing => return Ok(()),
+            Current::Missing => {
+                crd_watch.monitor_lacks_kind(bundle.name(), false);
+                return Ok(());
+            }
             Current::Former => match self.stored(state, impersonated).await {
                 Ok(Some(release)) => (release, Vec::new()),
-                Ok(None) => return Ok(()),
+                Ok(None) => {
+                    crd_watch.monitor_lacks_kind(bundle.name(), false);
+                    return Ok(());
+                }
                 // The release in its place needs no rights there.
                 Err(failed) if error::api_code(&failed) == Some(403) => return Ok(()),
                 Err(failed) => return Err(Halt::at(Cause::MonitorRelease, &state.facts)(failed)),
@@ -212,10 +219,20 @@ impl Reconciler {
                 return Err(Halt::new(Cause::Monitor, redacted));
             }
         };
-        let (problem, mut corrected) = (observed.problem.clone(), Ok(()));
+        let halt = match observed.problem.clone() {
+            Some((cause, problem)) => {
+                let redacted = redact_error(impersonated.cluster(), &release, problem).await;
+                Some(Halt::new(cause, redacted))
+            }
+            None => None,
+        };
         if rights == Rights::Held
             && plan::may_correct(Record::of(Some(&release.status())), state.hold.is_some())
         {
+            // Before a correction sends what was found.
+            if let Some(halt) = &halt {
+                self.report(state, halt);
+            }
             self.adopt_agent(state, impersonated, &observed.extras)
                 .await;
             // What cannot be made again is no reason to deploy anew.
@@ -227,18 +244,9 @@ impl Reconciler {
             if bundle.metadata.deletion_timestamp.is_none() && is_new {
                 state.report.overwritten_missing();
             }
-            corrected = self.correct(state, impersonated, &release, observed).await;
+            return self.correct(state, impersonated, &release, observed).await;
         }
-        let Some((cause, problem)) = problem else {
-            return corrected;
-        };
-        let redacted = redact_error(impersonated.cluster(), &release, problem).await;
-        let halt = Halt::new(cause, redacted);
-        if corrected.is_err() {
-            self.report(state, &halt);
-            return corrected;
-        }
-        Err(halt)
+        halt.map_or(Ok(()), Err)
     }
 
     /// Compares the live objects and keeps watching them.
