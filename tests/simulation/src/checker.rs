@@ -278,7 +278,7 @@ impl Checker {
     }
 
     /// Upstream deletes a bundle that it has.
-    pub fn unwant(&mut self, bundle: usize) {
+    pub fn unwant(&mut self, bundle: usize, heard: Option<Instant>) {
         // One of that name which comes later needs what it has claimed itself.
         self.claimed.retain(|(_, claiming)| *claiming != bundle);
         self.let_through.remove(&bundle);
@@ -290,8 +290,10 @@ impl Checker {
                 .get(&release)
                 .and_then(BTreeMap::last_key_value);
             let is_leaving = newest.is_some_and(|(_, status)| status == "uninstalling");
-            // A removal that has begun is finished where the agent did not hear that its bundle was back for a moment.
-            if !is_leaving || !self.is_returning(bundle) {
+            // Where the agent did not hear that its bundle was back, it is missing since it went before, and a removal that has begun is finished.
+            let returned = self.returned.get(&bundle);
+            let is_unheard = returned.is_some_and(|at| heard.is_none_or(|heard| heard < *at));
+            if !is_unheard && !(is_leaving && self.is_returning(bundle)) {
                 self.unwanted.insert(bundle, (release, Instant::now()));
             }
         }

@@ -358,7 +358,7 @@ fn a_bundle_that_takes_a_release_from_its_owner_breaks_a_rule() {
             "b0 went, and is there again",
             1,
             |cluster| {
-                cluster.checker.unwant(0);
+                cluster.checker.unwant(0, Some(Instant::now()));
                 cluster.checker.want(0, &Desired::of(0, 1, BTreeSet::new()));
             },
             &[],

@@ -202,7 +202,8 @@ impl World {
             }
             Action::Unwant(bundle) => {
                 if self.present(*bundle) {
-                    self.checker().unwant(*bundle);
+                    let heard = self.network.lock().heard;
+                    self.checker().unwant(*bundle, heard);
                 }
                 self.checker().desired_state.now.remove(bundle);
                 let path = format!("{BUNDLES_PATH}/{}", bundle_name(*bundle));
