@@ -373,7 +373,7 @@ fn busy(world: &World, watched: Duration, failed: usize) -> Vec<(&'static str, S
     // Before a hook whose finalizer goes late is made anew each try waits for a while, and looks again and again.
     let slow = checker.desired_state.now.values();
     let slow = slow.filter(|desired| desired.has_guarded_hook()).count();
-    let tries = failing + failing.min(slow);
+    let tries = failing + failing.min(slow) + world.contended();
     if asked > limit(MOST_ASKED + MOST_TRIED * beginnings * tries as u64) {
         let most = tally.iter().max_by_key(|(_, count)| **count);
         let text = format!("{asked} requests in {watched:?} at rest, most of them {most:?}");

@@ -174,6 +174,21 @@ impl World {
         self.fights.contains_key(id)
     }
 
+    /// How many Deployments somebody sets back and an autoscaler scales: their bundles read them with each of these writes.
+    pub fn contended(&self) -> usize {
+        let is_scaled = |id: &&Id| {
+            let scaler = Id::new(
+                "autoscaling",
+                "horizontalpodautoscalers",
+                &id.namespace,
+                &id.name,
+            );
+            self.local.get(&scaler).is_some()
+        };
+        let fought = self.fights.keys().filter(|id| id.plural == "deployments");
+        fought.filter(is_scaled).count()
+    }
+
     /// Does what fighters do: sets their objects back.
     pub fn fight(&mut self) {
         for (id, wanted) in &self.fights {
