@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    a_stripped_object_stays_with_the_bundle_that_took_it
     a_deployment_that_a_person_and_an_autoscaler_fight_over_is_read_each_time
     a_bundle_that_was_back_while_nobody_heard_is_missing_since_before
     a_revision_of_the_go_agent_beside_a_forged_one_is_as_good_as_that

@@ -561,7 +561,7 @@ impl Live {
                     None => {
                         let holder = self.foreign.get(&key);
                         let exist = holder.is_some();
-                        found.absent.extend((!exist).then(|| key.clone()));
+                        found.unowned.push(key.clone());
                         if !view.rules.ignores_missing(&entry.api_version, &key) {
                             let taken = holder.cloned().flatten();
                             let taken = taken.map(|(owner, since)| (key.clone(), owner, since));
@@ -776,7 +776,9 @@ mod tests {
             desired("ConfigMap", "edited"),
             desired("ConfigMap", "ignored"),
             desired("ConfigMap", "taken"),
+            desired("ConfigMap", "stripped"),
         ];
+        found.foreign.insert(manifest[5].key(), None);
         let holder = (Owner::new("other", "ns"), "2026-01-01T00:00:00Z".to_owned());
         found
             .foreign
@@ -825,6 +827,7 @@ mod tests {
             [
                 "configmap.v1 ns/edited modified {}",
                 "configmap.v1 ns/gone missing",
+                "configmap.v1 ns/stripped is not owned by us",
                 "configmap.v1 ns/taken is not owned by us",
                 "widget.example.com lost missing",
                 "configmap.v1 ns/left-over extra",
@@ -832,8 +835,8 @@ mod tests {
         );
         let (owner, since) = holder;
         assert_eq!(observed.taken, [(manifest[4].key(), owner, since)]);
-        let absent = [manifest[1].key(), manifest[3].key()];
-        assert_eq!(observed.absent, absent);
+        let unowned = [1, 3, 5, 4].map(|index: usize| manifest[index].key());
+        assert_eq!(observed.unowned, unowned);
         assert_eq!(found.seen().len(), 4);
         assert!(
             found

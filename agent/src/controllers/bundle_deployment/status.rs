@@ -63,8 +63,8 @@ pub struct Observation {
     pub modified: Vec<ModifiedStatus>,
     /// Objects that exist but are not ours, with the release that has them, and since when.
     pub taken: Vec<(ObjectKey, Owner, String)>,
-    /// Wanted objects that nobody has.
-    pub absent: Vec<ObjectKey>,
+    /// Wanted objects that do not carry this release's marks: they are not there, were stripped of them, or are another's, whatever `diff` ignores.
+    pub unowned: Vec<ObjectKey>,
     /// Whether the current difference of some objects is unknown.
     pub is_partial: bool,
 }

@@ -458,15 +458,14 @@ impl Reconciler {
             self.observation_cache.forget(bundle.name());
         }
         let generation = bundle.spec.options.force_sync_generation;
-        // Anyone may make an absent object.
-        let mut taken: BTreeSet<_> = found.all.absent.iter().cloned().collect();
+        // Anyone may make, or take, an object that is not marked.
+        let taken: BTreeSet<_> = found.all.unowned.iter().cloned().collect();
         let mut lost = Vec::new();
         let others = found.all.taken.iter().filter(|one| one.1 != *owner);
         for (key, other, since) in others {
             if let Some(holder) = self.holder(other, bundle.name()) {
                 let since = since.clone();
                 lost.push(OwnershipConflict::object(key, holder, since, bundle.name()));
-                taken.insert(key.clone());
             }
         }
         self.note_taken(bundle.name(), Some(taken));
