@@ -223,7 +223,8 @@ impl<'w> Case<'w> {
             ..Release::default()
         };
         let cluster = &self.world.cluster;
-        let wanted = observe::objects(cluster, &release(&self.given["desired"])).await?;
+        let (wanted, unserved) =
+            observe::objects(cluster, &release(&self.given["desired"])).await?;
         let former = observe::stored_objects(cluster, &release(&self.given["previous"])).await?;
         let all = [list(&self.given["desired"]), list(&self.given["live"])].concat();
         let hash = all
@@ -242,7 +243,7 @@ impl<'w> Case<'w> {
             ignored_conditions: IgnoredConditions::default(),
             now: k8s_openapi::jiff::Timestamp::now(),
         };
-        let found = live.compare(&wanted, &former, &differences, &view);
+        let found = live.compare(&wanted, &unserved, &former, &differences, &view);
         let mut reported = Vec::new();
         for entry in found.modified {
             let mut entry = serde_json::to_value(entry)?;

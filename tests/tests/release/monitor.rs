@@ -44,7 +44,7 @@ impl MonitorPass {
 
     async fn at(world: World, manifest: &str) -> Result<Self> {
         let release = world.deploy(manifest).await?.release;
-        let wanted = observe::objects(&world.cluster, &release).await?;
+        let (wanted, _) = observe::objects(&world.cluster, &release).await?;
         let live = Live::read(&world.cluster, &world.namespace, &wanted, |_| ()).await?;
         Ok(Self {
             world,
@@ -94,7 +94,9 @@ impl MonitorPass {
             ignored_conditions: IgnoredConditions::default(),
             now: k8s_openapi::jiff::Timestamp::now(),
         };
-        let found = self.live.compare(&self.wanted, &[], &differences, &view);
+        let found = self
+            .live
+            .compare(&self.wanted, &[], &[], &differences, &view);
         let reported = found.modified.iter().map(ToString::to_string);
         let reported = reported.map(|line| line.replace(&self.world.namespace, "NS"));
         let problem = differences.problem;
