@@ -103,12 +103,12 @@ pub enum Occupancy {
 /// Knows what others have in a namespace. It is asked right before each deletion of one, as somebody may have come there since the release's
 /// deploy or removal began. By default nobody is known.
 #[derive(Clone, Default)]
-pub struct Neighbours(Option<Arc<OccupancyOf>>);
+pub struct OtherReleases(Option<Arc<OccupancyOf>>);
 
 type OccupancyOf = dyn Fn(&str) -> Occupancy + Send + Sync;
 
-impl Neighbours {
-    /// Neighbours of which `occupancy_of` knows, by the name of a namespace.
+impl OtherReleases {
+    /// The releases of which `occupancy_of` knows, by the name of a namespace.
     pub fn new(occupancy_of: impl Fn(&str) -> Occupancy + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(occupancy_of)))
     }
@@ -120,8 +120,8 @@ impl Neighbours {
     }
 }
 
-impl fmt::Debug for Neighbours {
+impl fmt::Debug for OtherReleases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Neighbours").finish_non_exhaustive()
+        f.debug_struct("OtherReleases").finish_non_exhaustive()
     }
 }

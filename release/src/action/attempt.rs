@@ -364,11 +364,11 @@ impl Attempt<'_> {
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, _) = retained.split(obsolete);
-        let neighbours = &self.options.neighbours;
+        let other_releases = &self.options.other_releases;
         let checked = check_deletable(
             self.cluster,
             &self.owner,
-            neighbours,
+            other_releases,
             self.previous.since,
             &obsolete,
         )
@@ -389,12 +389,12 @@ impl Attempt<'_> {
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, retained) = retained.split(obsolete);
-        let neighbours = &self.options.neighbours;
+        let other_releases = &self.options.other_releases;
         // Hooks and what is awaited take their time: whoever has written a record since has what that says, and is who goes on.
         let known = KnownRecords::of(self.history).with(self.release.id());
         let check = || known.check(self.storage, &self.release.name);
         let (cluster, owner, since) = (self.cluster, &self.owner, self.previous.since);
-        let removed = delete_all(cluster, owner, neighbours, since, obsolete, check).await;
+        let removed = delete_all(cluster, owner, other_releases, since, obsolete, check).await;
         let removed = removed.map_err(|stopped| match stopped {
             TakeBackError::Stopped(stopped) => DeployError::of_check(stopped),
             TakeBackError::Delete(failures) => DeployError::Delete(failures),

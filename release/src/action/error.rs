@@ -309,7 +309,7 @@ pub enum UninstallError {
     Unconfirmed(String),
     /// The release is gone but for these namespaces, in which other releases are that are about to go.
     #[error("namespaces {} are deleted once the releases in them are removed", .0.join(", "))]
-    Awaits(Vec<String>),
+    NamespacesDeferred(Vec<String>),
     /// A record cannot be written or deleted.
     #[error("uninstall: Failed to purge the release")]
     Purge(#[source] StorageError),
@@ -338,7 +338,7 @@ impl UninstallError {
             | Self::Taken(_)
             | Self::CalledOff(_)
             | Self::Unconfirmed(_)
-            | Self::Awaits(_) => true,
+            | Self::NamespacesDeferred(_) => true,
             Self::Load { .. }
             | Self::Purge(_)
             | Self::Hook(_)
@@ -360,7 +360,7 @@ impl UninstallError {
             | Self::Taken(_)
             | Self::CalledOff(_)
             | Self::Unconfirmed(_)
-            | Self::Awaits(_) => false,
+            | Self::NamespacesDeferred(_) => false,
         }
     }
 }

@@ -13,7 +13,7 @@ use super::known_records::KnownRecords;
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
-use crate::others::{CalledOff, Contested, Neighbours};
+use crate::others::{CalledOff, Contested, OtherReleases};
 use crate::state::Plan;
 use crate::storage::StoredRelease;
 
@@ -157,7 +157,7 @@ pub struct DeployOptions {
     /// Objects of the release that another one may have by now.
     pub contested: Contested,
     /// Other releases in a namespace that the chart had and drops: it is left to them.
-    pub neighbours: Neighbours,
+    pub other_releases: OtherReleases,
     /// Check whether an object is somebody else's before anything is written, even where creating it
     /// would show it: for a release that was refused before.
     pub check_ownership_first: bool,
@@ -185,7 +185,7 @@ impl Default for DeployOptions {
             create_namespace: true,
             take_ownership: false,
             contested: Contested::default(),
-            neighbours: Neighbours::default(),
+            other_releases: OtherReleases::default(),
             check_ownership_first: false,
             force: false,
             atomic: false,
@@ -240,7 +240,7 @@ pub struct UninstallSpec {
     /// Agents that also write records for the caller's bundles, as for a deploy: a pending record of theirs was cut off.
     pub writer: Writer,
     /// Other releases in a namespace of the release: it is left to them, or goes after them.
-    pub neighbours: Neighbours,
+    pub other_releases: OtherReleases,
     /// Whether the release is wanted after all.
     pub called_off: CalledOff,
     /// Keep the records, the newest one marked `uninstalled`.
@@ -262,7 +262,7 @@ impl UninstallSpec {
             known: None,
             up_to: None,
             writer: Writer::default(),
-            neighbours: Neighbours::default(),
+            other_releases: OtherReleases::default(),
             called_off: CalledOff::default(),
             keep_history: false,
             disable_hooks: false,

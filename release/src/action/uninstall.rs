@@ -504,7 +504,7 @@ async fn awaited(
     let namespaces = namespaces.filter(|(object, _)| object.is_namespace());
     let mut awaited = Vec::new();
     for (namespace, operation) in namespaces {
-        match is_awaited(cluster, owner, &spec.neighbours, namespace, *operation).await {
+        match is_awaited(cluster, owner, &spec.other_releases, namespace, *operation).await {
             Ok(true) => awaited.push(namespace.name.clone()),
             Ok(false) => {}
             Err(failure) => {
@@ -517,7 +517,7 @@ async fn awaited(
     }
     match awaited.is_empty() {
         true => Ok(()),
-        false => Err(UninstallError::Awaits(awaited)),
+        false => Err(UninstallError::NamespacesDeferred(awaited)),
     }
 }
 
@@ -544,7 +544,7 @@ async fn delete_objects(
         }
         // A removal has many kinds, before each of which a list would cost more than all else of it: that it goes its record says, which helm upgrades no more.
         let check = || std::future::ready(Ok::<_, Infallible>(()));
-        let removed = delete_all(cluster, owner, &spec.neighbours, since, objects, check).await;
+        let removed = delete_all(cluster, owner, &spec.other_releases, since, objects, check).await;
         let removed = removed.map_err(|stopped| match stopped {
             TakeBackError::Stopped(never) => match never {},
             TakeBackError::Delete(failures) => UninstallError::Delete {
@@ -580,7 +580,7 @@ async fn delete_objects(
     }
     match awaited.is_empty() {
         true => Ok(()),
-        false => Err(UninstallError::Awaits(awaited)),
+        false => Err(UninstallError::NamespacesDeferred(awaited)),
     }
 }
 

@@ -73,7 +73,7 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
             | UninstallError::Taken(_)
             | UninstallError::CalledOff(_)
             | UninstallError::Unconfirmed(_)
-            | UninstallError::Awaits(_)
+            | UninstallError::NamespacesDeferred(_)
             | UninstallError::Purge(_)
             | UninstallError::Corrupted(_)
             | UninstallError::Delete { .. } => None,

@@ -19,7 +19,7 @@ use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
 use super::transport::PARALLEL;
-use crate::others::{Neighbours, Occupancy};
+use crate::others::{Occupancy, OtherReleases};
 use crate::state::ownership::{ObjectState, Operation};
 
 /// How often an object that is written all the time is read before it is deleted or written, and the pauses between tries: some ten
@@ -132,7 +132,7 @@ impl DeleteError {
 }
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
-/// tried; of a namespace `neighbours` are asked at that moment. An undo leaves what is older than the first attempt at the release, which
+/// tried; of a namespace `other_releases` are asked at that moment. An undo leaves what is older than the first attempt at the release, which
 /// began at `since`.
 ///
 /// `check` is asked before each kind whether nobody has gone on with the release meanwhile: objects of one kind go together, and the next may wait
@@ -146,7 +146,7 @@ impl DeleteError {
 pub(crate) async fn delete_all<E, F>(
     cluster: &Cluster,
     owner: &Owner,
-    neighbours: &Neighbours,
+    other_releases: &OtherReleases,
     since: Option<Timestamp>,
     objects: Vec<(Object, Operation)>,
     check: impl Fn() -> F,
@@ -164,7 +164,7 @@ where
         let deletions: Vec<_> = kind
             .iter()
             .map(|(object, operation)| {
-                delete_owned(cluster, owner, neighbours, since, (object, *operation)).boxed()
+                delete_owned(cluster, owner, other_releases, since, (object, *operation)).boxed()
             })
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
@@ -189,11 +189,11 @@ where
 pub(crate) async fn is_awaited(
     cluster: &Cluster,
     owner: &Owner,
-    neighbours: &Neighbours,
+    other_releases: &OtherReleases,
     namespace: &Object,
     operation: Operation,
 ) -> Result<bool, DeleteError> {
-    if occupancy(namespace, neighbours) != Occupancy::Leaving {
+    if occupancy(namespace, other_releases) != Occupancy::Leaving {
         return Ok(false);
     }
     let proof = prove(cluster, owner, None, (namespace, operation), None).await;
@@ -209,7 +209,7 @@ pub(crate) async fn is_awaited(
 pub(crate) async fn check_deletable(
     cluster: &Cluster,
     owner: &Owner,
-    neighbours: &Neighbours,
+    other_releases: &OtherReleases,
     since: Option<Timestamp>,
     objects: &[(Object, Operation)],
 ) -> Result<(), Vec<DeleteError>> {
@@ -217,7 +217,7 @@ pub(crate) async fn check_deletable(
         .iter()
         .map(|(object, operation)| {
             let check = async {
-                if occupancy(object, neighbours) != Occupancy::Vacant {
+                if occupancy(object, other_releases) != Occupancy::Vacant {
                     return Ok(());
                 }
                 let proof = prove(cluster, owner, since, (object, *operation), None).await;
@@ -378,9 +378,9 @@ async fn prove(
 }
 
 /// Other releases in an object that is about to be deleted.
-fn occupancy(object: &Object, neighbours: &Neighbours) -> Occupancy {
+fn occupancy(object: &Object, other_releases: &OtherReleases) -> Occupancy {
     match object.is_namespace() {
-        true => neighbours.of(&object.name),
+        true => other_releases.of(&object.name),
         false => Occupancy::Vacant,
     }
 }
@@ -388,7 +388,7 @@ fn occupancy(object: &Object, neighbours: &Neighbours) -> Occupancy {
 async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,
-    neighbours: &Neighbours,
+    other_releases: &OtherReleases,
     since: Option<Timestamp>,
     (object, operation): (&Object, Operation),
 ) -> Result<Removal, DeleteError> {
@@ -399,7 +399,7 @@ async fn delete_owned(
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
         };
-        let (done, fate) = match occupancy(object, neighbours) {
+        let (done, fate) = match occupancy(object, other_releases) {
             Occupancy::Vacant => (
                 cluster.delete(object, &proof, false).await,
                 Removal::Deleted,
@@ -734,8 +734,8 @@ mod tests {
                     false => Ok(()),
                 })
             };
-            let (neighbours, objects) = (Neighbours::default(), objects().into());
-            let done = delete_all(&cluster, &owner, &neighbours, None, objects, check).await;
+            let (other_releases, objects) = (OtherReleases::default(), objects().into());
+            let done = delete_all(&cluster, &owner, &other_releases, None, objects, check).await;
             (done, deleted.swap(0, Ordering::Relaxed))
         };
         for (stops_at, expected) in [(0, 0), (1, 2), (2, 3)] {
@@ -763,18 +763,18 @@ mod tests {
             name: name.to_owned(),
             body: Value::Null,
         };
-        let neighbours = Neighbours::new(|name| match name {
+        let other_releases = OtherReleases::new(|name| match name {
             "team" => Occupancy::Inhabited,
             "old" => Occupancy::Leaving,
             _ => Occupancy::Vacant,
         });
-        let of = |kind, name| occupancy(&object(kind, name), &neighbours);
+        let of = |kind, name| occupancy(&object(kind, name), &other_releases);
         assert_eq!(of("Namespace", "team"), Occupancy::Inhabited);
         assert_eq!(of("Namespace", "old"), Occupancy::Leaving);
         assert_eq!(of("Namespace", "other"), Occupancy::Vacant);
         assert_eq!(of("ConfigMap", "team"), Occupancy::Vacant);
         assert_eq!(
-            occupancy(&object("Namespace", "team"), &Neighbours::default()),
+            occupancy(&object("Namespace", "team"), &OtherReleases::default()),
             Occupancy::Vacant
         );
     }

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use release::model::Status;
 use release::storage::{Storage, StoredRelease};
-use release::{Cluster, DeployOptions, Neighbours, Occupancy, UninstallError, UninstallSpec};
+use release::{Cluster, DeployOptions, Occupancy, OtherReleases, UninstallError, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
@@ -606,14 +606,14 @@ impl Others {
         *self.0.lock().expect("nobody panics") = occupancy;
     }
 
-    fn neighbours(&self) -> Neighbours {
+    fn other_releases(&self) -> OtherReleases {
         let others = Arc::clone(&self.0);
-        Neighbours::new(move |_| *others.lock().expect("nobody panics"))
+        OtherReleases::new(move |_| *others.lock().expect("nobody panics"))
     }
 
     fn options(&self) -> DeployOptions {
         DeployOptions {
-            neighbours: self.neighbours(),
+            other_releases: self.other_releases(),
             ..DeployOptions::default()
         }
     }
@@ -656,14 +656,14 @@ async fn a_namespace_that_another_release_came_to_stays() -> Result<()> {
     // What is removed has objects elsewhere, which others do not keep.
     world.deploy_with(&with, options()).await?;
     let spec = UninstallSpec {
-        neighbours: others.neighbours(),
+        other_releases: others.other_releases(),
         ..UninstallSpec::new("web", &world.namespace)
     };
     others.are(Occupancy::Leaving);
     for _ in 0..2 {
         let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
         assert!(
-            matches!(&removed, Err(UninstallError::Awaits(all)) if *all == [team.clone()]),
+            matches!(&removed, Err(UninstallError::NamespacesDeferred(all)) if *all == [team.clone()]),
             "{removed:?}"
         );
         assert_ne!(world.value("a").await?, "none");
@@ -685,9 +685,9 @@ async fn the_namespace_of_a_releases_records_goes_last() -> Result<()> {
     let manifest = config_map("a", "1") + &namespace(&team) + &namespace(&world.namespace);
     world.deploy(&manifest).await?;
     let others = Others::new(Occupancy::Vacant);
-    let asked = (others.neighbours(), team.clone());
+    let asked = (others.other_releases(), team.clone());
     let spec = UninstallSpec {
-        neighbours: Neighbours::new(move |name| match name == asked.1 {
+        other_releases: OtherReleases::new(move |name| match name == asked.1 {
             true => Occupancy::Leaving,
             false => Occupancy::Vacant,
         }),
@@ -695,7 +695,7 @@ async fn the_namespace_of_a_releases_records_goes_last() -> Result<()> {
     };
     let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
     assert!(
-        matches!(removed, Err(UninstallError::Awaits(_))),
+        matches!(removed, Err(UninstallError::NamespacesDeferred(_))),
         "{removed:?}"
     );
     let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
@@ -717,7 +717,7 @@ async fn a_retained_namespace_belongs_to_the_next_release_with_it() -> Result<()
     let before = world.id(&format!("namespace/{team}"))?;
     let uninstall = async |world: &World| {
         let spec = UninstallSpec {
-            neighbours: others.neighbours(),
+            other_releases: others.other_releases(),
             ..UninstallSpec::new(&world.name, &world.namespace)
         };
         release::uninstall(&world.cluster, &world.storage, &spec).await

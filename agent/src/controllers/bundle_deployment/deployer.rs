@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::{Storage, StoredRelease};
-use release::{BoxError, Contested, Neighbours};
+use release::{BoxError, Contested, OtherReleases};
 use serde_json::{Map, Value};
 use templating::TemplateCache;
 use tokio::task::JoinError;
@@ -125,7 +125,7 @@ pub struct Base<'a> {
     /// Objects of it that others may have by now.
     pub contested: Contested,
     /// Bundles and releases in the namespaces that the chart had.
-    pub neighbours: Neighbours,
+    pub other_releases: OtherReleases,
     /// There was no attempt before whose record is read.
     pub is_first: bool,
     /// All is written anew though nothing has changed.
@@ -332,7 +332,7 @@ impl Deployer {
                     && options.downstream_resources.is_empty(),
                 take_ownership: helm.take_ownership,
                 contested: base.contested,
-                neighbours: base.neighbours,
+                other_releases: base.other_releases,
                 check_ownership_first: plan::has_failed(&bundle.status),
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,

@@ -9,7 +9,7 @@ use super::error::{Awaited, RemovalError};
 use super::uninstall::{Found, Removal, WhyLeft};
 use super::upstream_list::UpstreamList;
 use super::verdict::Verdict;
-use super::{Collector, NEIGHBOURS_RETRY};
+use super::{Collector, NAMESPACES_RETRY};
 use crate::api::ANNOTATION_INSTALL_ONCE;
 use crate::client::health::Side;
 use crate::controllers::bundle_deployment::claims::{self, NextOwner};
@@ -85,11 +85,11 @@ impl Collector {
             };
             if let Some(awaited) = self.awaited(bundle, &key, &next_owner) {
                 self.report_awaited(bundle, &key, &awaited);
-                let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
-                come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                let sooner = come_back.unwrap_or(NAMESPACES_RETRY);
+                come_back = Some(sooner.min(NAMESPACES_RETRY));
                 continue;
             }
-            let is_known = |(at, _): &(Instant, bool)| at.elapsed() < NEIGHBOURS_RETRY;
+            let is_known = |(at, _): &(Instant, bool)| at.elapsed() < NAMESPACES_RETRY;
             let (at, is_confirmed) = match asked.filter(is_known) {
                 Some(asked) => asked,
                 None => match self.is_confirmed(bundle, current).await {
@@ -104,15 +104,15 @@ impl Collector {
             // The answer took a while, and so may the removal before this one.
             if !is_confirmed || !self.still_wants(bundle, current) {
                 // The release may be wanted again by its bundle, or by one that is not reported yet.
-                let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
-                come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                let sooner = come_back.unwrap_or(NAMESPACES_RETRY);
+                come_back = Some(sooner.min(NAMESPACES_RETRY));
                 continue;
             }
             match self.dispose(&key, &entry, removal).await {
                 Err(RemovalError::Awaits(awaited)) => {
                     self.report_awaited(bundle, &key, &awaited);
-                    let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
-                    come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                    let sooner = come_back.unwrap_or(NAMESPACES_RETRY);
+                    come_back = Some(sooner.min(NAMESPACES_RETRY));
                 }
                 Err(RemovalError::Unconfirmed(key)) => {
                     let ReleaseKey { namespace, name } = &key;
@@ -122,8 +122,8 @@ impl Collector {
                         release = name,
                         "not removed, though its hooks have run: it may be wanted again"
                     );
-                    let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
-                    come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                    let sooner = come_back.unwrap_or(NAMESPACES_RETRY);
+                    come_back = Some(sooner.min(NAMESPACES_RETRY));
                 }
                 // The bundle's new spec is known: it is reconciled next.
                 Err(RemovalError::CalledOff(key)) => self.report_called_off(bundle, &key),
@@ -146,7 +146,7 @@ impl Collector {
         }
         // A next owner gets it, whoever is in its namespaces.
         let namespaces = match next {
-            NextOwner::Nobody => self.neighbourhood.awaited(key, bundle),
+            NextOwner::Nobody => self.shared_namespaces.awaited(key, bundle),
             NextOwner::Bundle(_) | NextOwner::Unknown(_) => Vec::new(),
         };
         (!namespaces.is_empty()).then(|| Awaited {
@@ -277,7 +277,7 @@ impl Collector {
             // Some of the removed ones may have been waited for.
             let verdict = match waiting.len() {
                 0 => Verdict::Remove,
-                left if left == before => Verdict::Neighbours,
+                left if left == before => Verdict::NamespacesDeferred,
                 _ => {
                     releases = waiting;
                     continue;
@@ -307,7 +307,7 @@ impl Collector {
                 self.give_or_remove(key, &entry, removal).await?;
             }
         }
-        for waiting in self.neighbourhood.is_over(key) {
+        for waiting in self.shared_namespaces.is_over(key) {
             self.queue.wake(&waiting, ReconcileKind::Full);
         }
         Ok(())
@@ -538,7 +538,7 @@ impl Collector {
     /// Reports that a removal waits for others that do not end soon: they may wait for something themselves.
     fn report_awaited(&self, bundle: &str, key: &ReleaseKey, awaited: &Awaited) {
         let is_again = match awaited.namespaces.is_empty() {
-            true => self.neighbourhood.waits(key, Vec::new()),
+            true => self.shared_namespaces.waits(key, Vec::new()),
             false => awaited.is_again,
         };
         if !is_again {
@@ -686,7 +686,7 @@ mod tests {
         }
 
         async fn stays(&self) -> bool {
-            let stays = (Some(NEIGHBOURS_RETRY), vec!["web".to_owned()]);
+            let stays = (Some(NAMESPACES_RETRY), vec!["web".to_owned()]);
             self.remove().await.unwrap() == stays
         }
     }
@@ -868,10 +868,10 @@ mod tests {
         };
         moved.ledger.attempt(in_team.clone(), gone).await.unwrap();
         collector
-            .neighbourhood
+            .shared_namespaces
             .waits(&key("web"), vec!["team".to_owned()]);
         // Each reconcile of the bundle, which has no use for it, says that it is there.
-        collector.neighbourhood.is_back("web");
+        collector.shared_namespaces.is_back("web");
         assert!(moved.stays().await && moved.stays().await);
         moved.ledger.forget(&in_team).await.unwrap();
         // Another bundle is at the release.

@@ -37,8 +37,8 @@ pub use verdict::{HoldReason, Verdict};
 
 use super::bundle_deployment::claims::ReleaseLocks;
 use super::bundle_deployment::downstream_resources::UnnotedCopies;
-use super::neighbours::Neighbourhood;
 use super::queue::{Queue, ReconcileKind};
+use super::shared_namespaces::SharedNamespaces;
 use super::store::Store;
 use crate::client::health::{Health, Side};
 use crate::client::identity::Identities;
@@ -55,7 +55,7 @@ const FIRST_SEARCH: Duration = Duration::from_secs(10);
 const WAVE_GRACES: u32 = 6;
 
 /// How soon a removal that waits for others is tried again; their end wakes it.
-pub const NEIGHBOURS_RETRY: Duration = Duration::from_secs(20);
+pub const NAMESPACES_RETRY: Duration = Duration::from_secs(20);
 
 /// Removes what is proven to be orphaned.
 ///
@@ -80,7 +80,7 @@ pub struct Collector {
     held: Held,
     report: Report,
     search: Search,
-    neighbourhood: Neighbourhood,
+    shared_namespaces: SharedNamespaces,
     health: Health,
     /// How long a bundle is missed before its removal is checked.
     removal_grace: Duration,
@@ -130,7 +130,7 @@ impl Collector {
             removal_settle,
             rename_grace,
         } = context;
-        let neighbourhood = Neighbourhood::new(store, ledger);
+        let shared_namespaces = SharedNamespaces::new(store, ledger);
         Self {
             store: Arc::clone(store),
             ledger: Arc::clone(ledger),
@@ -143,12 +143,12 @@ impl Collector {
                 identities: Arc::clone(identities),
                 store: Arc::clone(store),
                 ledger: Arc::clone(ledger),
-                neighbourhood: neighbourhood.clone(),
+                shared_namespaces: shared_namespaces.clone(),
                 memory: memory.clone(),
                 locks: release_locks.clone(),
                 unnoted_copies: unnoted_copies.clone(),
             },
-            neighbourhood,
+            shared_namespaces,
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
             health: health.clone(),
@@ -159,8 +159,8 @@ impl Collector {
     }
 
     /// The bundles and releases in each namespace.
-    pub fn neighbourhood(&self) -> &Neighbourhood {
-        &self.neighbourhood
+    pub fn shared_namespaces(&self) -> &SharedNamespaces {
+        &self.shared_namespaces
     }
 
     /// The agent's own namespace, which records of ours name.
@@ -251,7 +251,10 @@ impl Collector {
         vec![
             ("held_bundles", self.held.len().max(self.report.count())),
             ("read_records", self.search.len()),
-            ("removals_that_wait_for_others", self.neighbourhood.count()),
+            (
+                "removals_that_wait_for_others",
+                self.shared_namespaces.count(),
+            ),
         ]
     }
 
@@ -260,7 +263,7 @@ impl Collector {
     /// lists it: what is remembered of it may be older.
     pub async fn is_back(&self, name: &str, keep_resources: bool) {
         self.held.forget(name);
-        self.neighbourhood.is_back(name);
+        self.shared_namespaces.is_back(name);
         if self.report.let_go(name) {
             let text = "the bundledeployment is listed upstream again";
             logging::info!(bundle = name, "{}", text);

@@ -78,7 +78,7 @@ impl Collector {
             Verdict::Wait(_) if list.own_is_listed => {
                 self.report_vanishing(bundle, missing_since, releases);
             }
-            Verdict::Wait(_) | Verdict::Neighbours => {}
+            Verdict::Wait(_) | Verdict::NamespacesDeferred => {}
             Verdict::Claimed => self.report_claimed(bundle, releases),
             Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
             Verdict::Remove => {
@@ -94,7 +94,7 @@ impl Collector {
                 }
                 if self.ledger.knows(bundle) {
                     // Another bundle took a release of it meanwhile: what this one made there goes next.
-                    return Ok(Verdict::Neighbours);
+                    return Ok(Verdict::NamespacesDeferred);
                 }
                 self.forget(bundle);
                 self.events
@@ -251,7 +251,7 @@ mod tests {
         let (collector, ledger) = collector(&store, &[("one", entry)], code).await;
         assert!(known.set(Arc::clone(&ledger)).is_ok());
         let verdict = collector.remove("web", Instant::now()).await.unwrap();
-        assert_eq!(verdict, Verdict::Neighbours);
+        assert_eq!(verdict, Verdict::NamespacesDeferred);
         assert!(ledger.knows("web"));
     }
 

@@ -20,7 +20,7 @@ use crate::api::ANNOTATION_AGENT_NAMESPACE;
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::claims::{ReleaseLock, ReleaseLocks};
 use crate::controllers::bundle_deployment::downstream_resources::{self, UnnotedCopies};
-use crate::controllers::neighbours::Neighbourhood;
+use crate::controllers::shared_namespaces::SharedNamespaces;
 use crate::controllers::store::Store;
 use crate::error;
 use crate::ledger::records::{ReleaseRecords, Writes};
@@ -60,7 +60,7 @@ pub(super) struct Uninstaller {
     pub(super) identities: Arc<Identities>,
     pub(super) store: Arc<Store>,
     pub(super) ledger: Arc<Ledger>,
-    pub(super) neighbourhood: Neighbourhood,
+    pub(super) shared_namespaces: SharedNamespaces,
     /// Memory budget for reading records, where an error is to be redacted.
     pub(super) memory: Memory,
     /// Nobody deploys a release from when its records are read to when that was acted on.
@@ -158,7 +158,7 @@ impl Uninstaller {
         key: &ReleaseKey,
         entry: &LedgerEntry,
     ) -> Result<Found, RemovalError> {
-        let keeps = self.neighbourhood.keeps(entry);
+        let keeps = self.shared_namespaces.keeps(entry);
         let impersonated = self.identities.account(&entry.account)?;
         let storage = self.records(&impersonated, key, &entry.bundle, keeps);
         let found = match records::read(&storage, &key.name, entry, &self.system_namespace).await {
@@ -381,8 +381,8 @@ impl Uninstaller {
             )]),
         };
         let with_bundle = matches!(removal, Removal::OfBundle);
-        let neighbourhood = &self.neighbourhood;
-        spec.neighbours = neighbourhood.of_removal(key, &entry.bundle, with_bundle);
+        let shared_namespaces = &self.shared_namespaces;
+        spec.other_releases = shared_namespaces.of_removal(key, &entry.bundle, with_bundle);
         spec.called_off = CalledOff::new({
             let (store, bundle) = (Arc::clone(&self.store), entry.bundle.clone());
             let key = key.clone();
@@ -391,12 +391,12 @@ impl Uninstaller {
         let (cluster, records) = (impersonated.cluster(), &release.storage);
         let done = match uninstall_confirmed(cluster, records, &spec, confirmation).await {
             Ok(done) => done,
-            Err(UninstallError::Awaits(namespaces)) => {
+            Err(UninstallError::NamespacesDeferred(namespaces)) => {
                 let (bundle, release) = (&entry.bundle, name);
                 for namespace in &namespaces {
                     logging::info!(bundle, release, namespace, "others are about to leave it");
                 }
-                let is_again = neighbourhood.waits(key, namespaces.clone());
+                let is_again = shared_namespaces.waits(key, namespaces.clone());
                 return Err(RemovalError::Awaits(Awaited {
                     release: key.clone(),
                     namespaces,
@@ -505,7 +505,7 @@ impl Uninstaller {
         removal: Removal<'_>,
         left_to: Option<&str>,
     ) -> Result<(), RemovalError> {
-        if !self.neighbourhood.keeps(entry) {
+        if !self.shared_namespaces.keeps(entry) {
             let impersonated = self.identities.account(&entry.account)?;
             self.remove_copies(key, entry, &impersonated, removal)
                 .await?;
@@ -560,7 +560,7 @@ impl Uninstaller {
         let (mut left, mut failed) = (Vec::new(), None);
         let claimed = self.ledger.claimed_by(bundle, namespace);
         let withdrawn: Vec<_> = claimed.iter().map(|(release, _)| release.clone()).collect();
-        if !self.neighbourhood.keeps(entry) {
+        if !self.shared_namespaces.keeps(entry) {
             for (release, account) in claimed {
                 match self.withdraw(&release, bundle, &account).await {
                     Ok(true) => {}
@@ -681,7 +681,7 @@ mod tests {
             identities,
             store: Arc::clone(&store),
             ledger: Arc::clone(&ledger),
-            neighbourhood: Neighbourhood::new(&store, &ledger),
+            shared_namespaces: SharedNamespaces::new(&store, &ledger),
             memory: Memory::new(1 << 20),
             locks: ReleaseLocks::default(),
             unnoted_copies: UnnotedCopies::default(),

@@ -19,7 +19,7 @@ pub enum Verdict {
     /// A bundle whose `${ }` are not filled in yet may want its release.
     Claimed,
     /// Proven, and nothing is left but namespaces that other releases are about to leave.
-    Neighbours,
+    NamespacesDeferred,
     /// Not proven, or too many at once: everything stays.
     Held(HoldReason),
     /// Proven.

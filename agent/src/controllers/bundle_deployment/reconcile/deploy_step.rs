@@ -287,7 +287,7 @@ impl Reconciler {
         let before = self.context.ledger.get(&key);
         let records = self.records(&bundle, impersonated, &key.namespace, Writes::Deploys);
         let deployer = &self.context.deployer;
-        let neighbourhood = self.context.collector.neighbourhood();
+        let shared_namespaces = self.context.collector.shared_namespaces();
         let begun = Arc::new(AtomicBool::new(false));
         let on_begun = {
             let (begun, bundle) = (Arc::clone(&begun), Arc::clone(&bundle));
@@ -311,7 +311,7 @@ impl Reconciler {
         let base = Base {
             known,
             contested,
-            neighbours: neighbourhood.of_deploy(&key, bundle.name()),
+            other_releases: shared_namespaces.of_deploy(&key, bundle.name()),
             is_first: before.is_none(),
             is_forced: self
                 .context

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Reconciler;
 use crate::client::health::Side;
-use crate::controllers::garbage::{NEIGHBOURS_RETRY, RemovalError, Verdict};
+use crate::controllers::garbage::{NAMESPACES_RETRY, RemovalError, Verdict};
 use crate::controllers::queue::Requeue;
 use crate::public;
 use crate::report::events::Reason;
@@ -19,7 +19,7 @@ fn requeue(verdict: Verdict) -> Requeue {
         Verdict::Alive | Verdict::Remove | Verdict::Held(_) => Requeue::IDLE,
         Verdict::Wait(pause) => Requeue::after(pause),
         Verdict::Claimed => Requeue::after(CLAIMED_RETRY),
-        Verdict::Neighbours => Requeue::after(NEIGHBOURS_RETRY),
+        Verdict::NamespacesDeferred => Requeue::after(NAMESPACES_RETRY),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use release::{Neighbours, Occupancy};
+use release::{Occupancy, OtherReleases};
 
 use super::bundle_deployment::claims::{self, Claimant, NextOwner};
 use super::store::Store;
@@ -18,13 +18,13 @@ type Waiting = BTreeMap<ReleaseKey, BTreeSet<String>>;
 
 /// The bundles and releases of this cluster, as those who share namespaces.
 #[derive(Clone)]
-pub struct Neighbourhood {
+pub struct SharedNamespaces {
     store: Arc<Store>,
     ledger: Arc<Ledger>,
     waiting: Arc<Mutex<Waiting>>,
 }
 
-impl Neighbourhood {
+impl SharedNamespaces {
     /// What these know.
     pub fn new(store: &Arc<Store>, ledger: &Arc<Ledger>) -> Self {
         Self {
@@ -34,10 +34,10 @@ impl Neighbourhood {
         }
     }
 
-    /// The neighbours of a bundle's release while it is deployed: whoever has or wants a release in a namespace that it drops keeps it.
-    pub fn of_deploy(&self, key: &ReleaseKey, bundle: &str) -> Neighbours {
+    /// The other releases beside a bundle's release while it is deployed: whoever has or wants a release in a namespace that it drops keeps it.
+    pub fn of_deploy(&self, key: &ReleaseKey, bundle: &str) -> OtherReleases {
         let (all, key, bundle) = (self.clone(), key.clone(), bundle.to_owned());
-        Neighbours::new(move |namespace| {
+        OtherReleases::new(move |namespace| {
             let is_other = |(other, _): &(ReleaseKey, LedgerEntry)| {
                 *other != key && !other.is_claims() && other.namespace == namespace
             };
@@ -50,10 +50,10 @@ impl Neighbourhood {
         })
     }
 
-    /// The neighbours of a bundle's release while it is removed; `with_bundle`: all releases of its bundle are.
-    pub fn of_removal(&self, key: &ReleaseKey, bundle: &str, with_bundle: bool) -> Neighbours {
+    /// The other releases beside a bundle's release while it is removed; `with_bundle`: all releases of its bundle are.
+    pub fn of_removal(&self, key: &ReleaseKey, bundle: &str, with_bundle: bool) -> OtherReleases {
         let (all, key, bundle) = (self.clone(), key.clone(), bundle.to_owned());
-        Neighbours::new(move |namespace| all.beside(&key, &bundle, with_bundle, namespace))
+        OtherReleases::new(move |namespace| all.beside(&key, &bundle, with_bundle, namespace))
     }
 
     fn beside(
