@@ -105,7 +105,7 @@ impl SharedNamespaces {
     }
 
     /// The namespaces that the removal of a release, while its bundle has another one, has come to and that others are about to leave still.
-    pub fn awaited(&self, key: &ReleaseKey, bundle: &str) -> Vec<String> {
+    pub fn pending_namespaces(&self, key: &ReleaseKey, bundle: &str) -> Vec<String> {
         let known = self.waiting.lock().get(key).cloned();
         let mut known: Vec<_> = known.into_iter().flatten().collect();
         known.retain(|namespace| self.beside(key, bundle, false, namespace) == Occupancy::Leaving);

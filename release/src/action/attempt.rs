@@ -408,7 +408,7 @@ impl Attempt<'_> {
             Removal::Adopted,
             Removal::NotOwned,
             Removal::Inhabited,
-            Removal::Awaited,
+            Removal::Deferred,
         ];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));
         Ok(left.chain(&retained).map(Object::key).collect())

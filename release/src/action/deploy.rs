@@ -617,7 +617,7 @@ async fn make_room(
     for record in outdated {
         let revision = record.revision();
         let is_last = leaves_none && Some(revision) == newest;
-        if is_last || pruning.is_awaited(revision) {
+        if is_last || pruning.is_only_record(revision) {
             pruning.delete_orphans(revision).await?;
             waiting.push(record);
         } else {

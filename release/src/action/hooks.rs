@@ -250,7 +250,7 @@ impl HookRun<'_> {
         };
         // Only the record shows that the hook ended well once its objects are deleted.
         if finished.is_ok()
-            && locks.iter().any(Lock::is_awaited)
+            && locks.iter().any(Lock::has_waiters)
             && let Err(unstored) = self.storage.update(release).await
         {
             warn_of(release, &HookError::Storage(unstored));

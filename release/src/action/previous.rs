@@ -133,7 +133,7 @@ impl PreviousObjects {
 
     /// Whether the record of a failed `revision` has what is `desired` and the last good one has not: until the next
     /// record is there nothing else says that the release has it.
-    pub(super) fn is_awaited(&self, revision: i64, desired: &[Object]) -> bool {
+    pub(super) fn is_only_record(&self, revision: i64, desired: &[Object]) -> bool {
         let desired: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
         self.only_of(revision)
             .any(|object| desired.contains(&object.key()))
@@ -185,8 +185,8 @@ impl Pruning<'_> {
     }
 
     /// Whether the record of `revision` must stay until the next one is there.
-    pub(super) fn is_awaited(&self, revision: i64) -> bool {
-        self.previous.is_awaited(revision, self.desired)
+    pub(super) fn is_only_record(&self, revision: i64) -> bool {
+        self.previous.is_only_record(revision, self.desired)
     }
 
     /// Deletes a record, and before it what only that knows.
@@ -419,7 +419,7 @@ mod tests {
         let desired = [object("good"), object("wanted")];
         let orphans = |revision| previous.orphans(revision, &desired).len();
         assert_eq!([2, 3, 4].map(orphans), [0, 0, 1]);
-        let is_awaited = |revision| previous.is_awaited(revision, &desired);
-        assert_eq!([2, 3, 4].map(is_awaited), [false, true, false]);
+        let is_only_record = |revision| previous.is_only_record(revision, &desired);
+        assert_eq!([2, 3, 4].map(is_only_record), [false, true, false]);
     }
 }

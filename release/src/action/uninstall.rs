@@ -22,7 +22,7 @@ use super::records::{first_attempt, is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Created, Owner, Removal, TakeBackError, delete_all, is_awaited, newest_first,
+    Cluster, Created, Owner, Removal, TakeBackError, delete_all, is_deferred, newest_first,
     stored_policy, take_back,
 };
 use crate::model::{HookEvent, Release, Status};
@@ -162,7 +162,7 @@ pub(super) async fn uninstall_locked(
             let stored = stored.await;
             // Before anything goes: those in a namespace of this release may need what it has to be removed themselves.
             if let Ok(stored) = &stored {
-                awaited(cluster, &owner, spec, stored).await?;
+                check_namespaces(cluster, &owner, spec, stored).await?;
             }
             Some(stored)
         }
@@ -494,7 +494,7 @@ async fn stored_objects(
 }
 
 /// Checks whether a namespace is to be deleted in which there are releases that are about to go.
-async fn awaited(
+async fn check_namespaces(
     cluster: &Cluster,
     owner: &Owner,
     spec: &UninstallSpec,
@@ -502,10 +502,10 @@ async fn awaited(
 ) -> Result<(), UninstallError> {
     let namespaces = stored.objects.iter();
     let namespaces = namespaces.filter(|(object, _)| object.is_namespace());
-    let mut awaited = Vec::new();
+    let mut deferred = Vec::new();
     for (namespace, operation) in namespaces {
-        match is_awaited(cluster, owner, &spec.other_releases, namespace, *operation).await {
-            Ok(true) => awaited.push(namespace.name.clone()),
+        match is_deferred(cluster, owner, &spec.other_releases, namespace, *operation).await {
+            Ok(true) => deferred.push(namespace.name.clone()),
             Ok(false) => {}
             Err(failure) => {
                 return Err(UninstallError::Delete {
@@ -515,9 +515,9 @@ async fn awaited(
             }
         }
     }
-    match awaited.is_empty() {
+    match deferred.is_empty() {
         true => Ok(()),
-        false => Err(UninstallError::NamespacesDeferred(awaited)),
+        false => Err(UninstallError::NamespacesDeferred(deferred)),
     }
 }
 
@@ -537,9 +537,9 @@ async fn delete_objects(
     let (own, namespaces): (Vec<_>, Vec<_>) = namespaces
         .into_iter()
         .partition(|(object, _)| object.name == spec.namespace);
-    let mut awaited: Vec<String> = Vec::new();
+    let mut deferred: Vec<String> = Vec::new();
     for objects in [objects, namespaces, own] {
-        if !awaited.is_empty() {
+        if !deferred.is_empty() {
             break;
         }
         // A removal has many kinds, before each of which a list would cost more than all else of it: that it goes its record says, which helm upgrades no more.
@@ -557,8 +557,8 @@ async fn delete_objects(
         done.adopted.extend(keys(Removal::Adopted));
         done.not_owned.extend(keys(Removal::NotOwned));
         done.inhabited.extend(keys(Removal::Inhabited));
-        let waiting = removed.with(Removal::Awaited);
-        awaited.extend(waiting.map(|namespace| namespace.name.clone()));
+        let waiting = removed.with(Removal::Deferred);
+        deferred.extend(waiting.map(|namespace| namespace.name.clone()));
     }
     if !done.adopted.is_empty() {
         let release = &spec.name;
@@ -578,9 +578,9 @@ async fn delete_objects(
             );
         }
     }
-    match awaited.is_empty() {
+    match deferred.is_empty() {
         true => Ok(()),
-        false => Err(UninstallError::NamespacesDeferred(awaited)),
+        false => Err(UninstallError::NamespacesDeferred(deferred)),
     }
 }
 

@@ -50,7 +50,7 @@ pub enum Removal {
     /// A namespace that other releases are in or about to come to, which was left to them.
     Inhabited,
     /// A namespace that other releases are in which are about to go.
-    Awaited,
+    Deferred,
     /// The object is of another release's hook, which has not ended.
     Running,
 }
@@ -186,7 +186,7 @@ where
 ///
 /// # Errors
 /// The object cannot be read.
-pub(crate) async fn is_awaited(
+pub(crate) async fn is_deferred(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
@@ -404,7 +404,7 @@ async fn delete_owned(
                 cluster.delete(object, &proof, false).await,
                 Removal::Deleted,
             ),
-            Occupancy::Leaving => return Ok(Removal::Awaited),
+            Occupancy::Leaving => return Ok(Removal::Deferred),
             Occupancy::Inhabited => (cluster.leave(object, &proof).await, Removal::Inhabited),
         };
         match done {

@@ -32,7 +32,7 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Whether somebody waits for it.
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         Arc::strong_count(OwnedMutexGuard::mutex(&self.guard)) > 1
     }
 }
@@ -102,10 +102,10 @@ mod tests {
         assert!(locks.lock(&"b").now_or_never().is_some());
         assert!(locks.try_lock(&"b").is_some());
         assert!(locks.try_lock(&"a").is_none());
-        assert!(!first.is_awaited());
+        assert!(!first.has_waiters());
         let mut second = Box::pin(locks.lock(&"a"));
         assert!((&mut second).now_or_never().is_none());
-        assert!(first.is_awaited());
+        assert!(first.has_waiters());
         drop(first);
         assert!(second.now_or_never().is_some());
         assert!(locks.lock(&"c").now_or_never().is_some());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use release::Confirmation;
 use tokio::time::Instant;
 
-use super::error::{Awaited, RemovalError};
+use super::error::{BlockedRemoval, RemovalError};
 use super::uninstall::{Found, Removal, WhyLeft};
 use super::upstream_list::UpstreamList;
 use super::verdict::Verdict;
@@ -83,8 +83,8 @@ impl Collector {
                 false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
                 false => Removal::Superseded(current),
             };
-            if let Some(awaited) = self.awaited(bundle, &key, &next_owner) {
-                self.report_awaited(bundle, &key, &awaited);
+            if let Some(blocked) = self.blocked(bundle, &key, &next_owner) {
+                self.report_blocked(bundle, &key, &blocked);
                 let sooner = come_back.unwrap_or(NAMESPACES_RETRY);
                 come_back = Some(sooner.min(NAMESPACES_RETRY));
                 continue;
@@ -109,8 +109,8 @@ impl Collector {
                 continue;
             }
             match self.dispose(&key, &entry, removal).await {
-                Err(RemovalError::Awaits(awaited)) => {
-                    self.report_awaited(bundle, &key, &awaited);
+                Err(RemovalError::Blocked(blocked)) => {
+                    self.report_blocked(bundle, &key, &blocked);
                     let sooner = come_back.unwrap_or(NAMESPACES_RETRY);
                     come_back = Some(sooner.min(NAMESPACES_RETRY));
                 }
@@ -136,20 +136,20 @@ impl Collector {
     }
 
     /// The other releases that the removal of a former release still waits for, as it did before: upstream need not be asked for that with each try.
-    fn awaited(&self, bundle: &str, key: &ReleaseKey, next: &NextOwner) -> Option<Awaited> {
+    fn blocked(&self, bundle: &str, key: &ReleaseKey, next: &NextOwner) -> Option<BlockedRemoval> {
         if key.is_claims() {
             return None;
         }
         // Asked, not tried: a deploy that began in that instant would be refused.
         if self.uninstaller.locks.is_anothers(key, bundle) {
-            return Some(Awaited::end_of(key));
+            return Some(BlockedRemoval::until_idle(key));
         }
         // A next owner gets it, whoever is in its namespaces.
         let namespaces = match next {
-            NextOwner::Nobody => self.shared_namespaces.awaited(key, bundle),
+            NextOwner::Nobody => self.shared_namespaces.pending_namespaces(key, bundle),
             NextOwner::Bundle(_) | NextOwner::Unknown(_) => Vec::new(),
         };
-        (!namespaces.is_empty()).then(|| Awaited {
+        (!namespaces.is_empty()).then(|| BlockedRemoval {
             release: key.clone(),
             namespaces,
             is_again: true,
@@ -260,8 +260,8 @@ impl Collector {
                     continue;
                 }
                 match self.dispose(&key, &entry, Removal::OfBundle).await {
-                    Err(RemovalError::Awaits(awaited)) => {
-                        self.report_awaited(&entry.bundle, &key, &awaited);
+                    Err(RemovalError::Blocked(blocked)) => {
+                        self.report_blocked(&entry.bundle, &key, &blocked);
                         waiting.push((key, entry));
                     }
                     // Another bundle gets it with the next try, or may want it, which is reported then.
@@ -536,22 +536,22 @@ impl Collector {
     }
 
     /// Reports that a removal waits for others that do not end soon: they may wait for something themselves.
-    fn report_awaited(&self, bundle: &str, key: &ReleaseKey, awaited: &Awaited) {
-        let is_again = match awaited.namespaces.is_empty() {
+    fn report_blocked(&self, bundle: &str, key: &ReleaseKey, blocked: &BlockedRemoval) {
+        let is_again = match blocked.namespaces.is_empty() {
             true => self.shared_namespaces.waits(key, Vec::new()),
-            false => awaited.is_again,
+            false => blocked.is_again,
         };
         if !is_again {
             return;
         }
-        let text = match awaited.namespaces.as_slice() {
+        let text = match blocked.namespaces.as_slice() {
             [] => public!(
                 "another bundle or a helm client is at release {}: what this bundle has of it is removed once that is over",
-                awaited.release
+                blocked.release
             ),
             namespaces => public!(
                 "release {} is removed once the releases in namespace {} are, which are to go too",
-                awaited.release,
+                blocked.release,
                 Name(&namespaces.join(", "))
             ),
         };

@@ -36,7 +36,7 @@ pub enum RemovalError {
     #[error("release {0} may be wanted again")]
     Unconfirmed(ReleaseKey),
     #[error("release {0} is removed once the releases in its namespaces are")]
-    Awaits(Awaited),
+    Blocked(BlockedRemoval),
     #[error("failed to delete copies of upstream resources")]
     DownstreamResources(#[source] Redacted),
 }
@@ -44,16 +44,16 @@ pub enum RemovalError {
 /// A release whose removal waits for that of others, which are in namespaces that it has; or one of another bundle that is being deployed, or
 /// was meanwhile.
 #[derive(Debug)]
-pub struct Awaited {
+pub struct BlockedRemoval {
     pub(super) release: ReleaseKey,
     pub(super) namespaces: Vec<String>,
     /// The removal waited for the same before.
     pub(super) is_again: bool,
 }
 
-impl Awaited {
+impl BlockedRemoval {
     /// Waits until another deploy or removal of the release ends.
-    pub(super) fn end_of(release: &ReleaseKey) -> Self {
+    pub(super) fn until_idle(release: &ReleaseKey) -> Self {
         Self {
             release: release.clone(),
             namespaces: Vec::new(),
@@ -62,7 +62,7 @@ impl Awaited {
     }
 }
 
-impl fmt::Display for Awaited {
+impl fmt::Display for BlockedRemoval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.release.fmt(f)
     }

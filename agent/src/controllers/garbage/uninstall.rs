@@ -15,7 +15,7 @@ use release::model::Status;
 use release::storage::{Storage, StorageError};
 use release::{CalledOff, Confirmation};
 
-use super::error::{Awaited, RemovalError};
+use super::error::{BlockedRemoval, RemovalError};
 use crate::api::ANNOTATION_AGENT_NAMESPACE;
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::claims::{ReleaseLock, ReleaseLocks};
@@ -146,7 +146,7 @@ impl Uninstaller {
     /// Another bundle deploys the release: its owner is determined anew.
     pub(super) fn lock(&self, key: &ReleaseKey, bundle: &str) -> Result<ReleaseLock, RemovalError> {
         let locked = self.locks.take(key, bundle);
-        locked.map_err(|_| RemovalError::Awaits(Awaited::end_of(key)))
+        locked.map_err(|_| RemovalError::Blocked(BlockedRemoval::until_idle(key)))
     }
 
     /// Reads what is there of a release and whose it is.
@@ -397,7 +397,7 @@ impl Uninstaller {
                     logging::info!(bundle, release, namespace, "others are about to leave it");
                 }
                 let is_again = shared_namespaces.waits(key, namespaces.clone());
-                return Err(RemovalError::Awaits(Awaited {
+                return Err(RemovalError::Blocked(BlockedRemoval {
                     release: key.clone(),
                     namespaces,
                     is_again,
@@ -411,7 +411,7 @@ impl Uninstaller {
             }
             // The owner is asked anew with the next try.
             Err(UninstallError::Taken(_)) => {
-                return Err(RemovalError::Awaits(Awaited::end_of(key)));
+                return Err(RemovalError::Blocked(BlockedRemoval::until_idle(key)));
             }
             Err(failed) if failed.ends_with(namespace) && self.is_gone(namespace).await => {
                 return Ok(false);
@@ -603,7 +603,9 @@ impl Uninstaller {
         match withdraw(impersonated.cluster(), &storage, namespace, name).await {
             Ok(is_proven) => Ok(is_proven),
             // The release's lock may be held for long.
-            Err(UninstallError::Locked) => Err(RemovalError::Awaits(Awaited::end_of(key))),
+            Err(UninstallError::Locked) => {
+                Err(RemovalError::Blocked(BlockedRemoval::until_idle(key)))
+            }
             Err(failed) => {
                 let records = (&storage, &**name);
                 Err(self.uninstall_error(&impersonated, records, &failed).await)
