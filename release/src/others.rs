@@ -89,34 +89,34 @@ impl fmt::Debug for Confirmation<'_> {
     }
 }
 
-/// The occupancy of a namespace by other releases.
+/// The usage of a namespace by other releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupancy {
+pub enum NamespaceUsage {
     /// No other release is known there.
-    Vacant,
+    Unused,
     /// Releases that are about to go: the namespace goes after them.
-    Leaving,
+    Draining,
     /// Releases that stay, or that are about to come: it stays.
-    Inhabited,
+    InUse,
 }
 
 /// Knows what others have in a namespace. It is asked right before each deletion of one, as somebody may have come there since the release's
 /// deploy or removal began. By default nobody is known.
 #[derive(Clone, Default)]
-pub struct OtherReleases(Option<Arc<OccupancyOf>>);
+pub struct OtherReleases(Option<Arc<UsageOf>>);
 
-type OccupancyOf = dyn Fn(&str) -> Occupancy + Send + Sync;
+type UsageOf = dyn Fn(&str) -> NamespaceUsage + Send + Sync;
 
 impl OtherReleases {
-    /// The releases of which `occupancy_of` knows, by the name of a namespace.
-    pub fn new(occupancy_of: impl Fn(&str) -> Occupancy + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(occupancy_of)))
+    /// The releases of which `usage_of` knows, by the name of a namespace.
+    pub fn new(usage_of: impl Fn(&str) -> NamespaceUsage + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(usage_of)))
     }
 
-    /// The occupancy of a namespace now.
-    pub(crate) fn of(&self, namespace: &str) -> Occupancy {
-        let occupancy_of = self.0.as_deref();
-        occupancy_of.map_or(Occupancy::Vacant, |occupancy_of| occupancy_of(namespace))
+    /// The usage of a namespace now.
+    pub(crate) fn of(&self, namespace: &str) -> NamespaceUsage {
+        let usage_of = self.0.as_deref();
+        usage_of.map_or(NamespaceUsage::Unused, |usage_of| usage_of(namespace))
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use release::{Occupancy, OtherReleases};
+use release::{NamespaceUsage, OtherReleases};
 
 use super::bundle_deployment::claims::{self, Claimant, NextOwner};
 use super::store::Store;
@@ -41,11 +41,11 @@ impl SharedNamespaces {
             let is_other = |(other, _): &(ReleaseKey, LedgerEntry)| {
                 *other != key && !other.is_claims() && other.namespace == namespace
             };
-            let is_inhabited = all.ledger.all().iter().any(is_other)
+            let is_in_use = all.ledger.all().iter().any(is_other)
                 || is_wanted(namespace, &bundle, &all.store.claimants());
-            match is_inhabited {
-                true => Occupancy::Inhabited,
-                false => Occupancy::Vacant,
+            match is_in_use {
+                true => NamespaceUsage::InUse,
+                false => NamespaceUsage::Unused,
             }
         })
     }
@@ -62,7 +62,7 @@ impl SharedNamespaces {
         bundle: &str,
         with_bundle: bool,
         namespace: &str,
-    ) -> Occupancy {
+    ) -> NamespaceUsage {
         let claimants = self.store.claimants();
         let releases = self.ledger.all();
         let is_beside = |(other, _): &&(ReleaseKey, LedgerEntry)| {
@@ -79,14 +79,14 @@ impl SharedNamespaces {
             };
             let next_owner = || claims::next_owner(&known.bundle, other, &claimants);
             if !goes_along && is_kept() || next_owner() != NextOwner::Nobody {
-                return Occupancy::Inhabited;
+                return NamespaceUsage::InUse;
             }
             leaving.push(other);
         }
         if is_wanted(namespace, bundle, &claimants) {
-            return Occupancy::Inhabited;
+            return NamespaceUsage::InUse;
         }
-        occupancy(key, &leaving, &self.waiting.lock())
+        usage(key, &leaving, &self.waiting.lock())
     }
 
     /// Whether a bundle's objects are to stay when it goes.
@@ -108,7 +108,9 @@ impl SharedNamespaces {
     pub fn pending_namespaces(&self, key: &ReleaseKey, bundle: &str) -> Vec<String> {
         let known = self.waiting.lock().get(key).cloned();
         let mut known: Vec<_> = known.into_iter().flatten().collect();
-        known.retain(|namespace| self.beside(key, bundle, false, namespace) == Occupancy::Leaving);
+        known.retain(|namespace| {
+            self.beside(key, bundle, false, namespace) == NamespaceUsage::Draining
+        });
         known
     }
 
@@ -154,9 +156,9 @@ fn is_wanted(namespace: &str, bundle: &str, claimants: &[Claimant]) -> bool {
 
 /// What a release is to do with a namespace in which others are `leaving`. It waits for them, as their records are in it. Of removals that wait
 /// for each other in a circle the first by key leaves the namespace, which is all that is lost so.
-fn occupancy(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> Occupancy {
+fn usage(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> NamespaceUsage {
     if leaving.is_empty() {
-        return Occupancy::Vacant;
+        return NamespaceUsage::Unused;
     }
     let mut seen = BTreeSet::new();
     let mut ahead: Vec<&ReleaseKey> = leaving.to_vec();
@@ -169,7 +171,7 @@ fn occupancy(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> Oc
             continue;
         };
         if namespaces.contains(&key.namespace) {
-            return Occupancy::Inhabited;
+            return NamespaceUsage::InUse;
         }
         ahead.extend(
             waiting
@@ -177,7 +179,7 @@ fn occupancy(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> Oc
                 .filter(|one| namespaces.contains(&one.namespace)),
         );
     }
-    Occupancy::Leaving
+    NamespaceUsage::Draining
 }
 
 #[cfg(test)]
@@ -195,24 +197,24 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nobody_is_in_it("a", &[], &[], Occupancy::Vacant)]
-    #[case::it_has_more_to_remove("a", &["b"], &[], Occupancy::Leaving)]
-    #[case::it_waits_for_a_third("a", &["b"], &[("b", "c")], Occupancy::Leaving)]
-    #[case::both_wait_for_each_other("a", &["b"], &[("b", "a")], Occupancy::Inhabited)]
-    #[case::and_the_other_is_first("b", &["a"], &[("a", "b")], Occupancy::Leaving)]
-    #[case::three_in_a_circle("a", &["c"], &[("b", "a"), ("c", "b")], Occupancy::Inhabited)]
-    #[case::and_another_is_first("b", &["c"], &[("a", "b"), ("c", "a")], Occupancy::Leaving)]
-    #[case::a_circle_without_it("a", &["b"], &[("b", "c"), ("c", "b")], Occupancy::Leaving)]
+    #[case::nobody_is_in_it("a", &[], &[], NamespaceUsage::Unused)]
+    #[case::it_has_more_to_remove("a", &["b"], &[], NamespaceUsage::Draining)]
+    #[case::it_waits_for_a_third("a", &["b"], &[("b", "c")], NamespaceUsage::Draining)]
+    #[case::both_wait_for_each_other("a", &["b"], &[("b", "a")], NamespaceUsage::InUse)]
+    #[case::and_the_other_is_first("b", &["a"], &[("a", "b")], NamespaceUsage::Draining)]
+    #[case::three_in_a_circle("a", &["c"], &[("b", "a"), ("c", "b")], NamespaceUsage::InUse)]
+    #[case::and_another_is_first("b", &["c"], &[("a", "b"), ("c", "a")], NamespaceUsage::Draining)]
+    #[case::a_circle_without_it("a", &["b"], &[("b", "c"), ("c", "b")], NamespaceUsage::Draining)]
     fn a_namespace_is_deleted_after_the_releases_that_are_about_to_leave_it(
         #[case] name: &str,
         #[case] leaving: &[&str],
         #[case] waiting: &[(&str, &str)],
-        #[case] expected: Occupancy,
+        #[case] expected: NamespaceUsage,
     ) {
         let leaving: Vec<_> = leaving.iter().copied().map(key).collect();
         let waiting = waiting.iter();
         let waiting = waiting.map(|(name, on)| (key(name), BTreeSet::from([(*on).to_owned()])));
-        let found = occupancy(
+        let found = usage(
             &key(name),
             &leaving.iter().collect::<Vec<_>>(),
             &waiting.collect(),

@@ -407,7 +407,7 @@ impl Attempt<'_> {
             Removal::Kept,
             Removal::Adopted,
             Removal::NotOwned,
-            Removal::Inhabited,
+            Removal::InUse,
             Removal::Deferred,
         ];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));

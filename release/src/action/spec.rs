@@ -279,7 +279,7 @@ pub struct Uninstalled {
     /// Objects kept by their resource policy.
     pub kept: Vec<ObjectKey>,
     /// Namespaces that were left to the other releases that are in them.
-    pub inhabited: Vec<ObjectKey>,
+    pub in_use: Vec<ObjectKey>,
     /// Objects that were there before the release and nobody said that it may have, left alone.
     pub adopted: Vec<ObjectKey>,
     /// Objects that do not carry this release's marks, and were left alone.

@@ -556,7 +556,7 @@ async fn delete_objects(
         done.kept.extend(keys(Removal::Kept));
         done.adopted.extend(keys(Removal::Adopted));
         done.not_owned.extend(keys(Removal::NotOwned));
-        done.inhabited.extend(keys(Removal::Inhabited));
+        done.in_use.extend(keys(Removal::InUse));
         let waiting = removed.with(Removal::Deferred);
         deferred.extend(waiting.map(|namespace| namespace.name.clone()));
     }

@@ -19,7 +19,7 @@ use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
 use super::transport::PARALLEL;
-use crate::others::{Occupancy, OtherReleases};
+use crate::others::{NamespaceUsage, OtherReleases};
 use crate::state::ownership::{ObjectState, Operation};
 
 /// How often an object that is written all the time is read before it is deleted or written, and the pauses between tries: some ten
@@ -48,7 +48,7 @@ pub enum Removal {
     /// The object is not this release's.
     NotOwned,
     /// A namespace that other releases are in or about to come to, which was left to them.
-    Inhabited,
+    InUse,
     /// A namespace that other releases are in which are about to go.
     Deferred,
     /// The object is of another release's hook, which has not ended.
@@ -193,7 +193,7 @@ pub(crate) async fn is_deferred(
     namespace: &Object,
     operation: Operation,
 ) -> Result<bool, DeleteError> {
-    if occupancy(namespace, other_releases) != Occupancy::Leaving {
+    if usage(namespace, other_releases) != NamespaceUsage::Draining {
         return Ok(false);
     }
     let proof = prove(cluster, owner, None, (namespace, operation), None).await;
@@ -217,7 +217,7 @@ pub(crate) async fn check_deletable(
         .iter()
         .map(|(object, operation)| {
             let check = async {
-                if occupancy(object, other_releases) != Occupancy::Vacant {
+                if usage(object, other_releases) != NamespaceUsage::Unused {
                     return Ok(());
                 }
                 let proof = prove(cluster, owner, since, (object, *operation), None).await;
@@ -378,10 +378,10 @@ async fn prove(
 }
 
 /// Other releases in an object that is about to be deleted.
-fn occupancy(object: &Object, other_releases: &OtherReleases) -> Occupancy {
+fn usage(object: &Object, other_releases: &OtherReleases) -> NamespaceUsage {
     match object.is_namespace() {
         true => other_releases.of(&object.name),
-        false => Occupancy::Vacant,
+        false => NamespaceUsage::Unused,
     }
 }
 
@@ -399,18 +399,18 @@ async fn delete_owned(
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
         };
-        let (done, fate) = match occupancy(object, other_releases) {
-            Occupancy::Vacant => (
+        let (done, fate) = match usage(object, other_releases) {
+            NamespaceUsage::Unused => (
                 cluster.delete(object, &proof, false).await,
                 Removal::Deleted,
             ),
-            Occupancy::Leaving => return Ok(Removal::Deferred),
-            Occupancy::Inhabited => (cluster.leave(object, &proof).await, Removal::Inhabited),
+            NamespaceUsage::Draining => return Ok(Removal::Deferred),
+            NamespaceUsage::InUse => (cluster.leave(object, &proof).await, Removal::InUse),
         };
         match done {
             Ok(()) => return Ok(fate),
             Err(error)
-                if fate == Removal::Inhabited && !error.is_not_found() && !error.is_retryable() =>
+                if fate == Removal::InUse && !error.is_not_found() && !error.is_retryable() =>
             {
                 // An account or a webhook says no. It stays in any case. Whose chart has it next has to say `takeOwnership`.
                 let (release, object) = (&owner.name, object.describe());
@@ -764,18 +764,18 @@ mod tests {
             body: Value::Null,
         };
         let other_releases = OtherReleases::new(|name| match name {
-            "team" => Occupancy::Inhabited,
-            "old" => Occupancy::Leaving,
-            _ => Occupancy::Vacant,
+            "team" => NamespaceUsage::InUse,
+            "old" => NamespaceUsage::Draining,
+            _ => NamespaceUsage::Unused,
         });
-        let of = |kind, name| occupancy(&object(kind, name), &other_releases);
-        assert_eq!(of("Namespace", "team"), Occupancy::Inhabited);
-        assert_eq!(of("Namespace", "old"), Occupancy::Leaving);
-        assert_eq!(of("Namespace", "other"), Occupancy::Vacant);
-        assert_eq!(of("ConfigMap", "team"), Occupancy::Vacant);
+        let of = |kind, name| usage(&object(kind, name), &other_releases);
+        assert_eq!(of("Namespace", "team"), NamespaceUsage::InUse);
+        assert_eq!(of("Namespace", "old"), NamespaceUsage::Draining);
+        assert_eq!(of("Namespace", "other"), NamespaceUsage::Unused);
+        assert_eq!(of("ConfigMap", "team"), NamespaceUsage::Unused);
         assert_eq!(
-            occupancy(&object("Namespace", "team"), &OtherReleases::default()),
-            Occupancy::Vacant
+            usage(&object("Namespace", "team"), &OtherReleases::default()),
+            NamespaceUsage::Unused
         );
     }
 }

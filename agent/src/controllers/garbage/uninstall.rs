@@ -433,9 +433,9 @@ impl Uninstaller {
                 logging::info!(release, kind, namespace, name, "not this release's, kept");
             }
         }
-        if !done.inhabited.is_empty() {
+        if !done.in_use.is_empty() {
             let (bundle, release) = (&entry.bundle, name);
-            for ObjectKey { kind, name, .. } in &done.inhabited {
+            for ObjectKey { kind, name, .. } in &done.in_use {
                 logging::warn!(
                     bundle,
                     release,
