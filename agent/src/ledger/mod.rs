@@ -8,7 +8,6 @@
 
 mod continuity;
 mod entry;
-mod in_doubt;
 mod key;
 mod losses;
 mod notes;
@@ -18,6 +17,7 @@ mod proof;
 pub mod records;
 mod state;
 mod stored;
+mod unconfirmed_writes;
 mod upstream;
 
 use std::collections::BTreeSet;
@@ -30,9 +30,9 @@ use crate::client::identity::AgentClient;
 use crate::client::listed::Metadata;
 use crate::public::PublicText;
 use crate::report::metrics::Entries;
-use in_doubt::InDoubt;
 use state::LedgerState;
 use stored::{Written, entries};
+use unconfirmed_writes::UnconfirmedWrites;
 use upstream::Asked;
 
 pub use continuity::is_own;
@@ -93,7 +93,7 @@ impl Ledger {
             .and_then(|text| serde_json::from_str(text).ok());
         let written = Written {
             version: map.resource_version().unwrap_or_default(),
-            in_doubt: InDoubt::default(),
+            unconfirmed: UnconfirmedWrites::default(),
         };
         let entries = entries(map);
         let void = entries.iter().filter(|(_, entry)| entry.is_void());

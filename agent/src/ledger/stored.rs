@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::entry::LedgerEntry;
-use super::in_doubt::InDoubt;
 use super::key::ReleaseKey;
 use super::postponed::AllPostponed;
 use super::state::{LedgerState, Pending};
+use super::unconfirmed_writes::UnconfirmedWrites;
 use super::upstream::UpstreamState;
 use super::{LEDGER_NAME, Ledger, POSTPONED_ANNOTATION, UPSTREAM_ANNOTATION};
 use crate::api::RELEASE_HOLD_ANNOTATION;
@@ -33,7 +33,7 @@ pub(super) struct Written {
     /// The ConfigMap's version; empty where there was none yet.
     pub(super) version: String,
     /// Values sent since then whose outcome is unknown.
-    pub(super) in_doubt: InDoubt,
+    pub(super) unconfirmed: UnconfirmedWrites,
 }
 
 /// What a write brings.
@@ -93,7 +93,7 @@ impl Ledger {
             // Each time anew: the permission that somebody else has written is taken in with what it is for.
             let sent = Outgoing::of(&self.state.lock());
             // Before it is sent: this can be dropped while it waits for the answer.
-            written.in_doubt.send(&sent.changes);
+            written.unconfirmed.send(&sent.changes);
             let answer = match written.version.is_empty() {
                 true => self.create(&sent.changes).await,
                 false => self.patch(&sent.patch(&written.version)?).await,
@@ -113,7 +113,7 @@ impl Ledger {
         };
         *written = Written {
             version,
-            in_doubt: InDoubt::default(),
+            unconfirmed: UnconfirmedWrites::default(),
         };
         let mut state = self.state.lock();
         state.is_postponed_pending &= state.postponed != sent.postponed;
@@ -132,7 +132,7 @@ impl Ledger {
         let is_permitted = is_permitted(map.annotations());
         let found = entries(map);
         let mut state = self.state.lock();
-        let Some(carried_out) = written.in_doubt.carried_out(&state.entries, &found) else {
+        let Some(carried_out) = written.unconfirmed.carried_out(&state.entries, &found) else {
             logging::warn!("the ledger is not as it was written here: it is read anew");
             self.replaced.send_replace(true);
             return Err(is_replaced());
@@ -144,7 +144,7 @@ impl Ledger {
         }
         *written = Written {
             version,
-            in_doubt: InDoubt::default(),
+            unconfirmed: UnconfirmedWrites::default(),
         };
         Ok(())
     }

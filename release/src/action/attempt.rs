@@ -290,7 +290,7 @@ impl Attempt<'_> {
             Err(TakeBackError::Stopped(never)) => match never {},
         };
         // An object without an answer to its creation may be there all the same, with our marks.
-        let remains = foreign.is_in_doubt || !failures.is_empty();
+        let remains = foreign.is_outcome_unknown || !failures.is_empty();
         for failure in failures {
             let error = error_unquoted(&failure);
             logging::warn!(error, "cannot take back a new object");

@@ -150,12 +150,12 @@ pub async fn deploy(
         // As helm has it: a release that is there and cannot be recorded is not undone.
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {
             // Objects that may have been created without an answer are found by the attempt's record.
-            let is_in_doubt = error.is_in_doubt();
+            let is_outcome_unknown = error.is_outcome_unknown();
             let record = attempt.release.id();
             let made = Made {
                 known: KnownRecords::of(&history).with(record.clone()),
                 record,
-                is_all: !was_known && !attempt.found && !is_in_doubt,
+                is_all: !was_known && !attempt.found && !is_outcome_unknown,
                 created: std::mem::take(&mut attempt.created),
             };
             // The attempt's objects are not needed beside those of the revision to go back to.

@@ -115,7 +115,7 @@ impl From<TakeBackError<StorageError>> for DeployError {
 
 impl DeployError {
     /// Whether an object may be there though nobody answered that it is.
-    pub(crate) fn is_in_doubt(&self) -> bool {
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Apply(refused)
             | Self::Hook {
@@ -124,12 +124,12 @@ impl DeployError {
                         source: refused, ..
                     },
                 ..
-            } => refused.is_in_doubt(),
+            } => refused.is_outcome_unknown(),
             Self::Namespace { source, .. }
             | Self::Crd {
                 source: CrdError::Api(source),
                 ..
-            } => source.is_in_doubt(),
+            } => source.is_outcome_unknown(),
             _ => false,
         }
     }
@@ -263,10 +263,10 @@ impl HookError {
             Self::Foreign { .. } => true,
             Self::Wait(waited) => !waited.timed_out || is_given_up,
             Self::Build { .. } | Self::Former(_) | Self::Busy { .. } => is_given_up,
-            Self::Create { source, .. } => is_given_up && !source.is_in_doubt(),
-            Self::Delete(failed) => is_given_up && !failed.is_in_doubt(),
+            Self::Create { source, .. } => is_given_up && !source.is_outcome_unknown(),
+            Self::Delete(failed) => is_given_up && !failed.is_outcome_unknown(),
             Self::Observed(source) | Self::Discovery(source) => {
-                is_given_up && !source.is_in_doubt()
+                is_given_up && !source.is_outcome_unknown()
             }
             Self::Storage(_) => false,
         }

@@ -58,7 +58,7 @@ pub(crate) struct NotOurs {
     pub(crate) source: OwnershipError,
     pub(crate) created: Vec<(Object, Created)>,
     /// Whether another object may be there though nobody answered that it is.
-    pub(crate) is_in_doubt: bool,
+    pub(crate) is_outcome_unknown: bool,
 }
 
 impl std::fmt::Display for ApplyError {
@@ -100,7 +100,7 @@ impl ApplyError {
                 ObjectFailure::NotOurs(source) => Ok(NotOurs {
                     source,
                     // Whether one of the objects written beside it may be there without an answer.
-                    is_in_doubt: self.is_in_doubt(),
+                    is_outcome_unknown: self.is_outcome_unknown(),
                     created: self.applied.created,
                 }),
                 failure => {
@@ -113,10 +113,10 @@ impl ApplyError {
     }
 
     /// Whether an object may be there though nobody answered that it is.
-    pub(crate) fn is_in_doubt(&self) -> bool {
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
         let causes = self.failures.iter().filter_map(std::error::Error::source);
         let mut answers = causes.filter_map(|cause| cause.downcast_ref::<ApiError>());
-        answers.any(ApiError::is_in_doubt)
+        answers.any(ApiError::is_outcome_unknown)
     }
 
     /// The API server's reason for the first failure.
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_write_stays_in_doubt_beside_a_foreign_object() {
+    fn an_unanswered_write_keeps_its_outcome_unknown_beside_a_foreign_object() {
         let foreign = || {
             ObjectFailure::NotOurs(OwnershipError::Foreign {
                 object: "b".to_owned(),
@@ -569,14 +569,17 @@ mod tests {
             let reset = kube::Error::Service("connection reset by peer".into());
             ObjectFailure::Apply("a".to_owned(), ApiError::Unreachable(reset))
         };
-        let is_in_doubt = |failures| {
+        let is_outcome_unknown = |failures| {
             let applied = Applied::default();
             let foreign = ApplyError { failures, applied }.not_ours();
-            foreign.ok().map(|foreign| foreign.is_in_doubt)
+            foreign.ok().map(|foreign| foreign.is_outcome_unknown)
         };
-        assert_eq!(is_in_doubt(vec![unanswered(), foreign()]), Some(true));
-        assert_eq!(is_in_doubt(vec![foreign()]), Some(false));
-        assert_eq!(is_in_doubt(vec![unanswered()]), None);
+        assert_eq!(
+            is_outcome_unknown(vec![unanswered(), foreign()]),
+            Some(true)
+        );
+        assert_eq!(is_outcome_unknown(vec![foreign()]), Some(false));
+        assert_eq!(is_outcome_unknown(vec![unanswered()]), None);
     }
 
     #[test]

@@ -126,8 +126,8 @@ impl DeleteError {
     }
 
     /// Whether the object may be deleted all the same.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        self.source.is_in_doubt()
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
+        self.source.is_outcome_unknown()
     }
 }
 

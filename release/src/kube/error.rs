@@ -103,7 +103,7 @@ impl ApiError {
 
     /// Whether a change may have been carried out all the same: there is no answer, or one of a proxy or of a server that gave up. A 500 is a
     /// refusal (of a field that the schema does not have, of a webhook) unless it passes on what etcd said, as API servers do without a reason.
-    pub(crate) fn is_in_doubt(&self) -> bool {
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Refused(status) => {
                 let is_etcds = || {
@@ -198,7 +198,7 @@ impl ApiError {
     pub fn is_lasting(&self) -> bool {
         match self {
             Self::Refused(status) if status.code == 500 => {
-                status.reason.is_empty() && !self.is_in_doubt()
+                status.reason.is_empty() && !self.is_outcome_unknown()
             }
             Self::Refused(status) => {
                 (400..500).contains(&status.code)
@@ -230,15 +230,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_request_that_may_have_been_carried_out_is_in_doubt() {
+    fn only_a_request_that_may_have_been_carried_out_has_an_unknown_outcome() {
         let reported = |code, reason: &str, message: &str| {
             let status = Status::failure(message, reason).with_code(code);
-            ApiError::Refused(status.boxed()).is_in_doubt()
+            ApiError::Refused(status.boxed()).is_outcome_unknown()
         };
         let refused = |code, reason: &str| reported(code, reason, "x");
         // As kube makes one of a proxy's page.
         let page = "Failed to parse error data";
-        for (code, reason, in_doubt) in [
+        for (code, reason, expected) in [
             (502, page, true),
             (503, page, true),
             (504, page, true),
@@ -251,9 +251,9 @@ mod tests {
             (409, "Conflict", false),
             (422, "Invalid", false),
         ] {
-            assert_eq!(refused(code, reason), in_doubt, "{code} {reason}");
+            assert_eq!(refused(code, reason), expected, "{code} {reason}");
         }
-        for (message, in_doubt) in [
+        for (message, expected) in [
             ("etcdserver: request timed out", true),
             ("etcdserver: leader changed", true),
             ("rpc error: code = Unavailable desc = closing", true),
@@ -263,7 +263,7 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(reported(500, "", message), in_doubt, "{message}");
+            assert_eq!(reported(500, "", message), expected, "{message}");
         }
         let of_a_webhook = "failed calling webhook \"x\": context deadline exceeded";
         assert!(!reported(500, "InternalError", of_a_webhook));

@@ -310,13 +310,13 @@ impl<'a> ObjectWriter<'a> {
         object: &Object,
         failure: ObjectFailure,
     ) -> Result<Value, ObjectFailure> {
-        let is_in_doubt = match &failure {
+        let is_outcome_unknown = match &failure {
             ObjectFailure::Apply(_, source) | ObjectFailure::Create(_, source) => {
-                source.is_in_doubt()
+                source.is_outcome_unknown()
             }
             _ => false,
         };
-        if !is_in_doubt {
+        if !is_outcome_unknown {
             return Err(failure);
         }
         match self.sender.cluster.get_metadata(object).await {

@@ -38,7 +38,7 @@ async fn carried_out(client: Client, request: Request<Incoming>) -> Answer {
 /// Of a first install that is undone, an object whose creation nobody answered is there still: its record stays, so that whoever removes the
 /// release finds it.
 #[tokio::test]
-async fn an_undone_install_keeps_its_record_for_objects_in_doubt() -> Result<()> {
+async fn an_undone_install_keeps_its_record_for_writes_with_an_unknown_outcome() -> Result<()> {
     let mut world = World::new().await?;
     let kubeconfig = world.plane.kubeconfig_value(ADMIN, "default");
     let url = proxy::listen(kubeconfig, carried_out).await?;

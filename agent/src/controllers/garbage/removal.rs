@@ -106,9 +106,9 @@ impl Collector {
 
     /// Whether the store has what upstream has, by an open watch.
     pub(super) fn follows_upstream(&self) -> bool {
-        let is_in_doubt =
+        let is_unreliable =
             self.health.is_troubled(Side::Upstream) || self.health.is_silent(Side::Upstream);
-        !is_in_doubt
+        !is_unreliable
             && !self.store.is_broken_off()
             && !self.store.is_listing()
             && !self.store.names().is_empty()

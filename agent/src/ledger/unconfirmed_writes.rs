@@ -14,9 +14,9 @@ const MOST_OF_A_RELEASE: usize = 8;
 
 /// Values sent of each release since the ConfigMap's content was last known, each once, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct InDoubt(BTreeMap<ReleaseKey, Vec<Option<LedgerEntry>>>);
+pub(super) struct UnconfirmedWrites(BTreeMap<ReleaseKey, Vec<Option<LedgerEntry>>>);
 
-impl InDoubt {
+impl UnconfirmedWrites {
     /// Takes note of what is about to be sent.
     pub(super) fn send(&mut self, changes: &Pending) {
         for (key, value) in changes {
@@ -82,9 +82,9 @@ mod tests {
     #[test]
     fn a_ledger_with_entries_this_agent_never_sent_was_written_by_somebody_else() {
         let before = entries(&[("a", "one"), ("b", "one"), ("c", "one")]);
-        let mut in_doubt = InDoubt::default();
-        in_doubt.send(&sent(&[("a", Some("two")), ("b", None)]));
-        in_doubt.send(&sent(&[("a", Some("three")), ("d", Some("new"))]));
+        let mut unconfirmed = UnconfirmedWrites::default();
+        unconfirmed.send(&sent(&[("a", Some("two")), ("b", None)]));
+        unconfirmed.send(&sent(&[("a", Some("three")), ("d", Some("new"))]));
         type Found<'a> = &'a [(&'a str, &'a str)];
         let table: [(Found<'_>, Option<Pending>); 6] = [
             // No value was carried out.
@@ -106,18 +106,19 @@ mod tests {
             (&[("a", "two")], None),
         ];
         for (found, carried_out) in table {
-            let reported = in_doubt.carried_out(&before, &entries(found));
+            let reported = unconfirmed.carried_out(&before, &entries(found));
             assert_eq!(reported, carried_out, "{found:?}");
         }
     }
 
     #[test]
     fn of_one_release_only_the_last_values_are_remembered() {
-        let mut in_doubt = InDoubt::default();
+        let mut unconfirmed = UnconfirmedWrites::default();
         for n in 0..=MOST_OF_A_RELEASE {
-            in_doubt.send(&sent(&[("a", Some(&n.to_string()))]));
+            unconfirmed.send(&sent(&[("a", Some(&n.to_string()))]));
         }
-        let reported = |value: &str| in_doubt.carried_out(&entries(&[]), &entries(&[("a", value)]));
+        let reported =
+            |value: &str| unconfirmed.carried_out(&entries(&[]), &entries(&[("a", value)]));
         assert!(reported("0").is_none());
         assert!(reported("1").is_some());
     }
