@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use chart::loader::io_cause;
-use chart::source::{Reference, VoucherKinds};
+use chart::source::{Reference, SignatureKinds};
 use golib::strconv::quote;
 use sha2::{Digest as _, Sha256};
 use signatures::openpgp::Keyring;
@@ -48,11 +48,11 @@ pub(crate) fn fetched(client: &Client, fetched: &Fetched, keyring: &str) -> Resu
         archive,
         access,
     } = fetched;
-    let kinds = VoucherKinds {
+    let kinds = SignatureKinds {
         provenance: true,
         cosign: false,
     };
-    let found = client.run(async |fetcher| fetcher.vouchers(chart, archive, access, kinds).await);
+    let found = client.run(async |fetcher| fetcher.signatures(chart, archive, access, kinds).await);
     let address = archive.url.to_string();
     let file = found.ok().and_then(|found| found.provenance);
     let file = file.ok_or_else(|| {

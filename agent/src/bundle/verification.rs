@@ -4,7 +4,9 @@
 //! is held against the policy that is in force now.
 
 use ::chart::Metadata;
-use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher, Reference, VoucherKinds, Vouchers};
+use ::chart::source::{
+    Access, ChartRef, ChartSignatures, FetchedChart, Fetcher, Reference, SignatureKinds,
+};
 use golib::semver::Version;
 use sha2::{Digest as _, Sha256};
 use signatures::policy::BundleRule;
@@ -121,26 +123,26 @@ async fn check(
     subject: &Subject,
     demands: &Demands<'_>,
 ) -> Result<Verified, BundleError> {
-    let kinds = VoucherKinds {
+    let kinds = SignatureKinds {
         provenance: demands.provenance(),
         cosign: demands.cosign() && fetched.manifest.is_some(),
     };
-    if kinds == VoucherKinds::default() {
+    if kinds == SignatureKinds::default() {
         let checked = demands.check(subject, &Evidence::default());
         return checked.map_err(BundleError::Refused);
     }
     // Signatures that verified these bytes once do so again without a request; where none did, one may have been added since.
-    if let Some(known) = fetcher.known_vouchers(fetched, access, kinds).await
+    if let Some(known) = fetcher.known_signatures(fetched, access, kinds).await
         && let Ok(verified) = demands.check(subject, &evidence(known))
     {
         return Ok(verified);
     }
-    let vouchers = fetcher.vouchers(chart, fetched, access, kinds).await?;
-    let checked = demands.check(subject, &evidence(vouchers));
+    let signatures = fetcher.signatures(chart, fetched, access, kinds).await?;
+    let checked = demands.check(subject, &evidence(signatures));
     checked.map_err(BundleError::Refused)
 }
 
-fn evidence(found: Vouchers) -> Evidence {
+fn evidence(found: ChartSignatures) -> Evidence {
     Evidence {
         provenance: found.provenance.map(Vec::from),
         attached: found

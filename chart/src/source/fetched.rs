@@ -46,7 +46,7 @@ pub struct Artifact {
 
 /// The kinds of signatures to fetch; each is requests of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VoucherKinds {
+pub struct SignatureKinds {
     /// Provenance files.
     pub provenance: bool,
     /// Signatures in the registry; charts from elsewhere have none.
@@ -64,7 +64,7 @@ pub struct Attached {
 
 /// The provenance file and signatures that were found beside a chart; cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Vouchers {
+pub struct ChartSignatures {
     /// The provenance file.
     pub provenance: Option<Bytes>,
     /// Attached signatures.
@@ -83,7 +83,7 @@ impl Weigh for FetchedChart {
     }
 }
 
-impl Weigh for Vouchers {
+impl Weigh for ChartSignatures {
     fn weight(&self) -> usize {
         let attached = self.attached.iter().map(|one| {
             size_of::<Attached>() + one.payload.len() + budget::weigh_texts(&one.annotations)

@@ -14,7 +14,7 @@ use super::cache::{Cache, SingleFlight};
 use super::cached::{Cached, CachedIndex, FetchedAt, IndexKey, Key, is_since};
 use super::disk::Disk;
 use super::error::FetchError;
-use super::fetched::{FetchedChart, Vouchers};
+use super::fetched::{ChartSignatures, FetchedChart};
 use super::http::{Http, Request, Transport, authorize};
 use super::index::{Entry, Index};
 use super::indexes::IndexSource;
@@ -303,7 +303,7 @@ pub(super) struct Shared {
     /// Since when indexes are known to be in a form that only makes sense as a whole.
     pub(super) read_as_a_whole: Cache<IndexKey, Instant>,
     pub(super) archives: Cache<Key, Cached<FetchedChart>>,
-    pub(super) vouchers: Cache<Key, Vouchers>,
+    pub(super) signatures: Cache<Key, ChartSignatures>,
     /// What the next downloads of indexes are to be about.
     pub(super) requested: Mutex<HashMap<IndexKey, RequestedCharts>>,
     pub(super) index_flights: SingleFlight<IndexKey, Result<CachedIndex, FetchError>>,
@@ -341,7 +341,7 @@ impl Shared {
             indexes: Cache::new(settings.cache_bytes),
             read_as_a_whole: Cache::new(READ_AS_A_WHOLE_BYTES),
             archives: Cache::new(settings.cache_bytes),
-            vouchers: Cache::new(settings.cache_bytes / 4),
+            signatures: Cache::new(settings.cache_bytes / 4),
             index_flights: SingleFlight::default(),
             chart_flights: SingleFlight::default(),
             archive_flights: SingleFlight::default(),

@@ -44,14 +44,14 @@ mod reference;
 mod safe_url;
 mod schemas;
 mod settings;
+mod signatures;
 mod tls;
-mod vouchers;
 
 pub use access::{Access, HostAccess, Hosts};
 pub use credentials::{Credentials, Identity, Secret};
 pub use disk::DiskSettings;
 pub use error::{CredentialsUse, FetchError, TransportError};
-pub use fetched::{Artifact, Attached, FetchedChart, VoucherKinds, Vouchers};
+pub use fetched::{Artifact, Attached, ChartSignatures, FetchedChart, SignatureKinds};
 pub use fetcher::Fetcher;
 pub use host::HostPattern;
 pub use http::Transport;

@@ -10,7 +10,7 @@ mod registry;
 mod repository;
 mod schemas;
 mod server;
-mod vouchers;
+mod signatures;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What lies beside a chart: how much of it is looked at, and who is shown what to get it.
 
-use chart::source::{Access, Credentials, VoucherKinds};
+use chart::source::{Access, Credentials, SignatureKinds};
 use serde_json::{Value, json};
 
 use super::registry::{content, plain};
@@ -8,7 +8,7 @@ use super::server::{Answer, Ca, Seen, Server, answer, with};
 use super::{archive, fetcher, reference, sha256};
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
-const BOTH: VoucherKinds = VoucherKinds {
+const BOTH: SignatureKinds = SignatureKinds {
     provenance: true,
     cosign: true,
 };
@@ -86,7 +86,7 @@ async fn a_signature_is_found_among_many_others() {
     let chart = reference(&server.oci("charts/web"), "", "1.0.0");
     let fetcher = fetcher();
     let fetched = fetcher.fetch(&chart, &plain()).await.unwrap();
-    let found = fetcher.vouchers(&chart, &fetched, &plain(), BOTH).await;
+    let found = fetcher.signatures(&chart, &fetched, &plain(), BOTH).await;
     let found = found.unwrap();
     assert_eq!((found.bundles.len(), found.left_out), (60, 0));
     assert_eq!(found.bundles[0], bundle(59).0);
@@ -98,7 +98,7 @@ async fn signatures_beyond_the_limits_are_skipped_and_reported() {
     let chart = reference(&server.oci("charts/web"), "", "1.0.0");
     let fetcher = fetcher();
     let fetched = fetcher.fetch(&chart, &plain()).await.unwrap();
-    let found = fetcher.vouchers(&chart, &fetched, &plain(), BOTH).await;
+    let found = fetcher.signatures(&chart, &fetched, &plain(), BOTH).await;
     let found = found.unwrap();
     assert_eq!((found.bundles.len(), found.left_out), (200, 3));
     assert_eq!(found.bundles[0], bundle(202).0);
@@ -129,7 +129,7 @@ async fn only_cosigns_annotations_of_a_signature_are_kept() {
     let chart = reference(&server.oci("charts/web"), "", "1.0.0");
     let fetcher = fetcher();
     let fetched = fetcher.fetch(&chart, &plain()).await.unwrap();
-    let found = fetcher.vouchers(&chart, &fetched, &plain(), BOTH).await;
+    let found = fetcher.signatures(&chart, &fetched, &plain(), BOTH).await;
     let [attached] = &found.unwrap().attached[..] else {
         panic!("one is attached");
     };
@@ -169,7 +169,7 @@ async fn endless_pages_of_referrers_and_tags_are_bounded() {
     let chart = reference(&server.oci("charts/web"), "", "1.0.0");
     let fetcher = fetcher();
     let fetched = fetcher.fetch(&chart, &plain()).await.unwrap();
-    let found = fetcher.vouchers(&chart, &fetched, &plain(), BOTH).await;
+    let found = fetcher.signatures(&chart, &fetched, &plain(), BOTH).await;
     assert_eq!(found.unwrap().left_out, 1);
     let asked = |what: &str| {
         server
@@ -231,7 +231,7 @@ async fn a_registry_of_an_index_is_shown_nothing_of_the_repositorys() {
     let fetcher = fetcher();
     let fetched = fetcher.fetch(&chart, &access).await.unwrap();
     assert_eq!(fetched.bytes, archive("1.0.0"));
-    let found = fetcher.vouchers(&chart, &fetched, &access, BOTH).await;
+    let found = fetcher.signatures(&chart, &fetched, &access, BOTH).await;
     assert_eq!(found.unwrap().bundles.len(), 1);
     let seen = registry.seen();
     assert!(

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::access::Access;
 use super::disk::{Disk, on_disk};
 use super::error::FetchError;
-use super::fetched::{Attached, FetchedChart, VoucherKinds, Vouchers};
+use super::fetched::{Attached, ChartSignatures, FetchedChart, SignatureKinds};
 use super::fetcher::{Fetcher, Shared};
 use super::http::{Request, authorize};
 use super::oci::{self, Descriptor, Reference, Registry};
@@ -43,7 +43,7 @@ struct Note {
 
 impl Note {
     /// `None` where something is not text: no signer writes that, and it is not kept.
-    fn of(found: &Vouchers) -> Option<Self> {
+    fn of(found: &ChartSignatures) -> Option<Self> {
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).ok();
         let provenance = match &found.provenance {
             Some(file) => Some(text(file)?),
@@ -60,7 +60,7 @@ impl Note {
     }
 }
 
-impl From<Note> for Vouchers {
+impl From<Note> for ChartSignatures {
     fn from(note: Note) -> Self {
         let attached = note.attached.into_iter();
         Self {
@@ -78,61 +78,61 @@ impl From<Note> for Vouchers {
 }
 
 impl Fetcher {
-    /// The cached result of [`Fetcher::vouchers`] for this chart, in memory or on disk. It may be older than what is there now, and is no more
+    /// The cached result of [`Fetcher::signatures`] for this chart, in memory or on disk. It may be older than what is there now, and is no more
     /// believed than that.
     ///
     /// ```no_run
     /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), chart::source::FetchError> {
-    /// use chart::source::{Access, ChartRef, VoucherKinds};
+    /// use chart::source::{Access, ChartRef, SignatureKinds};
     ///
     /// let web = ChartRef { repo: "oci://registry.example/charts/web".into(), version: "1.0.0".into(), ..ChartRef::default() };
-    /// let (access, kinds) = (Access::default(), VoucherKinds { provenance: true, cosign: true });
+    /// let (access, kinds) = (Access::default(), SignatureKinds { provenance: true, cosign: true });
     /// let fetched = fetcher.fetch(&web, &access).await?;
-    /// let vouchers = match fetcher.known_vouchers(&fetched, &access, kinds).await {
+    /// let signatures = match fetcher.known_signatures(&fetched, &access, kinds).await {
     ///     Some(known) => known,
-    ///     None => fetcher.vouchers(&web, &fetched, &access, kinds).await?,
+    ///     None => fetcher.signatures(&web, &fetched, &access, kinds).await?,
     /// };
-    /// # drop(vouchers);
+    /// # drop(signatures);
     /// # Ok(()) }
     /// ```
-    pub async fn known_vouchers(
+    pub async fn known_signatures(
         &self,
         fetched: &FetchedChart,
         access: &Access,
-        kinds: VoucherKinds,
-    ) -> Option<Vouchers> {
+        kinds: SignatureKinds,
+    ) -> Option<ChartSignatures> {
         let key = (key(fetched, kinds), access.fingerprint());
-        if let Some(known) = self.shared.vouchers.get(&key) {
+        if let Some(known) = self.shared.signatures.get(&key) {
             return Some(known);
         }
         let read = move |disk: &Disk| disk.note::<Note>(&disk.name(NOTE, &key.0, key.1));
         let note = on_disk(self.shared.disk.as_ref()?, read).await;
-        note.map(Vouchers::from)
+        note.map(ChartSignatures::from)
     }
 
     /// Fetches the provenance file and signatures of a chart that was fetched as `chart` with this access. Missing ones are left out.
     ///
     /// ```no_run
     /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), chart::source::FetchError> {
-    /// use chart::source::{Access, ChartRef, VoucherKinds};
+    /// use chart::source::{Access, ChartRef, SignatureKinds};
     ///
     /// let web = ChartRef { repo: "oci://registry.example/charts/web".into(), version: "1.0.0".into(), ..ChartRef::default() };
-    /// let (access, kinds) = (Access::default(), VoucherKinds { provenance: true, cosign: true });
+    /// let (access, kinds) = (Access::default(), SignatureKinds { provenance: true, cosign: true });
     /// let fetched = fetcher.fetch(&web, &access).await?;
-    /// let vouchers = fetcher.vouchers(&web, &fetched, &access, kinds).await?;
-    /// println!("{} signatures, provenance: {}", vouchers.attached.len(), vouchers.provenance.is_some());
+    /// let signatures = fetcher.signatures(&web, &fetched, &access, kinds).await?;
+    /// println!("{} signatures, provenance: {}", signatures.attached.len(), signatures.provenance.is_some());
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// [`FetchError`] where it cannot be known what there is, or where the manifest does not name the archive.
-    pub async fn vouchers(
+    pub async fn signatures(
         &self,
         chart: &ChartRef,
         fetched: &FetchedChart,
         access: &Access,
-        kinds: VoucherKinds,
-    ) -> Result<Vouchers, FetchError> {
+        kinds: SignatureKinds,
+    ) -> Result<ChartSignatures, FetchError> {
         let location = chart.locate()?;
         let found = match &fetched.manifest {
             Some(manifest) => {
@@ -151,17 +151,17 @@ impl Fetcher {
                     Location::Repository { repo, .. } => repo,
                     _ => fetched.url.clone(),
                 };
-                Vouchers {
+                ChartSignatures {
                     provenance: match kinds.provenance {
                         true => downloaded(&self.shared, &fetched.url, &origin, access).await?,
                         false => None,
                     },
-                    ..Vouchers::default()
+                    ..ChartSignatures::default()
                 }
             }
         };
         let key = (key(fetched, kinds), access.fingerprint());
-        self.shared.vouchers.put(key.clone(), found.clone());
+        self.shared.signatures.put(key.clone(), found.clone());
         if let (Some(disk), Some(note)) = (&self.shared.disk, Note::of(&found)) {
             let write = move |disk: &Disk| {
                 disk.put_note(&disk.name(NOTE, &key.0, key.1), &note);
@@ -174,9 +174,9 @@ impl Fetcher {
     }
 }
 
-fn key(fetched: &FetchedChart, kinds: VoucherKinds) -> String {
+fn key(fetched: &FetchedChart, kinds: SignatureKinds) -> String {
     let manifest = fetched.manifest.as_deref().unwrap_or_default();
-    let VoucherKinds { provenance, cosign } = kinds;
+    let SignatureKinds { provenance, cosign } = kinds;
     format!(
         "{} {} {manifest} {provenance} {cosign}",
         fetched.url.as_str(),
@@ -190,8 +190,8 @@ async fn pulled(
     registry: &Registry<'_>,
     reference: &Reference,
     fetched: &FetchedChart,
-    kinds: VoucherKinds,
-) -> Result<Vouchers, FetchError> {
+    kinds: SignatureKinds,
+) -> Result<ChartSignatures, FetchError> {
     let chart = oci::layer(registry, reference).await?;
     if chart.layer.digest != fetched.digest {
         return Err(registry.artifact(&format!(
@@ -202,29 +202,29 @@ async fn pulled(
     let mut found = Found {
         registry,
         room: MAX_ALL_BYTES,
-        vouchers: Vouchers::default(),
+        signatures: ChartSignatures::default(),
     };
     if let Some(provenance) = chart.provenance.filter(|_| kinds.provenance) {
-        found.vouchers.provenance = found.small(&provenance).await?;
+        found.signatures.provenance = found.small(&provenance).await?;
     }
     if kinds.cosign {
         found.attached(&chart.named).await?;
         match found.bundles(&chart.named).await {
             // The signatures that were found may do.
-            Err(error) if !found.vouchers.attached.is_empty() => {
+            Err(error) if !found.signatures.attached.is_empty() => {
                 logging::debug!(error, "referrers of a chart");
             }
             done => done?,
         }
     }
-    Ok(found.vouchers)
+    Ok(found.signatures)
 }
 
 /// The signatures found so far, and the bytes that may still be fetched.
 struct Found<'r> {
     registry: &'r Registry<'r>,
     room: u64,
-    vouchers: Vouchers,
+    signatures: ChartSignatures,
 }
 
 impl Found<'_> {
@@ -237,7 +237,7 @@ impl Found<'_> {
         self.leave_out(&mut layers);
         for layer in layers {
             if let Some(payload) = self.small(&layer).await? {
-                self.vouchers.attached.push(Attached {
+                self.signatures.attached.push(Attached {
                     payload,
                     annotations: layer.annotations.into_signature(),
                 });
@@ -261,7 +261,7 @@ impl Found<'_> {
         };
         let (mut referrers, is_cut) = self.registry.referrers(manifest, pick).await?;
         referrers.sort_by_key(|(order, _)| *order);
-        self.vouchers.left_out += usize::from(is_cut);
+        self.signatures.left_out += usize::from(is_cut);
         self.leave_out(&mut referrers);
         for (_, digest) in referrers {
             // The rest of the manifest is dropped while the bundle comes.
@@ -273,14 +273,14 @@ impl Found<'_> {
             if let Some(layer) = layer
                 && let Some(bundle) = self.small(&layer).await?
             {
-                self.vouchers.bundles.push(bundle);
+                self.signatures.bundles.push(bundle);
             }
         }
         Ok(())
     }
 
     fn leave_out<T>(&mut self, signatures: &mut Vec<T>) {
-        self.vouchers.left_out += signatures.len().saturating_sub(MAX_SIGNATURES);
+        self.signatures.left_out += signatures.len().saturating_sub(MAX_SIGNATURES);
         signatures.truncate(MAX_SIGNATURES);
     }
 
@@ -290,7 +290,7 @@ impl Found<'_> {
         let blob = match layer.size <= limit {
             true => self.registry.small_blob(layer, limit).await,
             false => {
-                self.vouchers.left_out += 1;
+                self.signatures.left_out += 1;
                 return Ok(None);
             }
         };
