@@ -248,7 +248,7 @@ impl Attempt<'_> {
         let operation = self.claimed();
         let is_taken = |object: &Object, found: &Value| {
             let is_recorded = self.recorded.contains(&object.key());
-            self.owner.observe(found).state(operation, is_recorded) == ObjectState::Anothers
+            self.owner.observe(found).state(operation, is_recorded) == ObjectState::Foreign
         };
         let mut taken = Vec::new();
         let deadline = Instant::now() + self.options.limit();
@@ -267,7 +267,7 @@ impl Attempt<'_> {
     /// An object that is somebody else's undoes the whole attempt: what was created goes, and the
     /// record with it, as if all objects had been read first.
     async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
-        let foreign = match error.not_ours() {
+        let foreign = match error.foreign_object() {
             Ok(foreign) => foreign,
             Err(mut error) => {
                 self.created = std::mem::take(&mut error.applied.created);

@@ -54,7 +54,7 @@ pub struct ApplyError {
 }
 
 /// An object that is somebody else's, and what came of those beside it.
-pub(crate) struct NotOurs {
+pub(crate) struct ForeignObject {
     pub(crate) source: OwnershipError,
     pub(crate) created: Vec<(Object, Created)>,
     /// Whether another object may be there though nobody answered that it is.
@@ -87,17 +87,17 @@ impl ApplyError {
     /// The error for an object whose owner cannot be determined; nothing was written.
     pub(crate) fn unknown(source: OwnershipError) -> Self {
         Self {
-            failures: vec![ObjectFailure::NotOurs(source)],
+            failures: vec![ObjectFailure::NotOwned(source)],
             applied: Applied::default(),
         }
     }
 
     /// Splits off that an object is somebody else's, and what was created before that was found.
-    pub(crate) fn not_ours(mut self) -> Result<NotOurs, Self> {
-        let is_foreign = |failure: &ObjectFailure| matches!(failure, ObjectFailure::NotOurs(_));
+    pub(crate) fn foreign_object(mut self) -> Result<ForeignObject, Self> {
+        let is_foreign = |failure: &ObjectFailure| matches!(failure, ObjectFailure::NotOwned(_));
         match self.failures.iter().position(is_foreign) {
             Some(at) => match self.failures.swap_remove(at) {
-                ObjectFailure::NotOurs(source) => Ok(NotOurs {
+                ObjectFailure::NotOwned(source) => Ok(ForeignObject {
                     source,
                     // Whether one of the objects written beside it may be there without an answer.
                     is_outcome_unknown: self.is_outcome_unknown(),
@@ -371,7 +371,7 @@ pub async fn reapply(
     // An object of another owner keeps none of the others from being corrected.
     let refused = theirs.iter().filter_map(|object| {
         let live = open.get(&object.key())?.as_ref()?;
-        Some(ObjectFailure::NotOurs(owner.refusal(object, live)))
+        Some(ObjectFailure::NotOwned(owner.refusal(object, live)))
     });
     let refused: Vec<ObjectFailure> = refused.collect();
     match apply_all(cluster, &mut ours, &previous, options, Some(claim)).await {
@@ -560,7 +560,7 @@ mod tests {
     #[test]
     fn an_unanswered_write_keeps_its_outcome_unknown_beside_a_foreign_object() {
         let foreign = || {
-            ObjectFailure::NotOurs(OwnershipError::Foreign {
+            ObjectFailure::NotOwned(OwnershipError::Foreign {
                 object: "b".to_owned(),
                 problems: Vec::new(),
             })
@@ -571,7 +571,7 @@ mod tests {
         };
         let is_outcome_unknown = |failures| {
             let applied = Applied::default();
-            let foreign = ApplyError { failures, applied }.not_ours();
+            let foreign = ApplyError { failures, applied }.foreign_object();
             foreign.ok().map(|foreign| foreign.is_outcome_unknown)
         };
         assert_eq!(

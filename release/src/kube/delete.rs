@@ -545,7 +545,7 @@ impl HookInstance<'_> {
             status,
             Status::Current | Status::Failed | Status::Terminating
         );
-        run.state(live) == HookState::Anothers && !is_over
+        run.state(live) == HookState::Foreign && !is_over
     }
 }
 
@@ -686,11 +686,11 @@ mod tests {
             live
         };
         let ended = |how: &str| json!({"conditions": [{"type": how, "status": "True"}]});
-        let (former, anothers) = (run("web", 2), run("other", 3));
+        let (former, foreign) = (run("web", 2), run("other", 3));
         let by = [
             (Some(&mine), FIELD_MANAGER, false),
             (Some(&former), FIELD_MANAGER, false),
-            (Some(&anothers), FIELD_MANAGER, true),
+            (Some(&foreign), FIELD_MANAGER, true),
             (None, "kubectl-create", true),
             (None, "helm", false),
         ];
@@ -699,7 +699,7 @@ mod tests {
             assert_eq!(goes_on(json!({"active": 1})), expected, "{of:?} {manager}");
             assert!(!goes_on(ended("Complete")) && !goes_on(ended("Failed")));
         }
-        let others = job(Some(&anothers), FIELD_MANAGER, json!({"active": 1}));
+        let others = job(Some(&foreign), FIELD_MANAGER, json!({"active": 1}));
         assert!(!HookInstance::Of(&mine).goes_on(&others, Timestamp::UNIX_EPOCH));
     }
 

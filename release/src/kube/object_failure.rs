@@ -37,7 +37,7 @@ pub enum ObjectFailure {
     Terminating(String, #[source] WaitError),
     /// The object is somebody else's.
     #[error(transparent)]
-    NotOurs(OwnershipError),
+    NotOwned(OwnershipError),
     /// The object has the name of a hook, and is something else.
     #[error(
         "{object} exists and is not a hook of this release, or is of an earlier run and no delete policy makes it go"
@@ -62,8 +62,10 @@ impl ObjectFailure {
             | Self::Recreate(_, source) => source.reason(),
             Self::Terminating(..) => "Terminating",
             Self::Irreplaceable { .. } => "Irreplaceable",
-            Self::NotOurs(OwnershipError::Unknown { source, .. }) => source.reason(),
-            Self::NotOurs(OwnershipError::Foreign { .. }) | Self::NoHookOfOurs { .. } => "NotOwned",
+            Self::NotOwned(OwnershipError::Unknown { source, .. }) => source.reason(),
+            Self::NotOwned(OwnershipError::Foreign { .. }) | Self::NoHookOfOurs { .. } => {
+                "NotOwned"
+            }
             Self::NotEstablished(..) => "NotEstablished",
         }
     }
@@ -91,7 +93,7 @@ impl ObjectFailure {
 
     /// Whether no further object is to be written.
     pub(super) fn ends_all(&self) -> bool {
-        let is_anothers = matches!(self, Self::NotOurs(_) | Self::NoHookOfOurs { .. });
-        is_anothers || self.reason() == "Unreachable"
+        let is_foreign = matches!(self, Self::NotOwned(_) | Self::NoHookOfOurs { .. });
+        is_foreign || self.reason() == "Unreachable"
     }
 }

@@ -73,7 +73,7 @@ pub(crate) struct Observed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marks {
     Ours,
-    Anothers,
+    Foreign,
     Stripped,
     None,
 }
@@ -145,7 +145,7 @@ pub(crate) enum HookState {
     /// No hook, or marked as another release's.
     NoHook,
     /// A hook of another release, or of nobody knows whom.
-    Anothers,
+    Foreign,
     /// A hook that the Go agent, helm or an older one of our agents wrote, which do not say for which release.
     Unsigned,
     /// Written by another run of this release's hooks.
@@ -213,12 +213,12 @@ impl RunMark {
             return HookState::NoHook;
         }
         match mark(live, "annotations", RUN_ANNOTATION) {
-            Some(_) if !is_written_by_us(live) => HookState::Anothers,
+            Some(_) if !is_written_by_us(live) => HookState::Foreign,
             Some(run) if run == self.run => HookState::This,
             Some(run) if run.starts_with(&Self::release(&self.owner)) => HookState::Former,
-            Some(_) => HookState::Anothers,
+            Some(_) => HookState::Foreign,
             None if is_written_by_a_client(live) => HookState::Unsigned,
-            None => HookState::Anothers,
+            None => HookState::Foreign,
         }
     }
 }
@@ -253,7 +253,7 @@ impl Observed {
             return ObjectState::Leaving;
         }
         match self.marks {
-            Marks::Anothers => return ObjectState::Anothers,
+            Marks::Foreign => return ObjectState::Foreign,
             Marks::Stripped | Marks::None if self.adoption == Some(Adoption::Left) => {
                 return ObjectState::Left;
             }
@@ -380,7 +380,7 @@ impl Owner {
     /// What `live`, an object or its metadata, is to this release.
     pub(crate) fn observe(&self, live: &Value) -> Observed {
         let marks = match Self::of(live) {
-            Some(owner) if owner != *self => Marks::Anothers,
+            Some(owner) if owner != *self => Marks::Foreign,
             _ if self.owns(live) => Marks::Ours,
             _ if is_written_by_us(live) => Marks::Stripped,
             _ => Marks::None,
@@ -504,13 +504,13 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_marks_of_another_release_is_anothers_whatever_is_recorded() {
+    fn an_object_with_marks_of_another_release_is_foreign_whatever_is_recorded() {
         let mut live = json!({"metadata": {"uid": "1"}});
         Owner::new("other", "shop").mark(&mut live);
         for operation in Operation::ALL {
             for is_recorded in [true, false] {
                 let state = owner().observe(&live).state(operation, is_recorded);
-                assert_eq!(state, ObjectState::Anothers, "{operation:?} {is_recorded}");
+                assert_eq!(state, ObjectState::Foreign, "{operation:?} {is_recorded}");
             }
         }
     }
@@ -563,14 +563,14 @@ mod tests {
         assert_eq!(of("web", 3, "pre-upgrade"), HookState::This);
         assert_eq!(of("web", 2, "pre-upgrade"), HookState::Former);
         assert_eq!(of("web", 3, "post-upgrade"), HookState::Former);
-        assert_eq!(of("web2", 3, "pre-upgrade"), HookState::Anothers);
-        assert_eq!(of("we", 3, "pre-upgrade"), HookState::Anothers);
+        assert_eq!(of("web2", 3, "pre-upgrade"), HookState::Foreign);
+        assert_eq!(of("we", 3, "pre-upgrade"), HookState::Foreign);
         let copied = hook(Some(&run), "Update", "kubectl-create");
-        assert_eq!(run.state(&copied), HookState::Anothers);
+        assert_eq!(run.state(&copied), HookState::Foreign);
         let state = |operation, manager| run.state(&hook(None, operation, manager));
         assert_eq!(state("Apply", FIELD_MANAGER), HookState::Unsigned);
         assert_eq!(state("Update", FIELD_MANAGER), HookState::Unsigned);
-        assert_eq!(state("Update", "kubectl-create"), HookState::Anothers);
+        assert_eq!(state("Update", "kubectl-create"), HookState::Foreign);
         let mut object = hook(None, "Apply", FIELD_MANAGER);
         Owner::new("other", "shop").mark(&mut object);
         assert_eq!(run.state(&object), HookState::NoHook);

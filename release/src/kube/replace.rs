@@ -115,7 +115,7 @@ impl Replacement<'_> {
         };
         match claim.verdict(object, Some(live)) {
             Verdict::Write => Ok(()),
-            Verdict::Refuse => Err(ObjectFailure::NotOurs(claim.owner.refusal(object, live))),
+            Verdict::Refuse => Err(ObjectFailure::NotOwned(claim.owner.refusal(object, live))),
             _ => Err(ObjectFailure::conflict(object, refusal)),
         }
     }
@@ -171,7 +171,7 @@ impl Replacement<'_> {
                 Err(ObjectState::Leaving) => break,
                 Err(_) => {
                     let refusal = claim.owner.refusal(object, &live);
-                    return Err(ObjectFailure::NotOurs(refusal));
+                    return Err(ObjectFailure::NotOwned(refusal));
                 }
             };
             match self.sender.cluster.delete(object, &proof, false).await {
@@ -190,7 +190,7 @@ impl Replacement<'_> {
             // Somebody else was faster.
             Err(live) => {
                 let refusal = claim.owner.refusal(object, &live);
-                return Err(ObjectFailure::NotOurs(refusal));
+                return Err(ObjectFailure::NotOwned(refusal));
             }
         };
         // The new object stands where another was before.

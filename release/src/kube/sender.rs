@@ -69,7 +69,7 @@ impl Sender<'_> {
             let refusal = match create_new(self.cluster, object).await {
                 Ok(Creation::New(live)) => return Ok(Ok(live)),
                 Ok(Creation::Found(live)) => return Ok(Err(live)),
-                Err(CreateError::Unknown(error)) => return Err(ObjectFailure::NotOurs(error)),
+                Err(CreateError::Unknown(error)) => return Err(ObjectFailure::NotOwned(error)),
                 Ok(Creation::Busy(error)) if tries < TRIES => error,
                 // A definition is established a moment before its kind is served.
                 Err(CreateError::Refused(error))

@@ -243,7 +243,7 @@ impl<'a> ObjectWriter<'a> {
                 Verdict::Refuse | Verdict::Delete => {
                     let live = found.unwrap_or_default();
                     let refusal = claim.owner.refusal(object, &live);
-                    return Err(ObjectFailure::NotOurs(refusal));
+                    return Err(ObjectFailure::NotOwned(refusal));
                 }
             };
             let judged = claim.owner.observe(&live);
@@ -328,7 +328,7 @@ impl<'a> ObjectWriter<'a> {
     async fn read_metadata(&self, object: &Object) -> Result<Option<Value>, ObjectFailure> {
         let found = self.sender.cluster.get_metadata(object).await;
         found.map_err(|source| {
-            ObjectFailure::NotOurs(OwnershipError::Unknown {
+            ObjectFailure::NotOwned(OwnershipError::Unknown {
                 object: object.describe_for_people(),
                 source,
             })
@@ -442,9 +442,9 @@ impl<'a> ObjectWriter<'a> {
             return Ok(());
         };
         let state = claim.state(object, Some(live));
-        if state == ObjectState::Anothers && judge(claim.operation, state) == Verdict::Refuse {
+        if state == ObjectState::Foreign && judge(claim.operation, state) == Verdict::Refuse {
             let refusal = claim.owner.refusal(object, live);
-            return Err(ObjectFailure::NotOurs(refusal));
+            return Err(ObjectFailure::NotOwned(refusal));
         }
         Ok(())
     }

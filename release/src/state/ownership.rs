@@ -79,7 +79,7 @@ pub enum ObjectState {
     /// it next.
     Left,
     /// The object carries another release's marks.
-    Anothers,
+    Foreign,
     /// The object is being deleted.
     Leaving,
 }
@@ -199,7 +199,7 @@ mod tests {
         #[rustfmt::skip]
         const ALL: [Self; 12] = [
             Self::Absent, Self::Ours, Self::Marked, Self::KeepPolicy, Self::AdoptedKept, Self::AdoptedOwned,
-            Self::HandedOver, Self::Stripped, Self::Unmarked, Self::Left, Self::Anothers, Self::Leaving,
+            Self::HandedOver, Self::Stripped, Self::Unmarked, Self::Left, Self::Foreign, Self::Leaving,
         ];
 
         /// Whether an object in this state carries the release's marks.
@@ -263,7 +263,7 @@ mod tests {
                         "{what}"
                     ),
                     Verdict::Adopt(_) => assert!(
-                        operation == Operation::TakeOwnership || state != ObjectState::Anothers,
+                        operation == Operation::TakeOwnership || state != ObjectState::Foreign,
                         "{what}"
                     ),
                     Verdict::Create => assert_eq!(state, ObjectState::Absent, "{what}"),

@@ -317,7 +317,7 @@ impl ReleaseLocks {
     }
 
     /// Whether a release is locked for another bundle than this one.
-    pub fn is_anothers(&self, key: &ReleaseKey, bundle: &str) -> bool {
+    pub fn is_locked_by_other(&self, key: &ReleaseKey, bundle: &str) -> bool {
         self.0.lock().get(key).is_some_and(|other| other != bundle)
     }
 

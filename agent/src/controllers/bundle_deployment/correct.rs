@@ -74,7 +74,7 @@ pub async fn apply(
             Ok(applied) => return Ok(applied.conflicts),
             Err(failed) => failed,
         };
-        failed.failures.retain(|failure| !is_anothers(failure));
+        failed.failures.retain(|failure| !is_foreign(failure));
         if failed.failures.is_empty() {
             return Ok(failed.applied.conflicts);
         }
@@ -86,10 +86,10 @@ pub async fn apply(
 }
 
 /// Whether the object is another release's.
-fn is_anothers(failure: &ObjectFailure) -> bool {
+fn is_foreign(failure: &ObjectFailure) -> bool {
     matches!(
         failure,
-        ObjectFailure::NotOurs(OwnershipError::Foreign { .. })
+        ObjectFailure::NotOwned(OwnershipError::Foreign { .. })
     )
 }
 

@@ -361,7 +361,7 @@ impl WatchedBundles {
             let is_change = match version.map(str::to_owned) {
                 Some(version) if is_owner => watched.receive(object, WatchEvent::There(version)),
                 // The former owner has lost it, also where the new one read it before this event.
-                Some(version) => watched.receive(object, WatchEvent::Anothers(version)),
+                Some(version) => watched.receive(object, WatchEvent::Foreign(version)),
                 None if is_owner => watched.receive(object, WatchEvent::Gone),
                 // Another one had it, and nobody has it now.
                 None => watched.freed(object),
@@ -393,7 +393,7 @@ pub(super) enum WatchEvent {
     /// The bundle has it, in this version.
     There(String),
     /// Another one has it, in this version.
-    Anothers(String),
+    Foreign(String),
     /// The object was deleted.
     Gone,
 }
@@ -403,8 +403,8 @@ impl WatchEvent {
     fn is_change(&self, seen: Option<&str>) -> bool {
         match (self, seen) {
             (Self::There(_), None) => true,
-            (Self::Anothers(_) | Self::Gone, None) => false,
-            (Self::There(version) | Self::Anothers(version), Some(seen)) => is_newer(seen, version),
+            (Self::Foreign(_) | Self::Gone, None) => false,
+            (Self::There(version) | Self::Foreign(version), Some(seen)) => is_newer(seen, version),
             (Self::Gone, Some(_)) => true,
         }
     }
@@ -466,7 +466,7 @@ impl WatchedBundle {
             return false;
         }
         let is_change = self.is_changed_by(object, &event);
-        if is_change && matches!(event, WatchEvent::Anothers(_)) {
+        if is_change && matches!(event, WatchEvent::Foreign(_)) {
             // The object is known to be lost: changes by its new owner are no news.
             self.seen.remove(object);
         }
@@ -504,9 +504,9 @@ mod tests {
     #[case::opaque(Some("a"), WatchEvent::There("b".into()), true)]
     #[case::deleted(Some("9"), WatchEvent::Gone, true)]
     #[case::deleted_and_known_missing(None, WatchEvent::Gone, false)]
-    #[case::taken(Some("9"), WatchEvent::Anothers("10".into()), true)]
-    #[case::taken_back_since(Some("10"), WatchEvent::Anothers("9".into()), false)]
-    #[case::anothers_and_always_was(None, WatchEvent::Anothers("9".into()), false)]
+    #[case::taken(Some("9"), WatchEvent::Foreign("10".into()), true)]
+    #[case::taken_back_since(Some("10"), WatchEvent::Foreign("9".into()), false)]
+    #[case::foreign_and_always_was(None, WatchEvent::Foreign("9".into()), false)]
     fn only_a_newer_version_is_a_change(
         #[case] seen: Option<&str>,
         #[case] event: WatchEvent,

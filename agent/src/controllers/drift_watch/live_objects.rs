@@ -98,7 +98,7 @@ impl Told {
         match &self.version {
             None => WatchEvent::Gone,
             Some(version) if self.hash == hash => WatchEvent::There(version.clone()),
-            Some(version) => WatchEvent::Anothers(version.clone()),
+            Some(version) => WatchEvent::Foreign(version.clone()),
         }
     }
 }

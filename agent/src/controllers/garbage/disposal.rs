@@ -141,7 +141,7 @@ impl Collector {
             return None;
         }
         // Asked, not tried: a deploy that began in that instant would be refused.
-        if self.uninstaller.locks.is_anothers(key, bundle) {
+        if self.uninstaller.locks.is_locked_by_other(key, bundle) {
             return Some(BlockedRemoval::until_idle(key));
         }
         // A next owner gets it, whoever is in its namespaces.

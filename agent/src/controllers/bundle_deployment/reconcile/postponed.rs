@@ -91,7 +91,7 @@ impl Reconciler {
         let postponed = self.context.ledger.postponed(state.bundle.name());
         let content = match is_atomic(&state.bundle) {
             true => Waiting::Undone,
-            false if self.is_anothers(state) => Waiting::Taking,
+            false if self.is_owned_by_other(state) => Waiting::Taking,
             // How long it was to wait stands in the ledger.
             false => Waiting::HookEnded,
         };
@@ -108,7 +108,7 @@ impl Reconciler {
     }
 
     /// Whether another bundle has the release that is wanted.
-    fn is_anothers(&self, state: &ReconcileState) -> bool {
+    fn is_owned_by_other(&self, state: &ReconcileState) -> bool {
         let known = self.context.ledger.get(&claims::desired(&state.bundle));
         known.is_some_and(|entry| entry.bundle != state.bundle.name())
     }

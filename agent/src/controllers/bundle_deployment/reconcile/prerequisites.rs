@@ -249,13 +249,16 @@ impl Reconciler {
         if !bundle.spec.options.downstream_resources.is_empty() {
             // Copies go with the bundle, however the deploy ends.
             let known = ledger.get(&key);
-            let is_anothers = match &known {
+            let is_owned_by_other = match &known {
                 Some(known) => known.bundle != bundle.name(),
                 // The bundle with its lock may be about to note it.
-                None => self.context.release_locks.is_anothers(&key, bundle.name()),
+                None => self
+                    .context
+                    .release_locks
+                    .is_locked_by_other(&key, bundle.name()),
             };
             let noted = match known {
-                _ if is_anothers => {
+                _ if is_owned_by_other => {
                     let claimant = LedgerEntry {
                         bundle: bundle.name().to_owned(),
                         account: impersonated.account().to_owned(),
