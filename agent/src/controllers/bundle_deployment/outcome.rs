@@ -26,26 +26,26 @@ use crate::report::events::Reason;
 
 /// Whether the ledger has what another agent deployed for a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entered {
+pub enum ReleaseImport {
     /// There is nothing to enter, or it has it.
-    Settled,
+    Complete,
     /// The release cannot be entered yet, or the entry not be written, and no event tells when it can.
-    NotYet,
+    Pending,
 }
 
-impl Entered {
+impl ReleaseImport {
     /// When to come back to a bundle of which nothing else is to be done.
     pub fn requeue(self) -> Requeue {
         match self {
-            Self::Settled => Requeue::IDLE,
-            Self::NotYet => Requeue::RETRY,
+            Self::Complete => Requeue::IDLE,
+            Self::Pending => Requeue::RETRY,
         }
     }
 }
 
-/// Why what there is of a release is not gone on with.
+/// Why a release's record is not continued.
 #[derive(Clone, Copy, Debug)]
-pub enum Anew {
+pub enum RedeployReason {
     /// The release's record is not the one that was written.
     Changed,
     /// The release's record is damaged, or larger than what is read.
@@ -54,7 +54,7 @@ pub enum Anew {
     /// release and kept its history.
     Unfinished,
     /// Another client superseded the revision, or it belongs to another bundle.
-    Anothers,
+    SupersededOrForeign,
 }
 
 /// The result of one reconcile, collected while it goes on: the new status, Events, and when to requeue.
@@ -279,16 +279,18 @@ impl Report {
     }
 
     /// The release's record is not continued.
-    pub fn deploys_anew(&mut self, release: &ReleaseId, why: Anew) {
+    pub fn redeploys(&mut self, release: &ReleaseId, why: RedeployReason) {
         let of = match why {
-            Anew::Changed | Anew::Unreadable | Anew::Unfinished => "the record of ",
-            Anew::Anothers => "",
+            RedeployReason::Changed | RedeployReason::Unreadable | RedeployReason::Unfinished => {
+                "the record of "
+            }
+            RedeployReason::SupersededOrForeign => "",
         };
         let why = match why {
-            Anew::Changed => "is not the one that was written",
-            Anew::Unreadable => "cannot be read",
-            Anew::Unfinished => "does not say that it was deployed to its end",
-            Anew::Anothers => "is not the last one, or not this bundle's",
+            RedeployReason::Changed => "is not the one that was written",
+            RedeployReason::Unreadable => "cannot be read",
+            RedeployReason::Unfinished => "does not say that it was deployed to its end",
+            RedeployReason::SupersededOrForeign => "is not the last one, or not this bundle's",
         };
         let text = public!("{}{} {}: deploying anew", of, revision(release), why);
         logging::warn!(bundle = self.bundle, "{}", text);
@@ -697,7 +699,7 @@ pub(super) mod tests {
         let again = Requeue::full_after(Duration::from_secs(5));
         let all = Requeue::RETRY.and(NAMESPACE_RETRY).and(again);
         assert_eq!(report.requeue(), all);
-        report.deploys_anew(&id(), Anew::Changed);
+        report.redeploys(&id(), RedeployReason::Changed);
         assert_eq!(report.requeue(), all);
     }
 }

@@ -18,7 +18,7 @@ use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::deployer::Base;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
-use crate::controllers::bundle_deployment::outcome::Anew;
+use crate::controllers::bundle_deployment::outcome::RedeployReason;
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason, Record};
 use crate::controllers::bundle_deployment::values::Filled;
@@ -124,7 +124,7 @@ impl Reconciler {
         {
             let revision = unfinished.revision;
             let id = ReleaseId::new(&claims::desired(&state.bundle), revision);
-            state.report.deploys_anew(&id, Anew::Unfinished);
+            state.report.redeploys(&id, RedeployReason::Unfinished);
         }
         logging::info!(bundle = state.bundle.name(), reason, "deploying");
         let known = stored.as_ref();

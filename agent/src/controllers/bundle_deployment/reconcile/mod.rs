@@ -244,13 +244,13 @@ impl Reconciler {
         };
         let keeps = bundle.spec.options.keep_resources;
         self.context.collector.is_back(name, keeps).await;
-        let entered = self.enter(&bundle).await;
+        let imported = self.import(&bundle).await;
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
             logging::debug!(bundle = name, reason, "suspended");
             self.context.drift.clear(name);
             self.context.crd_watch.forget(name);
             self.note_taken(name, None);
-            return entered.requeue();
+            return imported.requeue();
         }
         let held = self.observation_cache.take_held(&bundle);
         let status = held.unwrap_or_else(|| bundle.status.clone());

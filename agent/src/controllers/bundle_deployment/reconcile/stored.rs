@@ -11,7 +11,7 @@ use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
-use crate::controllers::bundle_deployment::outcome::{Anew, Entered};
+use crate::controllers::bundle_deployment::outcome::{RedeployReason, ReleaseImport};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::ledger::records::{self, Writes};
 use crate::ledger::{DeploymentDigest, LedgerEntry, Notes, Proof, ReleaseKey};
@@ -61,12 +61,12 @@ impl Reconciler {
             Ok(release) => release,
             Err(StorageError::NotFound) => return Ok(None),
             Err(StorageError::Unproven { .. }) => {
-                state.report.deploys_anew(&id, Anew::Changed);
+                state.report.redeploys(&id, RedeployReason::Changed);
                 return Ok(None);
             }
             // Damaged, or larger than anything that is written today: whoever waits for it waits for ever.
             Err(StorageError::Decode { .. }) => {
-                state.report.deploys_anew(&id, Anew::Unreadable);
+                state.report.redeploys(&id, RedeployReason::Unreadable);
                 return Ok(None);
             }
             Err(failed) => return Err(failed),
@@ -77,7 +77,7 @@ impl Reconciler {
                 .named(&state.bundle, &release)
                 .filter(|_| known.may_believe(id.revision))
             else {
-                state.report.deploys_anew(&id, Anew::Changed);
+                state.report.redeploys(&id, RedeployReason::Changed);
                 return Ok(None);
             };
             if let Err(failed) = self.adopt(&state.bundle, impersonated, &id, &release, &proof) {
@@ -87,8 +87,12 @@ impl Reconciler {
         }
         // With correctDrift what somebody else made of the release is answered from the chart.
         let set = SetId::new(state.bundle.name(), &self.scope);
-        if state.bundle.spec.correct_drift().enabled && is_anothers(&release, set.hash()) {
-            state.report.deploys_anew(&id, Anew::Anothers);
+        if state.bundle.spec.correct_drift().enabled
+            && is_superseded_or_foreign(&release, set.hash())
+        {
+            state
+                .report
+                .redeploys(&id, RedeployReason::SupersededOrForeign);
             return Ok(None);
         }
         Ok(Some(release))
@@ -96,16 +100,16 @@ impl Reconciler {
 
     /// Enters the release that another agent deployed for a bundle into the ledger, if upstream's status names it and the ledger does not
     /// know that revision or a later one: it goes with the bundle, also if that never gets as far as to be deployed here. The record is read once.
-    pub(super) async fn enter(&self, bundle: &BundleDeployment) -> Entered {
+    pub(super) async fn import(&self, bundle: &BundleDeployment) -> ReleaseImport {
         let named = &bundle.status.release;
         let Some(id) = ReleaseId::parse(named) else {
-            return Entered::Settled;
+            return ReleaseImport::Complete;
         };
         let ledger = &self.context.ledger;
         // Revisions that another agent deployed above all that are known here count too.
         let entry = ledger.get(&id.key()).unwrap_or_default();
         if self.was_record_read(bundle) || !entry.may_be_of(bundle.name(), id.revision) {
-            return Entered::Settled;
+            return ReleaseImport::Complete;
         }
         let (identities, account) = (
             &self.context.identities,
@@ -114,7 +118,7 @@ impl Reconciler {
         let impersonated = match identities.deployment(account, Purpose::Monitor).await {
             Ok(impersonated) => impersonated,
             // The account may come, without an event.
-            Err(_) => return Entered::NotYet,
+            Err(_) => return ReleaseImport::Pending,
         };
         let _reservation = self.context.deployer.memory().reserve_brief(RECORD).await;
         let ReleaseKey { namespace, name } = &id.release;
@@ -129,17 +133,17 @@ impl Reconciler {
                 if let Some(proof) = proof {
                     let adopted = self.adopt(bundle, &impersonated, &id, &release, &proof);
                     if adopted.is_err() || ledger.settle(&id.key()).await.is_err() {
-                        return Entered::NotYet;
+                        return ReleaseImport::Pending;
                     }
                 }
             }
-            Err(failed) if failed.is_retryable() => return Entered::NotYet,
+            Err(failed) if failed.is_retryable() => return ReleaseImport::Pending,
             Err(_) => {}
         }
         self.records_read
             .lock()
             .insert(bundle.name().to_owned(), named.clone());
-        Entered::Settled
+        ReleaseImport::Complete
     }
 
     /// Whether the record that a bundle's status names was read to see whose it is.
@@ -345,7 +349,7 @@ async fn cover(reservation: &mut Reservation, read: Option<&Release>) {
 }
 
 /// Whether somebody has written a later revision, or this one, whose objects lack the marks of the bundle's set.
-fn is_anothers(release: &Release, hash: &str) -> bool {
+fn is_superseded_or_foreign(release: &Release, hash: &str) -> bool {
     let status = release.info.as_ref().map(|info| &info.status);
     let lacks_marks = || {
         !release.manifest.contains(hash)
