@@ -11,7 +11,7 @@ use crate::fields::text;
 use crate::managed_fields::{FIELD_MANAGER, entries};
 use crate::object::{Object, ObjectKey};
 
-/// The decision about a contested field.
+/// The decision about a conflicting field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The chart's value was written over the other manager's.
@@ -33,7 +33,7 @@ pub struct FieldConflict {
     pub outcome: Outcome,
 }
 
-/// One entry of the live object's `managedFields` that owns a contested field.
+/// One entry of the live object's `managedFields` that owns a conflicting field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holder {
     manager: String,
@@ -41,7 +41,7 @@ struct Holder {
 }
 
 /// Facts about an object whose apply met conflicts.
-pub struct Contested<'a> {
+pub struct ApplyConflict<'a> {
     /// The object to apply.
     pub desired: &'a Object,
     /// The same object in the revision before, if it was there.
@@ -52,12 +52,12 @@ pub struct Contested<'a> {
     pub is_autoscaled: Option<bool>,
 }
 
-impl Contested<'_> {
+impl ApplyConflict<'_> {
     /// Decides about each field path that the API server complained of.
-    pub fn settle<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Vec<FieldConflict> {
-        let mut settled: Vec<FieldConflict> = Vec::new();
+    pub fn resolve<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Vec<FieldConflict> {
+        let mut resolved: Vec<FieldConflict> = Vec::new();
         for path in paths {
-            if settled.iter().any(|known| known.field == path) {
+            if resolved.iter().any(|known| known.field == path) {
                 continue; // The server names a field once for each of its managers.
             }
             let holders = holders(self.live, path);
@@ -66,14 +66,14 @@ impl Contested<'_> {
             } else {
                 Outcome::Taken
             };
-            settled.push(FieldConflict {
+            resolved.push(FieldConflict {
                 object: self.desired.key(),
                 field: path.to_owned(),
                 managers: holders.into_iter().map(|holder| holder.manager).collect(),
                 outcome,
             });
         }
-        settled
+        resolved
     }
 
     fn is_left(&self, path: &str, holders: &[Holder]) -> bool {
@@ -324,7 +324,7 @@ mod tests {
     #[case::injected_ca(webhook(), None, "cainjector", "", CA, Outcome::Left)]
     #[case::aggregated_rules(role(json!({"aggregationRule": {}, "rules": []})), None, "clusterrole-aggregation-controller", "", ".rules", Outcome::Left)]
     #[case::plain_rules(role(json!({"rules": []})), None, "kubectl-edit", "", ".rules", Outcome::Taken)]
-    fn contested_fields_are_taken_or_left(
+    fn conflicting_fields_are_taken_or_left(
         #[case] desired: Object,
         #[case] before: Option<u8>,
         #[case] manager: &str,
@@ -343,16 +343,16 @@ mod tests {
                 "f:webhooks": {"k:{\"name\":\"a.b/c\"}": {"f:clientConfig": {"f:caBundle": {}}}},
             }),
         );
-        let contested = Contested {
+        let conflict = ApplyConflict {
             desired: &desired,
             previous: previous.as_ref(),
             live: &live,
             is_autoscaled: Some(false),
         };
-        let settled = contested.settle([path, path]);
-        assert_eq!(settled.len(), 1);
-        assert_eq!(settled[0].outcome, outcome);
-        assert_eq!(settled[0].managers, [manager]);
+        let resolved = conflict.resolve([path, path]);
+        assert_eq!(resolved.len(), 1);
+        assert_eq!(resolved[0].outcome, outcome);
+        assert_eq!(resolved[0].managers, [manager]);
     }
 
     const CONTROLLER: (&str, &str) = ("kube-controller-manager", "scale");
@@ -376,14 +376,14 @@ mod tests {
         #[case] (manager, subresource): (&str, &str),
         #[case] outcome: Outcome,
     ) {
-        let contested = Contested {
+        let conflict = ApplyConflict {
             desired: &deployment(replicas),
             previous: Some(&deployment(1).body),
             live: &held(manager, subresource, json!({"f:spec": {"f:replicas": {}}})),
             is_autoscaled,
         };
-        let settled = contested.settle([".spec.replicas"]);
-        assert_eq!(settled[0].outcome, outcome);
+        let resolved = conflict.resolve([".spec.replicas"]);
+        assert_eq!(resolved[0].outcome, outcome);
     }
 
     #[test]

@@ -11,26 +11,26 @@ use objects::ObjectKey;
 /// Knows which objects of a release another one has by now: they are read before they are written. It is asked once the chart is
 /// rendered, as somebody may have taken them while it was fetched, or waited for its turn. By default nobody has any.
 #[derive(Clone, Default)]
-pub struct Contested(Option<Arc<ContestedObjects>>);
+pub struct ForeignObjects(Option<Arc<ListForeign>>);
 
-type ContestedObjects = dyn Fn() -> Option<BTreeSet<ObjectKey>> + Send + Sync;
+type ListForeign = dyn Fn() -> Option<BTreeSet<ObjectKey>> + Send + Sync;
 
-impl Contested {
+impl ForeignObjects {
     /// The objects that `objects` gives; `None` where nobody knows, so that all are read before they are written.
     pub fn new(objects: impl Fn() -> Option<BTreeSet<ObjectKey>> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(objects)))
     }
 
-    /// The contested objects that are known now.
+    /// The foreign objects that are known now.
     pub(crate) fn now(&self) -> Option<BTreeSet<ObjectKey>> {
         let objects = self.0.as_deref();
         objects.map_or_else(|| Some(BTreeSet::new()), |objects| objects())
     }
 }
 
-impl fmt::Debug for Contested {
+impl fmt::Debug for ForeignObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Contested").finish_non_exhaustive()
+        f.debug_struct("ForeignObjects").finish_non_exhaustive()
     }
 }
 

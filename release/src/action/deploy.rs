@@ -310,12 +310,12 @@ async fn prepare<'a>(
         recorded.extend(objects.iter().map(Object::key));
     }
     let others = objects[unchecked..].iter();
-    let contested = spec.options.contested.now();
-    let is_contested = |object: &Object| {
-        let contested = contested.as_ref();
-        contested.is_none_or(|known| known.contains(&object.key()))
+    let foreign_objects = spec.options.foreign_objects.now();
+    let may_be_foreign = |object: &Object| {
+        let foreign_objects = foreign_objects.as_ref();
+        foreign_objects.is_none_or(|known| known.contains(&object.key()))
     };
-    let is_proven = |object: &&Object| previous.proves(object) && !is_contested(object);
+    let is_proven = |object: &&Object| previous.proves(object) && !may_be_foreign(object);
     let unproven: Vec<&Object> = others.filter(|object| !is_proven(object)).collect();
     let mut open: HashMap<ObjectKey, Option<Value>> = objects[..unchecked]
         .iter()

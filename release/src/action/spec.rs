@@ -13,7 +13,7 @@ use super::known_records::KnownRecords;
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
-use crate::others::{CalledOff, Contested, OtherReleases};
+use crate::others::{CalledOff, ForeignObjects, OtherReleases};
 use crate::state::Plan;
 use crate::storage::StoredRelease;
 
@@ -155,7 +155,7 @@ pub struct DeployOptions {
     /// Take objects that belong to others.
     pub take_ownership: bool,
     /// Objects of the release that another one may have by now.
-    pub contested: Contested,
+    pub foreign_objects: ForeignObjects,
     /// Other releases in a namespace that the chart had and drops: it is left to them.
     pub other_releases: OtherReleases,
     /// Check whether an object is somebody else's before anything is written, even where creating it
@@ -184,7 +184,7 @@ impl Default for DeployOptions {
             writer: Writer::default(),
             create_namespace: true,
             take_ownership: false,
-            contested: Contested::default(),
+            foreign_objects: ForeignObjects::default(),
             other_releases: OtherReleases::default(),
             check_ownership_first: false,
             force: false,

@@ -89,12 +89,13 @@ impl Request<'_> {
             .try_apply(self.desired.body.clone(), version, false)
             .await
         {
-            Err(error) if !error.contested_fields().is_empty() => {
+            Err(error) if !error.conflicting_fields().is_empty() => {
                 let is_autoscaled = self.writer.is_autoscaled(&self.desired, &error).await;
                 // The fields' current owners: the dry run is refused if this is not the version meant.
                 let live = self.cluster.get(&self.desired).await?.unwrap_or_default();
                 let writer = &self.writer;
-                let (_, body) = writer.settle(&self.desired, &error, &live, is_autoscaled);
+                let (_, body) =
+                    writer.resolve_conflicts(&self.desired, &error, &live, is_autoscaled);
                 self.try_apply(body, version, true).await
             }
             answer => answer,
@@ -118,5 +119,5 @@ impl Request<'_> {
 
 /// Whether the API server has another version than the one that was named.
 fn is_another_version(error: &ApiError) -> bool {
-    error.is_conflict() && error.contested_fields().is_empty()
+    error.is_conflict() && error.conflicting_fields().is_empty()
 }

@@ -171,12 +171,12 @@ impl ApiError {
     }
 
     /// The fields that the API server says other managers own.
-    pub(crate) fn contested_fields(&self) -> Vec<&str> {
-        let contested = self
+    pub(crate) fn conflicting_fields(&self) -> Vec<&str> {
+        let conflicts = self
             .causes()
             .iter()
             .filter(|cause| cause.reason == "FieldManagerConflict");
-        contested.map(|cause| cause.field.as_str()).collect()
+        conflicts.map(|cause| cause.field.as_str()).collect()
     }
 
     /// Whether the API server refused because something may not change. It has no reason of its own

@@ -47,7 +47,7 @@ impl Sender<'_> {
                 Err(error)
                     if error.is_conflict()
                         && body.is_for_any_version
-                        && error.contested_fields().is_empty()
+                        && error.conflicting_fields().is_empty()
                         && tries < TRIES => {}
                 // A definition is established a moment before its kind is served.
                 Err(error)

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use objects::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
+use objects::conflict::{
+    ApplyConflict, FieldConflict, Outcome, concerns_replicas, leave_out, scales,
+};
 use objects::fields::items;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
@@ -380,13 +382,13 @@ impl<'a> ObjectWriter<'a> {
         let mut tries = 1;
         loop {
             let mut conflicts = Vec::new();
-            let mut is_contested = false;
+            let mut has_conflict = false;
             let first = Body::over(&object.body, judged.map(Observed::version));
             let mut sent = self.sender.send(object, first, false).await;
             if let Err(error) = &sent
-                && !error.contested_fields().is_empty()
+                && !error.conflicting_fields().is_empty()
             {
-                is_contested = true;
+                has_conflict = true;
                 let is_autoscaled = self.is_autoscaled(object, error).await;
                 // An object deleted meanwhile is created by the next try.
                 if let Some(live) = self.sender.cluster.get(object).await.map_err(refused)? {
@@ -394,7 +396,7 @@ impl<'a> ObjectWriter<'a> {
                         self.check_still_ours(object, &live)?;
                     }
                     let body;
-                    (conflicts, body) = self.settle(object, error, &live, is_autoscaled);
+                    (conflicts, body) = self.resolve_conflicts(object, error, &live, is_autoscaled);
                     let is_alike = |judged: &&Observed| match self.claim {
                         Some(claim) => claim.owner.observe(&live).is_alike(judged),
                         None => false,
@@ -427,7 +429,7 @@ impl<'a> ObjectWriter<'a> {
                 return Ok(WrittenObject::over(forced, conflicts));
             }
             // Somebody wrote it: what he has in it, and whose it is, has to be seen again.
-            let is_changed = error.is_conflict() && is_contested && judged.is_none();
+            let is_changed = error.is_conflict() && has_conflict && judged.is_none();
             if !is_changed || tries == MAX_TRIES {
                 return Err(self.sender.named(object, refused(error)).await);
             }
@@ -450,7 +452,7 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Decides about the fields that others hold; gives what is to be written by force then.
-    pub(super) fn settle(
+    pub(super) fn resolve_conflicts(
         &self,
         object: &Object,
         error: &ApiError,
@@ -458,13 +460,13 @@ impl<'a> ObjectWriter<'a> {
         is_autoscaled: Option<bool>,
     ) -> (Vec<FieldConflict>, Value) {
         let previous = self.previous.get(&object.key()).map(|old| &old.body);
-        let contested = Contested {
+        let conflict = ApplyConflict {
             desired: object,
             previous,
             live,
             is_autoscaled,
         };
-        let conflicts = contested.settle(error.contested_fields());
+        let conflicts = conflict.resolve(error.conflicting_fields());
         let mut body = object.body.clone();
         for left in conflicts.iter().filter(|one| one.outcome == Outcome::Left) {
             leave_out(&mut body, &left.field);
@@ -475,7 +477,7 @@ impl<'a> ObjectWriter<'a> {
     /// Whether an autoscaler sets the replicas that others hold, none where that is unknown; asked before the object is read, which is written
     /// right after that.
     pub(super) async fn is_autoscaled(&self, object: &Object, error: &ApiError) -> Option<bool> {
-        match concerns_replicas(error.contested_fields().into_iter()) {
+        match concerns_replicas(error.conflicting_fields().into_iter()) {
             // The account may lack the right to list them.
             true => self.has_autoscaler(object).await.unwrap_or_default(),
             false => Some(false),
@@ -653,12 +655,12 @@ mod tests {
                     let status = json!({"kind": "Status", "code": code, "reason": reason, "details": details});
                     (code, status)
                 };
-                let contested = json!([{"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": ""}]);
+                let conflict = json!([{"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": ""}]);
                 // Each request leads to another version of the object.
                 *now += 1;
                 let (code, answer) = match (uri.contains("force=false"), uri.contains("force=true"))
                 {
-                    (true, _) => refused("Conflict", 409, contested),
+                    (true, _) => refused("Conflict", 409, conflict),
                     (_, true) if !is_now => refused("Conflict", 409, json!([])),
                     _ if uri.contains("/deployments/a") => (200, live(*now)),
                     _ => refused("NotFound", 404, json!([])),

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::{Storage, StoredRelease};
-use release::{BoxError, Contested, OtherReleases};
+use release::{BoxError, ForeignObjects, OtherReleases};
 use serde_json::{Map, Value};
 use templating::TemplateCache;
 use tokio::task::JoinError;
@@ -123,7 +123,7 @@ pub struct Base<'a> {
     /// The release as it was read before.
     pub known: Option<&'a StoredRelease>,
     /// Objects of it that others may have by now.
-    pub contested: Contested,
+    pub foreign_objects: ForeignObjects,
     /// Bundles and releases in the namespaces that the chart had.
     pub other_releases: OtherReleases,
     /// There was no attempt before whose record is read.
@@ -331,7 +331,7 @@ impl Deployer {
                 create_namespace: options.create_namespace != Some(false)
                     && options.downstream_resources.is_empty(),
                 take_ownership: helm.take_ownership,
-                contested: base.contested,
+                foreign_objects: base.foreign_objects,
                 other_releases: base.other_releases,
                 check_ownership_first: plan::has_failed(&bundle.status),
                 force: helm.force || options.correct_drift.unwrap_or_default().force,

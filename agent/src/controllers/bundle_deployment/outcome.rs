@@ -257,7 +257,7 @@ impl Report {
         conflicts: &[FieldConflict],
         chart: &PublicText,
     ) {
-        self.events.extend(conflicts.iter().map(settled));
+        self.events.extend(conflicts.iter().map(conflict_event));
         let text = public!("{}{}", revision(release), *chart);
         logging::info!(bundle = self.bundle, "deployed {}", text);
         self.events.push((Reason::Deployed, text));
@@ -273,7 +273,7 @@ impl Report {
     /// Reports fields taken from other field managers or left to them; an empty list clears nothing.
     fn conflicts(&mut self, conflicts: &[FieldConflict]) {
         for conflict in conflicts {
-            logging::info!(bundle = self.bundle, "{}", settled(conflict).1);
+            logging::info!(bundle = self.bundle, "{}", conflict_event(conflict).1);
         }
         self.status.set_conflicts(conflicts, self.now);
     }
@@ -393,12 +393,12 @@ impl Report {
 }
 
 /// How a conflict over a field ended, as an Event reports it.
-fn settled(conflict: &FieldConflict) -> (Reason, PublicText) {
+fn conflict_event(conflict: &FieldConflict) -> (Reason, PublicText) {
     let reason = match conflict.outcome {
         Outcome::Taken => Reason::FieldTaken,
         Outcome::Left => Reason::FieldLeft,
     };
-    (reason, status::contested(conflict))
+    (reason, status::conflict_text(conflict))
 }
 
 /// When what waits is tried again, and what makes that sooner.
@@ -456,7 +456,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn settled_fields_are_reported_and_requested_requeues_are_taken_once() {
+    fn field_conflicts_are_reported_and_requested_requeues_are_taken_once() {
         let conflict = |outcome| FieldConflict {
             object: ObjectKey {
                 kind: "Service".into(),

@@ -141,7 +141,7 @@ impl BundleDeploymentStatus {
     pub fn set_conflicts(&mut self, conflicts: &[FieldConflict], now: Timestamp) {
         let lines = conflicts
             .iter()
-            .map(|one| contested(one).to_string())
+            .map(|one| conflict_text(one).to_string())
             .collect();
         self.set_lines(FIELD_CONFLICTS, lines, 0, now);
     }
@@ -322,7 +322,7 @@ fn field_path(path: &str) -> PublicText {
 }
 
 /// How a conflict over a field ended, as a condition and an Event report it.
-pub(super) fn contested(conflict: &FieldConflict) -> PublicText {
+pub(super) fn conflict_text(conflict: &FieldConflict) -> PublicText {
     let ObjectKey {
         kind,
         namespace,
@@ -666,7 +666,7 @@ mod tests {
             managers: vec!["kubectl".to_owned()],
             outcome: Outcome::Taken,
         };
-        let sentence = |field: &str| contested(&conflict(field)).to_string();
+        let sentence = |field: &str| conflict_text(&conflict(field)).to_string();
         let of = "of ConfigMap ns/web from kubectl";
         for (field, shown) in [
             (r#".a.b[name="web"].image"#, r#".a.b[name="web"].image"#),

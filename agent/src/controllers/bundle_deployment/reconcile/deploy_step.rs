@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use release::Contested;
+use release::ForeignObjects;
 use release::action::Deployed;
 use release::model::Release;
 use release::storage::StoredRelease;
@@ -298,19 +298,19 @@ impl Reconciler {
                 deployed_ids.note_tried(bundle.name());
             }
         };
-        let contested = {
+        let foreign_objects = {
             let (taken, drift) = (self.taken(bundle.name()), Arc::clone(&self.context.drift));
             let bundle = Arc::clone(&bundle);
             // An object changed since it was read may be another bundle's.
-            Contested::new(move || {
-                let mut contested = taken.clone()?;
-                contested.extend(drift.changed_by_now(bundle.name())?);
-                Some(contested)
+            ForeignObjects::new(move || {
+                let mut foreign_objects = taken.clone()?;
+                foreign_objects.extend(drift.changed_by_now(bundle.name())?);
+                Some(foreign_objects)
             })
         };
         let base = Base {
             known,
-            contested,
+            foreign_objects,
             other_releases: shared_namespaces.of_deploy(&key, bundle.name()),
             is_first: before.is_none(),
             is_forced: self
