@@ -34,30 +34,28 @@ impl fmt::Debug for ForeignObjects {
     }
 }
 
-/// Knows whether a removal that has begun is called off. It is asked after the hooks that come before it, which take their time, and before the first
+/// Knows whether a removal that has begun is to be aborted. It is asked after the hooks that come before it, which take their time, and before the first
 /// object goes. By default none is.
 #[derive(Clone, Default)]
-pub struct CalledOff(Option<Arc<IsCalledOff>>);
+pub struct AbortCheck(Option<Arc<IsAborted>>);
 
-type IsCalledOff = dyn Fn() -> bool + Send + Sync;
+type IsAborted = dyn Fn() -> bool + Send + Sync;
 
-impl CalledOff {
-    /// Where `is_called_off` says so.
-    pub fn new(is_called_off: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(is_called_off)))
+impl AbortCheck {
+    /// Where `is_aborted` says so.
+    pub fn new(is_aborted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_aborted)))
     }
 
-    /// Whether the removal is called off by now.
+    /// Whether the removal is aborted by now.
     pub(crate) fn now(&self) -> bool {
-        self.0
-            .as_deref()
-            .is_some_and(|is_called_off| is_called_off())
+        self.0.as_deref().is_some_and(|is_aborted| is_aborted())
     }
 }
 
-impl fmt::Debug for CalledOff {
+impl fmt::Debug for AbortCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CalledOff").finish_non_exhaustive()
+        f.debug_struct("AbortCheck").finish_non_exhaustive()
     }
 }
 

@@ -303,7 +303,7 @@ pub enum UninstallError {
     Taken(String),
     /// The release is wanted after all. Objects not removed yet are still there, and the next deploy goes on with them.
     #[error("release {0} is wanted again")]
-    CalledOff(String),
+    Aborted(String),
     /// Hooks of its removal have run, and it may be wanted by now: nobody could say that it is not. All of its objects are there yet.
     #[error("release {0} may be wanted again")]
     Unconfirmed(String),
@@ -336,7 +336,7 @@ impl UninstallError {
         match self {
             Self::Locked
             | Self::Taken(_)
-            | Self::CalledOff(_)
+            | Self::Aborted(_)
             | Self::Unconfirmed(_)
             | Self::NamespacesDeferred(_) => true,
             Self::Load { .. }
@@ -358,7 +358,7 @@ impl UninstallError {
             Self::Hook(_)
             | Self::Discovery(_)
             | Self::Taken(_)
-            | Self::CalledOff(_)
+            | Self::Aborted(_)
             | Self::Unconfirmed(_)
             | Self::NamespacesDeferred(_) => false,
         }

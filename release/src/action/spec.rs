@@ -13,7 +13,7 @@ use super::known_records::KnownRecords;
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
-use crate::others::{CalledOff, ForeignObjects, OtherReleases};
+use crate::others::{AbortCheck, ForeignObjects, OtherReleases};
 use crate::state::Plan;
 use crate::storage::StoredRelease;
 
@@ -242,7 +242,7 @@ pub struct UninstallSpec {
     /// Other releases in a namespace of the release: it is left to them, or goes after them.
     pub other_releases: OtherReleases,
     /// Whether the release is wanted after all.
-    pub called_off: CalledOff,
+    pub abort_check: AbortCheck,
     /// Keep the records, the newest one marked `uninstalled`.
     pub keep_history: bool,
     /// Do not run hooks.
@@ -263,7 +263,7 @@ impl UninstallSpec {
             up_to: None,
             writer: Writer::default(),
             other_releases: OtherReleases::default(),
-            called_off: CalledOff::default(),
+            abort_check: AbortCheck::default(),
             keep_history: false,
             disable_hooks: false,
             timeout: None,

@@ -221,8 +221,8 @@ pub(super) async fn uninstall_locked(
     if (took_time || had_hooks) && !confirmation.now().await {
         return Err(UninstallError::Unconfirmed(spec.name.clone()));
     }
-    if spec.called_off.now() {
-        return Err(UninstallError::CalledOff(spec.name.clone()));
+    if spec.abort_check.now() {
+        return Err(UninstallError::Aborted(spec.name.clone()));
     }
     if let Some(objects) = objects {
         // An object that cannot be read is reported once the removal is recorded.

@@ -71,7 +71,7 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
             UninstallError::Load { .. }
             | UninstallError::Locked
             | UninstallError::Taken(_)
-            | UninstallError::CalledOff(_)
+            | UninstallError::Aborted(_)
             | UninstallError::Unconfirmed(_)
             | UninstallError::NamespacesDeferred(_)
             | UninstallError::Purge(_)

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use release::model::{HookExecution, Status};
 use release::state::Action;
 use release::{
-    CalledOff, Cluster, DeployError, DeployOptions, Host, UninstallError, UninstallSpec,
+    AbortCheck, Cluster, DeployError, DeployOptions, Host, UninstallError, UninstallSpec,
 };
 use testbed::cluster::ADMIN;
 use tokio::sync::Notify;
@@ -198,11 +198,11 @@ async fn a_release_that_is_wanted_again_once_its_hook_has_run_stays() -> Result<
     world.deploy_with(&template, options()).await?;
     let before = world.uid("configmap/a")?;
     let spec = UninstallSpec {
-        called_off: CalledOff::new(|| true),
+        abort_check: AbortCheck::new(|| true),
         ..UninstallSpec::new("web", &world.namespace)
     };
-    let called_off = release::uninstall(&world.cluster, &world.storage, &spec).await;
-    assert!(matches!(called_off, Err(UninstallError::CalledOff(_))));
+    let aborted = release::uninstall(&world.cluster, &world.storage, &spec).await;
+    assert!(matches!(aborted, Err(UninstallError::Aborted(_))));
     world.uid("job/goodbye")?;
     world.deploy_with(&template, options()).await?;
     assert_eq!(world.uid("configmap/a")?, before);

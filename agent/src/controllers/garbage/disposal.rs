@@ -126,7 +126,7 @@ impl Collector {
                     come_back = Some(sooner.min(NAMESPACES_RETRY));
                 }
                 // The bundle's new spec is known: it is reconciled next.
-                Err(RemovalError::CalledOff(key)) => self.report_called_off(bundle, &key),
+                Err(RemovalError::Aborted(key)) => self.report_aborted(bundle, &key),
                 // The others still go.
                 Err(problem) => problem.keep_first(&mut failed, &key),
                 Ok(()) => {}
@@ -266,8 +266,8 @@ impl Collector {
                     }
                     // Another bundle gets it with the next try, or may want it, which is reported then.
                     Err(RemovalError::Unconfirmed(_)) => waiting.push((key, entry)),
-                    Err(RemovalError::CalledOff(key)) => {
-                        self.report_called_off(&entry.bundle, &key);
+                    Err(RemovalError::Aborted(key)) => {
+                        self.report_aborted(&entry.bundle, &key);
                         return Ok(Verdict::Alive);
                     }
                     Err(problem) => problem.keep_first(&mut failed, &key),
@@ -529,7 +529,7 @@ impl Collector {
     }
 
     /// Reports a removal that had begun, hooks of it perhaps, and ends before its first object goes.
-    fn report_called_off(&self, bundle: &str, key: &ReleaseKey) {
+    fn report_aborted(&self, bundle: &str, key: &ReleaseKey) {
         let text = public!("release {} is not removed: its bundle wants it again", *key);
         logging::info!(bundle, "{}", text);
         self.events.emit(Reason::RemovalReleased, bundle, text);

@@ -31,7 +31,7 @@ pub enum RemovalError {
     Uninstall { name: String, source: Redacted },
     /// The release's bundle is listed again, or has changed: objects that are not removed yet stay.
     #[error("release {0} is wanted again")]
-    CalledOff(ReleaseKey),
+    Aborted(ReleaseKey),
     /// The release's hooks have run, and nobody can say any more that it is not wanted again: nothing of it is removed.
     #[error("release {0} may be wanted again")]
     Unconfirmed(ReleaseKey),

@@ -13,7 +13,7 @@ use release::action::{
 };
 use release::model::Status;
 use release::storage::{Storage, StorageError};
-use release::{CalledOff, Confirmation};
+use release::{AbortCheck, Confirmation};
 
 use super::error::{BlockedRemoval, RemovalError};
 use crate::api::ANNOTATION_AGENT_NAMESPACE;
@@ -383,7 +383,7 @@ impl Uninstaller {
         let with_bundle = matches!(removal, Removal::OfBundle);
         let shared_namespaces = &self.shared_namespaces;
         spec.other_releases = shared_namespaces.of_removal(key, &entry.bundle, with_bundle);
-        spec.called_off = CalledOff::new({
+        spec.abort_check = AbortCheck::new({
             let (store, bundle) = (Arc::clone(&self.store), entry.bundle.clone());
             let key = key.clone();
             move || store.may_want(&bundle, &key)
@@ -403,8 +403,8 @@ impl Uninstaller {
                     is_again,
                 }));
             }
-            Err(UninstallError::CalledOff(_)) => {
-                return Err(RemovalError::CalledOff(key.clone()));
+            Err(UninstallError::Aborted(_)) => {
+                return Err(RemovalError::Aborted(key.clone()));
             }
             Err(UninstallError::Unconfirmed(_)) => {
                 return Err(RemovalError::Unconfirmed(key.clone()));
