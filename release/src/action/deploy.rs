@@ -38,7 +38,7 @@ use super::records::{
 use super::removal_hook::outlast;
 use super::retained::Retained;
 use super::spec::{DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec};
-use super::uninstall::Extent;
+use super::uninstall::UninstallScope;
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
@@ -691,9 +691,9 @@ async fn go_back(
                 timeout: spec.options.timeout,
                 ..UninstallSpec::new(&spec.name, &spec.namespace)
             };
-            let extent = Extent::Created(&made.created, &made.record);
-            let extent = (extent, Confirmation::default());
-            uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await?;
+            let scope = UninstallScope::Created(&made.created, &made.record);
+            let scope = (scope, Confirmation::default());
+            uninstall::uninstall_locked(cluster, storage, &uninstall_spec, scope).await?;
         }
         Undo::TakeBack => {
             let back = take_back(cluster, &owner, None, &newest_first(&made.created), check).await;

@@ -68,12 +68,12 @@ pub async fn uninstall_confirmed(
     if !storage.has(&spec.name) {
         return Err(UninstallError::Taken(spec.name.clone()));
     }
-    uninstall_locked(cluster, storage, spec, (Extent::All, confirmation)).await
+    uninstall_locked(cluster, storage, spec, (UninstallScope::All, confirmation)).await
 }
 
 /// The part of a release that is removed.
 #[derive(Clone, Copy)]
-pub(super) enum Extent<'a> {
+pub(super) enum UninstallScope<'a> {
     /// All objects of the release's own.
     All,
     /// The objects that the only attempt created, and that attempt's record.
@@ -85,7 +85,7 @@ pub(super) async fn uninstall_locked(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
-    (extent, confirmation): (Extent<'_>, Confirmation<'_>),
+    (scope, confirmation): (UninstallScope<'_>, Confirmation<'_>),
 ) -> Result<Uninstalled, UninstallError> {
     let load = |source| UninstallError::Load {
         name: spec.name.clone(),
@@ -97,7 +97,7 @@ pub(super) async fn uninstall_locked(
     if spec.known.as_ref().is_some_and(is_another) {
         return Err(UninstallError::Taken(spec.name.clone()));
     }
-    if let Extent::Created(_, attempt) = extent {
+    if let UninstallScope::Created(_, attempt) = scope {
         history.retain(|head| head.id() == *attempt);
     }
     let mut done = Uninstalled {
@@ -105,7 +105,7 @@ pub(super) async fn uninstall_locked(
         ..Uninstalled::default()
     };
     if history.is_empty() {
-        if let Extent::Created(created, attempt) = extent {
+        if let UninstallScope::Created(created, attempt) = scope {
             // Somebody deleted the record.
             let taken = take_created(cluster, storage, spec, created, attempt).await?;
             taken.map_err(load)?;
@@ -156,8 +156,8 @@ pub(super) async fn uninstall_locked(
         );
     }
     let owner = Owner::new(&spec.name, &spec.namespace);
-    let objects = match extent {
-        Extent::All => {
+    let objects = match scope {
+        UninstallScope::All => {
             let stored = stored_objects(cluster, storage, spec, (&release, operation), &others);
             let stored = stored.await;
             // Before anything goes: those in a namespace of this release may need what it has to be removed themselves.
@@ -166,7 +166,7 @@ pub(super) async fn uninstall_locked(
             }
             Some(stored)
         }
-        Extent::Created(..) => None,
+        UninstallScope::Created(..) => None,
     };
     let carried_on = carried_on(&release).filter(|_| was_cut_off);
     let description = "Deletion in progress (or silently failed)".to_owned();
@@ -195,7 +195,7 @@ pub(super) async fn uninstall_locked(
             .unwrap_or(DEFAULT_TIMEOUT),
         began,
         is_resumed: was_cut_off,
-        is_only_try: matches!(extent, Extent::Created(..)),
+        is_only_try: matches!(scope, UninstallScope::Created(..)),
         on_started: None,
         objects: &mut HookObjects::default(),
     };
@@ -205,7 +205,7 @@ pub(super) async fn uninstall_locked(
         took_time = ran.map_err(UninstallError::Hook)?;
     }
     if took_time
-        && matches!(extent, Extent::All)
+        && matches!(scope, UninstallScope::All)
         && !records.are_all(storage, spec).await.map_err(load)?
     {
         // Another writer that went on from there has the release's objects.
@@ -229,9 +229,9 @@ pub(super) async fn uninstall_locked(
         let since = first_attempt(&records.history);
         delete_objects(cluster, &owner, spec, since, objects?, &mut done).await?;
     }
-    match extent {
-        Extent::All => {}
-        Extent::Created(created, attempt) => {
+    match scope {
+        UninstallScope::All => {}
+        UninstallScope::Created(created, attempt) => {
             let taken = take_created(cluster, storage, spec, created, attempt).await?;
             if let Err(stopped) = taken {
                 // The remaining objects belong to whoever went on: no removal is under way any more.

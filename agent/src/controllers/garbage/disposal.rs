@@ -6,7 +6,7 @@ use release::Confirmation;
 use tokio::time::Instant;
 
 use super::error::{BlockedRemoval, RemovalError};
-use super::uninstall::{Found, Removal, WhyLeft};
+use super::uninstall::{Found, Removal, RetainReason};
 use super::upstream_list::UpstreamList;
 use super::verdict::Verdict;
 use super::{Collector, NAMESPACES_RETRY};
@@ -297,7 +297,7 @@ impl Collector {
         if key.is_claims() {
             let left = self.uninstaller.withdraw_claims(key, entry, removal);
             for (release, why) in left.await? {
-                self.report_left(&entry.bundle, &release, why);
+                self.report_retained(&entry.bundle, &release, why);
             }
         } else {
             let _release_lock = self.uninstaller.lock(key, &entry.bundle)?;
@@ -477,14 +477,14 @@ impl Collector {
     }
 
     /// Reports objects that a bundle's attempts brought into a release of another's, and that they stay.
-    fn report_left(&self, bundle: &str, release: &ReleaseKey, why: WhyLeft) {
+    fn report_retained(&self, bundle: &str, release: &ReleaseKey, why: RetainReason) {
         let text = match why {
-            WhyLeft::UnknownRecords => public!(
+            RetainReason::UnknownRecords => public!(
                 "what this bundle's attempts brought into release {} is left as it is: not all records of the release are those that were \
                  written",
                 *release
             ),
-            WhyLeft::NoRecords => public!(
+            RetainReason::NoRecords => public!(
                 "the records of this bundle's attempts at release {} are gone: whatever is still there of what they brought is left as it is",
                 *release
             ),

@@ -109,14 +109,14 @@ fn is_out_of_reach(failed: &StorageError) -> bool {
 
 /// Why what a bundle's attempts brought into another one's release is left there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WhyLeft {
+pub(super) enum RetainReason {
     /// Not all other records of the release are those that were written.
     UnknownRecords,
     /// The attempts' own are gone: somebody deleted them, or an agent that was killed before it had noted that.
     NoRecords,
 }
 
-impl WhyLeft {
+impl RetainReason {
     /// The reason, by what is known of the release since its records were read.
     fn of(known: Option<&LedgerEntry>, bundle: &str) -> Self {
         match known.is_some_and(|known| known.wrote(bundle)) {
@@ -555,7 +555,7 @@ impl Uninstaller {
         key: &ReleaseKey,
         entry: &LedgerEntry,
         removal: Removal<'_>,
-    ) -> Result<Vec<(ReleaseKey, WhyLeft)>, RemovalError> {
+    ) -> Result<Vec<(ReleaseKey, RetainReason)>, RemovalError> {
         let (bundle, namespace) = (&entry.bundle, &key.namespace);
         let (mut left, mut failed) = (Vec::new(), None);
         let claimed = self.ledger.claimed_by(bundle, namespace);
@@ -566,7 +566,7 @@ impl Uninstaller {
                     Ok(true) => {}
                     Ok(false) => {
                         let known = self.ledger.get(&release);
-                        let why = WhyLeft::of(known.as_ref(), bundle);
+                        let why = RetainReason::of(known.as_ref(), bundle);
                         left.push((release, why));
                     }
                     Err(_) if self.is_gone(namespace).await => {}
@@ -726,9 +726,9 @@ mod tests {
         };
         let claimed = owned.noting(1, "one".into());
         let claimed = claimed.noting_claim("b", "", 2, "two".into());
-        let why = |known: &LedgerEntry| WhyLeft::of(Some(known), "b");
-        assert_eq!(why(&claimed), WhyLeft::UnknownRecords);
-        assert_eq!(why(&claimed.without(2)), WhyLeft::NoRecords);
-        assert_eq!(WhyLeft::of(None, "b"), WhyLeft::NoRecords);
+        let why = |known: &LedgerEntry| RetainReason::of(Some(known), "b");
+        assert_eq!(why(&claimed), RetainReason::UnknownRecords);
+        assert_eq!(why(&claimed.without(2)), RetainReason::NoRecords);
+        assert_eq!(RetainReason::of(None, "b"), RetainReason::NoRecords);
     }
 }
