@@ -34,12 +34,12 @@ impl LedgerState {
         let is_first_own = before.as_ref().is_none_or(|before| before.own.is_empty());
         let is_first_own = is_first_own && !now.own.is_empty();
         let is_renewal = found == Some(ContinuityBreak::Recreated);
-        let is_settled = is_renewal && listed.renewal == Renewal::Settled;
+        let is_confirmed = is_renewal && listed.renewal == Renewal::Confirmed;
         let told = found.filter(|_| !is_renewal || listed.renewal == Renewal::New);
         for (key, entry) in self.all() {
             let was_held = is_first_own && entry.hold == Some(Hold::Held);
             let found = found
-                .filter(|_| !is_settled)
+                .filter(|_| !is_confirmed)
                 .or(was_held.then_some(ContinuityBreak::Recreated));
             let lost = lost(&entry, listed, found);
             // The permission is older than this break: the bundle may be back since, and lost with others.
@@ -72,7 +72,7 @@ impl LedgerState {
             .filter(|_| found != Some(ContinuityBreak::Elsewhere))
         {
             upstream.inherits(before);
-            if is_renewal && !is_settled {
+            if is_renewal && !is_confirmed {
                 upstream.own.clone_from(&before.own);
             }
         }
@@ -299,7 +299,7 @@ mod tests {
     /// All BundleDeployments vanished, and the agent's own is the first that is made anew.
     #[test]
     fn bundles_not_back_when_the_agents_own_is_recreated_are_lost() {
-        use Renewal::{New, Settled, Told};
+        use Renewal::{Confirmed, New, Reported};
         let mut state = LedgerState::default();
         for bundle in ["back", "missing", "leaving", "removing", "later"] {
             let is_removing = bundle == "removing";
@@ -336,11 +336,14 @@ mod tests {
         assert_eq!(lost, ["leaving", "missing", "removing"]);
         // The bundle was being deleted and still is, and no event says that it is back.
         let listed = ["back", "later"];
-        assert_eq!(check(5, &["two"], Told, &listed, &[]), (None, true, lost));
+        assert_eq!(
+            check(5, &["two"], Reported, &listed, &[]),
+            (None, true, lost)
+        );
         // A bundle that goes later is lost too until the new uid is noted.
-        let (told, _, lost) = check(6, &["two"], Told, &["back"], &[]);
+        let (told, _, lost) = check(6, &["two"], Reported, &["back"], &[]);
         assert_eq!((told, lost.len()), (None, 4));
-        assert_eq!(check(7, &["two"], Settled, &[], &[]), (None, true, lost));
+        assert_eq!(check(7, &["two"], Confirmed, &[], &[]), (None, true, lost));
         // A bundle made anew is lost no more, and goes like any other after that.
         assert_eq!(check(8, &["two"], New, &all, &[]).2, none());
         assert_eq!(check(9, &["two"], New, &["back"], &[]).2, none());
@@ -350,7 +353,10 @@ mod tests {
         let (told, _, lost) = check(11, &["three", "else"], New, &["back"], &[]);
         assert_eq!((told, lost.len()), (Some(ContinuityBreak::Recreated), 4));
         // Nor while the agent's own is not listed.
-        assert_eq!(check(12, &["three", "else"], Settled, &all, &[]).2, none());
+        assert_eq!(
+            check(12, &["three", "else"], Confirmed, &all, &[]).2,
+            none()
+        );
         assert_eq!(check(13, &["", "else"], New, &all, &[]).0, None);
         let (told, _, lost) = check(14, &["four", "else"], New, &["back"], &[]);
         assert_eq!((told, lost.len()), (Some(ContinuityBreak::Recreated), 4));

@@ -222,9 +222,9 @@ pub enum Renewal {
     /// Found for the first time, to be reported.
     New,
     /// Reported; others may vanish yet.
-    Told,
+    Reported,
     /// Few others have vanished for a while: it is to be noted, and who is missing only now was deleted.
-    Settled,
+    Confirmed,
 }
 
 /// How often upstream was not known to be what it was before, and up to which of these it has answered.

@@ -44,7 +44,7 @@ impl ClusterChecks<'_> {
     /// upstream whether it is older than it was: a watch that resumes would get no events then, and is started anew. Never ends.
     pub(super) async fn run(&self) {
         let mut due = next_check();
-        let mut missed = Missed::default();
+        let mut missed = MissedEvents::default();
         let mut breaks = self.ledger.breaks();
         let mut was_refused = false;
         // No list is asked for before that, whatever small questions say: upstream did not end the last one.
@@ -67,7 +67,7 @@ impl ClusterChecks<'_> {
                 Ok(()) => {
                     due = next_check();
                     if Instant::now() < lists_from {
-                        missed = Missed::default();
+                        missed = MissedEvents::default();
                     }
                     // Events that came meanwhile were not believed.
                     if std::mem::take(&mut was_refused) {
@@ -79,7 +79,7 @@ impl ClusterChecks<'_> {
                     let error = PublicText::nothing_secret_in(&failed);
                     logging::warn!(error, "cannot tell whether the watch has missed any");
                     self.health.contact(Side::Upstream);
-                    (missed, due) = (Missed::default(), next_check());
+                    (missed, due) = (MissedEvents::default(), next_check());
                     lists_from = due;
                 }
                 Err(failed) => {
@@ -109,7 +109,7 @@ impl ClusterChecks<'_> {
         }
     }
 
-    async fn check_upstream(&self, missed: &mut Missed) -> kube::Result<()> {
+    async fn check_upstream(&self, missed: &mut MissedEvents) -> kube::Result<()> {
         let bundles = self
             .upstream
             .bundle_deployments::<Metadata<BundleDeployment>>();
@@ -172,9 +172,9 @@ fn count(list: &ListMeta, items: usize) -> Option<usize> {
 /// Whether a watch has missed something. One that goes on from a version of before upstream was restored never gets events for what has
 /// happened up to that version since, and where upstream has passed it by the time it is asked nothing else shows it.
 #[derive(Debug, Default)]
-struct Missed(Option<BTreeSet<String>>);
+struct MissedEvents(Option<BTreeSet<String>>);
 
-impl Missed {
+impl MissedEvents {
     /// Whether there were other BundleDeployments at the last check, by their number, which an API server may estimate.
     fn is_suspected(&self) -> bool {
         self.0.is_some()
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_watch_that_misses_listed_bundles_begins_anew() {
-        let mut missed = Missed::default();
+        let mut missed = MissedEvents::default();
         assert!(!missed.is_certain(names(&["a"]), false) && !missed.is_suspected());
         // The event may be on its way.
         assert!(!missed.is_certain(names(&["a"]), true) && missed.is_suspected());

@@ -210,7 +210,7 @@ pub struct Registrar {
 
 /// What an attempt is for.
 #[derive(Clone, Copy)]
-enum Aim<'a> {
+enum RegistrationPurpose<'a> {
     /// A session; the one before, of the same process, had this credential.
     Start(Option<&'a Credential>),
     /// A connection, while a session goes on: bootstrap Secrets are read beside that.
@@ -244,7 +244,8 @@ impl Registrar {
     /// # Cancellation
     /// Safe: the stored credential is only replaced by one that works. A registration that upstream has accepted is answered at the next call.
     pub async fn register(&self, former: Option<&Credential>) -> (Upstream, AgentConfig) {
-        self.until_registered(Aim::Start(former)).await
+        self.until_registered(RegistrationPurpose::Start(former))
+            .await
     }
 
     /// As [`Registrar::register`], in a session whose credential is gone or was refused.
@@ -252,7 +253,9 @@ impl Registrar {
     /// # Cancellation
     /// Safe, as [`Registrar::register`].
     pub async fn connect_again(&self) -> Upstream {
-        self.until_registered(Aim::Connection).await.0
+        self.until_registered(RegistrationPurpose::Connection)
+            .await
+            .0
     }
 
     /// Registers with a bootstrap Secret that the credential did not come of, once no other one is under way. One that it came of is left
@@ -285,7 +288,7 @@ impl Registrar {
             };
             tokio::time::sleep(pause).await;
         }
-        self.until_registered(Aim::Renewal).await;
+        self.until_registered(RegistrationPurpose::Renewal).await;
     }
 
     fn secrets(&self) -> Secrets {
@@ -302,10 +305,10 @@ impl Registrar {
         }))
     }
 
-    async fn until_registered(&self, aim: Aim<'_>) -> (Upstream, AgentConfig) {
-        let (logged, emitted) = match aim {
-            Aim::Start(_) => ("failed to register agent", "cannot register"),
-            Aim::Connection | Aim::Renewal => (
+    async fn until_registered(&self, purpose: RegistrationPurpose<'_>) -> (Upstream, AgentConfig) {
+        let (logged, emitted) = match purpose {
+            RegistrationPurpose::Start(_) => ("failed to register agent", "cannot register"),
+            RegistrationPurpose::Connection | RegistrationPurpose::Renewal => (
                 "failed to register agent again",
                 "cannot register again, the old credential is kept",
             ),
@@ -313,7 +316,7 @@ impl Registrar {
         let mut failures = 0;
         let mut busy_since = None;
         loop {
-            let failed = match self.attempt(aim).await {
+            let failed = match self.attempt(purpose).await {
                 Ok(registered) => return registered,
                 Err(failed) => failed,
             };
@@ -399,7 +402,10 @@ impl Registrar {
         }
     }
 
-    async fn attempt(&self, aim: Aim<'_>) -> Result<(Upstream, AgentConfig), RegisterError> {
+    async fn attempt(
+        &self,
+        purpose: RegistrationPurpose<'_>,
+    ) -> Result<(Upstream, AgentConfig), RegisterError> {
         let secrets = self.secrets();
         let (upstream, config, bootstrap) = loop {
             let (config, stored, bootstrap) = tokio::try_join!(
@@ -423,11 +429,11 @@ impl Registrar {
             };
             match (current, &bootstrap) {
                 (Some((stored, (bootstrap_match, _), Ok(upstream))), _)
-                    if !matches!(aim, Aim::Renewal)
+                    if !matches!(purpose, RegistrationPurpose::Renewal)
                         || bootstrap.is_none()
                         || bootstrap_match == BootstrapMatch::Same =>
                 {
-                    if !self.is_used_up(aim, bootstrap_match, &upstream) {
+                    if !self.is_used_up(purpose, bootstrap_match, &upstream) {
                         // The session registers with it, and works meanwhile, or leaves it.
                         return Ok((upstream, config));
                     }
@@ -469,7 +475,7 @@ impl Registrar {
                     if (&now.0, &now.1) != (&stored, &bootstrap) {
                         continue;
                     }
-                    let is_renewal = matches!(aim, Aim::Renewal);
+                    let is_renewal = matches!(purpose, RegistrationPurpose::Renewal);
                     let registered = self
                         .register_with(
                             &mut registration,
@@ -544,11 +550,11 @@ impl Registrar {
     /// would do so again, and another one, also beside a credential that says nothing of its origin, is to be made use of.
     fn is_used_up(
         &self,
-        aim: Aim<'_>,
+        purpose: RegistrationPurpose<'_>,
         bootstrap_match: BootstrapMatch,
         upstream: &Upstream,
     ) -> bool {
-        let Aim::Start(former) = aim else {
+        let RegistrationPurpose::Start(former) = purpose else {
             return false;
         };
         match bootstrap_match {
@@ -651,7 +657,7 @@ mod tests {
 
     /// The Secrets written at a start with a credential that works and notes `digest`.
     async fn writes(digest: Option<String>, bootstrap: Option<&Secret>) -> Vec<String> {
-        writes_for(Aim::Start(None), digest, bootstrap).await
+        writes_for(RegistrationPurpose::Start(None), digest, bootstrap).await
     }
 
     fn working() -> Credential {
@@ -669,7 +675,7 @@ mod tests {
     }
 
     async fn writes_for(
-        aim: Aim<'_>,
+        purpose: RegistrationPurpose<'_>,
         digest: Option<String>,
         bootstrap: Option<&Secret>,
     ) -> Vec<String> {
@@ -707,7 +713,7 @@ mod tests {
             async move { answer.unwrap_or((500, json!({}))) }
         });
         let registrar = Registrar::scripted(clients);
-        registrar.attempt(aim).await.map(drop).unwrap();
+        registrar.attempt(purpose).await.map(drop).unwrap();
         written.lock().clone()
     }
 
@@ -741,14 +747,18 @@ mod tests {
         let this = bootstrap::digest(Some(&bootstrap));
         let there = Some(&bootstrap);
         let former = working();
-        let again = writes_for(Aim::Start(Some(&former)), None, there).await;
+        let again = writes_for(RegistrationPurpose::Start(Some(&former)), None, there).await;
         assert!(again.is_empty());
         for digest in [None, Some(this)] {
-            assert!(writes_for(Aim::Connection, digest, there).await.is_empty());
+            assert!(
+                writes_for(RegistrationPurpose::Connection, digest, there)
+                    .await
+                    .is_empty()
+            );
         }
         // Stored by somebody else in the session before.
         let other = Credential::from_data(&BTreeMap::new());
-        let other = writes_for(Aim::Start(Some(&other)), None, there).await;
+        let other = writes_for(RegistrationPurpose::Start(Some(&other)), None, there).await;
         assert_eq!(other.len(), 2);
     }
 

@@ -72,7 +72,7 @@ impl Registrar {
                 }
                 // Made at an earlier request: Fleet's controller deletes the answer after a while.
                 Ok(false) => {}
-                Err(Unheard {
+                Err(FailedRequest {
                     source,
                     retry_after,
                 }) => {
@@ -129,7 +129,7 @@ impl Registrar {
         bootstrap: &Bootstrap,
         sent: &Sent,
         config: &AgentConfig,
-    ) -> Result<bool, Unheard> {
+    ) -> Result<bool, FailedRequest> {
         logging::info!(
             client_id = Name(&sent.client_id),
             "creating a clusterregistration"
@@ -163,7 +163,7 @@ impl Registrar {
             .create(&PostParams::default(), content);
         let create = create.map_err(kube::Error::BuildRequest)?;
         match ask::<ClusterRegistration>(asking, create).await {
-            Err(Unheard {
+            Err(FailedRequest {
                 source: kube::Error::Api(status),
                 ..
             }) if status.reason == "AlreadyExists" => Ok(false),
@@ -276,14 +276,14 @@ fn granted(
     })
 }
 
-/// A request that came to nothing.
-struct Unheard {
+/// A request that failed.
+struct FailedRequest {
     source: kube::Error,
     /// When upstream says that it may be asked again.
     retry_after: Option<Duration>,
 }
 
-impl From<kube::Error> for Unheard {
+impl From<kube::Error> for FailedRequest {
     fn from(source: kube::Error) -> Self {
         Self {
             source,
@@ -295,11 +295,11 @@ impl From<kube::Error> for Unheard {
 async fn ask<T: DeserializeOwned>(
     client: &Client,
     mut request: http::Request<Vec<u8>>,
-) -> Result<T, Unheard> {
+) -> Result<T, FailedRequest> {
     let retry_after = RetryAfter::default();
     request.extensions_mut().insert(retry_after.clone());
     let answer = client.request(request).await;
-    answer.map_err(|source| Unheard {
+    answer.map_err(|source| FailedRequest {
         source,
         retry_after: retry_after.pause(),
     })

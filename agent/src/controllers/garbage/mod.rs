@@ -32,7 +32,7 @@ use held::{CHECK_INTERVAL, CheckSchedule, Held};
 pub use report::{REPORT_NAME, Report};
 use uninstall::Uninstaller;
 use unknown::Search;
-use upstream_list::Lister;
+use upstream_list::UpstreamLister;
 pub use verdict::{HoldReason, Verdict};
 
 use super::bundle_deployment::claims::ReleaseLocks;
@@ -75,7 +75,7 @@ pub struct Collector {
     ledger: Arc<Ledger>,
     queue: Arc<Queue>,
     events: Arc<Events>,
-    lister: Lister,
+    lister: UpstreamLister,
     uninstaller: Uninstaller,
     held: Held,
     report: Report,
@@ -136,7 +136,7 @@ impl Collector {
             ledger: Arc::clone(ledger),
             queue: Arc::clone(queue),
             events: Arc::clone(events),
-            lister: Lister::new(upstream, store, ledger, events, health, removal_settle),
+            lister: UpstreamLister::new(upstream, store, ledger, events, health, removal_settle),
             held: Held::new(ledger, removal_grace * WAVE_GRACES),
             uninstaller: Uninstaller {
                 system_namespace: system_namespace.to_owned(),

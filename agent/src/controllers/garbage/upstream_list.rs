@@ -66,8 +66,8 @@ impl Unended {
     }
 }
 
-/// Lists upstream.
-pub(super) struct Lister {
+/// Lists the BundleDeployments of upstream.
+pub(super) struct UpstreamLister {
     upstream: Upstream,
     store: Arc<Store>,
     ledger: Arc<Ledger>,
@@ -90,7 +90,7 @@ pub(super) struct Lister {
     compared: AtomicU64,
 }
 
-impl Lister {
+impl UpstreamLister {
     pub(super) fn new(
         upstream: &Upstream,
         store: &Arc<Store>,
@@ -119,7 +119,7 @@ impl Lister {
     /// Lists, and compares upstream with what it was, by the last heartbeat it remembers too.
     ///
     /// # Errors
-    /// As [`Lister::list`].
+    /// As [`UpstreamLister::list`].
     pub(super) async fn check_continuity(&self) -> Result<(), RemovalError> {
         self.doubt();
         self.compare().await
@@ -132,10 +132,10 @@ impl Lister {
         self.health.compares();
     }
 
-    /// Goes on with [`Lister::check_continuity`] where it failed.
+    /// Goes on with [`UpstreamLister::check_continuity`] where it failed.
     ///
     /// # Errors
-    /// As [`Lister::list`].
+    /// As [`UpstreamLister::list`].
     pub(super) async fn compare(&self) -> Result<(), RemovalError> {
         if self.is_compared() {
             return Ok(());
@@ -317,7 +317,7 @@ impl Lister {
                 *self.renewed.lock() = Some((own, at));
                 self.doubt();
             }
-            None if renewal != Renewal::Told => *self.renewed.lock() = None,
+            None if renewal != Renewal::Reported => *self.renewed.lock() = None,
             Some(_) | None => {}
         }
         if let Some(found) = found {
@@ -345,8 +345,8 @@ impl Lister {
         };
         let is_over = self.store.settles_in(self.settle, listed).is_none();
         match since.elapsed() >= self.settle && is_over {
-            true => Renewal::Settled,
-            false => Renewal::Told,
+            true => Renewal::Confirmed,
+            false => Renewal::Reported,
         }
     }
 
@@ -387,13 +387,13 @@ mod tests {
     use crate::report::metrics::Metrics;
 
     /// A lister of what these clients answer, with the ledger that they have.
-    async fn lister(clients: &Clients, settle: Duration, metrics: &Metrics) -> Lister {
+    async fn lister(clients: &Clients, settle: Duration, metrics: &Metrics) -> UpstreamLister {
         let agent = scripted::identities(clients).agent();
         let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
         let events = Arc::new(Events::new(&agent, "system", "host", metrics.clone()));
         let health = Health::new(Duration::from_secs(300));
         let upstream = Upstream::scripted(clients);
-        Lister::new(
+        UpstreamLister::new(
             &upstream,
             &Arc::default(),
             &ledger,
