@@ -34,10 +34,10 @@ use super::retries::{LastRetry, Retries, RetryAfter};
 use crate::public::Name;
 
 /// How long a server may take to begin the answer to a question, and between two parts of it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit for requests that change something: admission webhooks may take 30 s each, the API server gives up after 60 s itself.
-pub(super) const PATIENCE_WITH_CHANGES: Duration = Duration::from_secs(60);
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Name of the metric, without the suffix that counters get.
 pub const NAME: &str = "rest_client_requests";
@@ -226,7 +226,7 @@ where
         let method = request.method().to_string();
         let path = request.uri().path().to_owned();
         let (host, last_contact) = (self.host.clone(), self.last_contact.clone());
-        let (limit, is_watch) = (patience(request.method()), is_watch(request.uri()));
+        let (limit, is_watch) = (timeout_of(request.method()), is_watch(request.uri()));
         let asked = request.extensions().get::<AnswerLimit>();
         let most = asked.map_or_else(|| most(request.uri()), |asked| asked.0);
         request.extensions_mut().insert(LastRetry::of(limit));
@@ -274,11 +274,11 @@ where
     }
 }
 
-fn patience(method: &Method) -> Duration {
+fn timeout_of(method: &Method) -> Duration {
     if method == Method::GET {
-        PATIENCE
+        READ_TIMEOUT
     } else {
-        PATIENCE_WITH_CHANGES
+        WRITE_TIMEOUT
     }
 }
 
@@ -500,13 +500,19 @@ mod tests {
         // All together is what counts of an answer, and the line of a watch.
         assert_eq!(read(100, &EVENTS, None).await, Ok(100));
         assert_eq!(read(100, &LINE, None).await, Err((16, true)));
-        assert_eq!(read(100, &EVENTS, Some(PATIENCE)).await, Err((16, true)));
+        assert_eq!(
+            read(100, &EVENTS, Some(READ_TIMEOUT)).await,
+            Err((16, true))
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_answer_times_out_and_a_silent_watch_does_not() {
         use http_body_util::BodyExt as _;
-        let failed = answer(Never, Some(PATIENCE)).collect().await.unwrap_err();
+        let failed = answer(Never, Some(READ_TIMEOUT))
+            .collect()
+            .await
+            .unwrap_err();
         assert_eq!(failed.to_string(), "no answer within 30s");
         let watch = answer(Never, None).collect();
         let watch = tokio::time::timeout(Duration::from_secs(3600), watch).await;
@@ -521,7 +527,10 @@ mod tests {
             let part = || Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 1 << 20])));
             StreamBody::new(futures_util::stream::iter((0..20).map(move |_| part())))
         };
-        let failed = answer(parts(), Some(PATIENCE)).collect().await.unwrap_err();
+        let failed = answer(parts(), Some(READ_TIMEOUT))
+            .collect()
+            .await
+            .unwrap_err();
         assert!(failed.is::<AnswerTooLarge>(), "{failed}");
     }
 

@@ -136,7 +136,7 @@ mod tests {
     use bytes::Bytes;
     use rstest::rstest;
 
-    use super::super::requests::{LastContact, PATIENCE, PATIENCE_WITH_CHANGES, layered};
+    use super::super::requests::{LastContact, READ_TIMEOUT, WRITE_TIMEOUT, layered};
     use super::*;
 
     /// A change that may have been carried out is not sent again: a second creation would meet the object as one that was there before.
@@ -202,10 +202,7 @@ mod tests {
         let config = kube::Config::new(http::Uri::from_static("http://unused"));
         let last_contact = LastContact::default();
         let client = layered(serve, config, &last_contact).unwrap();
-        for (method, limit) in [
-            (Method::GET, PATIENCE),
-            (Method::PATCH, PATIENCE_WITH_CHANGES),
-        ] {
+        for (method, limit) in [(Method::GET, READ_TIMEOUT), (Method::PATCH, WRITE_TIMEOUT)] {
             let (begun, before) = (Instant::now(), count.load(Ordering::Relaxed));
             let request = Request::builder().method(method).uri("/x");
             let request = request.body(Vec::new()).unwrap();
@@ -224,7 +221,7 @@ mod tests {
         let pauses = |retries: &Retries| {
             let mut retries = retries.clone();
             let mut request = Request::new(Body::empty());
-            request.extensions_mut().insert(LastRetry::of(PATIENCE));
+            request.extensions_mut().insert(LastRetry::of(READ_TIMEOUT));
             let refused = Response::builder().status(429).body(()).unwrap();
             let mut answer: Result<Response<()>, BoxError> = Ok(refused);
             let mut pauses = Vec::new();
@@ -237,6 +234,6 @@ mod tests {
         let (one, other) = (pauses(&retries), pauses(&retries));
         assert_ne!(one, other);
         assert!(one[0] >= FIRST_RETRY && one[0] <= FIRST_RETRY * 3);
-        assert!(one.iter().all(|pause| *pause <= PATIENCE / 2));
+        assert!(one.iter().all(|pause| *pause <= READ_TIMEOUT / 2));
     }
 }

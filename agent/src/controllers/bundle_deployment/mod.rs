@@ -11,7 +11,7 @@ pub mod dependencies;
 pub mod deployed_ids;
 pub mod deployer;
 pub mod downstream_resources;
-mod dry_run_patience;
+mod dry_run_budget;
 pub mod halt;
 mod memory_permit;
 pub mod namespace;

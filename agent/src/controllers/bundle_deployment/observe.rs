@@ -18,7 +18,7 @@ use release::kube::{ApiError, Cluster, DryRun, Owner};
 use release::model::Release;
 use serde_json::Value;
 
-use super::dry_run_patience::DryRunPatience;
+use super::dry_run_budget::DryRunBudget;
 use super::observation_cache::InSync;
 use super::ownership;
 use super::status::Observation;
@@ -436,7 +436,7 @@ impl Live {
         former: &[ModifiedStatus],
     ) -> Differences {
         let mut differences = Differences::default();
-        let mut patience = DryRunPatience::default();
+        let mut budget = DryRunBudget::default();
         for object in desired {
             let key = object.key();
             let Some(live) = self.objects.get(&key) else {
@@ -445,12 +445,12 @@ impl Live {
             if self.covered.contains(&key) || drift::covers(live, &object.body) {
                 continue;
             }
-            if patience.is_over() {
+            if budget.is_exhausted() {
                 differences.keep(key, former);
                 continue;
             }
             let dry_run = release::kube::dry_run(cluster, owner, object, live);
-            let prediction = match patience.wait(dry_run).await {
+            let prediction = match budget.wait(dry_run).await {
                 Ok(DryRun::Applied { predicted, newer }) => {
                     self.renew(object, newer);
                     Prediction::Server(predicted)

@@ -10,29 +10,29 @@ use release::kube::ApiError;
 use tokio::time::{Instant, timeout};
 
 /// How long dry runs are waited for in all, each to its end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const BUDGET: Duration = Duration::from_secs(20);
 /// How long each further dry run is waited for.
-const HASTE: Duration = Duration::from_millis(500);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// After so many dry runs cut short, no others are sent.
-const MAX_HASTY: u32 = 40;
+const MAX_CUT_SHORT: u32 = 40;
 /// After so many dry runs without any answer, no others are sent.
 const MAX_UNANSWERED: u32 = 2;
 
 /// Time and failures that dry runs have used up so far.
 #[derive(Debug, Default)]
-pub(super) struct DryRunPatience {
+pub(super) struct DryRunBudget {
     waited: Duration,
-    hasty: u32,
+    cut_short: u32,
     unanswered: u32,
 }
 
-impl DryRunPatience {
+impl DryRunBudget {
     /// Whether no others are to be asked for.
-    pub(super) fn is_over(&self) -> bool {
-        self.hasty >= MAX_HASTY || self.unanswered >= MAX_UNANSWERED
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.cut_short >= MAX_CUT_SHORT || self.unanswered >= MAX_UNANSWERED
     }
 
-    /// Waits for the answer to a dry run, for as long as there is patience.
+    /// Waits for the answer to a dry run, for as long as the budget lasts.
     ///
     /// # Errors
     /// It is refused, or does not come in time.
@@ -44,11 +44,11 @@ impl DryRunPatience {
         dry_run: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<T, ApiError> {
         let begun = Instant::now();
-        let is_hasty = self.waited >= PATIENCE;
-        let answer = match is_hasty {
-            true => timeout(HASTE, dry_run)
+        let is_short = self.waited >= BUDGET;
+        let answer = match is_short {
+            true => timeout(SHORT_TIMEOUT, dry_run)
                 .await
-                .unwrap_or(Err(ApiError::Timeout(HASTE))),
+                .unwrap_or(Err(ApiError::Timeout(SHORT_TIMEOUT))),
             false => dry_run.await,
         };
         if let Err(failed) = &answer
@@ -56,7 +56,7 @@ impl DryRunPatience {
         {
             self.waited += begun.elapsed();
             match failed {
-                _ if is_hasty && begun.elapsed() >= HASTE => self.hasty += 1,
+                _ if is_short && begun.elapsed() >= SHORT_TIMEOUT => self.cut_short += 1,
                 // The API server does not answer, or has too many requests. One object alone may have a webhook that hangs.
                 failed if failed.code().is_none_or(|code| code == 429) => self.unanswered += 1,
                 _ => {}
@@ -84,17 +84,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hanging_webhook_delays_drift_detection_by_less_than_a_minute() {
         let begun = Instant::now();
-        let mut patience = DryRunPatience::default();
+        let mut budget = DryRunBudget::default();
         let mut asked = 0;
-        while !patience.is_over() {
+        while !budget.is_exhausted() {
             asked += 1;
-            patience.wait(hanging()).await.unwrap_err();
+            budget.wait(hanging()).await.unwrap_err();
             // Dry runs of objects without a webhook are answered all the same.
             let soon = async {
                 sleep(Duration::from_millis(100)).await;
                 Ok(())
             };
-            patience.wait(soon).await.unwrap();
+            budget.wait(soon).await.unwrap();
         }
         assert_eq!(asked, 42);
         assert!(begun.elapsed() < Duration::from_secs(60));
@@ -102,25 +102,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dry_runs_go_on_however_slowly_they_are_answered() {
-        let mut patience = DryRunPatience::default();
+        let mut budget = DryRunBudget::default();
         for _ in 0..100 {
             let slow = async {
                 sleep(Duration::from_secs(5)).await;
                 Ok(())
             };
-            patience.wait(slow).await.unwrap();
+            budget.wait(slow).await.unwrap();
         }
-        assert!(!patience.is_over());
+        assert!(!budget.is_exhausted());
     }
 
     #[tokio::test(start_paused = true)]
     async fn dry_runs_end_after_two_without_an_answer() {
-        let mut patience = DryRunPatience::default();
+        let mut budget = DryRunBudget::default();
         for _ in 0..MAX_UNANSWERED {
-            assert!(!patience.is_over());
-            let silent = std::future::ready(Err::<(), _>(ApiError::Timeout(HASTE)));
-            patience.wait(silent).await.unwrap_err();
+            assert!(!budget.is_exhausted());
+            let silent = std::future::ready(Err::<(), _>(ApiError::Timeout(SHORT_TIMEOUT)));
+            budget.wait(silent).await.unwrap_err();
         }
-        assert!(patience.is_over());
+        assert!(budget.is_exhausted());
     }
 }
