@@ -174,21 +174,21 @@ impl<'de> Deserialize<'de> for Managers {
 }
 
 /// An object as the text it came in, of which only the metadata was read; the rest is read once it is its turn.
-pub struct Unread<K> {
+pub struct RawObject<K> {
     /// Without `managedFields`, owners and finalizers.
     pub metadata: ObjectMeta,
     text: Box<RawValue>,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Unread<K> {
+impl<K> RawObject<K> {
     /// The object as JSON.
     pub fn text(&self) -> &str {
         self.text.get()
     }
 }
 
-impl<'de, K> Deserialize<'de> for Unread<K> {
+impl<'de, K> Deserialize<'de> for RawObject<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         let outline = serde_json::from_str::<Outline<BTreeMap<_, _>, IgnoredAny>>(text.get());
@@ -249,7 +249,7 @@ macro_rules! listed {
 }
 
 listed!(Metadata, true, managers);
-listed!(Unread, false, text);
+listed!(RawObject, false, text);
 
 /// So many objects a list has at most, over all its pages: more than any API server keeps of one kind in a namespace.
 const MOST_OBJECTS: usize = 1_000_000;
@@ -527,9 +527,9 @@ mod tests {
                     .map(|item| item.metadata)
                     .collect(),
             );
-            let unread: ObjectList<Unread<DynamicObject>> = serde_json::from_str(&text).unwrap();
-            assert_eq!(unread.items[0].text(), nested("deep", levels));
-            names(unread.items.into_iter().map(|item| item.metadata).collect());
+            let raw: ObjectList<RawObject<DynamicObject>> = serde_json::from_str(&text).unwrap();
+            assert_eq!(raw.items[0].text(), nested("deep", levels));
+            names(raw.items.into_iter().map(|item| item.metadata).collect());
         }
         // What this is about: kube's own types.
         let kubes = serde_json::from_str::<ObjectList<DynamicObject>>(&list_of(130));
@@ -569,7 +569,7 @@ mod tests {
             r#"{{"type":"MODIFIED","object":{}}}"#,
             nested("deep", 5_000)
         );
-        let event: WatchEvent<Unread<DynamicObject>> = serde_json::from_str(&text).unwrap();
+        let event: WatchEvent<RawObject<DynamicObject>> = serde_json::from_str(&text).unwrap();
         let WatchEvent::Modified(object) = event else {
             panic!("{event:?}");
         };

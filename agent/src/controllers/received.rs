@@ -14,7 +14,7 @@ use crate::api::{
     BundleDeployment, BundleDeploymentOptions, BundleDeploymentSpec, BundleDeploymentStatus,
     HelmOptions, LeftOut, TooMany,
 };
-use crate::client::listed::Unread;
+use crate::client::listed::RawObject;
 
 /// What a spec may take while it is read, in bytes.
 const MAX_SPEC: usize = 24 << 20;
@@ -172,11 +172,11 @@ fn weigh(part: Option<&RawValue>) -> usize {
     part.map_or(0, |part| json::weigh(part.get().as_bytes()))
 }
 
-impl Unread<BundleDeployment> {
+impl RawObject<BundleDeployment> {
     /// The part of the BundleDeployment that is kept: all, or all but most of its options, with [`BundleDeploymentSpec::left_out`].
     ///
     /// # Errors
-    /// As [`Unread::whole`], or the part to be kept is too large.
+    /// As [`RawObject::whole`], or the part to be kept is too large.
     pub fn kept(&self) -> Result<BundleDeployment, UnreadableBundle> {
         let (mut bundle, weight) = self.whole()?;
         if weight > KEPT_OPTIONS && bundle.spec.left_out.is_none() {
@@ -340,11 +340,11 @@ mod tests {
 
     use super::*;
 
-    fn received(bundle: &Value) -> Unread<BundleDeployment> {
+    fn received(bundle: &Value) -> RawObject<BundleDeployment> {
         serde_json::from_str(&bundle.to_string()).unwrap()
     }
 
-    fn with_options(options: Value) -> Unread<BundleDeployment> {
+    fn with_options(options: Value) -> RawObject<BundleDeployment> {
         received(
             &json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "spec": {
             "deploymentID": "s-1:x", "options": options, "stagedOptions": {},

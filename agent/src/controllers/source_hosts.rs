@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[error(
     "cannot list the Secrets of namespace {0} with label {LABEL}, which say how hosts of charts are reached"
 )]
-pub struct Unread(String);
+pub struct HostsUnavailable(String);
 
 /// The hosts of this cluster; shared by all deploys.
 pub struct SourceHosts {
@@ -79,11 +79,11 @@ impl SourceHosts {
     ///
     /// # Errors
     /// The Secrets cannot be read. To go on without could send a host what was meant to be overridden.
-    pub async fn current(&self) -> Result<Option<Arc<Hosts>>, Unread> {
+    pub async fn current(&self) -> Result<Option<Arc<Hosts>>, HostsUnavailable> {
         self.requested.notify_one();
         tokio::time::timeout(PATIENCE, self.known())
             .await
-            .map_err(|_| Unread(self.namespace.clone()))
+            .map_err(|_| HostsUnavailable(self.namespace.clone()))
     }
 
     async fn known(&self) -> Option<Arc<Hosts>> {

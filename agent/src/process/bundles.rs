@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::BundleDeployment;
 use crate::client::health::{Health, Side};
-use crate::client::listed::Unread;
+use crate::client::listed::RawObject;
 use crate::client::watch::{self, Broken};
 use crate::controllers::bundle_deployment::reconcile::Reconciler;
 use crate::controllers::garbage::Collector;
@@ -67,7 +67,7 @@ impl BundleWatch<'_> {
     async fn watch(&self) {
         let api = self
             .upstream
-            .bundle_deployments::<Unread<BundleDeployment>>();
+            .bundle_deployments::<RawObject<BundleDeployment>>();
         let mut events = watch::watch(api, watcher::Config::default(), Broken::Resume);
         while let Some(event) = events.next().await {
             let event = match event {
@@ -108,7 +108,7 @@ impl BundleWatch<'_> {
     }
 
     /// Brings the store up to an event. Which bundles it wakes.
-    async fn take(&self, event: watcher::Event<Unread<BundleDeployment>>) -> Vec<String> {
+    async fn take(&self, event: watcher::Event<RawObject<BundleDeployment>>) -> Vec<String> {
         match event {
             watcher::Event::Init => {
                 self.store.relist();
@@ -137,7 +137,7 @@ impl BundleWatch<'_> {
                 wake.extend(self.collector.orphans());
                 wake
             }
-            watcher::Event::Delete(Unread { metadata, .. }) => {
+            watcher::Event::Delete(RawObject { metadata, .. }) => {
                 self.ledger
                     .saw_version(metadata.resource_version.as_deref());
                 let name = metadata.name.unwrap_or_default();
@@ -148,7 +148,7 @@ impl BundleWatch<'_> {
         }
     }
 
-    fn applied(&self, received: &Unread<BundleDeployment>) -> Vec<String> {
+    fn applied(&self, received: &RawObject<BundleDeployment>) -> Vec<String> {
         let name = received.metadata.name.as_deref();
         self.ledger.came_back(name.unwrap_or_default());
         match received.kept() {

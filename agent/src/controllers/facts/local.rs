@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::client::listed::{self, Metadata, Unread};
+use crate::client::listed::{self, Metadata, RawObject};
 use crate::error;
 use crate::values::{LocalFact, LocalState, NodeState};
 
@@ -63,8 +63,8 @@ pub(super) async fn read(
 async fn nodes(client: &Client, with_ranges: bool) -> kube::Result<Vec<NodeState>> {
     let mut nodes = Vec::new();
     let listed = if with_ranges {
-        let api = Api::<Unread<Node>>::all(client.clone());
-        let state = |node: Unread<Node>| state_of(pod_ranges(&node), node.metadata);
+        let api = Api::<RawObject<Node>>::all(client.clone());
+        let state = |node: RawObject<Node>| state_of(pod_ranges(&node), node.metadata);
         listed::list(&api, |page| nodes.extend(page.into_iter().map(state))).await
     } else {
         let api = Api::<Metadata<Node>>::all(client.clone());
@@ -76,7 +76,7 @@ async fn nodes(client: &Client, with_ranges: bool) -> kube::Result<Vec<NodeState
 }
 
 /// The networks of a node's pods.
-fn pod_ranges(node: &Unread<Node>) -> Vec<String> {
+fn pod_ranges(node: &RawObject<Node>) -> Vec<String> {
     #[derive(Deserialize)]
     struct Outline {
         spec: Option<Spec>,
@@ -102,7 +102,7 @@ fn state_of(pod_cidrs: Vec<String>, metadata: ObjectMeta) -> NodeState {
 }
 
 /// An object without who wrote which field.
-fn whole(object: &Unread<DynamicObject>) -> kube::Result<Value> {
+fn whole(object: &RawObject<DynamicObject>) -> kube::Result<Value> {
     let mut value = golib::json::decode(object.text().as_bytes())
         .map_err(|failed| kube::Error::SerdeError(serde::de::Error::custom(failed)))?;
     if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
@@ -132,7 +132,7 @@ async fn cluster(client: &Client, name: &str) -> kube::Result<Option<Value>> {
             return Ok(None);
         };
         let api =
-            Api::<Unread<DynamicObject>>::namespaced_with(client.clone(), namespace, &resource);
+            Api::<RawObject<DynamicObject>>::namespaced_with(client.clone(), namespace, &resource);
         let object = tolerant(api.get_opt(name).await)?.flatten();
         return object.map(|object| whole(&object)).transpose();
     }

@@ -20,7 +20,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use super::report::Unknown;
 use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 use crate::client::identity::AgentClient;
-use crate::client::listed::{self, Metadata, Unread};
+use crate::client::listed::{self, Metadata, RawObject};
 use crate::error;
 use crate::ledger::{Ledger, ReleaseKey};
 use crate::public::PublicText;
@@ -133,7 +133,7 @@ impl Record {
 }
 
 /// What a record holds; none where it is damaged.
-fn payload(record: &Unread<Secret>) -> Option<ByteString> {
+fn payload(record: &RawObject<Secret>) -> Option<ByteString> {
     #[derive(Deserialize)]
     struct Outline {
         data: Data,
@@ -244,7 +244,7 @@ impl Search {
         if let Some(bundle) = known(&self.read.lock()) {
             return Ok(bundle);
         }
-        let secrets = Api::<Unread<Secret>>::namespaced(agent.client(), &key.namespace);
+        let secrets = Api::<RawObject<Secret>>::namespaced(agent.client(), &key.namespace);
         let secret = match secrets.get(&newest.name).await {
             Ok(secret) => secret,
             Err(failed) if error::has_code(&failed, 404) => return Ok(None),

@@ -13,7 +13,7 @@ use super::error::RemovalError;
 use crate::api::BundleDeployment;
 use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
-use crate::client::listed::{self, Metadata, Unread};
+use crate::client::listed::{self, Metadata, RawObject};
 use crate::controllers::edition::Edition;
 use crate::controllers::store::Store;
 use crate::error::{self, ListUnended};
@@ -192,7 +192,7 @@ impl UpstreamLister {
     pub(super) async fn desired(&self, bundle: &str) -> Result<Option<ReleaseKey>, RemovalError> {
         let bundles = self
             .upstream
-            .bundle_deployments::<Unread<BundleDeployment>>();
+            .bundle_deployments::<RawObject<BundleDeployment>>();
         let found = bundles.get_opt(bundle).await.map_err(RemovalError::Ask)?;
         let found = found.and_then(|found| found.kept().ok());
         Ok(found.and_then(|found| self.store.desired_by(&found)))

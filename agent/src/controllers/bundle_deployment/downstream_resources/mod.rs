@@ -220,15 +220,15 @@ struct WrittenCopy {
     changed_since: Option<String>,
     /// Bundles that need the copy, if it was changed just now.
     woken: BTreeSet<String>,
-    /// Where the copy needs a note of its source's version and keeps none.
-    lost_note: Option<LostNote>,
+    /// Where the copy needs an annotation with its source's version and keeps none.
+    lost_annotation: Option<LostAnnotation>,
 }
 
-/// A note that did not come back.
+/// An annotation with the source's version that did not come back.
 #[derive(Debug)]
-struct LostNote {
+struct LostAnnotation {
     copy: CopiedVersion,
-    /// The API server's refusal; `None` where admission dropped the note without an error.
+    /// The API server's refusal; `None` where admission dropped the annotation without an error.
     refusal: Option<kube::Error>,
 }
 
@@ -279,7 +279,7 @@ async fn copy<K: Copied>(
     };
     Err(match written {
         Ok(mut written) => {
-            let lost = written.lost_note.take();
+            let lost = written.lost_annotation.take();
             let is_known = lost.as_ref().is_some_and(|lost| unnoted.has(&lost.copy));
             let copy = lost.as_ref().map(|lost| lost.copy.clone());
             unnoted.set(bundle.name(), K::KIND, name, copy);
@@ -288,7 +288,7 @@ async fn copy<K: Copied>(
                     Some(refusal) => reported(refusal).await.into(),
                     None => "admission took it off again".into(),
                 };
-                tell_lost_note(bundle.name(), name, error);
+                report_lost_annotation(bundle.name(), name, error);
             }
             return Ok(written);
         }
@@ -307,7 +307,7 @@ async fn copy<K: Copied>(
     })
 }
 
-fn tell_lost_note(bundle: &str, name: &str, error: PublicText) {
+fn report_lost_annotation(bundle: &str, name: &str, error: PublicText) {
     logging::warn!(
         bundle,
         name,
@@ -398,7 +398,7 @@ async fn write<K: Copied>(
                     Ok(true) => Ok(written),
                     // The copy is written all the same. That it was rolled out for this version is remembered for as long as the session lasts.
                     lost => Ok(WrittenCopy {
-                        lost_note: copied.map(|copy| LostNote {
+                        lost_annotation: copied.map(|copy| LostAnnotation {
                             copy,
                             refusal: lost.err(),
                         }),
@@ -476,7 +476,7 @@ async fn change_claims<K: Copied>(
         let lost = noted.filter(|_| SourceVersion::noted_on(made.meta()).is_none());
         if let Some(copy) = CopiedVersion::of(made.meta(), lost.as_ref()) {
             unnoted.lost(claims.bundles(), K::KIND, name, &copy);
-            tell_lost_note(bundle, name, "it is refused or taken off by now".into());
+            report_lost_annotation(bundle, name, "it is refused or taken off by now".into());
         }
         return Ok(true);
     }

@@ -39,7 +39,7 @@ use crate::api::{BundleDeployment, BundleDeploymentStatus, LeftOut, TooMany};
 use crate::bundle::SetId;
 use crate::client::health::{Health, Side};
 use crate::client::identity::{Identities, Purpose};
-use crate::client::listed::Unread;
+use crate::client::listed::RawObject;
 use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
@@ -315,7 +315,7 @@ impl Reconciler {
         let mut reservation = self.context.deployer.memory().reserve(LARGE_OPTIONS).await;
         let bundles = self
             .upstream
-            .bundle_deployments::<Unread<BundleDeployment>>();
+            .bundle_deployments::<RawObject<BundleDeployment>>();
         let received = bundles.get(state.bundle.name()).await.map_err(|failed| {
             // A BundleDeployment that is gone is reported by the watch.
             Halt::at(Cause::WaitForUpstream, &state.facts)(failed)
@@ -516,7 +516,7 @@ impl Reconciler {
         };
         let bundles = self
             .upstream
-            .bundle_deployments::<Unread<BundleDeployment>>();
+            .bundle_deployments::<RawObject<BundleDeployment>>();
         self.context.store.writing(name, status);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match bundles.patch_status(name, &parameters, &patch).await {
