@@ -293,7 +293,8 @@ impl Checker {
             // Where the agent did not hear that its bundle was back, it is missing since it went before, and a removal that has begun is finished.
             let returned = self.returned.get(&bundle);
             let is_unheard = returned.is_some_and(|at| heard.is_none_or(|heard| heard < *at));
-            if !is_unheard && !(is_leaving && self.is_returning(bundle)) {
+            let is_hidden = is_unheard || is_leaving && self.is_returning(bundle);
+            if !is_hidden {
                 self.unwanted.insert(bundle, (release, Instant::now()));
             }
         }
