@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    an_object_that_goes_before_another_bundle_has_its_kind_listed_is_missed
     a_stripped_object_stays_with_the_bundle_that_took_it
     a_deployment_that_a_person_and_an_autoscaler_fight_over_is_read_each_time
     a_bundle_that_was_back_while_nobody_heard_is_missing_since_before

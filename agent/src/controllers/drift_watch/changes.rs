@@ -53,6 +53,8 @@ struct WatchedBundle {
     begun: Option<u64>,
     /// Objects that a list lacked since.
     missing: BTreeSet<ObjectKey>,
+    /// The last list of each kind that was completed since, with the number of the last event before: what the reconcile wrote before it may lack.
+    lists: BTreeMap<(String, String), (u64, Arc<ListedObjects>)>,
     /// Objects that changed since the last comparison.
     changes: BTreeSet<ObjectKey>,
     /// More may have changed than is known.
@@ -89,6 +91,7 @@ impl WatchedBundles {
         if let Some(begun) = watched.begun.replace(self.recent.begin()) {
             self.recent.end(begun);
         }
+        watched.lists.clear();
     }
 
     /// All live objects were read. Whether any has changed since.
@@ -102,11 +105,12 @@ impl WatchedBundles {
         self.set_hash(bundle, hash);
         let name: Arc<str> = Arc::from(bundle);
         let (mut begun, mut missing, mut unready_since) = (None, BTreeSet::new(), None);
+        let mut lists = BTreeMap::new();
         if let Some(former) = self.by_name.remove(bundle) {
             for object in former.objects() {
                 self.holders.remove(object, &name);
             }
-            (begun, missing) = (former.begun, former.missing);
+            (begun, missing, lists) = (former.begun, former.missing, former.lists);
             unready_since = former.unready_since;
         }
         for object in seen.keys() {
@@ -119,6 +123,7 @@ impl WatchedBundles {
             unready_since: continued(unready_since, is_ready),
             begun,
             missing,
+            lists,
             changes: BTreeSet::new(),
             is_unknown: false,
             looked_at: Some(Instant::now()),
@@ -136,7 +141,10 @@ impl WatchedBundles {
         let Some(begun) = watched.begun.take() else {
             return false;
         };
-        let missing = std::mem::take(&mut watched.missing);
+        let mut missing = std::mem::take(&mut watched.missing);
+        for (kind, (at, list)) in std::mem::take(&mut watched.lists) {
+            missing.extend(watched.gone_before(&kind, &list, self.recent.since(at, &watched.hash)));
+        }
         let missing = missing.into_iter().map(|object| (object, WatchEvent::Gone));
         let mut has_changes = false;
         match self.recent.since(begun, &watched.hash.clone()) {
@@ -310,10 +318,15 @@ impl WatchedBundles {
     pub(super) fn list_completed(
         &mut self,
         (group, kind): (&str, &str),
-        listed: &ListedObjects,
+        listed: &Arc<ListedObjects>,
     ) -> Vec<String> {
         let mut woken = Vec::new();
+        let now = self.recent.now();
         for (name, watched) in &mut self.by_name {
+            if watched.begun.is_some() {
+                let kind = (group.to_owned(), kind.to_owned());
+                watched.lists.insert(kind, (now, Arc::clone(listed)));
+            }
             let is_missing = |object: &&ObjectKey| {
                 (&*object.group, &*object.kind) == (group, kind)
                     && !listed.has_with(&watched.hash, object)
@@ -447,6 +460,23 @@ impl WatchedBundle {
         is_wanted
     }
 
+    /// Objects of a kind that were seen, are not in a list that was completed since, and have no event after it: deleted before the list was made.
+    /// `later` are the events after it; none where some of them were dropped.
+    fn gone_before<'e>(
+        &self,
+        (group, kind): &(String, String),
+        list: &ListedObjects,
+        later: Option<impl Iterator<Item = (&'e ObjectKey, WatchEvent)>>,
+    ) -> Vec<ObjectKey> {
+        let later: BTreeSet<_> = later.into_iter().flatten().map(|one| one.0).collect();
+        let is_gone = |object: &&ObjectKey| {
+            (&object.group, &object.kind) == (group, kind)
+                && !list.has_with(&self.hash, object)
+                && !later.contains(object)
+        };
+        self.seen.keys().filter(is_gone).cloned().collect()
+    }
+
     /// Objects that were seen are not there any more; whether that is a change.
     fn went(&mut self, gone: Vec<ObjectKey>) -> bool {
         let mut is_change = false;
@@ -541,9 +571,37 @@ mod tests {
             list.insert("h", &deployment());
         }
         let none = ListedObjects::default();
-        woken.extend(bundles.list_completed(("", "ConfigMap"), &none));
-        woken.extend(bundles.list_completed(("apps", "Deployment"), &list));
+        woken.extend(bundles.list_completed(("", "ConfigMap"), &Arc::new(none)));
+        woken.extend(bundles.list_completed(("apps", "Deployment"), &Arc::new(list)));
         assert_eq!(woken, vec!["web"; usize::from(expected)]);
+    }
+
+    /// The watch begins with the reconcile of another bundle, while this one has written its object and not yet said so.
+    #[rstest]
+    #[case::deleted_before_the_list(false, false, true)]
+    #[case::in_the_list(true, false, false)]
+    #[case::written_after_the_list(false, true, false)]
+    fn a_list_during_a_first_reconcile_is_compared_at_its_end(
+        #[case] is_listed: bool,
+        #[case] comes_later: bool,
+        #[case] expected: bool,
+    ) {
+        let mut bundles = WatchedBundles::default();
+        bundles.started("web", "h");
+        let mut list = ListedObjects::default();
+        if is_listed {
+            bundles.listed("h", &deployment(), "7");
+            list.insert("h", &deployment());
+        }
+        let woken = bundles.list_completed(("apps", "Deployment"), &Arc::new(list));
+        assert!(woken.is_empty(), "{woken:?}");
+        if comes_later {
+            bundles.changed("h", &deployment(), Some("7"));
+        }
+        let has_changes = bundles.monitored_all("web", "h", seen("7"), true);
+        assert_eq!(has_changes, expected);
+        assert_eq!(bundles.changes("web").unwrap().len(), usize::from(expected));
+        assert!(!bundles.finished("web"));
     }
 
     #[test]
@@ -553,7 +611,7 @@ mod tests {
         let mut list = ListedObjects::default();
         list.insert("other", &deployment());
         assert_eq!(
-            bundles.list_completed(("apps", "Deployment"), &list),
+            bundles.list_completed(("apps", "Deployment"), &Arc::new(list)),
             ["web"]
         );
     }
@@ -701,9 +759,9 @@ mod tests {
         let kind = ("apps", "Deployment");
         let mut listed = ListedObjects::default();
         listed.insert("t", &deployment());
-        assert!(bundles.list_completed(kind, &listed).is_empty());
+        assert!(bundles.list_completed(kind, &Arc::new(listed)).is_empty());
         let none = ListedObjects::default();
-        assert_eq!(bundles.list_completed(kind, &none), ["former"]);
+        assert_eq!(bundles.list_completed(kind, &Arc::new(none)), ["former"]);
         // Whoever has it in another version has it still.
         bundles.monitored_all("taker", "t", seen("8"), true);
         let of_watch = |name: &str| BTreeSet::from([name.to_owned()]);

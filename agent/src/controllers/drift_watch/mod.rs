@@ -244,7 +244,7 @@ async fn watch(
             }
             Ok(watcher::Event::InitDone) => {
                 refusals = 0;
-                let listed = std::mem::take(&mut listed);
+                let listed = Arc::new(std::mem::take(&mut listed));
                 shared.take(|bundles| bundles.list_completed(kind, &listed));
             }
             Ok(watcher::Event::Apply(object)) => {
