@@ -116,6 +116,8 @@ pub struct Live {
     objects: HashMap<ObjectKey, Value>,
     /// Wanted objects that do not carry our hash but are there: the release that has one, and since when.
     foreign: BTreeMap<ObjectKey, Option<(Owner, String)>>,
+    /// Of these the objects that the account may not read.
+    unreadable: BTreeSet<ObjectKey>,
     /// Objects that were found in order before and have not changed since.
     in_sync: InSync,
     /// Definitions that visibly are what is wanted; without their schemas.
@@ -242,7 +244,10 @@ impl Live {
                 Ok(None) => continue,
                 Ok(Some(found)) => ownership::holder(&found),
                 // Not for this account to see: that does not mean that it is gone.
-                Err(ObserveError::Get(_, source)) if source.is_forbidden() => None,
+                Err(ObserveError::Get(_, source)) if source.is_forbidden() => {
+                    live.unreadable.insert(object.key());
+                    None
+                }
                 // Whoever does not answer is not asked once for each object.
                 Err(failed) => return Err(failed),
             };
@@ -540,6 +545,10 @@ impl Live {
                 };
                 match self.objects.get(&key) {
                     Some(live) => {
+                        let owner = Owner::of(live).map(Some);
+                        found
+                            .unowned
+                            .extend(owner.map(|owner| (key.clone(), owner)));
                         found.resources.push(BundleDeploymentResource {
                             kind: entry.kind.clone(),
                             api_version: entry.api_version.clone(),
@@ -561,7 +570,10 @@ impl Live {
                     None => {
                         let holder = self.foreign.get(&key);
                         let exist = holder.is_some();
-                        found.unowned.push(key.clone());
+                        if !self.unreadable.contains(&key) {
+                            let owner = holder.cloned().flatten().map(|(owner, _)| owner);
+                            found.unowned.push((key.clone(), owner));
+                        }
                         if !view.rules.ignores_missing(&entry.api_version, &key) {
                             let taken = holder.cloned().flatten();
                             let taken = taken.map(|(owner, since)| (key.clone(), owner, since));
@@ -777,7 +789,13 @@ mod tests {
             desired("ConfigMap", "ignored"),
             desired("ConfigMap", "taken"),
             desired("ConfigMap", "stripped"),
+            desired("ConfigMap", "unreadable"),
         ];
+        if let Some(service) = found.objects.get_mut(&manifest[0].key()) {
+            Owner::new("helms", "ns").mark(service);
+        }
+        found.foreign.insert(manifest[6].key(), None);
+        found.unreadable.insert(manifest[6].key());
         found.foreign.insert(manifest[5].key(), None);
         let holder = (Owner::new("other", "ns"), "2026-01-01T00:00:00Z".to_owned());
         found
@@ -829,13 +847,21 @@ mod tests {
                 "configmap.v1 ns/gone missing",
                 "configmap.v1 ns/stripped is not owned by us",
                 "configmap.v1 ns/taken is not owned by us",
+                "configmap.v1 ns/unreadable is not owned by us",
                 "widget.example.com lost missing",
                 "configmap.v1 ns/left-over extra",
             ]
         );
         let (owner, since) = holder;
         assert_eq!(observed.taken, [(manifest[4].key(), owner, since)]);
-        let unowned = [1, 3, 5, 4].map(|index: usize| manifest[index].key());
+        let unowned = [
+            (0, Some(Owner::new("helms", "ns"))),
+            (1, None),
+            (3, None),
+            (5, None),
+            (4, Some(Owner::new("other", "ns"))),
+        ];
+        let unowned = unowned.map(|(index, owner): (usize, _)| (manifest[index].key(), owner));
         assert_eq!(observed.unowned, unowned);
         assert_eq!(found.seen().len(), 4);
         assert!(

@@ -63,8 +63,9 @@ pub struct Observation {
     pub modified: Vec<ModifiedStatus>,
     /// Objects that exist but are not ours, with the release that has them, and since when.
     pub taken: Vec<(ObjectKey, Owner, String)>,
-    /// Wanted objects that do not carry this release's marks: they are not there, were stripped of them, or are another's, whatever `diff` ignores.
-    pub unowned: Vec<ObjectKey>,
+    /// Wanted objects that may not be the release's, whatever `diff` ignores, and the release whose marks they carry: they are not there, do not carry
+    /// our hash, or carry it with marks, which the caller compares. Not those that the account may not read.
+    pub unowned: Vec<(ObjectKey, Option<Owner>)>,
     /// Whether the current difference of some objects is unknown.
     pub is_partial: bool,
 }

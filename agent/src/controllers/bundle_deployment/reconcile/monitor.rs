@@ -28,7 +28,7 @@ use crate::controllers::bundle_deployment::rendering::Compared;
 use crate::controllers::bundle_deployment::status::{Observation, READY, RedactedObservation};
 use crate::controllers::bundle_deployment::values;
 use crate::controllers::bundle_deployment::{
-    correct, deployer, observation_cache, ownership, plan,
+    claims, correct, deployer, observation_cache, ownership, plan,
 };
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
@@ -157,6 +157,8 @@ impl Reconciler {
     ) -> Result<(), Halt> {
         let bundle = Arc::clone(&state.bundle);
         let crd_watch = &self.context.crd_watch;
+        // Until all of it is compared.
+        self.note_taken(bundle.name(), None);
         let (release, applied) = match current {
             Current::Deployed(release, applied) => (release, applied),
             Current::Stored(release) => (release, Vec::new()),
@@ -214,7 +216,6 @@ impl Reconciler {
         let observed = match observed {
             Ok(observed) => observed,
             Err(message) => {
-                self.note_taken(bundle.name(), None);
                 let redacted = redact_error(impersonated.cluster(), &release, message).await;
                 return Err(Halt::new(Cause::Monitor, redacted));
             }
@@ -325,8 +326,10 @@ impl Reconciler {
         let found = redacted(impersonated.cluster(), &bundle, release, found).await;
         let found = found.ok_or("what was found of the objects cannot be told")?;
         let is_ready = self.take_in(state, found, &owner, &desired);
-        if !observed.unserved.is_empty() {
-            // Once the kind is back anybody may make such an object, and whatever is known now says nothing of it.
+        let wanted = claims::desired(&bundle);
+        let is_former = (&wanted.namespace, &wanted.name) != (&release.namespace, &release.name);
+        if is_former || !observed.unserved.is_empty() {
+            // Of a former release nothing follows for the next one; and once a kind is back anybody may make an object of it.
             self.note_taken(name, None);
             self.observation_cache.forget(name);
         }
@@ -458,8 +461,20 @@ impl Reconciler {
             self.observation_cache.forget(bundle.name());
         }
         let generation = bundle.spec.options.force_sync_generation;
-        // Anyone may make, or take, an object that is not marked.
-        let taken: BTreeSet<_> = found.all.unowned.iter().cloned().collect();
+        // Anyone may make, or take, an object that is not marked. What the bundle has under a former name is its own.
+        let may_be_foreign = |marked: &Option<Owner>| {
+            let marked = marked.as_ref();
+            marked.is_none_or(|marked| {
+                marked != owner && self.holder(marked, bundle.name()).is_some()
+            })
+        };
+        let unowned = found.all.unowned.iter();
+        let unowned = unowned.filter(|(_, marked)| may_be_foreign(marked));
+        let taken: BTreeSet<_> = unowned.map(|(key, _)| key.clone()).collect();
+        if !taken.is_empty() {
+            // An object that is in order otherwise is not read again, and so would not be among these.
+            self.observation_cache.forget(bundle.name());
+        }
         let mut lost = Vec::new();
         let others = found.all.taken.iter().filter(|one| one.1 != *owner);
         for (key, other, since) in others {
