@@ -545,10 +545,13 @@ impl Live {
                 };
                 match self.objects.get(&key) {
                     Some(live) => {
-                        let owner = Owner::of(live).map(Some);
-                        found
-                            .unowned
-                            .extend(owner.map(|owner| (key.clone(), owner)));
+                        let marked = Owner::of(live).filter(|marked| marked != view.owner);
+                        if let Some(marked) = marked {
+                            found.unowned.push((key.clone(), Some(marked)));
+                            let holder = ownership::holder(live);
+                            let taken = holder.map(|(owner, since)| (key.clone(), owner, since));
+                            found.taken.extend(taken);
+                        }
                         found.resources.push(BundleDeploymentResource {
                             kind: entry.kind.clone(),
                             api_version: entry.api_version.clone(),
@@ -663,6 +666,8 @@ impl Differences {
 pub struct View<'a> {
     /// `diff.comparePatches`.
     pub rules: &'a Rules,
+    /// The release.
+    pub owner: &'a Owner,
     /// Which conditions mean an error.
     pub mapping: &'a ErrorMapping,
     /// `ignore.conditions`.
@@ -816,6 +821,7 @@ mod tests {
         }]);
         let view = View {
             rules: &rules,
+            owner: &Owner::new("web", "ns"),
             mapping: &ErrorMapping::default(),
             ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
@@ -853,7 +859,8 @@ mod tests {
             ]
         );
         let (owner, since) = holder;
-        assert_eq!(observed.taken, [(manifest[4].key(), owner, since)]);
+        let helms = (manifest[0].key(), Owner::new("helms", "ns"), since.clone());
+        assert_eq!(observed.taken, [helms, (manifest[4].key(), owner, since)]);
         let unowned = [
             (0, Some(Owner::new("helms", "ns"))),
             (1, None),
@@ -883,6 +890,7 @@ mod tests {
         let (rules, _) = Rules::compile(&[]);
         let view = View {
             rules: &rules,
+            owner: &Owner::new("web", "ns"),
             mapping: &ErrorMapping::default(),
             ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,

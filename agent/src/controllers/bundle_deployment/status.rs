@@ -64,7 +64,7 @@ pub struct Observation {
     /// Objects that exist but are not ours, with the release that has them, and since when.
     pub taken: Vec<(ObjectKey, Owner, String)>,
     /// Wanted objects that may not be the release's, whatever `diff` ignores, and the release whose marks they carry: they are not there, do not carry
-    /// our hash, or carry it with marks, which the caller compares. Not those that the account may not read.
+    /// the bundle's label, or carry another release's marks. Not those that the account may not read.
     pub unowned: Vec<(ObjectKey, Option<Owner>)>,
     /// Whether the current difference of some objects is unknown.
     pub is_partial: bool,

@@ -26,6 +26,9 @@ const READY_DELAY: Duration = Duration::from_millis(500);
 /// So many changed objects of one bundle are known by name: whoever may create objects may give them its hash.
 const MAX_CHANGES: usize = 4096;
 
+/// A list of so many objects is kept for the reconciles that are under way; of a longer one nothing is known.
+const MAX_LISTED: usize = 65_536;
+
 /// The versions of one bundle's objects as the monitor read them; one that was not there has none.
 pub type Seen = BTreeMap<ObjectKey, String>;
 
@@ -41,6 +44,14 @@ pub(super) struct WatchedBundles {
     recent: RecentEvents,
 }
 
+/// A list of a kind.
+struct CompletedList {
+    /// Number of the last event before the list was complete.
+    at: u64,
+    /// None where the list was too long to be kept.
+    objects: Option<Arc<ListedObjects>>,
+}
+
 #[derive(Default)]
 struct WatchedBundle {
     hash: String,
@@ -53,8 +64,8 @@ struct WatchedBundle {
     begun: Option<u64>,
     /// Objects that a list lacked since.
     missing: BTreeSet<ObjectKey>,
-    /// The last list of each kind that was completed since, with the number of the last event before: what the reconcile wrote before it may lack.
-    lists: BTreeMap<(String, String), (u64, Arc<ListedObjects>)>,
+    /// The last list of each kind, by group and kind, that was completed since: it may lack objects that the reconcile wrote before.
+    lists: BTreeMap<(String, String), CompletedList>,
     /// Objects that changed since the last comparison.
     changes: BTreeSet<ObjectKey>,
     /// More may have changed than is known.
@@ -142,8 +153,9 @@ impl WatchedBundles {
             return false;
         };
         let mut missing = std::mem::take(&mut watched.missing);
-        for (kind, (at, list)) in std::mem::take(&mut watched.lists) {
-            missing.extend(watched.gone_before(&kind, &list, self.recent.since(at, &watched.hash)));
+        for (kind, list) in std::mem::take(&mut watched.lists) {
+            let later = self.recent.since(list.at, &watched.hash);
+            missing.extend(watched.gone_before(&kind, list.objects.as_deref(), later));
         }
         let missing = missing.into_iter().map(|object| (object, WatchEvent::Gone));
         let mut has_changes = false;
@@ -325,7 +337,11 @@ impl WatchedBundles {
         for (name, watched) in &mut self.by_name {
             if watched.begun.is_some() {
                 let kind = (group.to_owned(), kind.to_owned());
-                watched.lists.insert(kind, (now, Arc::clone(listed)));
+                let list = CompletedList {
+                    at: now,
+                    objects: (listed.len() <= MAX_LISTED).then(|| Arc::clone(listed)),
+                };
+                watched.lists.insert(kind, list);
             }
             let is_missing = |object: &&ObjectKey| {
                 (&*object.group, &*object.kind) == (group, kind)
@@ -465,13 +481,13 @@ impl WatchedBundle {
     fn gone_before<'e>(
         &self,
         (group, kind): &(String, String),
-        list: &ListedObjects,
+        list: Option<&ListedObjects>,
         later: Option<impl Iterator<Item = (&'e ObjectKey, WatchEvent)>>,
     ) -> Vec<ObjectKey> {
         let later: BTreeSet<_> = later.into_iter().flatten().map(|one| one.0).collect();
         let is_gone = |object: &&ObjectKey| {
             (&object.group, &object.kind) == (group, kind)
-                && !list.has_with(&self.hash, object)
+                && !list.is_some_and(|list| list.has_with(&self.hash, object))
                 && !later.contains(object)
         };
         self.seen.keys().filter(is_gone).cloned().collect()

@@ -58,6 +58,11 @@ impl ListedObjects {
         self.with_hashes.insert(self.keys.hash_one((hash, object)));
     }
 
+    /// How many objects the list holds.
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     /// Whether the list holds the object.
     pub(super) fn has(&self, object: &ObjectKey) -> bool {
         self.objects.contains(&self.keys.hash_one(object))

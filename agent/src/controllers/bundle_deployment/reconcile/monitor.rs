@@ -157,8 +157,6 @@ impl Reconciler {
     ) -> Result<(), Halt> {
         let bundle = Arc::clone(&state.bundle);
         let crd_watch = &self.context.crd_watch;
-        // Until all of it is compared.
-        self.note_taken(bundle.name(), None);
         let (release, applied) = match current {
             Current::Deployed(release, applied) => (release, applied),
             Current::Stored(release) => (release, Vec::new()),
@@ -216,6 +214,7 @@ impl Reconciler {
         let observed = match observed {
             Ok(observed) => observed,
             Err(message) => {
+                self.note_taken(bundle.name(), None);
                 let redacted = redact_error(impersonated.cluster(), &release, message).await;
                 return Err(Halt::new(Cause::Monitor, redacted));
             }
@@ -296,7 +295,7 @@ impl Reconciler {
             true => self.former_objects(&bundle, impersonated, release).await,
             false => Vec::new(),
         };
-        let view = self.view(&bundle, &rules, state.report.now());
+        let view = self.view(&bundle, &owner, &rules, state.report.now());
         let found = live.compare(&desired, &unserved, &former, &differences, &view);
         let desired = Arc::new(desired);
         let kinds = observe::kinds(&desired);
@@ -399,7 +398,7 @@ impl Reconciler {
         let differences = live
             .differences(impersonated.cluster(), owner, desired, &rules, &[])
             .await;
-        let view = self.view(&bundle, &rules, state.report.now());
+        let view = self.view(&bundle, owner, &rules, state.report.now());
         let found = live.compare(desired, &[], &[], &differences, &view);
         if !found.modified.is_empty() || found.is_partial {
             return false;
@@ -428,12 +427,14 @@ impl Reconciler {
     fn view<'v>(
         &'v self,
         bundle: &'v BundleDeployment,
+        owner: &'v Owner,
         rules: &'v Rules,
         now: Timestamp,
     ) -> View<'v> {
         let ignored = bundle.spec.options.ignore_options.as_ref();
         View {
             rules,
+            owner,
             mapping: &self.mapping,
             ignored_conditions: ignored
                 .iter()
