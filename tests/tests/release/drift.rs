@@ -239,6 +239,7 @@ impl<'w> Case<'w> {
         let mapping = ErrorMapping::default();
         let view = View {
             rules: &rules,
+            owner,
             mapping: &mapping,
             ignored_conditions: IgnoredConditions::default(),
             now: k8s_openapi::jiff::Timestamp::now(),

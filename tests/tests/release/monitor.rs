@@ -90,6 +90,7 @@ impl MonitorPass {
             .await;
         let view = View {
             rules: &rules,
+            owner: &owner,
             mapping: &mapping,
             ignored_conditions: IgnoredConditions::default(),
             now: k8s_openapi::jiff::Timestamp::now(),
