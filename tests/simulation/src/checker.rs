@@ -126,7 +126,7 @@ pub struct Checker {
     returned: BTreeMap<usize, Instant>,
     /// What the agent wrote last into each object of a release.
     contents: BTreeMap<Id, String>,
-    /// Objects that the agent once created for a release.
+    /// Objects that the agent, or the Go agent, once created for a release.
     made: BTreeSet<(Id, ReleaseKey)>,
     origins: BTreeMap<String, Origin>,
     /// Objects that the agent has written with a release's marks, whoever gave them, until it takes them off, or that the Go agent has.
@@ -684,6 +684,9 @@ impl Audit for Checker {
         if let Some(after) = &write.after
             && write.who.actor.deploys_bundles()
         {
+            if let (None, Some(owner)) = (&write.before, Self::owner(after)) {
+                self.made.insert((write.id.clone(), owner));
+            }
             let uid = Self::uid(after);
             self.given_up.remove(&uid);
             if let Some(origin) = self.origins.get_mut(&uid) {
@@ -717,9 +720,6 @@ impl Audit for Checker {
                         .map(|bundle| ((bundle, write.id.clone()), Instant::now()));
                     self.copies_changed.extend(changed);
                 }
-            }
-            if let (None, Some(owner)) = (&write.before, Self::owner(after)) {
-                self.made.insert((write.id.clone(), owner));
             }
         }
         if write.id.plural != "events" {

@@ -22,6 +22,9 @@ macro_rules! stories {
 }
 
 stories! {
+    a_late_drop_beside_a_forged_number_is_late_all_the_same
+    what_helm_has_above_a_failed_attempt_is_upgraded_from
+    what_the_go_agent_deployed_is_corrected_though_a_person_made_it_anew
     an_object_that_goes_before_another_bundle_has_its_kind_listed_is_missed
     a_stripped_object_stays_with_the_bundle_that_took_it
     a_deployment_that_a_person_and_an_autoscaler_fight_over_is_read_each_time

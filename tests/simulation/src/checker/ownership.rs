@@ -1,12 +1,12 @@
 //! Whose an object is: what may be deleted, taken over and written, and as which account.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Checker, GRACE, LATEST_NEWS, Origin, ReleaseKey, release_of};
+use super::{Checker, FORGED_STATUS, GRACE, LATEST_NEWS, Origin, ReleaseKey, release_of};
 use crate::apiserver::{Id, Write, without_additions};
 use crate::desired::{ACCOUNTS, BUNDLES, Desired, bundle_name};
 
@@ -123,8 +123,7 @@ impl Checker {
     /// moment ago and may take it, or of this one as it was a moment ago, without the object. Or in the course of the removal of what another bundle
     /// had, which began before this one wanted the release.
     fn is_late(&self, bundle: usize, release: &ReleaseKey, id: &Id) -> bool {
-        let newest = self.records.get(release).and_then(BTreeMap::last_key_value);
-        let status = newest.map_or("", |(_, status)| status);
+        let status = self.newest_status(release).unwrap_or_default();
         let Some(deployed) = self.written_bundle(release) else {
             return false;
         };
@@ -139,6 +138,12 @@ impl Checker {
             return (0..BUNDLES).any(|one| self.began_without(one, bundle, release, id));
         }
         status.starts_with("pending") && self.began_without(deployed, bundle, release, id)
+    }
+
+    /// How it stands with a release, by its newest record that no tenant wrote.
+    fn newest_status(&self, release: &ReleaseKey) -> Option<&str> {
+        let statuses = self.records.get(release)?.values().map(String::as_str);
+        statuses.rev().find(|status| *status != FORGED_STATUS)
     }
 
     /// Whether a deploy of a release, for one bundle, may have begun before another one, or it itself, wanted the object there.
@@ -162,9 +167,7 @@ impl Checker {
 
     /// A release stays for a while after its bundle is gone from upstream, which may be a mistake.
     fn grace(&mut self, write: &Write, origin: Option<&Origin>, release: &ReleaseKey) {
-        let records = self.records.get(release);
-        let newest = records.and_then(|records| records.last_key_value());
-        let is_removal = newest.is_some_and(|(_, status)| status == "uninstalling");
+        let is_removal = self.newest_status(release) == Some("uninstalling");
         // That of another bundle, which wanted it and never had it, says nothing of the one that has. Nor does that of one which went before, for its grace,
         // and left it to the one that has it now.
         let had = self.written_bundle(release);

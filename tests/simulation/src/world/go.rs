@@ -8,11 +8,8 @@ use agent::api::{
     ANNOTATION_OBJECT_SET_ID, ANNOTATION_SERVICE_ACCOUNT, LABEL_OBJECT_SET_HASH,
 };
 use agent::bundle::SetId;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use chart::Chart;
-use release::model::{Release, Status};
-use release::storage;
+use release::model::Status;
 use serde_json::{Value, json};
 
 use super::{BUNDLES_PATH, World, bundle_id, path};
@@ -64,7 +61,7 @@ impl World {
         self.local
             .act(Actor::Go, "POST", "/api/v1/namespaces", body);
         let newest = self.newest(desired.namespace, desired.release);
-        let before = newest.as_ref().map(|(revision, _)| *revision);
+        let before = newest.map(|(revision, _)| revision);
         let is_foreign = |id: &Id| {
             let live = self.local.get(id);
             live.is_some_and(|live| owner(&live) != Some(&desired.release_name()))
@@ -104,8 +101,7 @@ impl World {
         release.set_status(pending, "Preparing upgrade");
         // What this has and the new one has not goes: the deployed one, else the newest.
         let former = self.deployed(desired.namespace, desired.release);
-        let former = former.map_or(String::new(), |former| former.manifest);
-        if !self.write_record(Actor::Go, &release, None) {
+        if !self.write_record(Actor::Go, &release) {
             return None;
         }
         if dies {
@@ -127,37 +123,23 @@ impl World {
             };
             if !answer.is_ok() {
                 release.set_status(Status::Failed, "Upgrade failed");
-                self.rewrite_as_go(&release);
+                self.rewrite_record(Actor::Go, &release);
                 return None;
             }
         }
         // Whichever bundle's it was and whoever has it by now.
-        for id in self.of_manifest(desired.namespace, &former) {
+        let dropped = former.as_ref().map_or("", |former| former.manifest.as_str());
+        for id in self.of_manifest(desired.namespace, dropped) {
             if !objects.iter().any(|(wanted, _)| *wanted == id) {
                 self.local.act(Actor::Go, "DELETE", &path(&id), Value::Null);
             }
         }
         release.set_status(Status::Deployed, "Upgrade complete");
-        self.rewrite_as_go(&release);
-        if let Some((_, mut old)) = newest {
-            old.set_status(Status::Superseded, old.description().to_owned());
-            self.rewrite_as_go(&old);
+        self.rewrite_record(Actor::Go, &release);
+        if let Some(former) = former {
+            self.supersede(Actor::Go, former);
         }
         Some(release.revision)
-    }
-
-    /// Writes a record again that is there.
-    fn rewrite_as_go(&self, release: &Release) {
-        let Ok(payload) = storage::encode(release) else {
-            return;
-        };
-        let name = storage::key(&release.name, release.revision);
-        let id = Id::new("", "secrets", &release.namespace, &name);
-        let body = json!({
-            "metadata": {"labels": {"status": release.status().as_str()}},
-            "data": {"release": STANDARD.encode(payload)},
-        });
-        self.local.act(Actor::Go, "PATCH", &path(&id), body);
     }
 
     fn report_as_go(&self, bundle: usize, id: &str, desired: &Desired, revision: i64) {

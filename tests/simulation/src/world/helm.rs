@@ -60,18 +60,19 @@ impl World {
         Some((revision_of(&newest.0.name), release.as_ref().clone()))
     }
 
-    /// What helm upgrades from: the revision that is deployed, else the newest.
+    /// What helm upgrades from: the newest revision if its record says that it is deployed, else the newest whose label does, else the newest.
     pub(super) fn deployed(&self, namespace: usize, name: u8) -> Option<Release> {
         let mut records = self.listed_records(namespace, name);
         records.sort_by_key(|(id, _)| revision_of(&id.name));
-        let records: Vec<_> = records.iter().filter_map(|(_, one)| decoded(one)).collect();
-        let deployed = |one: &&Arc<Release>| one.status() == Status::Deployed;
-        records
-            .iter()
-            .rev()
-            .find(deployed)
-            .or(records.last())
-            .map(|one| one.as_ref().clone())
+        let newest = decoded(&records.last()?.1)?;
+        let is_deployed =
+            |record: &Value| record["metadata"]["labels"]["status"] == Value::from("deployed");
+        let older = records.iter().rev().find(|(_, one)| is_deployed(one));
+        let current = match older {
+            Some((_, older)) if newest.status() != Status::Deployed => decoded(older)?,
+            _ => newest,
+        };
+        Some(current.as_ref().clone())
     }
 
     /// The objects that a manifest has and that are there.
@@ -91,24 +92,34 @@ impl World {
     }
 
     /// Whether it is written.
-    pub(super) fn write_record(
-        &self,
-        actor: Actor,
-        release: &Release,
-        before: Option<i64>,
-    ) -> bool {
+    pub(super) fn write_record(&self, actor: Actor, release: &Release) -> bool {
         let Some(body) = record(release) else {
             return false;
         };
         let namespace = &release.namespace;
         let path = format!("/api/v1/namespaces/{namespace}/secrets");
-        let is_written = self.local.act(actor, "POST", &path, body).is_ok();
-        if let Some(before) = before {
-            let old = format!("{path}/{}", storage::key(&release.name, before));
-            let body = json!({"metadata": {"labels": {"status": "superseded"}}});
-            self.local.act(actor, "PATCH", &old, body);
-        }
-        is_written
+        self.local.act(actor, "POST", &path, body).is_ok()
+    }
+
+    /// Writes a record again that is there.
+    pub(super) fn rewrite_record(&self, actor: Actor, release: &Release) {
+        let Ok(payload) = storage::encode(release) else {
+            return;
+        };
+        let name = storage::key(&release.name, release.revision);
+        let id = Id::new("", "secrets", &release.namespace, &name);
+        let body = json!({
+            "metadata": {"labels": {"status": release.status().as_str()}},
+            "data": {"release": STANDARD.encode(payload)},
+        });
+        self.local.act(actor, "PATCH", &path(&id), body);
+    }
+
+    /// Says of a revision that a later one took its place.
+    pub(super) fn supersede(&self, actor: Actor, mut release: Release) {
+        let description = release.description().to_owned();
+        release.set_status(Status::Superseded, description);
+        self.rewrite_record(actor, &release);
     }
 
     pub(super) fn helm_release(
@@ -148,10 +159,11 @@ impl World {
         {
             return; // Another operation is in progress.
         }
-        let former = self.deployed(namespace, name).map(|one| one.manifest);
-        let former = self.of_manifest(namespace, &former.unwrap_or_default());
-        let before = newest.map(|(revision, _)| revision);
-        let release = self.helm_release(namespace, name, before.unwrap_or(0) + 1, manifest);
+        let current = self.deployed(namespace, name);
+        let former = current.as_ref().map_or("", |one| one.manifest.as_str());
+        let former = self.of_manifest(namespace, former);
+        let before = newest.map_or(0, |(revision, _)| revision);
+        let release = self.helm_release(namespace, name, before + 1, manifest);
         if self.has_record(&release) || !self.takes_record(&release) {
             return;
         }
@@ -187,7 +199,10 @@ impl World {
             self.local
                 .act(Actor::Helm, "DELETE", &path(&dropped), Value::Null);
         }
-        self.write_record(Actor::Helm, &release, before);
+        self.write_record(Actor::Helm, &release);
+        if let Some(current) = current {
+            self.supersede(Actor::Helm, current);
+        }
     }
 
     pub(super) fn helm_rollback(&self, namespace: usize, name: u8) {
@@ -229,7 +244,13 @@ impl World {
                     .act(Actor::Helm, "DELETE", &path(&found), Value::Null);
             }
         }
-        self.write_record(Actor::Helm, &target, Some(newest));
+        self.write_record(Actor::Helm, &target);
+        for (_, record) in records {
+            let release = decoded(&record);
+            if let Some(one) = release.filter(|one| one.status() == Status::Deployed) {
+                self.supersede(Actor::Helm, one.as_ref().clone());
+            }
+        }
     }
 
     pub(super) fn find(&self, namespace: &str, wanted: &Value) -> Option<Id> {
@@ -269,10 +290,14 @@ impl World {
         let actor = Actor::Tenant;
         match forgery {
             Forgery::Next | Forgery::Highest => {
-                self.write_record(actor, &release, Some(newest));
+                self.write_record(actor, &release);
+                let namespace = &release.namespace;
+                let id = Id::new("", "secrets", namespace, &storage::key(&release.name, newest));
+                let body = json!({"metadata": {"labels": {"status": "superseded"}}});
+                self.local.act(actor, "PATCH", &path(&id), body);
             }
             Forgery::Removal | Forgery::Former => {
-                self.write_record(actor, &release, None);
+                self.write_record(actor, &release);
             }
             Forgery::AtWork | Forgery::Bare => {
                 let Some(mut body) = record(&release) else {
