@@ -14,6 +14,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand as _};
 use helmcli::{pflag, template};
 
 use crate::config::{AgentArgs, Environment, Settings, fetches_schemas};
+use crate::error;
 use crate::process::telemetry;
 use crate::schemas::Schemas;
 
@@ -81,7 +82,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run_agent(&cli.agent) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            writeln!(std::io::stderr(), "Error: {error:#}").ok();
+            writeln!(std::io::stderr(), "Error: {}", error::chain(error.as_ref())).ok();
             ExitCode::FAILURE
         }
     }

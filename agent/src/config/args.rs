@@ -27,7 +27,7 @@ pub struct AgentArgs {
           default_missing_value = "true", value_parser = boolean, value_name = "BOOL")]
     pub leader_elect: bool,
 
-    /// Turn on debug logging
+    /// Turn on debug logging, unless FLEET_AGENT_LOG says what to log
     #[arg(long, default_value = "false", hide_default_value = true, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", value_parser = boolean,
           value_name = "BOOL")]

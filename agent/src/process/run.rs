@@ -378,10 +378,8 @@ impl Process {
 async fn local_config(settings: &Settings) -> anyhow::Result<kube::Config> {
     let options = KubeConfigOptions::default();
     let kubeconfig = match &settings.kubeconfig {
-        Some(path) => Some(
-            Kubeconfig::read_from(path)
-                .with_context(|| format!("failed to read {}", path.display()))?,
-        ),
+        // The error names the path.
+        Some(path) => Some(Kubeconfig::read_from(path)?),
         None => Kubeconfig::from_env().context("failed to read KUBECONFIG")?,
     };
     let mut config = match kubeconfig {

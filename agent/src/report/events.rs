@@ -91,7 +91,7 @@ reasons! {
     ReleaseTakenOver,
     /// What the ledger has for a bundle that is gone is not its release: it is left.
     ReleaseNotProven,
-    /// The agent was registered again, or took a changed credential.
+    /// The agent has registered, or connects with another credential.
     Registered,
     /// Upstream refuses the credential, or another one does not work.
     CredentialRefused,
@@ -138,7 +138,7 @@ reasons! {
 }
 
 impl Reason {
-    fn is_warning(self) -> bool {
+    pub fn is_warning(self) -> bool {
         !matches!(
             self,
             Self::Deployed

@@ -138,8 +138,12 @@ impl Report {
         std::mem::take(&mut self.wakes)
     }
 
-    /// Something happened that an Event reports.
+    /// Something happened that an Event and the log report.
     pub fn event(&mut self, reason: Reason, text: PublicText) {
+        match reason.is_warning() {
+            true => logging::warn!(bundle = self.bundle, "{}", text),
+            false => logging::info!(bundle = self.bundle, "{}", text),
+        }
         self.events.push((reason, text));
     }
 
@@ -203,7 +207,7 @@ impl Report {
         self.keep_times();
         match (event, what) {
             (None, _) => {}
-            (Some(reason), "") => self.events.push((reason, message.clone())),
+            (Some(reason), "") => self.event(reason, message.clone()),
             (Some(reason), what) => self.failed(reason, what, message),
         }
         self.come_back(requeue);
@@ -293,8 +297,7 @@ impl Report {
             RedeployReason::SupersededOrForeign => "is not the last one, or not this bundle's",
         };
         let text = public!("{}{} {}: deploying anew", of, revision(release), why);
-        logging::warn!(bundle = self.bundle, "{}", text);
-        self.events.push((Reason::RecordChanged, text));
+        self.event(Reason::RecordChanged, text);
     }
 
     /// A deploy succeeded over a release that was somebody else's.
@@ -303,8 +306,7 @@ impl Report {
             "release {} was there before, and not this bundle's: it is by now, and goes with it",
             *release
         );
-        logging::warn!(bundle = self.bundle, "{}", text);
-        self.events.push((Reason::ReleaseTakenOver, text));
+        self.event(Reason::ReleaseTakenOver, text);
     }
 
     /// Live objects were compared with the release.
@@ -313,6 +315,7 @@ impl Report {
         if !modified.is_empty() && !self.had_drift {
             let drifted = modified.iter();
             let text = names(drifted.map(|one| (&one.kind, &one.namespace, &one.name)));
+            logging::info!(bundle = self.bundle, "found drift: {}", text);
             self.events.push((Reason::DriftFound, text));
         }
         let is_partial = found.all.is_partial;
