@@ -106,7 +106,13 @@ pub(super) async fn last_good(
     for revision in own.into_iter().rev() {
         let release = read_if_possible(storage, name, revision).await?;
         let release = release.filter(|release| storage.proves(name, revision, release));
-        if release.as_deref().is_some_and(was_good) {
+        // Where nothing ever was deployed here, helm has upgraded from an attempt that failed, and says that of it.
+        let is_attempt =
+            |one: &Release| one.status() == Status::Superseded && !storage.was_deployed(name);
+        if release
+            .as_deref()
+            .is_some_and(|one| was_good(one) && !is_attempt(one))
+        {
             return Ok(release);
         }
     }

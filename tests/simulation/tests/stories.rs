@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    what_attempts_brought_below_one_that_helm_upgraded_goes_with_the_next_version
     a_late_drop_beside_a_forged_number_is_late_all_the_same
     what_helm_has_above_a_failed_attempt_is_upgraded_from
     what_the_go_agent_deployed_is_corrected_though_a_person_made_it_anew

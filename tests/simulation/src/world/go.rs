@@ -128,7 +128,9 @@ impl World {
             }
         }
         // Whichever bundle's it was and whoever has it by now.
-        let dropped = former.as_ref().map_or("", |former| former.manifest.as_str());
+        let dropped = former
+            .as_ref()
+            .map_or("", |former| former.manifest.as_str());
         for id in self.of_manifest(desired.namespace, dropped) {
             if !objects.iter().any(|(wanted, _)| *wanted == id) {
                 self.local.act(Actor::Go, "DELETE", &path(&id), Value::Null);

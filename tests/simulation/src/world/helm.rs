@@ -65,8 +65,7 @@ impl World {
         let mut records = self.listed_records(namespace, name);
         records.sort_by_key(|(id, _)| revision_of(&id.name));
         let newest = decoded(&records.last()?.1)?;
-        let is_deployed =
-            |record: &Value| record["metadata"]["labels"]["status"] == Value::from("deployed");
+        let is_deployed = |record: &Value| record["metadata"]["labels"]["status"] == "deployed";
         let older = records.iter().rev().find(|(_, one)| is_deployed(one));
         let current = match older {
             Some((_, older)) if newest.status() != Status::Deployed => decoded(older)?,
@@ -292,7 +291,12 @@ impl World {
             Forgery::Next | Forgery::Highest => {
                 self.write_record(actor, &release);
                 let namespace = &release.namespace;
-                let id = Id::new("", "secrets", namespace, &storage::key(&release.name, newest));
+                let id = Id::new(
+                    "",
+                    "secrets",
+                    namespace,
+                    &storage::key(&release.name, newest),
+                );
                 let body = json!({"metadata": {"labels": {"status": "superseded"}}});
                 self.local.act(actor, "PATCH", &path(&id), body);
             }
