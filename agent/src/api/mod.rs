@@ -40,6 +40,8 @@ pub const LABEL_BUNDLE_NAME: &str = "fleet.cattle.io/bundle-name";
 pub const LABEL_BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
 /// Commit a GitRepo's bundle came from.
 pub const LABEL_COMMIT: &str = "fleet.cattle.io/commit";
+/// On Secrets of charts' credentials that Fleet puts beside BundleDeployments for itself.
+pub const LABEL_INTERNAL_SECRET: &str = "fleet.cattle.io/bundle-internal-secret";
 /// On copies of upstream Secrets and ConfigMaps: the BundleDeployment they belong to.
 pub const LABEL_BUNDLE_DEPLOYMENT: &str = "fleet.cattle.io/bundledeployment";
 /// On a ClusterRegistration: the token that was used, which decides who may read the credential.

@@ -47,6 +47,15 @@ pub enum CopyError {
         name: String,
         source: kube::Error,
     },
+    /// Upstream copies it.
+    #[error(
+        "{what} {namespace}/{name} is Fleet's own, of another bundle's values or chart: it is not copied"
+    )]
+    Fleets {
+        what: &'static str,
+        namespace: String,
+        name: String,
+    },
     #[error("failed to create or update {what} {namespace}/{name} downstream")]
     Write {
         what: &'static str,
@@ -259,6 +268,13 @@ async fn copy<K: Copied>(
         name: name.to_owned(),
         source,
     })?;
+    if !source.is_for(bundle) {
+        return Err(CopyError::Fleets {
+            what: K::READ,
+            namespace: bundle.namespace().into(),
+            name: name.to_owned(),
+        });
+    }
     let target = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), target);
     let mut replaced = None;
@@ -589,6 +605,103 @@ mod tests {
         assert_eq!(
             serde_json::to_value(copied).unwrap(),
             json!({"name": "s", "annotations": {"x": "y"}, "labels": {"a": "1", FIRST: "b"}})
+        );
+    }
+
+    /// Fleet's controller makes the BundleDeployment first and fails to copy afterwards (`bundle_controller.go`): what is there under the name that a
+    /// tenant wrote is another bundle's then.
+    #[rstest::rstest]
+    #[case::values("fleet.cattle.io/bundle-deployment/v1alpha1", None, None, false)]
+    #[case::values_as_a_chart(
+        "fleet.cattle.io/bundle-deployment/v1alpha1",
+        None,
+        Some("other-bundle"),
+        false
+    )]
+    #[case::of_a_helm_op(
+        "fleet.cattle.io/bundle-helmops-access/v1alpha1",
+        Some("true"),
+        None,
+        false
+    )]
+    #[case::of_its_own_chart(
+        "fleet.cattle.io/bundle-helmops-access/v1alpha1",
+        Some("true"),
+        Some("other-bundle"),
+        true
+    )]
+    #[case::of_a_storage("fleet.cattle.io/bundle-oci-storage/v1alpha1", Some("true"), None, false)]
+    #[case::of_its_author("Opaque", None, None, true)]
+    #[tokio::test]
+    async fn fleets_own_secrets_are_not_copied_to_whoever_names_them(
+        #[case] kind: &'static str,
+        #[case] internal: Option<&'static str>,
+        #[case] of_chart: Option<&'static str>,
+        #[case] is_copied: bool,
+    ) {
+        use std::sync::Arc;
+
+        use parking_lot::Mutex;
+
+        use crate::client::scripted;
+        use crate::controllers::store::Store;
+
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&written);
+        let clients = scripted::clients(move |request: http::Request<kube::client::Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let (parts, body) = request.into_parts();
+                let path = parts.uri.path().to_owned();
+                if parts.method == http::Method::POST {
+                    let body = body.collect_bytes().await.unwrap();
+                    let mut sent: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                    seen.lock().push(sent.clone());
+                    sent["metadata"]["uid"] = json!("copy");
+                    sent["metadata"]["resourceVersion"] = json!("1");
+                    return (201, sent);
+                }
+                if path.ends_with("/namespaces/cluster-ns/secrets/other-bundle") {
+                    return (
+                        200,
+                        json!({
+                            "metadata": {
+                                "namespace": "cluster-ns", "name": "other-bundle", "uid": "u", "resourceVersion": "7",
+                                "labels": internal.map(|is| json!({"fleet.cattle.io/bundle-internal-secret": is})).unwrap_or(json!({})),
+                            },
+                            "type": kind, "data": {"values": "eyJwYXNzd29yZCI6Imh1bnRlcjIifQ=="},
+                        }),
+                    );
+                }
+                if path.ends_with("/namespaces/tenant") {
+                    return (200, json!({"metadata": {"name": "tenant"}}));
+                }
+                (
+                    404,
+                    json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}),
+                )
+            }
+        });
+        let identities = scripted::identities(&clients);
+        let bundle: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {"namespace": "cluster-ns", "name": "tenants-bundle"},
+            "spec": {"helmChartOptions": of_chart.map(|name| json!({"helmOpSecretName": name})), "options": {
+                "defaultNamespace": "tenant", "serviceAccount": "tenant",
+                "downstreamResources": [{"kind": "Secret", "name": "other-bundle"}],
+            }},
+        }))
+        .unwrap();
+        let (upstream, account) = (
+            identities.agent().client(),
+            identities.account("tenant").unwrap(),
+        );
+        let unnoted = UnnotedCopies::of(&Arc::<Store>::default());
+        let copied = copy_all(&upstream, &account, &bundle, &unnoted).await;
+        let written = written.lock();
+        assert_eq!(
+            (copied.is_ok(), !written.is_empty()),
+            (is_copied, is_copied),
+            "{copied:?} {written:?}"
         );
     }
 }
