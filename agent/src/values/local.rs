@@ -25,10 +25,14 @@ pub enum LocalFact {
     ClusterApi,
 }
 
-/// A word that is no [`LocalFact`].
+/// A word that asks for no [`LocalFact`].
 #[derive(Debug, thiserror::Error)]
-#[error("unknown local fact {0:?}: version, nodes, networks and cluster-api are known")]
-pub struct UnknownLocalFact(String);
+pub enum UnknownLocalFact {
+    #[error("unknown local fact {0:?}: version, nodes, networks and cluster-api are known")]
+    Word(String),
+    #[error("{0:?} names no Cluster: cluster-api=NAMESPACE/NAME does")]
+    Cluster(String),
+}
 
 impl FromStr for LocalFact {
     type Err = UnknownLocalFact;
@@ -39,21 +43,75 @@ impl FromStr for LocalFact {
             "nodes" => Ok(Self::Nodes),
             "networks" => Ok(Self::Networks),
             "cluster-api" => Ok(Self::ClusterApi),
-            other => Err(UnknownLocalFact(other.to_owned())),
+            other => Err(UnknownLocalFact::Word(other.to_owned())),
         }
     }
 }
 
-impl LocalFact {
-    /// A list separated by commas or white space.
+/// A Cluster of Cluster API on this cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ClusterRef {
+    /// `NAMESPACE/NAME`.
+    fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        (is_object_name(namespace) && is_object_name(name)).then(|| Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// Whether an object can be called so. It becomes part of a request's path.
+fn is_object_name(name: &str) -> bool {
+    let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+    let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    bytes.len() <= 253
+        && bytes.iter().copied().all(is_inner)
+        && is_edge(bytes.first())
+        && is_edge(bytes.last())
+}
+
+/// What is asked for on this cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LocalRequest {
+    pub facts: BTreeSet<LocalFact>,
+    /// The Cluster API Cluster that is meant; `None`: the only one.
+    pub cluster: Option<ClusterRef>,
+}
+
+impl LocalRequest {
+    /// Of a list separated by commas or white space.
     ///
     /// # Errors
     /// [`UnknownLocalFact`] for the first word that names no fact.
-    pub fn list(text: &str) -> Result<BTreeSet<Self>, UnknownLocalFact> {
-        text.split([',', ' ', '\n', '\t'])
-            .filter(|word| !word.is_empty())
-            .map(Self::from_str)
-            .collect()
+    pub fn parse(text: &str) -> Result<Self, UnknownLocalFact> {
+        let mut request = Self::default();
+        let words = text.split([',', ' ', '\n', '\t']);
+        for word in words.filter(|word| !word.is_empty()) {
+            let fact = match word.split_once('=') {
+                Some(("cluster-api", named)) => {
+                    let named = ClusterRef::parse(named);
+                    let named = named.ok_or_else(|| UnknownLocalFact::Cluster(word.to_owned()))?;
+                    request.cluster = Some(named);
+                    LocalFact::ClusterApi
+                }
+                _ => word.parse()?,
+            };
+            request.facts.insert(fact);
+        }
+        Ok(request)
+    }
+
+    /// Adds what a nearer source asks for; the Cluster that it names takes the place of one that is named here.
+    pub fn add(&mut self, nearer: Self) {
+        self.facts.extend(nearer.facts);
+        self.cluster = nearer.cluster.or_else(|| self.cluster.take());
     }
 }
 
@@ -228,9 +286,39 @@ mod tests {
 
     #[test]
     fn an_unknown_local_fact_is_refused() {
-        let all = LocalFact::list("version, nodes\nnetworks,cluster-api").unwrap();
-        assert_eq!(all.len(), 4);
-        let failed = LocalFact::list("nodes,pods").unwrap_err().to_string();
+        let all = LocalRequest::parse("version, nodes\nnetworks,cluster-api").unwrap();
+        assert_eq!(all.facts.len(), 4);
+        assert_eq!(all.cluster, None);
+        let failed = LocalRequest::parse("nodes,pods").unwrap_err().to_string();
         assert!(failed.contains("\"pods\""));
+    }
+
+    #[test]
+    fn a_cluster_is_named_by_namespace_and_name() {
+        let named = |text: &str| LocalRequest::parse(text).map(|request| request.cluster);
+        let expected = ClusterRef {
+            namespace: "default".into(),
+            name: "mgmt".into(),
+        };
+        assert_eq!(
+            named("version cluster-api=default/mgmt").unwrap(),
+            Some(expected.clone())
+        );
+        for word in ["", "mgmt", "/mgmt", "default/", "a/b/c", "a/..", "A/b"] {
+            let failed = named(&format!("cluster-api={word}")).unwrap_err();
+            assert!(
+                failed
+                    .to_string()
+                    .ends_with("cluster-api=NAMESPACE/NAME does"),
+                "{failed}"
+            );
+        }
+        assert!(named("nodes=default/mgmt").is_err());
+        // A nearer source goes first, unless it leaves open which one is meant.
+        let mut request = LocalRequest::parse("cluster-api=aaa/x, nodes").unwrap();
+        request.add(LocalRequest::parse("cluster-api=default/mgmt").unwrap());
+        request.add(LocalRequest::parse("cluster-api").unwrap());
+        assert_eq!(request.cluster, Some(expected));
+        assert_eq!(request.facts.len(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! Reading the sources of facts, in their order: upstream's Cluster, the agent's ConfigMap, the site's ConfigMap and
 //! Secret, this cluster itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -15,7 +15,7 @@ use crate::config::SiteRef;
 use crate::error;
 use crate::register::Upstream;
 use crate::values::{
-    AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalFact,
+    AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalRequest,
     UnknownLocalFact, facts_of,
 };
 
@@ -34,6 +34,11 @@ pub enum ReadError {
     /// In a Secret whatever stands in the place of a name may be secret.
     #[error("{what} cannot be used: it has a field, or a local fact, that there is not")]
     Unknown { what: String },
+    /// Any of them may be somebody else's.
+    #[error(
+        "this cluster has several Clusters of Cluster API: key {LOCAL_FACTS_KEY} has to name one, cluster-api=NAMESPACE/NAME"
+    )]
+    ManyClusters,
     #[error("cannot write the Cluster as JSON")]
     Encode(#[source] serde_json::Error),
 }
@@ -61,7 +66,7 @@ impl FactsReader {
         gathered.facts.name = self.upstream.cluster_name.clone();
         gathered.facts.namespace = self.upstream.cluster_namespace.clone();
         self.cluster(&mut gathered).await?;
-        let mut requested = BTreeSet::new();
+        let mut requested = LocalRequest::default();
         let mut add = |what: String, data: Data, is_secret: bool| {
             let data = match data {
                 Ok(data) => data,
@@ -72,8 +77,8 @@ impl FactsReader {
             };
             let unknown = || ReadError::Unknown { what: what.clone() };
             if let Some(words) = data.get(LOCAL_FACTS_KEY) {
-                let found = LocalFact::list(&String::from_utf8_lossy(words));
-                requested.extend(found.map_err(|source| match is_secret {
+                let found = LocalRequest::parse(&String::from_utf8_lossy(words));
+                requested.add(found.map_err(|source| match is_secret {
                     true => unknown(),
                     false => ReadError::Local {
                         what: what.clone(),
@@ -102,17 +107,12 @@ impl FactsReader {
         add(what, data, false)?;
         let (what, data) = self.site_secret().await?;
         add(what, data, true)?;
-        if requested.is_empty() {
+        if requested.facts.is_empty() {
             gathered.add("this cluster".to_owned(), Answer::NotRequested, None);
             return Ok(gathered);
         }
         let client = self.agent.client();
-        let state = local::read(&client, &requested, &self.upstream.cluster_name)
-            .await
-            .map_err(|source| ReadError::Read {
-                what: "this cluster".to_owned(),
-                source,
-            })?;
+        let state = local::read(&client, &requested).await?;
         gathered.add("this cluster".to_owned(), Answer::Read, Some(state.facts()));
         Ok(gathered)
     }
