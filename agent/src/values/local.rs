@@ -126,7 +126,7 @@ pub struct NodeState {
     pub pod_cidrs: Vec<String>,
 }
 
-/// The cluster as it was read; what was not asked for is empty.
+/// The cluster as it was read; what was not asked for is empty, and what could not be read is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalState {
     /// As the API server says it, `v1.36.3`.
@@ -138,7 +138,7 @@ pub struct LocalState {
     /// kubeadm's `ClusterConfiguration` as YAML, where kubeadm made the cluster.
     pub kubeadm: Option<String>,
     /// CIDRs of the ServiceCIDR objects.
-    pub service_cidrs: Vec<String>,
+    pub service_cidrs: Option<Vec<String>>,
     /// Networks were asked for.
     pub networks: bool,
     /// The Cluster API Cluster.
@@ -146,18 +146,24 @@ pub struct LocalState {
 }
 
 impl LocalState {
-    /// As facts.
+    /// As facts. What could not be read has no key: that there are no nodes is another thing to say.
     pub fn facts(self) -> ClusterFacts {
         let mut local = Values::new();
         if !self.version.is_empty() {
             local.insert("kubernetesVersion".into(), self.version.clone().into());
         }
         if self.networks {
-            let network = json!({
-                "pods": {"cidrBlocks": self.pod_cidrs()},
-                "services": {"cidrBlocks": self.service_cidrs()},
-            });
-            local.insert("clusterNetwork".into(), network);
+            let parts = [
+                ("pods", self.pod_cidrs()),
+                ("services", self.service_cidrs()),
+            ];
+            let network: Values = parts
+                .into_iter()
+                .filter_map(|(part, blocks)| Some((part.into(), json!({"cidrBlocks": blocks?}))))
+                .collect();
+            if !network.is_empty() {
+                local.insert("clusterNetwork".into(), network.into());
+            }
         }
         if let Some(nodes) = self.nodes.as_ref().filter(|_| self.shows_nodes) {
             let architectures = distinct(nodes, |node| &node.architecture);
@@ -184,19 +190,24 @@ impl LocalState {
     }
 
     /// The cluster's own range where kubeadm records it, else the nodes' shares of it.
-    fn pod_cidrs(&self) -> Vec<String> {
-        if let Some(subnet) = self.kubeadm_network("podSubnet") {
-            return subnet;
-        }
-        let nodes = self.nodes.iter().flatten();
-        let all: BTreeSet<_> = nodes.flat_map(|node| &node.pod_cidrs).cloned().collect();
-        all.into_iter().collect()
+    fn pod_cidrs(&self) -> Option<Vec<String>> {
+        let recorded = self.kubeadm_network("podSubnet");
+        recorded.or_else(|| match (&self.nodes, &self.kubeadm) {
+            (Some(nodes), _) => {
+                let all: BTreeSet<_> = nodes.iter().flat_map(|node| &node.pod_cidrs).collect();
+                Some(all.into_iter().cloned().collect())
+            }
+            // kubeadm was told of none.
+            (None, Some(_)) => Some(Vec::new()),
+            (None, None) => None,
+        })
     }
 
-    fn service_cidrs(&self) -> Vec<String> {
-        match self.service_cidrs.as_slice() {
-            [] => self.kubeadm_network("serviceSubnet").unwrap_or_default(),
-            found => found.to_vec(),
+    fn service_cidrs(&self) -> Option<Vec<String>> {
+        let found = self.service_cidrs.clone();
+        match found.as_deref() {
+            None | Some([]) => self.kubeadm_network("serviceSubnet").or(found),
+            Some(_) => found,
         }
     }
 
@@ -247,7 +258,7 @@ mod tests {
                 node("amd64", "windows", "10.42.2.0/24"),
             ]),
             shows_nodes: true,
-            service_cidrs: vec!["10.43.0.0/16".into()],
+            service_cidrs: Some(vec!["10.43.0.0/16".into()]),
             networks: true,
             cluster: Some(json!({"spec": {"paused": true}})),
             ..LocalState::default()
@@ -280,8 +291,41 @@ mod tests {
             ),
             ..LocalState::default()
         };
-        assert_eq!(state.pod_cidrs(), ["10.42.0.0/16", "fd00::/48"]);
-        assert_eq!(state.service_cidrs(), ["10.43.0.0/16"]);
+        assert_eq!(state.pod_cidrs().unwrap(), ["10.42.0.0/16", "fd00::/48"]);
+        assert_eq!(state.service_cidrs().unwrap(), ["10.43.0.0/16"]);
+    }
+
+    #[test]
+    fn what_could_not_be_read_has_no_key() {
+        let facts = |state: LocalState| Value::Object(state.facts().template_values);
+        let unread = LocalState {
+            shows_nodes: true,
+            networks: true,
+            ..LocalState::default()
+        };
+        assert_eq!(facts(unread.clone()), json!({}));
+        let pods = LocalState {
+            nodes: Some(vec![node("amd64", "linux", "10.42.1.0/24")]),
+            shows_nodes: false,
+            ..unread.clone()
+        };
+        assert_eq!(
+            facts(pods),
+            json!({"Local": {"clusterNetwork": {"pods": {"cidrBlocks": ["10.42.1.0/24"]}}}})
+        );
+        // Read, and there are none.
+        let none = LocalState {
+            nodes: Some(Vec::new()),
+            service_cidrs: Some(Vec::new()),
+            ..unread
+        };
+        assert_eq!(
+            facts(none),
+            json!({"Local": {
+                "nodes": {"count": 0.0, "architectures": [], "operatingSystems": []},
+                "clusterNetwork": {"pods": {"cidrBlocks": []}, "services": {"cidrBlocks": []}},
+            }})
+        );
     }
 
     #[test]

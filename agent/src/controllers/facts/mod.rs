@@ -107,7 +107,7 @@ impl Facts {
     /// The facts as they are now.
     ///
     /// # Errors
-    /// A source cannot be read or makes no sense. One that is absent or forbidden is no error.
+    /// A source cannot be read or makes no sense. One that is absent is no error, nor is one that is forbidden and was never read.
     pub async fn current(&self) -> Result<Arc<Gathered>, ReadError> {
         self.requested.notify_one();
         // One reads at a time; those who wait get what it read.
@@ -362,5 +362,97 @@ impl Facts {
             ("bundles_that_read_facts", state.readers.len()),
             ("bundles_held_by_the_site", state.held.len()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::client::scripted;
+    use crate::config::SiteRef;
+    use crate::controllers::queue::Backoff as QueueBackoff;
+    use crate::register::Upstream;
+    use crate::report::metrics::Metrics;
+
+    /// What the API servers do.
+    #[derive(Clone, Default)]
+    struct Servers(Arc<Mutex<Behaviour>>);
+
+    #[derive(Clone, Copy, Default, PartialEq, Eq)]
+    enum Behaviour {
+        #[default]
+        Answer,
+        /// Nothing is allowed.
+        Refuse,
+    }
+
+    impl Servers {
+        fn now(&self, behaviour: Behaviour) {
+            *self.0.lock() = behaviour;
+        }
+
+        async fn answer(self, request: Request<Body>) -> (u16, Value) {
+            let path = request.uri().path();
+            let status = |code: u16, reason: &str| {
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "x"});
+                (code, status)
+            };
+            let is_upstream = path.ends_with("/clusters/cluster");
+            let behaviour = *self.0.lock();
+            if behaviour == Behaviour::Refuse {
+                return status(403, "Forbidden");
+            }
+            if is_upstream {
+                let metadata = json!({"name": "cluster", "namespace": "clusters", "labels": {"ring": "canary"}});
+                return (200, json!({"metadata": metadata, "spec": {}}));
+            }
+            status(404, "NotFound")
+        }
+
+        fn facts(&self) -> Facts {
+            let servers = self.clone();
+            let clients = scripted::clients(move |request| servers.clone().answer(request));
+            let reader = FactsReader {
+                agent: scripted::identities(&clients).agent(),
+                namespace: "system".to_owned(),
+                site: SiteRef {
+                    namespace: "system".to_owned(),
+                    name: "fleet-site".to_owned(),
+                },
+                upstream: Upstream::scripted(&clients),
+            };
+            let backoff = QueueBackoff {
+                min: Duration::ZERO,
+                max: Duration::ZERO,
+            };
+            let queue = Arc::new(Queue::new(backoff, Metrics::default()));
+            Facts::new(reader, Duration::from_secs(300), queue)
+        }
+    }
+
+    /// A bundle with `${ if eq (get .ClusterLabels "ring") "canary" }2.0.0${ else }1.0.0${ end }` would go back to 1.0.0, and lose what 2.0.0 has.
+    #[tokio::test]
+    async fn a_source_that_was_read_and_is_refused_by_now_is_not_absent() {
+        let servers = Servers::default();
+        let facts = servers.facts();
+        let before = facts.current().await.unwrap();
+        assert_eq!(before.facts.labels["ring"], "canary");
+        servers.now(Behaviour::Refuse);
+        // As the watch does that is refused.
+        facts.changed();
+        let failed = facts.current().await.map(drop).unwrap_err();
+        let expected = "cannot read Cluster clusters/cluster upstream";
+        assert_eq!(failed.to_string(), expected);
+        // Where it was never read, the stock rights may not let the agent read it.
+        let after = servers.facts().current().await.unwrap();
+        assert!(after.facts.labels.is_empty());
+        assert!(after.summary().contains("upstream (not allowed)"));
+        servers.now(Behaviour::Answer);
+        let after = facts.current().await.unwrap();
+        assert_eq!(after.facts, before.facts);
     }
 }

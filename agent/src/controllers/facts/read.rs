@@ -11,11 +11,12 @@ use serde::de::DeserializeOwned;
 
 use super::local;
 use crate::client::identity::AgentClient;
+use crate::client::read_sources::ReadSources;
 use crate::config::SiteRef;
 use crate::error;
 use crate::register::Upstream;
 use crate::values::{
-    AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalRequest,
+    AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalRequest, Source,
     UnknownLocalFact, facts_of,
 };
 
@@ -60,7 +61,7 @@ impl FactsReader {
     /// Asks every source.
     ///
     /// # Errors
-    /// [`ReadError`]. An absent or forbidden source is none; it is noted in the answer.
+    /// [`ReadError`]. An absent source is none, nor is a forbidden one that this process has never read; it is noted in the answer.
     pub async fn read(&self) -> Result<Gathered, ReadError> {
         let mut gathered = Gathered::default();
         gathered.facts.name = self.upstream.cluster_name.clone();
@@ -112,7 +113,10 @@ impl FactsReader {
             return Ok(gathered);
         }
         let client = self.agent.client();
-        let state = local::read(&client, &requested).await?;
+        let (state, refused) = local::read(&client, self.agent.read_sources(), &requested).await?;
+        for Source { name, answer } in refused {
+            gathered.add(name, answer, None);
+        }
         gathered.add("this cluster".to_owned(), Answer::Read, Some(state.facts()));
         Ok(gathered)
     }
@@ -125,8 +129,10 @@ impl FactsReader {
             ..
         } = &self.upstream;
         let what = format!("Cluster {cluster_namespace}/{cluster_name} upstream");
-        let clusters = self.upstream.clusters();
-        match answered(clusters.get_opt(cluster_name).await) {
+        // Another upstream may have a Cluster of the same name, and other rights for us.
+        let key = format!("{what} at {}", self.upstream.server);
+        let found = self.upstream.clusters().get(cluster_name).await;
+        match answered(self.agent.read_sources(), &key, found) {
             Ok(Ok(cluster)) => {
                 let cluster = serde_json::to_value(&cluster).map_err(ReadError::Encode)?;
                 let facts = ClusterFacts::from_cluster(&cluster);
@@ -170,19 +176,62 @@ impl FactsReader {
     {
         let what = format!("{} {namespace}/{name}", K::kind(&()));
         let objects = Api::<K>::namespaced(self.agent.client(), namespace);
-        match answered(objects.get_opt(name).await) {
+        match answered(self.agent.read_sources(), &what, objects.get(name).await) {
             Ok(found) => Ok((what, found.map(data))),
             Err(source) => Err(ReadError::Read { what, source }),
         }
     }
 }
 
-/// Absent and forbidden are answers too.
-fn answered<T>(found: kube::Result<Option<T>>) -> kube::Result<Result<T, Answer>> {
+/// What came of asking for a source by this name, which is noted where it was read.
+pub(super) fn answered<T>(
+    known: &ReadSources,
+    name: &str,
+    found: kube::Result<T>,
+) -> kube::Result<Result<T, Answer>> {
+    let answer = answer(found, known.contains(name));
+    if matches!(answer, Ok(Ok(_))) {
+        known.add(name);
+    }
+    answer
+}
+
+/// Absent is an answer too. So is forbidden where the source was never read: the stock rights do not let an agent read all of them. Where it was read,
+/// rights that are revoked or not there yet do not tell that it is gone.
+fn answer<T>(found: kube::Result<T>, was_read: bool) -> kube::Result<Result<T, Answer>> {
     match found {
-        Ok(Some(found)) => Ok(Ok(found)),
-        Ok(None) => Ok(Err(Answer::Absent)),
-        Err(failed) if error::has_code(&failed, 403) => Ok(Err(Answer::Forbidden)),
+        Ok(found) => Ok(Ok(found)),
+        Err(failed) if error::is_not_found(&failed) => Ok(Err(Answer::Absent)),
+        Err(failed) if error::has_code(&failed, 403) && !was_read => Ok(Err(Answer::Forbidden)),
         Err(failed) => Err(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::not_there(404, "NotFound", false, Some(Answer::Absent))]
+    #[case::gone(404, "NotFound", true, Some(Answer::Absent))]
+    #[case::never_allowed(403, "Forbidden", false, Some(Answer::Forbidden))]
+    #[case::revoked(403, "Forbidden", true, None)]
+    #[case::a_page_of_a_proxy(404, "Failed to parse error data", false, None)]
+    #[case::busy(429, "TooManyRequests", false, None)]
+    fn a_refusal_is_an_answer_where_nothing_was_read(
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] was_read: bool,
+        #[case] expected: Option<Answer>,
+    ) {
+        let status = Status::failure("", reason).with_code(code);
+        let found = Err::<(), _>(kube::Error::Api(status.boxed()));
+        assert_eq!(
+            answer(found, was_read).ok().map(Result::err),
+            expected.map(Some)
+        );
     }
 }
