@@ -54,15 +54,21 @@ pub struct FactsReader {
     pub upstream: Upstream,
 }
 
+/// What the objects say, and what they ask for on this cluster.
+pub struct Objects {
+    gathered: Gathered,
+    requested: LocalRequest,
+}
+
 /// A ConfigMap's or Secret's data, or why there is none.
 type Data = Result<BTreeMap<String, Vec<u8>>, Answer>;
 
 impl FactsReader {
-    /// Asks every source.
+    /// Reads the objects, upstream's among them.
     ///
     /// # Errors
     /// [`ReadError`]. An absent source is none, nor is a forbidden one that this process has never read; it is noted in the answer.
-    pub async fn read(&self) -> Result<Gathered, ReadError> {
+    pub async fn objects(&self) -> Result<Objects, ReadError> {
         let mut gathered = Gathered::default();
         gathered.facts.name = self.upstream.cluster_name.clone();
         gathered.facts.namespace = self.upstream.cluster_namespace.clone();
@@ -108,12 +114,25 @@ impl FactsReader {
         add(what, data, false)?;
         let (what, data) = self.site_secret().await?;
         add(what, data, true)?;
+        Ok(Objects {
+            gathered,
+            requested,
+        })
+    }
+
+    /// Lays what this cluster says over what the objects say.
+    ///
+    /// # Errors
+    /// As [`Self::objects`].
+    pub async fn with_local(&self, objects: &Objects) -> Result<Gathered, ReadError> {
+        let mut gathered = objects.gathered.clone();
+        let requested = &objects.requested;
         if requested.facts.is_empty() {
             gathered.add("this cluster".to_owned(), Answer::NotRequested, None);
             return Ok(gathered);
         }
         let client = self.agent.client();
-        let (state, refused) = local::read(&client, self.agent.read_sources(), &requested).await?;
+        let (state, refused) = local::read(&client, self.agent.read_sources(), requested).await?;
         for Source { name, answer } in refused {
             gathered.add(name, answer, None);
         }
