@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::client::account_records::{AccountRecords, ReadFor};
 use crate::client::listed::Metadata;
+use crate::client::read_sources::ReadSources;
 use crate::client::requests::{Clients, LastContact};
 use crate::error;
 
@@ -39,6 +40,7 @@ const MOST_ACCOUNTS: usize = 256;
 pub struct AgentClient {
     client: Client,
     host: Host,
+    read_sources: ReadSources,
 }
 
 impl AgentClient {
@@ -50,6 +52,11 @@ impl AgentClient {
     /// The time of day.
     pub fn now(&self) -> Timestamp {
         self.host.now()
+    }
+
+    /// What this process has read.
+    pub fn read_sources(&self) -> &ReadSources {
+        &self.read_sources
     }
 }
 
@@ -122,6 +129,7 @@ pub struct Identities {
     accounts: Mutex<HashMap<String, (Client, Cluster)>>,
     seen: Mutex<HashMap<String, Arc<AccountLookup>>>,
     read_for: ReadFor,
+    read_sources: ReadSources,
 }
 
 /// What an account is wanted for.
@@ -189,6 +197,7 @@ impl Identities {
             accounts: Mutex::default(),
             seen: Mutex::default(),
             read_for: ReadFor::default(),
+            read_sources: ReadSources::default(),
         })
     }
 
@@ -197,6 +206,7 @@ impl Identities {
         AgentClient {
             client: self.client.clone(),
             host: self.host.clone(),
+            read_sources: self.read_sources.clone(),
         }
     }
 

@@ -5,6 +5,7 @@ mod account_records;
 pub mod health;
 pub mod identity;
 pub mod listed;
+pub mod read_sources;
 pub mod requests;
 pub mod retries;
 #[cfg(test)]

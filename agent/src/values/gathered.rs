@@ -125,7 +125,7 @@ pub fn facts_of(
 
 /// The agent's own ConfigMap of facts, in its system namespace.
 pub const AGENT_MAP: &str = "fleet-cluster-values";
-/// Key naming the facts to read on this cluster itself, see [`LocalFact`](super::LocalFact).
+/// Key naming the facts to read on this cluster itself, see [`LocalRequest`](super::LocalRequest).
 pub const LOCAL_FACTS_KEY: &str = "local";
 /// Key with the ClusterValues alone, as YAML.
 const CLUSTER_VALUES_KEY: &str = "values";

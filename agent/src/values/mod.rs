@@ -26,7 +26,7 @@ pub use coordinates::{coordinates, has_templates};
 pub use from::{MAX_DECODED, Reference, ReferenceKind, ValuesFromError, budget, parse, references};
 pub use gathered::{AGENT_MAP, Answer, Gathered, LOCAL_FACTS_KEY, Source, facts_of};
 pub use inline::{Values, inline};
-pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};
+pub use local::{ClusterRef, LocalFact, LocalRequest, LocalState, NodeState, UnknownLocalFact};
 pub use stored::{HashMismatch, stored};
 use template::{LABEL_REFERENCE, OPENING};
 pub use template::{TemplateError, preprocess};

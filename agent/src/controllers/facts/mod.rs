@@ -18,7 +18,9 @@ use kube::{Api, Resource};
 use parking_lot::Mutex;
 use templating::Reads;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use read::Objects;
 pub use read::{FactsReader, ReadError};
 
 use super::queue::{Queue, ReconcileKind};
@@ -68,6 +70,8 @@ struct Reader {
 
 #[derive(Default)]
 struct State {
+    /// As no watch has said otherwise since.
+    objects: Option<Arc<Objects>>,
     gathered: Option<Arc<Gathered>>,
     /// Counts invalidations, so that a slow read does not outlive one.
     version: u64,
@@ -77,13 +81,27 @@ struct State {
     held: BTreeSet<String>,
 }
 
+/// A read that failed, and when it began: who had asked by then shares the failure. What a read gives is shared until a source changes.
+struct FailedRead {
+    asked: Instant,
+    error: Arc<ReadError>,
+}
+
+impl FailedRead {
+    /// Whether this read answers a question that was asked at `since`.
+    fn is_for(&self, since: Instant) -> bool {
+        self.asked >= since
+    }
+}
+
 /// The facts; shared by all reconciles.
 pub struct Facts {
     reader: FactsReader,
     refresh: Duration,
     queue: Arc<Queue>,
     state: Mutex<State>,
-    reading: tokio::sync::Mutex<()>,
+    /// Held while the sources are read, which may take as long as upstream takes to say nothing.
+    reading: tokio::sync::Mutex<Option<FailedRead>>,
     requested: Notify,
     dirty: Notify,
     hold_known: Notify,
@@ -107,21 +125,30 @@ impl Facts {
     /// The facts as they are now.
     ///
     /// # Errors
-    /// A source cannot be read or makes no sense. One that is absent or forbidden is no error.
-    pub async fn current(&self) -> Result<Arc<Gathered>, ReadError> {
+    /// A source cannot be read or makes no sense. One that is absent is no error, nor is one that is forbidden and was never read.
+    pub async fn current(&self) -> Result<Arc<Gathered>, Arc<ReadError>> {
         self.requested.notify_one();
-        // One reads at a time; those who wait get what it read.
-        let _reading = self.reading.lock().await;
+        let since = Instant::now();
+        // One reads at a time; those who wait get what it read, or its failure: each of them keeps a worker.
+        let mut failed = self.reading.lock().await;
+        if let Some(gathered) = self.known() {
+            return Ok(gathered);
+        }
+        if let Some(failed) = failed.as_ref().filter(|failed| failed.is_for(since)) {
+            return Err(Arc::clone(&failed.error));
+        }
         let mut reads = 0;
         loop {
-            let version = {
-                let state = self.state.lock();
-                if let Some(gathered) = &state.gathered {
-                    return Ok(Arc::clone(gathered));
-                }
-                state.version
-            };
-            let gathered = Arc::new(self.reader.read().await?);
+            let asked = Instant::now();
+            let version = self.state.lock().version;
+            let gathered = self.read(version).await.map_err(|error| {
+                let error = Arc::new(error);
+                *failed = Some(FailedRead {
+                    asked,
+                    error: Arc::clone(&error),
+                });
+                error
+            })?;
             reads += 1;
             let mut state = self.state.lock();
             if state.version == version {
@@ -133,6 +160,28 @@ impl Facts {
                 return Ok(gathered);
             }
         }
+    }
+
+    fn known(&self) -> Option<Arc<Gathered>> {
+        self.state.lock().gathered.clone()
+    }
+
+    /// Reads what is not known of the sources as they are at `version`.
+    async fn read(&self, version: u64) -> Result<Arc<Gathered>, ReadError> {
+        let known = self.state.lock().objects.clone();
+        let objects = match known {
+            Some(objects) => objects,
+            None => {
+                let objects = Arc::new(self.reader.objects().await?);
+                let mut state = self.state.lock();
+                if state.version == version {
+                    state.objects = Some(Arc::clone(&objects));
+                }
+                objects
+            }
+        };
+        let gathered = self.reader.with_local(&objects).await?;
+        Ok(Arc::new(gathered))
     }
 
     /// Remembers what a bundle reads, to wake it when that changes.
@@ -303,6 +352,7 @@ impl Facts {
         {
             let mut state = self.state.lock();
             state.version += 1;
+            state.objects = None;
             state.gathered = None;
         }
         self.dirty.notify_one();
@@ -323,7 +373,7 @@ impl Facts {
                     let error = PublicText::nothing_secret_in(&failed);
                     logging::warn!(error, "cannot read the facts of this cluster");
                     tokio::time::sleep(backoff.next().unwrap_or(READ_RETRY)).await;
-                    self.changed();
+                    self.dirty.notify_one();
                 }
             }
         }
@@ -339,19 +389,21 @@ impl Facts {
         }
     }
 
+    /// Has what this cluster says of itself read again from time to time. The objects are watched: where upstream does not answer, theirs hold on.
     async fn refresh_local(&self) {
         loop {
             tokio::time::sleep(self.refresh).await;
-            let has_local = {
-                let state = self.state.lock();
-                state
-                    .gathered
-                    .as_ref()
-                    .is_some_and(|facts| facts.is_polled())
-            };
-            if has_local {
-                self.changed();
-            }
+            self.forget_local();
+        }
+    }
+
+    fn forget_local(&self) {
+        let polled = {
+            let mut state = self.state.lock();
+            state.gathered.take_if(|facts| facts.is_polled())
+        };
+        if polled.is_some() {
+            self.dirty.notify_one();
         }
     }
 
@@ -362,5 +414,171 @@ impl Facts {
             ("bundles_that_read_facts", state.readers.len()),
             ("bundles_held_by_the_site", state.held.len()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Request;
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::client::scripted;
+    use crate::config::SiteRef;
+    use crate::controllers::queue::Backoff as QueueBackoff;
+    use crate::register::Upstream;
+    use crate::report::metrics::Metrics;
+
+    /// What the API servers do.
+    #[derive(Clone, Default)]
+    struct Servers(Arc<Mutex<Behaviour>>, Arc<AtomicUsize>);
+
+    #[derive(Clone, Copy, Default, PartialEq, Eq)]
+    enum Behaviour {
+        #[default]
+        Answer,
+        /// Nothing is allowed.
+        Refuse,
+        /// Upstream takes requests and answers none.
+        SilentUpstream,
+    }
+
+    impl Servers {
+        fn now(&self, behaviour: Behaviour) {
+            *self.0.lock() = behaviour;
+        }
+
+        /// How many nodes there are, of which the site wants to know.
+        fn nodes(&self, count: usize) {
+            self.1.store(count, Ordering::Relaxed);
+        }
+
+        async fn answer(self, request: Request<Body>) -> (u16, Value) {
+            let path = request.uri().path();
+            let status = |code: u16, reason: &str| {
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "x"});
+                (code, status)
+            };
+            let is_upstream = path.ends_with("/clusters/cluster");
+            let behaviour = *self.0.lock();
+            match behaviour {
+                Behaviour::Refuse => return status(403, "Forbidden"),
+                Behaviour::SilentUpstream if is_upstream => std::future::pending().await,
+                Behaviour::SilentUpstream | Behaviour::Answer => {}
+            }
+            if is_upstream {
+                let metadata = json!({"name": "cluster", "namespace": "clusters", "labels": {"ring": "canary"}});
+                return (200, json!({"metadata": metadata, "spec": {}}));
+            }
+            if path.ends_with("/nodes") {
+                let count = self.1.load(Ordering::Relaxed);
+                let node = json!({"metadata": {"name": "n"}});
+                return (200, json!({"metadata": {}, "items": vec![node; count]}));
+            }
+            if path.ends_with("/configmaps/fleet-site") {
+                return (200, json!({"metadata": {}, "data": {"local": "nodes"}}));
+            }
+            status(404, "NotFound")
+        }
+
+        fn facts(&self) -> Facts {
+            let servers = self.clone();
+            let clients = scripted::clients(move |request| servers.clone().answer(request));
+            let reader = FactsReader {
+                agent: scripted::identities(&clients).agent(),
+                namespace: "system".to_owned(),
+                site: SiteRef {
+                    namespace: "system".to_owned(),
+                    name: "fleet-site".to_owned(),
+                },
+                upstream: Upstream::scripted(&clients),
+            };
+            let backoff = QueueBackoff {
+                min: Duration::ZERO,
+                max: Duration::ZERO,
+            };
+            let queue = Arc::new(Queue::new(backoff, Metrics::default()));
+            Facts::new(reader, Duration::from_secs(300), queue)
+        }
+    }
+
+    /// A bundle with `${ if eq (get .ClusterLabels "ring") "canary" }2.0.0${ else }1.0.0${ end }` would go back to 1.0.0, and lose what 2.0.0 has.
+    #[tokio::test]
+    async fn a_source_that_was_read_and_is_refused_by_now_is_not_absent() {
+        let servers = Servers::default();
+        let facts = servers.facts();
+        let before = facts.current().await.unwrap();
+        assert_eq!(before.facts.labels["ring"], "canary");
+        servers.now(Behaviour::Refuse);
+        // As the watch does that is refused.
+        facts.changed();
+        let failed = facts.current().await.map(drop).unwrap_err();
+        let expected = "cannot read Cluster clusters/cluster upstream";
+        assert_eq!(failed.to_string(), expected);
+        // Where it was never read, the stock rights may not let the agent read it.
+        let after = servers.facts().current().await.unwrap();
+        assert!(after.facts.labels.is_empty());
+        assert!(after.summary().contains("upstream (not allowed)"));
+        servers.now(Behaviour::Answer);
+        let after = facts.current().await.unwrap();
+        assert_eq!(after.facts, before.facts);
+    }
+
+    /// As many bundles as there are workers ask at once, each of which keeps one: other bundles wait with them.
+    #[tokio::test(start_paused = true)]
+    async fn bundles_that_ask_together_share_the_failure_too() {
+        let servers = Servers::default();
+        servers.now(Behaviour::SilentUpstream);
+        let facts = servers.facts();
+        let begun = Instant::now();
+        let all = (0..50).map(|_| facts.current());
+        let all = futures_util::future::join_all(all).await;
+        assert!(all.iter().all(Result::is_err));
+        assert!(
+            begun.elapsed() < Duration::from_secs(90),
+            "{:?}",
+            begun.elapsed()
+        );
+        servers.now(Behaviour::Answer);
+        assert!(facts.current().await.is_ok());
+    }
+
+    #[rstest]
+    #[case::who_asks_meanwhile(1, false)]
+    #[case::who_waited_for_it(0, true)]
+    #[tokio::test(start_paused = true)]
+    async fn only_who_asked_before_a_read_shares_its_failure(
+        #[case] after_secs: u64,
+        #[case] expected: bool,
+    ) {
+        let failed = FailedRead {
+            asked: Instant::now(),
+            error: Arc::new(ReadError::ManyClusters),
+        };
+        tokio::time::advance(Duration::from_secs(after_secs)).await;
+        assert_eq!(failed.is_for(Instant::now()), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_cluster_says_of_itself_is_read_again_while_upstream_is_silent() {
+        let servers = Servers::default();
+        servers.nodes(1);
+        let facts = servers.facts();
+        let count =
+            |gathered: &Gathered| gathered.facts.template_values["Local"]["nodes"]["count"].clone();
+        assert_eq!(count(&facts.current().await.unwrap()), 1.0);
+        servers.now(Behaviour::SilentUpstream);
+        servers.nodes(2);
+        let begun = Instant::now();
+        assert_eq!(count(&facts.current().await.unwrap()), 1.0);
+        facts.forget_local();
+        let now = facts.current().await.unwrap();
+        assert_eq!(count(&now), 2.0);
+        assert_eq!(now.facts.labels["ring"], "canary");
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 }

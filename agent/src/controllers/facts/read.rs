@@ -1,7 +1,7 @@
 //! Reading the sources of facts, in their order: upstream's Cluster, the agent's ConfigMap, the site's ConfigMap and
 //! Secret, this cluster itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -11,11 +11,12 @@ use serde::de::DeserializeOwned;
 
 use super::local;
 use crate::client::identity::AgentClient;
+use crate::client::read_sources::ReadSources;
 use crate::config::SiteRef;
 use crate::error;
 use crate::register::Upstream;
 use crate::values::{
-    AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalFact,
+    AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalRequest, Source,
     UnknownLocalFact, facts_of,
 };
 
@@ -34,6 +35,11 @@ pub enum ReadError {
     /// In a Secret whatever stands in the place of a name may be secret.
     #[error("{what} cannot be used: it has a field, or a local fact, that there is not")]
     Unknown { what: String },
+    /// Any of them may be somebody else's.
+    #[error(
+        "this cluster has several Clusters of Cluster API: key {LOCAL_FACTS_KEY} has to name one, cluster-api=NAMESPACE/NAME"
+    )]
+    ManyClusters,
     #[error("cannot write the Cluster as JSON")]
     Encode(#[source] serde_json::Error),
 }
@@ -48,20 +54,26 @@ pub struct FactsReader {
     pub upstream: Upstream,
 }
 
+/// What the objects say, and what they ask for on this cluster.
+pub struct Objects {
+    gathered: Gathered,
+    requested: LocalRequest,
+}
+
 /// A ConfigMap's or Secret's data, or why there is none.
 type Data = Result<BTreeMap<String, Vec<u8>>, Answer>;
 
 impl FactsReader {
-    /// Asks every source.
+    /// Reads the objects, upstream's among them.
     ///
     /// # Errors
-    /// [`ReadError`]. An absent or forbidden source is none; it is noted in the answer.
-    pub async fn read(&self) -> Result<Gathered, ReadError> {
+    /// [`ReadError`]. An absent source is none, nor is a forbidden one that this process has never read; it is noted in the answer.
+    pub async fn objects(&self) -> Result<Objects, ReadError> {
         let mut gathered = Gathered::default();
         gathered.facts.name = self.upstream.cluster_name.clone();
         gathered.facts.namespace = self.upstream.cluster_namespace.clone();
         self.cluster(&mut gathered).await?;
-        let mut requested = BTreeSet::new();
+        let mut requested = LocalRequest::default();
         let mut add = |what: String, data: Data, is_secret: bool| {
             let data = match data {
                 Ok(data) => data,
@@ -72,8 +84,8 @@ impl FactsReader {
             };
             let unknown = || ReadError::Unknown { what: what.clone() };
             if let Some(words) = data.get(LOCAL_FACTS_KEY) {
-                let found = LocalFact::list(&String::from_utf8_lossy(words));
-                requested.extend(found.map_err(|source| match is_secret {
+                let found = LocalRequest::parse(&String::from_utf8_lossy(words));
+                requested.add(found.map_err(|source| match is_secret {
                     true => unknown(),
                     false => ReadError::Local {
                         what: what.clone(),
@@ -102,17 +114,28 @@ impl FactsReader {
         add(what, data, false)?;
         let (what, data) = self.site_secret().await?;
         add(what, data, true)?;
-        if requested.is_empty() {
+        Ok(Objects {
+            gathered,
+            requested,
+        })
+    }
+
+    /// Lays what this cluster says over what the objects say.
+    ///
+    /// # Errors
+    /// As [`Self::objects`].
+    pub async fn with_local(&self, objects: &Objects) -> Result<Gathered, ReadError> {
+        let mut gathered = objects.gathered.clone();
+        let requested = &objects.requested;
+        if requested.facts.is_empty() {
             gathered.add("this cluster".to_owned(), Answer::NotRequested, None);
             return Ok(gathered);
         }
         let client = self.agent.client();
-        let state = local::read(&client, &requested, &self.upstream.cluster_name)
-            .await
-            .map_err(|source| ReadError::Read {
-                what: "this cluster".to_owned(),
-                source,
-            })?;
+        let (state, refused) = local::read(&client, self.agent.read_sources(), requested).await?;
+        for Source { name, answer } in refused {
+            gathered.add(name, answer, None);
+        }
         gathered.add("this cluster".to_owned(), Answer::Read, Some(state.facts()));
         Ok(gathered)
     }
@@ -125,8 +148,10 @@ impl FactsReader {
             ..
         } = &self.upstream;
         let what = format!("Cluster {cluster_namespace}/{cluster_name} upstream");
-        let clusters = self.upstream.clusters();
-        match answered(clusters.get_opt(cluster_name).await) {
+        // Another upstream may have a Cluster of the same name, and other rights for us.
+        let key = format!("{what} at {}", self.upstream.server);
+        let found = self.upstream.clusters().get(cluster_name).await;
+        match answered(self.agent.read_sources(), &key, found) {
             Ok(Ok(cluster)) => {
                 let cluster = serde_json::to_value(&cluster).map_err(ReadError::Encode)?;
                 let facts = ClusterFacts::from_cluster(&cluster);
@@ -170,19 +195,62 @@ impl FactsReader {
     {
         let what = format!("{} {namespace}/{name}", K::kind(&()));
         let objects = Api::<K>::namespaced(self.agent.client(), namespace);
-        match answered(objects.get_opt(name).await) {
+        match answered(self.agent.read_sources(), &what, objects.get(name).await) {
             Ok(found) => Ok((what, found.map(data))),
             Err(source) => Err(ReadError::Read { what, source }),
         }
     }
 }
 
-/// Absent and forbidden are answers too.
-fn answered<T>(found: kube::Result<Option<T>>) -> kube::Result<Result<T, Answer>> {
+/// What came of asking for a source by this name, which is noted where it was read.
+pub(super) fn answered<T>(
+    known: &ReadSources,
+    name: &str,
+    found: kube::Result<T>,
+) -> kube::Result<Result<T, Answer>> {
+    let answer = answer(found, known.contains(name));
+    if matches!(answer, Ok(Ok(_))) {
+        known.add(name);
+    }
+    answer
+}
+
+/// Absent is an answer too. So is forbidden where the source was never read: the stock rights do not let an agent read all of them. Where it was read,
+/// rights that are revoked or not there yet do not tell that it is gone.
+fn answer<T>(found: kube::Result<T>, was_read: bool) -> kube::Result<Result<T, Answer>> {
     match found {
-        Ok(Some(found)) => Ok(Ok(found)),
-        Ok(None) => Ok(Err(Answer::Absent)),
-        Err(failed) if error::has_code(&failed, 403) => Ok(Err(Answer::Forbidden)),
+        Ok(found) => Ok(Ok(found)),
+        Err(failed) if error::is_not_found(&failed) => Ok(Err(Answer::Absent)),
+        Err(failed) if error::has_code(&failed, 403) && !was_read => Ok(Err(Answer::Forbidden)),
         Err(failed) => Err(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::not_there(404, "NotFound", false, Some(Answer::Absent))]
+    #[case::gone(404, "NotFound", true, Some(Answer::Absent))]
+    #[case::never_allowed(403, "Forbidden", false, Some(Answer::Forbidden))]
+    #[case::revoked(403, "Forbidden", true, None)]
+    #[case::a_page_of_a_proxy(404, "Failed to parse error data", false, None)]
+    #[case::busy(429, "TooManyRequests", false, None)]
+    fn a_refusal_is_an_answer_where_nothing_was_read(
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] was_read: bool,
+        #[case] expected: Option<Answer>,
+    ) {
+        let status = Status::failure("", reason).with_code(code);
+        let found = Err::<(), _>(kube::Error::Api(status.boxed()));
+        assert_eq!(
+            answer(found, was_read).ok().map(Result::err),
+            expected.map(Some)
+        );
     }
 }
