@@ -343,6 +343,15 @@ impl Queue {
         }
     }
 
+    /// Cancels all running reconciles, as nothing is to be written any more. Those end where nothing was written yet.
+    pub fn supersede_all(&self) {
+        let schedule = self.schedule.lock();
+        let running = schedule.entries.values();
+        running
+            .filter_map(|entry| entry.running.as_ref())
+            .for_each(CancellationToken::cancel);
+    }
+
     /// The token that cancels the running reconcile of a bundle, if there is one.
     pub fn superseded(&self, name: &str) -> Option<CancellationToken> {
         let schedule = self.schedule.lock();

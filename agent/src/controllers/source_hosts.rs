@@ -102,8 +102,9 @@ impl SourceHosts {
         }
     }
 
-    /// Watches the Secrets from the first question on; never ends.
+    /// Watches the Secrets from the first question on; never ends. Run again it answers once they were read anew; where that is forbidden, what is known stays.
     pub async fn run(&self) {
+        self.state.lock().is_known = false;
         self.requested.notified().await;
         let client = self.agent.client();
         let api = Api::<Secret>::namespaced(client, &self.namespace);

@@ -22,6 +22,8 @@ use crate::client::identity::Identities;
 use crate::client::requests::Clients;
 use crate::config::{self, AgentConfig, Settings};
 use crate::controllers::bundle_deployment::deployed_ids::DeployedIds;
+use crate::controllers::facts::LastHold;
+use crate::controllers::source_hosts::SourceHosts;
 use crate::ledger::Ledger;
 use crate::process::leader::Candidate;
 use crate::process::memory;
@@ -130,6 +132,9 @@ struct Process {
     /// A lease that is lost and taken again is no reason to register anew.
     renewals: Renewals,
     registration_lock: RegistrationLock,
+    /// What the site said is so until it says otherwise, also where it may not be read any more.
+    source_hosts: Arc<SourceHosts>,
+    last_hold: Arc<LastHold>,
     /// The credential of the last session.
     former: parking_lot::Mutex<Option<Arc<Credential>>>,
 }
@@ -164,13 +169,22 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
         &settings.hostname,
         metrics.clone(),
     );
+    let events = Arc::new(events);
+    let source_hosts = SourceHosts::new(
+        identities.agent(),
+        &settings.namespace,
+        Arc::clone(&events),
+        settings.timing.facts_refresh,
+    );
     let process = Process {
         settings,
         clients,
         identities,
         fetcher,
         metrics,
-        events: Arc::new(events),
+        events,
+        source_hosts: Arc::new(source_hosts),
+        last_hold: Arc::default(),
         health,
         renewals: Renewals::default(),
         registration_lock: RegistrationLock::default(),
@@ -295,6 +309,8 @@ impl Process {
                 events: Arc::clone(&self.events),
                 ledger,
                 deployed_ids: Arc::clone(&deployed_ids),
+                source_hosts: Arc::clone(&self.source_hosts),
+                last_hold: Arc::clone(&self.last_hold),
             };
             let begun = Instant::now();
             let (reason, text) = match Box::pin(session.run(stop.clone())).await {

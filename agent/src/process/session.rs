@@ -22,7 +22,7 @@ use crate::controllers::bundle_deployment::values::ValuesReader;
 use crate::controllers::cluster_status::Heartbeat;
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
-use crate::controllers::facts::{Facts, FactsReader};
+use crate::controllers::facts::{Facts, FactsReader, LastHold};
 use crate::controllers::garbage::{Collector, CollectorContext};
 use crate::controllers::queue::{Backoff, Queue};
 use crate::controllers::signature_policy::SignaturePolicy;
@@ -62,6 +62,10 @@ pub struct Session {
     pub ledger: Option<Ledger>,
     /// Of the sessions before, too.
     pub deployed_ids: Arc<DeployedIds>,
+    /// As the sessions before read them.
+    pub source_hosts: Arc<SourceHosts>,
+    /// As the sessions before read it.
+    pub last_hold: Arc<LastHold>,
 }
 
 /// Why a session ended.
@@ -138,13 +142,13 @@ impl Session {
             site: settings.site.clone(),
             upstream: upstream.clone(),
         };
-        let facts = Arc::new(Facts::new(reader, timing.facts_refresh, Arc::clone(&queue)));
-        let source_hosts = Arc::new(SourceHosts::new(
-            identities.agent(),
-            &settings.namespace,
-            Arc::clone(events),
+        let facts = Arc::new(Facts::new(
+            reader,
             timing.facts_refresh,
+            Arc::clone(&queue),
+            Arc::clone(&self.last_hold),
         ));
+        let source_hosts = Arc::clone(&self.source_hosts);
         let values_watches = ValuesWatches::new(Arc::clone(&queue), timing.facts_refresh);
         let values_watches = Arc::new(values_watches);
         let values = ValuesReader {

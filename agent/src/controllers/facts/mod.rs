@@ -62,6 +62,10 @@ impl Public for HoldState {
     }
 }
 
+/// What the site said last, to whichever session: what it may not be asked any more holds on.
+#[derive(Debug, Default)]
+pub struct LastHold(Mutex<HoldState>);
+
 /// What a bundle's templates read, and what stood there.
 struct Reader {
     reads: Reads,
@@ -105,11 +109,17 @@ pub struct Facts {
     requested: Notify,
     dirty: Notify,
     hold_known: Notify,
+    last_hold: Arc<LastHold>,
 }
 
 impl Facts {
     /// Facts that nobody asked for yet. `refresh` is how often local facts and refused sources are tried again.
-    pub fn new(reader: FactsReader, refresh: Duration, queue: Arc<Queue>) -> Self {
+    pub fn new(
+        reader: FactsReader,
+        refresh: Duration,
+        queue: Arc<Queue>,
+        last_hold: Arc<LastHold>,
+    ) -> Self {
         Self {
             reader,
             refresh,
@@ -119,6 +129,7 @@ impl Facts {
             requested: Notify::new(),
             dirty: Notify::new(),
             hold_known: Notify::new(),
+            last_hold,
         }
     }
 
@@ -317,7 +328,13 @@ impl Facts {
     fn site_is_hidden(&self) {
         let hold = self.state.lock().hold.clone();
         match hold {
-            HoldState::Unknown => self.site_is(None),
+            HoldState::Unknown => {
+                let last = self.last_hold.0.lock().clone();
+                self.hold_is(match last {
+                    HoldState::Unknown => HoldState::Free,
+                    last => last,
+                });
+            }
             hold => logging::warn!(hold, "what the site holds may not be read any more"),
         }
     }
@@ -331,6 +348,12 @@ impl Facts {
                 HoldState::Held(public!("held by site: {}", PublicText::of_operator(reason)))
             }
         };
+        self.hold_is(state);
+    }
+
+    fn hold_is(&self, state: HoldState) {
+        self.last_hold.0.lock().clone_from(&state);
+        let is_held = matches!(state, HoldState::Held(_));
         let held = {
             let mut known = self.state.lock();
             if known.hold == state {
@@ -341,6 +364,10 @@ impl Facts {
         };
         self.hold_known.notify_waiters();
         logging::info!(hold = state, "the site's hold on deploys");
+        if is_held {
+            // What waits for a chart, memory or values would be written in the middle of it.
+            self.queue.supersede_all();
+        }
         // Also when only the reason changed: conditions quote them.
         for bundle in held {
             self.queue.wake(&bundle, ReconcileKind::Full);
@@ -421,6 +448,7 @@ impl Facts {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use futures_util::FutureExt as _;
     use http::Request;
     use kube::client::Body;
     use rstest::rstest;
@@ -429,7 +457,7 @@ mod tests {
     use super::*;
     use crate::client::scripted;
     use crate::config::SiteRef;
-    use crate::controllers::queue::Backoff as QueueBackoff;
+    use crate::controllers::queue::{Backoff as QueueBackoff, FreeWorkers};
     use crate::register::Upstream;
     use crate::report::metrics::Metrics;
 
@@ -486,6 +514,11 @@ mod tests {
         }
 
         fn facts(&self) -> Facts {
+            self.facts_after(Arc::default())
+        }
+
+        /// Facts of a session after others.
+        fn facts_after(&self, last_hold: Arc<LastHold>) -> Facts {
             let servers = self.clone();
             let clients = scripted::clients(move |request| servers.clone().answer(request));
             let reader = FactsReader {
@@ -502,8 +535,38 @@ mod tests {
                 max: Duration::ZERO,
             };
             let queue = Arc::new(Queue::new(backoff, Metrics::default()));
-            Facts::new(reader, Duration::from_secs(300), queue)
+            Facts::new(reader, Duration::from_secs(300), queue, last_hold)
         }
+    }
+
+    /// A session ends with each other credential, and with each ledger that was restored; then rights may be those of before too.
+    #[tokio::test]
+    async fn a_hold_outlives_the_session_in_which_it_was_read() {
+        let (servers, last_hold) = (Servers::default(), Arc::<LastHold>::default());
+        let session = || servers.facts_after(Arc::clone(&last_hold));
+        session().site_is(Some("network maintenance"));
+        let next = session();
+        next.site_is_hidden();
+        assert!(next.hold("web").await.is_some());
+        // What it says counts where it may be read.
+        let next = session();
+        assert!(next.hold("web").now_or_never().is_none());
+        next.site_is(None);
+        let next = session();
+        next.site_is_hidden();
+        assert!(next.hold("web").await.is_none());
+    }
+
+    /// A chart that takes minutes to come would be deployed in the middle of the maintenance.
+    #[tokio::test]
+    async fn a_hold_ends_reconciles_that_have_written_nothing() {
+        let facts = Servers::default().facts();
+        facts.site_is(None);
+        facts.queue.wake("web", ReconcileKind::Full);
+        facts.queue.take(FreeWorkers::ANY).await;
+        let running = facts.queue.superseded("web").unwrap();
+        facts.site_is(Some("network maintenance"));
+        assert!(running.is_cancelled());
     }
 
     /// A bundle with `${ if eq (get .ClusterLabels "ring") "canary" }2.0.0${ else }1.0.0${ end }` would go back to 1.0.0, and lose what 2.0.0 has.
