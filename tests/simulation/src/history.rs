@@ -379,12 +379,15 @@ fn busy(world: &World, watched: Duration, failed: usize) -> Vec<(&'static str, S
         let text = format!("{asked} requests in {watched:?} at rest, most of them {most:?}");
         found.push(("no rest", text));
     }
-    // Created and deleted again with each try.
-    let now = checker.desired_state.now.clone();
+    // Created and deleted again with each try, or deleted, where the last good version has it, and created again.
+    let desired_state = checker.desired_state.clone();
     let is_undone = |id: &Id| {
-        let mut having = now.iter().filter(|(_, desired)| desired.atomic);
-        having.any(|(bundle, desired)| {
-            desired.ids().any(|wanted| wanted == *id) && !is_ready(world, *bundle)
+        let mut undone = desired_state.now.iter();
+        undone.any(|(bundle, desired)| {
+            let mut ever = desired_state.ever.get(bundle).into_iter().flatten();
+            desired.atomic
+                && ever.any(|desired| desired.ids().any(|wanted| wanted == *id))
+                && !is_ready(world, *bundle)
         })
     };
     for (id, count) in &checker.writes {
