@@ -102,7 +102,7 @@ pub struct Checker {
     taken_above_forged: BTreeMap<ReleaseKey, Takeover>,
     /// Releases with a helm client's record of which the agent has just deleted a revision that was no good one.
     withdrawn: BTreeSet<ReleaseKey>,
-    /// Objects, by uid, of a bundle's attempts at such releases, once the agent has forgotten these, until it writes them again.
+    /// Objects, by uid, of attempts at such releases, once the agent has forgotten these, or below what the Go agent deployed, until they are written again.
     given_up: BTreeSet<String>,
     /// Revisions that the Go agent recorded, of which the agent's own ledger says nothing.
     recorded_by_go: BTreeSet<(ReleaseKey, i64)>,

@@ -22,6 +22,8 @@ macro_rules! stories {
 }
 
 stories! {
+    what_attempts_brought_stays_where_the_go_agent_deploys_the_next_version
+    what_an_undo_brings_back_is_written_with_each_try_of_another_bundle
     what_attempts_brought_below_one_that_helm_upgraded_goes_with_the_next_version
     a_late_drop_beside_a_forged_number_is_late_all_the_same
     what_helm_has_above_a_failed_attempt_is_upgraded_from

@@ -117,6 +117,9 @@ impl Checker {
             (Actor::Go, Some(_)) => !self.recorded_by_go.insert((release.clone(), revision)),
             _ => self.recorded_by_go.remove(&(release.clone(), revision)),
         };
+        if write.who.actor == Actor::Go && status.as_deref() == Some("deployed") {
+            self.leave_attempts(&release);
+        }
         let mut is_over = false;
         let records = self.records.entry(release.clone()).or_default();
         match status {
@@ -270,6 +273,19 @@ impl Checker {
         self.not_entered = not_entered
             .filter(|(release, revision)| !self.is_entered(release, *revision))
             .collect();
+    }
+
+    /// As docs/security.md has it: what attempts that failed had brought stays where the Go agent deploys the next version without it.
+    fn leave_attempts(&mut self, release: &ReleaseKey) {
+        let good = self.deployed.get(release).copied().unwrap_or(0);
+        let is_of_attempt = |uid: &String, origin: &Origin| {
+            let is_its = origin.release.as_ref() == Some(release) && origin.born >= good;
+            is_its && !self.written_by_go.contains(uid)
+        };
+        let objects = self.origins.iter();
+        let left = objects.filter(|(uid, origin)| is_of_attempt(uid, origin));
+        let left: Vec<_> = left.map(|(uid, _)| uid.clone()).collect();
+        self.given_up.extend(left);
     }
 
     /// As docs/removal.md has it: of attempts at a release of somebody else's the records go with their bundle, and nothing else. The ledger knows nothing of
