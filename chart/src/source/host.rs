@@ -66,7 +66,8 @@ impl HostPattern {
         Some(pattern)
     }
 
-    /// Whether the pattern matches an address. A registry's API is not part of the paths in it: `/v2/team/web/tags/list` is below `team`.
+    /// Whether the pattern matches an address, however a server reads its path. A registry's API is not part of the paths in it:
+    /// `/v2/team/web/tags/list` is below `team`.
     ///
     /// ```
     /// use chart::source::HostPattern;
@@ -98,10 +99,7 @@ impl HostPattern {
 
     fn matches_path(&self, path: &str) -> bool {
         let path = path.trim_start_matches('/');
-        let below = |path: &str| {
-            let rest = path.strip_prefix(self.path.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let below = |path: &str| golib::folder::is_below(path, &self.path);
         self.path.is_empty() || below(path) || path.strip_prefix("v2/").is_some_and(below)
     }
 
@@ -185,5 +183,30 @@ mod tests {
     #[case("host:port")]
     fn no_addresses(#[case] text: &str) {
         assert_eq!(HostPattern::parse(text), None);
+    }
+
+    #[rstest]
+    #[case("https://charts.example/stable/..%2ftenant/index.yaml")]
+    #[case("https://charts.example/stable/..%5ctenant/index.yaml")]
+    #[case("https://charts.example/stable/..;/tenant/index.yaml")]
+    #[case("https://charts.example/stable/..%252ftenant/index.yaml")]
+    #[case("https://charts.example/v2/stable/..%2F..%2Ftenant/index.yaml")]
+    fn an_encoded_way_out_of_a_folder_does_not_lie_below_it(#[case] url: &str) {
+        let url = url.parse().unwrap();
+        let matches = |pattern: &str| HostPattern::parse(pattern).unwrap().matches(&url);
+        assert!(!matches("charts.example/stable") && matches("charts.example"));
+    }
+
+    #[rstest]
+    #[case("charts.example/stable", "https://charts.example/st%61ble/web-1.0.0%2Bb.tgz")]
+    #[case("charts.example/stable", "https://charts.example//stable/a%2fb.tgz")]
+    #[case("charts.example/my%20charts", "https://charts.example/my%20charts/index.yaml")]
+    #[case(
+        "gitlab.example/api/v4/projects/group%2Fweb",
+        "https://gitlab.example/api/v4/projects/group%2Fweb/packages/helm/stable/index.yaml"
+    )]
+    fn other_spellings_of_a_path_lie_below_its_folder(#[case] folder: &str, #[case] url: &str) {
+        let folder = HostPattern::parse(folder).unwrap();
+        assert!(folder.matches(&url.parse().unwrap()));
     }
 }
