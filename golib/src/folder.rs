@@ -18,6 +18,18 @@ pub fn is_below(path: &str, folder: &str) -> bool {
     readings().all(|reading| reading.is_below(path, folder))
 }
 
+/// Whether some server takes a path for one below a folder, or for that folder.
+///
+/// ```
+/// use golib::folder::may_be_below;
+///
+/// assert!(may_be_below("/x/..%2fstable/index.yaml", "stable"));
+/// assert!(!may_be_below("/other/index.yaml", "stable"));
+/// ```
+pub fn may_be_below(path: &str, folder: &str) -> bool {
+    readings().any(|reading| reading.is_below(path, folder))
+}
+
 /// All paths that servers may take one for, without slashes at their ends and each of them once; first the one that is decoded and resolved as usual.
 ///
 /// ```
