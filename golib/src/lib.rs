@@ -5,6 +5,7 @@ pub mod base32;
 pub mod base64;
 pub mod budget;
 pub mod duration;
+pub mod folder;
 pub mod glob;
 pub mod hex;
 pub mod json;

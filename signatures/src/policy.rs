@@ -709,26 +709,21 @@ fn forms(address: &str) -> Vec<String> {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     };
-    let path = percent_encoding::percent_decode_str(url.path()).decode_utf8_lossy();
-    let mut parts: Vec<&str> = Vec::new();
-    // Once more: what was encoded may be dots and slashes too.
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    let path = parts.join("/");
+    // What was encoded may be dots and slashes too, and a server may take it for them.
+    let paths = golib::folder::possible_paths(url.path());
+    let forms = paths.iter().map(|path| forms_at(&scheme, &host, path));
+    forms.flatten().collect()
+}
+
+/// The forms of an address whose path is read already.
+fn forms_at(scheme: &str, host: &str, path: &str) -> Vec<String> {
     let mut forms = vec![format!("{scheme}://{host}/{path}")];
-    if let "http" | "https" = scheme.as_str() {
+    if let "http" | "https" = scheme {
         // One server as a rule, whatever it is spoken to by.
         forms = ["http", "https"]
             .map(|scheme| format!("{scheme}://{host}/{path}"))
             .to_vec();
-        forms.extend(in_registry(&host, &path));
+        forms.extend(in_registry(host, path));
     }
     if scheme == "oci" {
         let named = path.split('@').next().unwrap_or_default();
@@ -751,4 +746,28 @@ fn in_registry(host: &str, path: &str) -> Vec<String> {
     repository.map_or_else(Vec::new, |repository| {
         forms(&format!("oci://{host}/{repository}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_some_server_takes_for_the_address_of_a_rule_is_one() {
+        let stable = |address: &str| {
+            let forms = forms(address);
+            forms.contains(&"https://charts.example/stable/web".to_owned())
+        };
+        for path in [
+            "stable/web",
+            "x/..%2fstable/web",
+            "x/..%5cstable%5cweb",
+            "x/..;/stable;v=1/web",
+            "x/%252e%252e/stable/web",
+            "x%25252f..%25252fstable/web",
+        ] {
+            assert!(stable(&format!("https://charts.example/{path}")), "{path}");
+        }
+        assert!(!stable("https://charts.example/x/stable/web"));
+    }
 }

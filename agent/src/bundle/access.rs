@@ -126,12 +126,27 @@ pub fn helm_access(
     })
 }
 
+/// Whether what a Secret of this cluster has can be used as far as one sees. What cannot must not count as absent: a bundle's own would count in its place.
+fn usable(data: &Data) -> Result<(), BundleError> {
+    let is_empty = |key: &&str| data.get(*key).is_some_and(|value| value.0.is_empty());
+    let keys = ["username", "password", "tls.crt", "tls.key", "cacerts"];
+    if let Some(key) = keys.iter().find(|key| is_empty(key)) {
+        return Err(invalid(format!("{key} of the secret is empty")));
+    }
+    let is_no_pem = |text: &ByteString| chart::trust::certificates(&text.0).is_empty();
+    match data.get("cacerts").is_some_and(is_no_pem) {
+        true => Err(invalid("cacerts of the secret is no certificate in PEM")),
+        false => Ok(()),
+    }
+}
+
 /// What a Secret of this cluster says of hosts that charts come from.
 ///
 /// # Errors
 /// [`BundleError::Secret`] when it names no host, or what it says of them cannot be used.
 pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, BundleError> {
     let data = data_of(Some(secret));
+    usable(data)?;
     let flag = |key: &str| flag(key, text(data, key).as_deref().map(str::trim));
     let access = HostAccess {
         credentials: pair(data)?,
@@ -151,6 +166,15 @@ pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, B
         hosts.push((pattern, access.clone()));
     }
     if let Some(logins) = logins(data)? {
+        // Counted and not quoted: a password may stand in an address.
+        match logins.unreadable() {
+            0 => {}
+            unreadable => {
+                let problem = "cannot be read, or have half of user name and password";
+                let logins = format!("{unreadable} of docker's logins in the secret {problem}");
+                return Err(invalid(logins));
+            }
+        }
         let logins = Hosts::of_logins(&logins).into_iter();
         hosts.extend(logins.map(|(pattern, login)| {
             let credentials = login.credentials;
@@ -399,6 +423,78 @@ mod tests {
         );
         let odd = refused(&[("hosts", "h"), ("insecureSkipVerify", "maybe")]);
         assert_eq!(odd, "failed to parse insecureSkipVerify as bool");
+        assert_eq!(
+            refused(&[("hosts", "charts.example\\stable")]),
+            "entry 1 of hosts is no host"
+        );
+    }
+
+    #[test]
+    fn an_unreadable_login_of_this_cluster_refuses_its_hosts() {
+        let logins = |broken: &str| {
+            let good = r#""good.example": {"username": "ann", "password": "p"}"#;
+            secret(
+                "Opaque",
+                &[
+                    (
+                        ".dockerconfigjson",
+                        &format!(r#"{{"auths": {{{good}, {broken}}}}}"#),
+                    ),
+                    ("insecureSkipVerify", "false"),
+                ],
+            )
+        };
+        for broken in [
+            r#""broken.example": {"auth": "not base64 of a pair"}"#,
+            r#""broken.example": {"username": "hunter2", "password": ""}"#,
+            r#""broken.example": "hunter2""#,
+        ] {
+            let secret = logins(broken);
+            assert_eq!(
+                source_hosts(&secret).unwrap_err().to_string(),
+                "1 of docker's logins in the secret cannot be read, or have half of user name and password"
+            );
+            let refused = refused_hosts(&secret);
+            let names: Vec<_> = refused.iter().map(|(host, _)| host.to_string()).collect();
+            assert_eq!(names, ["broken.example", "good.example"]);
+            assert!(refused.iter().all(|(_, access)| access.is_refused));
+        }
+        let unknown = logins(r#""ann:hunter2@broken.example": {"auth": "YW5uOnA="}"#);
+        let error = source_hosts(&unknown).unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+        let of_a_helper = logins(r#""helper.example": {}"#);
+        assert_eq!(source_hosts(&of_a_helper).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_empty_is_not_absent_for_this_cluster() {
+        for (data, error) in [
+            (
+                [("username", "reader"), ("password", "")],
+                "password of the secret is empty",
+            ),
+            (
+                [("username", ""), ("password", "")],
+                "username of the secret is empty",
+            ),
+            (
+                [("tls.crt", ""), ("tls.key", "")],
+                "tls.crt of the secret is empty",
+            ),
+            (
+                [("cacerts", ""), ("basicHTTP", "false")],
+                "cacerts of the secret is empty",
+            ),
+            (
+                [("cacerts", "MIIB"), ("basicHTTP", "false")],
+                "cacerts of the secret is no certificate in PEM",
+            ),
+        ] {
+            let [first, second] = data;
+            let secret = secret("Opaque", &[("hosts", "r.example"), first, second]);
+            assert_eq!(source_hosts(&secret).unwrap_err().to_string(), error);
+            assert_eq!(refused_hosts(&secret).len(), 1);
+        }
     }
 
     #[test]

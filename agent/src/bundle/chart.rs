@@ -21,9 +21,24 @@ use super::raw_yaml;
 use super::style::Style;
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID, ANNOTATION_CHART_DIGEST,
-    ANNOTATION_CHART_SOURCE, ANNOTATION_COMMIT, ANNOTATION_KEEP_RESOURCES,
-    ANNOTATION_SERVICE_ACCOUNT, BundleDeploymentOptions, HelmOptions,
+    ANNOTATION_CHART_SOURCE, ANNOTATION_COMMIT, ANNOTATION_FACTS, ANNOTATION_KEEP_RESOURCES,
+    ANNOTATION_LOOKED_UP, ANNOTATION_SERVICE_ACCOUNT, ANNOTATION_SIGNATURES,
+    ANNOTATION_VALUES_FROM, BundleDeploymentOptions, HelmOptions,
 };
+
+/// What the agent says of a deployed chart. An author's own words under these names would be told and compared as the agent's.
+const SAID_BY_THE_AGENT: [&str; 10] = [
+    ANNOTATION_SERVICE_ACCOUNT,
+    ANNOTATION_BUNDLE_ID,
+    ANNOTATION_AGENT_NAMESPACE,
+    ANNOTATION_KEEP_RESOURCES,
+    ANNOTATION_FACTS,
+    ANNOTATION_CHART_DIGEST,
+    ANNOTATION_CHART_SOURCE,
+    ANNOTATION_VALUES_FROM,
+    ANNOTATION_LOOKED_UP,
+    ANNOTATION_SIGNATURES,
+];
 
 /// How much of a commit goes into a generated chart's version.
 const COMMIT_LENGTH: usize = 12;
@@ -169,6 +184,7 @@ fn load(
     let mut warnings = chart::Warnings::default();
     let mut chart = load_files_within(files, budget, decoded, &mut warnings)?;
     let annotations = chart.metadata.annotations.get_or_insert_with(BTreeMap::new);
+    annotations.retain(|key, _| !SAID_BY_THE_AGENT.contains(&key.as_str()));
     annotations.extend(annotations_of(options, identity));
     Ok(Package {
         chart,
@@ -235,4 +251,31 @@ fn generated_chart_yaml(
     let text =
         golib::yaml::encode(&chart).map_err(|error| BundleError::Content(error.to_string()))?;
     Ok(file("Chart.yaml".to_owned(), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_says_nothing_in_the_agents_name() {
+        let said = SAID_BY_THE_AGENT.map(|key| (key, "by the author"));
+        let said = BTreeMap::from(said).into_iter().chain([("own", "kept")]);
+        let chart = json!({
+            "apiVersion": "v2", "name": "web", "version": "1.0.0",
+            "annotations": said.collect::<BTreeMap<_, _>>(),
+        });
+        let files = json!({"resources": [{"name": "Chart.yaml", "content": chart.to_string()}]});
+        let manifest = Manifest::from_json(files.to_string().as_bytes()).unwrap();
+        let identity = Identity {
+            bundle_deployment: "app",
+            agent_namespace: "system",
+            commit: "",
+        };
+        let options = BundleDeploymentOptions::default();
+        let package = from_manifest(&manifest, &options, identity, &mut Weight::new(1 << 20));
+        let mut annotations = package.unwrap().chart.metadata.annotations.unwrap();
+        assert_eq!(annotations.remove("own").as_deref(), Some("kept"));
+        assert_eq!(annotations, annotations_of(&options, identity));
+    }
 }

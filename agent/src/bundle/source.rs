@@ -168,12 +168,8 @@ impl Bundle {
         };
         let options = &bundle_deployment.spec.options;
         match self {
-            Self::Files(manifest) => {
-                chart::from_manifest(manifest, options, identity, decoded).map(unsigned)
-            }
-            Self::Chart(fetched, None) => {
-                chart::from_archive(fetched, options, identity, decoded).map(unsigned)
-            }
+            Self::Files(manifest) => chart::from_manifest(manifest, options, identity, decoded),
+            Self::Chart(fetched, None) => chart::from_archive(fetched, options, identity, decoded),
             Self::Chart(fetched, Some(verified)) => {
                 let mut package = chart::from_archive(fetched, options, identity, decoded)?;
                 let metadata = &mut package.chart.metadata;
@@ -184,14 +180,6 @@ impl Bundle {
             }
         }
     }
-}
-
-/// Without the chart's own statement about its signers.
-fn unsigned(mut package: Package) -> Package {
-    if let Some(annotations) = &mut package.chart.metadata.annotations {
-        annotations.remove(ANNOTATION_SIGNATURES);
-    }
-    package
 }
 
 /// Settings of fetching that are not the bundle's.

@@ -243,6 +243,16 @@ mod tests {
         }
         assert_eq!(says(&whole), used);
         assert_eq!(says(&[("hosts", "u:p@h")]), used);
+        let logins = r#"{"auths": {"b.example": {"auth": "?"}}}"#;
+        let mut all = refused.0.clone();
+        all.insert(0, "b.example true".to_owned());
+        assert_eq!(says(&[(".dockerconfigjson", logins)]), (all, true));
+        assert_eq!(says(&whole), used);
+        assert_eq!(
+            says(&[whole[0], ("username", "u"), ("password", "")]),
+            refused
+        );
+        assert_eq!(says(&whole), used);
         known.change(BTreeMap::clear);
         assert!(known.state.lock().hosts.is_none());
     }

@@ -237,7 +237,7 @@ impl Hosts {
         }
     }
 
-    /// The logins of docker's, as hosts.
+    /// The logins of docker's, as hosts; the host of one that cannot be read is refused.
     ///
     /// ```
     /// use chart::source::{Hosts, Logins};
@@ -250,19 +250,25 @@ impl Hosts {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn of_logins(logins: &Logins) -> Vec<(HostPattern, HostAccess)> {
-        let entries = logins.entries();
-        let access = |credentials: &Credentials| HostAccess {
-            credentials: Some(credentials.clone()),
+        let access = |login: &Option<Credentials>| HostAccess {
+            credentials: login.clone(),
+            // To go on without would show the host whatever a bundle brings.
+            is_refused: login.is_none(),
             ..HostAccess::default()
         };
+        let entries = logins.entries();
         entries
-            .filter_map(|(pattern, login)| Some((pattern.clone(), access(login.as_ref()?))))
+            .map(|(pattern, login)| (pattern.clone(), access(login)))
             .collect()
     }
 
     pub(super) fn for_url(&self, url: &Url) -> Option<&HostAccess> {
+        // Another spelling of what is refused must not be asked as if nothing was said of it.
+        let is_for = |pattern: &HostPattern, access: &HostAccess| {
+            pattern.matches(url) || access.is_refused && pattern.may_match(url)
+        };
         let mut entries = self.entries.iter();
-        entries.find_map(|(pattern, access)| pattern.matches(url).then_some(access))
+        entries.find_map(|(pattern, access)| is_for(pattern, access).then_some(access))
     }
 
     pub(super) fn digest(&self) -> &[u8] {
@@ -288,6 +294,31 @@ mod tests {
             ..Access::default()
         };
         assert!(!format!("{access:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn no_spelling_of_a_refused_address_is_asked() {
+        let refused = HostAccess {
+            is_refused: true,
+            ..HostAccess::default()
+        };
+        let pattern = HostPattern::parse("charts.example/stable").expect("a host");
+        let access = Access {
+            hosts: Some(Arc::new(Hosts::new(vec![(pattern, refused)]))),
+            ..Access::default()
+        };
+        let is_refused = |url: &str| access.is_refused(&url.parse().expect("a URL"));
+        for url in [
+            "https://charts.example/stable/index.yaml",
+            "https://charts.example./stable/index.yaml",
+            "https://charts.example/st%61ble/index.yaml",
+            "https://charts.example/stable;x/index.yaml",
+            "https://charts.example/x/..%2fstable/index.yaml",
+            "https://charts.example/v2/x%5c..%5cstable/index.yaml",
+        ] {
+            assert!(is_refused(url), "{url}");
+        }
+        assert!(!is_refused("https://charts.example/other/index.yaml"));
     }
 
     #[test]

@@ -41,13 +41,18 @@ impl HostPattern {
             Some((name, port)) if !port.contains(']') => (name, Some(port.parse().ok()?)),
             _ => (host.as_str(), None),
         };
-        if host.is_empty() || host.contains(['@', '?', '#', ' ']) {
+        // What no URL has would be about nothing, and nobody would hear of it.
+        if host.is_empty() || host.contains(['@', ' ']) || bare.contains(['?', '#', '\\']) {
             return None;
         }
-        // One host has several spellings.
-        let host = match Host::parse(host) {
-            Ok(parsed) if !is_pattern(host) => parsed.to_string(),
-            _ => host.to_owned(),
+        let host = match is_pattern(host) {
+            true => {
+                let mut labels = host.split('.');
+                let is_usable = labels.all(|label| golib::path::matches(label, "").is_ok());
+                is_usable.then(|| host.to_owned())?
+            }
+            // One host has several spellings.
+            false => Host::parse(host).ok()?.to_string(),
         };
         Some(Self {
             host: canonical(&host).to_owned(),
@@ -66,7 +71,8 @@ impl HostPattern {
         Some(pattern)
     }
 
-    /// Whether the pattern matches an address. A registry's API is not part of the paths in it: `/v2/team/web/tags/list` is below `team`.
+    /// Whether the pattern matches an address, however a server reads its path. A registry's API is not part of the paths in it:
+    /// `/v2/team/web/tags/list` is below `team`.
     ///
     /// ```
     /// use chart::source::HostPattern;
@@ -77,6 +83,15 @@ impl HostPattern {
     /// assert!(!team.matches(&url("https://registry.example/v2/team/web/tags/list")));
     /// ```
     pub fn matches(&self, url: &Url) -> bool {
+        self.matches_as(url, golib::folder::is_below)
+    }
+
+    /// Whether some server may take an address for one that the pattern matches.
+    pub(super) fn may_match(&self, url: &Url) -> bool {
+        self.matches_as(url, golib::folder::may_be_below)
+    }
+
+    fn matches_as(&self, url: &Url, is_below: fn(&str, &str) -> bool) -> bool {
         let Some(host) = url.host_str() else {
             return false;
         };
@@ -84,7 +99,7 @@ impl HostPattern {
             Some(port) => Some(port) == url.port_or_known_default(),
             None => url.port().is_none(),
         };
-        port && self.matches_host(canonical(host)) && self.matches_path(url.path())
+        port && self.matches_host(canonical(host)) && self.matches_path(url.path(), is_below)
     }
 
     fn matches_host(&self, host: &str) -> bool {
@@ -96,12 +111,9 @@ impl HostPattern {
                 .all(|(pattern, label)| golib::path::matches(pattern, label).unwrap_or_default())
     }
 
-    fn matches_path(&self, path: &str) -> bool {
+    fn matches_path(&self, path: &str, is_below: fn(&str, &str) -> bool) -> bool {
         let path = path.trim_start_matches('/');
-        let below = |path: &str| {
-            let rest = path.strip_prefix(self.path.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let below = |path: &str| is_below(path, &self.path);
         self.path.is_empty() || below(path) || path.strip_prefix("v2/").is_some_and(below)
     }
 
@@ -132,9 +144,9 @@ fn is_pattern(host: &str) -> bool {
     !host.starts_with('[') && host.contains(['*', '?', '['])
 }
 
-/// Docker's own registry has a name of its own and several addresses.
+/// Docker's own registry has a name of its own and several addresses. A dot at the end of a host only says that it is a whole one.
 fn canonical(host: &str) -> &str {
-    match host {
+    match host.strip_suffix('.').unwrap_or(host) {
         "index.docker.io" | "registry-1.docker.io" => DOCKER_HUB,
         host => host,
     }
@@ -174,6 +186,7 @@ mod tests {
     #[case("bücher.example", "xn--bcher-kva.example")]
     #[case("*.example.com", "*.example.com")]
     #[case("oci://index.docker.io/library", "docker.io/library")]
+    #[case("r.example.", "r.example")]
     fn addresses(#[case] text: &str, #[case] shown: &str) {
         assert_eq!(HostPattern::parse(text).unwrap().to_string(), shown);
     }
@@ -183,7 +196,36 @@ mod tests {
     #[case("https://")]
     #[case("user:pw@host")]
     #[case("host:port")]
+    #[case("charts.example\\stable")]
+    #[case("charts.example/stable?ref=v1")]
+    #[case("r[1.example")]
+    #[case("r^1.example")]
     fn no_addresses(#[case] text: &str) {
         assert_eq!(HostPattern::parse(text), None);
+    }
+
+    #[rstest]
+    #[case("https://charts.example/stable/..%2ftenant/index.yaml")]
+    #[case("https://charts.example/stable/..%5ctenant/index.yaml")]
+    #[case("https://charts.example/stable/..;/tenant/index.yaml")]
+    #[case("https://charts.example/stable/..%252ftenant/index.yaml")]
+    #[case("https://charts.example/v2/stable/..%2F..%2Ftenant/index.yaml")]
+    fn an_encoded_way_out_of_a_folder_does_not_lie_below_it(#[case] url: &str) {
+        let url = url.parse().unwrap();
+        let matches = |pattern: &str| HostPattern::parse(pattern).unwrap().matches(&url);
+        assert!(!matches("charts.example/stable") && matches("charts.example"));
+    }
+
+    #[rstest]
+    #[case("charts.example/stable", "https://charts.example/st%61ble/web-1.0.0%2Bb.tgz")]
+    #[case("charts.example/stable", "https://charts.example//stable/a%2fb.tgz")]
+    #[case("charts.example/my%20charts", "https://charts.example/my%20charts/index.yaml")]
+    #[case(
+        "gitlab.example/api/v4/projects/group%2Fweb",
+        "https://gitlab.example/api/v4/projects/group%2Fweb/packages/helm/stable/index.yaml"
+    )]
+    fn other_spellings_of_a_path_lie_below_its_folder(#[case] folder: &str, #[case] url: &str) {
+        let folder = HostPattern::parse(folder).unwrap();
+        assert!(folder.matches(&url.parse().unwrap()));
     }
 }

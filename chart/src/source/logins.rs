@@ -20,6 +20,8 @@ use super::host::HostPattern;
 pub struct Logins {
     /// By address, those that take precedence first; `None` is one that cannot be read.
     entries: Vec<(HostPattern, Option<Credentials>)>,
+    /// How many cannot be read, be it for their login or for their address.
+    unreadable: usize,
     digest: [u8; 32],
 }
 
@@ -75,6 +77,7 @@ impl Logins {
 
     fn from_entries(found: &Map<String, Value>) -> Self {
         let mut entries = Vec::with_capacity(found.len());
+        let mut unreadable = 0;
         for (address, login) in found {
             let credentials = match credentials(login) {
                 // What a credential helper keeps, and what was logged out of, stands there empty.
@@ -83,6 +86,7 @@ impl Logins {
             };
             let pattern = HostPattern::parse_login(address);
             if pattern.is_none() || credentials.is_none() {
+                unreadable += 1;
                 // A password may stand before the host.
                 let (_, host) = address.rsplit_once('@').unwrap_or(("", address));
                 logging::warn!(host = Name(host), "a login of docker's cannot be read");
@@ -91,7 +95,24 @@ impl Logins {
         }
         entries.sort_by(|(a, _), (b, _)| a.precedence().cmp(&b.precedence()));
         let digest = Sha256::digest(Value::Object(found.clone()).to_string()).into();
-        Self { entries, digest }
+        Self {
+            entries,
+            unreadable,
+            digest,
+        }
+    }
+
+    /// How many entries cannot be read: for whoever must not go on without any of them. One that is empty, as of a credential helper, is none.
+    ///
+    /// ```
+    /// use chart::source::Logins;
+    ///
+    /// let file = br#"{"auths": {"a.example": {"auth": "?"}, "b.example": {"username": "joe"}, "c.example": {}}}"#;
+    /// assert_eq!(Logins::from_docker_config(file)?.unreadable(), 2);
+    /// # Ok::<(), chart::source::LoginsError>(())
+    /// ```
+    pub fn unreadable(&self) -> usize {
+        self.unreadable
     }
 
     /// The credentials to show at an address, by the first of the entries that are for it; `Some(None)` where that one cannot be read.
@@ -150,12 +171,10 @@ fn credentials(login: &Value) -> Option<Option<Credentials>> {
     if username == "<token>" && identity_token.is_empty() {
         identity_token = std::mem::take(&mut password);
     }
-    Some(Credentials::login(
-        username,
-        password,
-        identity_token,
-        text("registrytoken")?,
-    ))
+    let is_empty = username.is_empty() && password.is_empty();
+    let login = Credentials::login(username, password, identity_token, text("registrytoken")?);
+    // Half of user name and password is no login, and not none either.
+    (login.is_some() || is_empty).then_some(login)
 }
 
 /// User and password of an `auth`. Docker pads with NUL, hand-made ones end in a line break.
@@ -273,9 +292,20 @@ mod tests {
             "text.example": "hunter2",
             "field.example": { "auth": { "x": "hunter2" } },
             "auth.example": { "auth": "hunter2" },
+            "half.example": { "username": "joe", "password": "" },
+            "other-half.example": { "auth": golib::base64::encode(":p") },
+            "helper.example": {},
             "HTTPS://good.example": { "auth": golib::base64::encode("joe:p") },
         }));
-        for broken in ["text.example", "field.example", "auth.example"] {
+        // With the one whose address has a password in it.
+        assert_eq!(some.unreadable(), 6);
+        for broken in [
+            "text.example",
+            "field.example",
+            "auth.example",
+            "half.example",
+            "other-half.example",
+        ] {
             let url = Url::parse(&format!("https://{broken}/v2/")).unwrap();
             assert_eq!(some.for_url(&url), Some(&None), "{broken}");
         }

@@ -56,6 +56,7 @@ impl Shared {
                 oci::resolve(registry, reference, &constraint).await?
             }
         };
+        let url = shown(&named)?;
         let oci::Found {
             layer,
             named: manifest,
@@ -72,11 +73,10 @@ impl Shared {
                 let bytes = registry
                     .blob(&layer, self.settings.max_archive_bytes)
                     .await?;
-                archive::checked(bytes, &shown(&named), self.settings.max_unpacked_bytes).await?
+                archive::checked(bytes, &url, self.settings.max_unpacked_bytes).await?
             }
         };
         let version = named.tag.clone().unwrap_or_else(|| version.to_owned());
-        let url = shown(&named);
         let chart = FetchedChart {
             bytes,
             unpacked_bytes,
@@ -146,7 +146,7 @@ impl Shared {
             version: String::new(),
             digest: named,
             manifest: None,
-            url: shown(reference),
+            url: shown(reference)?,
             is_stale: false,
         };
         let cached = Cached::new(chart, &HeaderMap::new(), asked);
@@ -199,9 +199,13 @@ impl Fetcher {
     }
 }
 
-/// A reference as a URL; references are checked to be hosts and paths.
-fn shown(reference: &Reference) -> SafeUrl {
-    SafeUrl::parse(&reference.to_string()).expect("a reference is a valid URL")
+/// A reference as a URL.
+fn shown(reference: &Reference) -> Result<SafeUrl, FetchError> {
+    let reference = reference.to_string();
+    SafeUrl::parse(&reference).map_err(|error| FetchError::InvalidReference {
+        reference,
+        problem: error.to_string(),
+    })
 }
 
 /// Whether what a note says of a chart that was pulled as `reference` and `version` holds: which manifest names the archive is proven by
@@ -218,9 +222,72 @@ fn is_pulled(
     };
     let manifest = chart.manifest.as_deref().unwrap_or_default();
     named.is_ok_and(|named| {
-        chart.url.to_string() == shown(&named).to_string()
+        shown(&named).is_ok_and(|url| chart.url.to_string() == url.to_string())
             && named.digest.is_none_or(|digest| digest == manifest)
             && named.tag.is_none_or(|tag| tag == chart.version)
     }) && chart.is_intact()
         && oci::proves(manifests, manifest, &chart.digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use futures_util::FutureExt as _;
+    use futures_util::future::{BoxFuture, ready};
+    use serde_json::json;
+
+    use super::super::error::TransportError;
+    use super::super::{ChartRef, Settings, Transport};
+    use super::*;
+
+    /// A registry at whatever address, of one chart.
+    struct Registry;
+
+    impl Transport for Registry {
+        fn get(
+            &self,
+            url: &url::Url,
+            _: &HeaderMap,
+        ) -> BoxFuture<'static, Result<http::Response<Bytes>, TransportError>> {
+            let mut tar = vec![0; 1024];
+            tar[257..262].copy_from_slice(b"ustar");
+            let digest = <sha2::Sha256 as sha2::Digest>::digest(&tar);
+            let digest = format!("sha256:{}", golib::hex::encode(&digest));
+            let manifest = json!({
+                "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "config": {"mediaType": "application/vnd.cncf.helm.config.v1+json", "digest": digest},
+                "layers": [{"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "digest": digest}],
+            });
+            let body = match url.path().contains("/manifests/") {
+                true => manifest.to_string().into(),
+                false => Bytes::from(tar),
+            };
+            ready(Ok(http::Response::new(body))).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_host_of_a_registry_is_an_error_and_no_panic() {
+        let fetcher = Fetcher::over(Arc::new(Registry), Settings::default());
+        let fetch = async |repo: &str| {
+            let chart = ChartRef {
+                repo: repo.to_owned(),
+                version: "1.0.0".to_owned(),
+                ..ChartRef::default()
+            };
+            fetcher.fetch(&chart, &Access::default()).await
+        };
+        assert!(fetch("oci://good.example/x/charts/web").await.is_ok());
+        let refused = fetch("oci://evil.example\\x/charts/web").await;
+        let error = refused.expect_err("its host is none").to_string();
+        assert!(error.contains("not a host name"), "{error}");
+        // Whoever puts a reference together: its fields are public.
+        let made = Reference {
+            registry: "evil.example\\x".to_owned(),
+            ..Reference::parse("oci://good.example/web").expect("a reference")
+        };
+        assert!(shown(&made).is_err());
+    }
 }

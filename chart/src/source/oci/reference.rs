@@ -130,10 +130,15 @@ impl fmt::Display for Reference {
     }
 }
 
+/// Whether a text is a host and nothing more, both as the reference is read and as it is asked for: they differ in what they take for a slash.
 fn is_host(text: &str) -> bool {
-    url::Url::parse(&format!("http://{text}/"))
-        .is_ok_and(|url| url.has_host() && url.username().is_empty() && url.password().is_none())
-        && !text.contains(['?', '#', '@'])
+    let is_host = |scheme: &str| {
+        let url = url::Url::parse(&format!("{scheme}://{text}/"));
+        url.is_ok_and(|url| url.has_host() && url.path() == "/")
+    };
+    // Some of these would be left out without a word.
+    let is_odd = |c: char| c.is_whitespace() || c.is_control() || "?#@%\\".contains(c);
+    is_host("oci") && is_host("https") && !text.contains(is_odd)
 }
 
 fn is_repository(text: &str) -> bool {
@@ -208,6 +213,17 @@ mod tests {
         );
     }
 
+    #[rstest]
+    #[case("oci://bücher.example/a")]
+    #[case(
+        "oci://r_1.example:5000/a@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+    )]
+    #[case("oci://127.0.0.1:5000/a:1.0.0+b")]
+    fn what_is_a_reference_is_a_url(#[case] text: &str) {
+        let reference = Reference::parse(text).unwrap();
+        assert!(url::Url::parse(&reference.to_string()).is_ok());
+    }
+
     #[test]
     fn a_digest_beats_a_tag() {
         let digest = format!("sha256:{}", "ab".repeat(32));
@@ -225,6 +241,13 @@ mod tests {
     #[case("oci://h/a@sha256:short")]
     #[case("oci://h/a?x=y")]
     #[case("oci://h/a:")]
+    #[case("oci://evil\\x/a")]
+    #[case("oci://evil^x/a")]
+    #[case("oci://evil\tx/a")]
+    #[case("oci://h|x/a")]
+    #[case("oci://evil%2eexample/a")]
+    #[case("oci://h:port/a")]
+    #[case("oci:///a")]
     fn refuses(#[case] text: &str) {
         let error = Reference::parse(text).unwrap_err();
         assert!(!error.to_string().contains("u:p"), "{error}");
