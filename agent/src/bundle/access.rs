@@ -17,6 +17,8 @@ use k8s_openapi::api::core::v1::Secret;
 use super::error::BundleError;
 use crate::api::BundleHelmOptions;
 
+/// Begin of the types of Secrets that Fleet keeps beside BundleDeployments.
+const FLEETS_TYPES: &str = "fleet.cattle.io/";
 /// Type of the Secrets that say where a bundle's files are stored.
 const OCI_STORAGE_TYPE: &str = "fleet.cattle.io/bundle-oci-storage/v1alpha1";
 /// Type the controller gives to Secrets for HelmOps; others are accepted.
@@ -101,7 +103,8 @@ fn pair(data: &Data) -> Result<Option<Credentials>, BundleError> {
 /// How a HelmOp's chart is reached: the Secret it names, if any, under the options' own settings.
 ///
 /// # Errors
-/// [`BundleError::Secret`] when the Secret holds half of the credentials, or logins that cannot be read.
+/// [`BundleError::Secret`] when the Secret holds half of the credentials, or logins that cannot be read, or is Fleet's own, of another use: whoever names it
+/// would have it shown to a repository of their own.
 pub fn helm_access(
     options: &BundleHelmOptions,
     secret: Option<&Secret>,
@@ -110,6 +113,11 @@ pub fn helm_access(
     if let Some(kind) = secret.and_then(|secret| secret.type_.as_deref())
         && kind != HELM_OPS_TYPE
     {
+        if kind.starts_with(FLEETS_TYPES) {
+            return Err(invalid(
+                "the secret is Fleet's own, and no credentials of a chart",
+            ));
+        }
         logging::debug!(kind, "credentials come from a secret of an unusual type");
     }
     let plain_http =
@@ -317,6 +325,12 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "username is set in the secret, but password isn't"
+        );
+        let stored = secret(OCI_STORAGE_TYPE, &[("username", "joe"), ("password", "p")]);
+        let error = helm_access(&options, Some(&stored)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the secret is Fleet's own, and no credentials of a chart"
         );
     }
 
