@@ -4,30 +4,44 @@
 /// Rounds of decoding that are told apart, from none but in the segments themselves to this many; beyond them only whether it is decoded to the end.
 const ROUNDS: usize = 3;
 
-/// Whether a path lies below a folder, or is it, in whichever way a server reads the two. Slashes at their ends do not count.
+/// A path in each way that servers read it: read once, compared with any number of folders.
 ///
 /// ```
-/// use golib::folder::is_below;
+/// use golib::folder::Readings;
 ///
-/// assert!(is_below("/stable/web/index.yaml", "stable") && is_below("/st%61ble", "stable"));
-/// assert!(!is_below("/stable-not/index.yaml", "stable"));
+/// let is_below = |path: &str| Readings::of(path).are_below("stable");
+/// assert!(is_below("/stable/web/index.yaml") && is_below("/st%61ble"));
+/// assert!(!is_below("/stable-not/index.yaml"));
 /// // Some servers take the one for `/tenant/index.yaml`, others do not take the other for a segment.
-/// assert!(!is_below("/stable/..%2ftenant/index.yaml", "stable") && !is_below("/stable%2fweb", "stable"));
+/// assert!(!is_below("/stable/..%2ftenant/index.yaml") && !is_below("/stable%2fweb"));
 /// ```
-pub fn is_below(path: &str, folder: &str) -> bool {
-    readings().all(|reading| reading.is_below(path, folder))
-}
+pub struct Readings(Vec<(Reading, Vec<Vec<u8>>)>);
 
-/// Whether some server takes a path for one below a folder, or for that folder.
-///
-/// ```
-/// use golib::folder::may_be_below;
-///
-/// assert!(may_be_below("/x/..%2fstable/index.yaml", "stable"));
-/// assert!(!may_be_below("/other/index.yaml", "stable"));
-/// ```
-pub fn may_be_below(path: &str, folder: &str) -> bool {
-    readings().any(|reading| reading.is_below(path, folder))
+impl Readings {
+    /// The readings of a path.
+    pub fn of(path: &str) -> Self {
+        let read = readings().map(|reading| (reading, reading.segments(path)));
+        Self(read.collect())
+    }
+
+    /// Whether the path lies below a folder, or is it, in whichever way a server reads the two. Slashes at their ends do not count.
+    pub fn are_below(&self, folder: &str) -> bool {
+        let mut readings = self.0.iter();
+        readings.all(|(reading, path)| path.starts_with(&reading.segments(folder)))
+    }
+
+    /// Whether some server takes the path for one below a folder, or for that folder.
+    ///
+    /// ```
+    /// use golib::folder::Readings;
+    ///
+    /// assert!(Readings::of("/x/..%2fstable/index.yaml").may_be_below("stable"));
+    /// assert!(!Readings::of("/other/index.yaml").may_be_below("stable"));
+    /// ```
+    pub fn may_be_below(&self, folder: &str) -> bool {
+        let mut readings = self.0.iter();
+        readings.any(|(reading, path)| path.starts_with(&reading.segments(folder)))
+    }
 }
 
 /// All paths that servers may take one for, without slashes at their ends and each of them once; first the one that is decoded and resolved as usual.
@@ -77,10 +91,6 @@ fn readings() -> impl Iterator<Item = Reading> {
 }
 
 impl Reading {
-    fn is_below(self, path: &str, folder: &str) -> bool {
-        self.segments(path).starts_with(&self.segments(folder))
-    }
-
     /// The names on the way, dots resolved.
     fn segments(self, path: &str) -> Vec<Vec<u8>> {
         let whole = match self.rounds {
@@ -178,7 +188,7 @@ mod tests {
             "/STABLE/web",
             "/",
         ] {
-            assert!(!is_below(path, "stable"), "{path}");
+            assert!(!Readings::of(path).are_below("stable"), "{path}");
         }
     }
 
@@ -196,10 +206,10 @@ mod tests {
             ("/stable/x/../web", "stable"),
             ("/web", ""),
         ] {
-            assert!(is_below(path, folder), "{path}");
+            assert!(Readings::of(path).are_below(folder), "{path}");
         }
-        assert!(!is_below("/%ff/web", "%fe"));
-        assert!(!is_below("/projects/group%2Fweb", "projects/group"));
+        assert!(!Readings::of("/%ff/web").are_below("%fe"));
+        assert!(!Readings::of("/projects/group%2Fweb").are_below("projects/group"));
     }
 
     #[test]

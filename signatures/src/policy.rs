@@ -224,7 +224,9 @@ impl Policy {
         subject: &Subject,
         own: impl IntoIterator<Item = &'a BundleRule>,
     ) -> Result<Demands<'a>, Refusal> {
-        let is_about = |rule: &&Rule| rule.is_about(&subject.addresses);
+        let addresses = subject.addresses.iter();
+        let forms: Vec<String> = addresses.flat_map(|text| forms(text)).collect();
+        let is_about = |rule: &&Rule| rule.is_about(&forms);
         let mut rules: Vec<&Rule> = self.rules.iter().filter(is_about).collect();
         if rules.is_empty() && self.refuses_unmatched {
             let tried = "no rule of the agent's policy is about it, and such charts are refused";
@@ -337,8 +339,8 @@ impl Rule {
         })
     }
 
-    fn is_about(&self, addresses: &[String]) -> bool {
-        let forms: Vec<String> = addresses.iter().flat_map(|text| forms(text)).collect();
+    /// Whether it is about one of these forms of a chart's addresses.
+    fn is_about(&self, forms: &[String]) -> bool {
         let matched = |source: &Glob| forms.iter().any(|form| source.matches(form));
         self.sources.iter().any(matched)
     }

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::credentials::{Credentials, Identity};
 use super::error::CredentialsUse;
-use super::host::HostPattern;
+use super::host::{Address, HostPattern};
 use super::logins::Logins;
 use super::safe_url::SafeUrl;
 
@@ -264,8 +264,9 @@ impl Hosts {
 
     pub(super) fn for_url(&self, url: &Url) -> Option<&HostAccess> {
         // Another spelling of what is refused must not be asked as if nothing was said of it.
+        let address = Address::of(url);
         let is_for = |pattern: &HostPattern, access: &HostAccess| {
-            pattern.matches(url) || access.is_refused && pattern.may_match(url)
+            pattern.is_for(&address) || access.is_refused && pattern.may_be_for(&address)
         };
         let mut entries = self.entries.iter();
         entries.find_map(|(pattern, access)| is_for(pattern, access).then_some(access))

@@ -1,8 +1,10 @@
 //! Addresses that something is for: a host, with a port or without, and perhaps a path below it.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::fmt;
 
+use golib::folder::Readings;
 use url::{Host, Url};
 
 /// The usual name of Docker's own registry.
@@ -83,23 +85,32 @@ impl HostPattern {
     /// assert!(!team.matches(&url("https://registry.example/v2/team/web/tags/list")));
     /// ```
     pub fn matches(&self, url: &Url) -> bool {
-        self.matches_as(url, golib::folder::is_below)
+        self.is_for(&Address::of(url))
+    }
+
+    /// As [`Self::matches`]. What many patterns are compared with is read once.
+    pub(super) fn is_for(&self, address: &Address<'_>) -> bool {
+        self.is_at(address, Readings::are_below)
     }
 
     /// Whether some server may take an address for one that the pattern matches.
-    pub(super) fn may_match(&self, url: &Url) -> bool {
-        self.matches_as(url, golib::folder::may_be_below)
+    pub(super) fn may_be_for(&self, address: &Address<'_>) -> bool {
+        self.is_at(address, Readings::may_be_below)
     }
 
-    fn matches_as(&self, url: &Url, is_below: fn(&str, &str) -> bool) -> bool {
-        let Some(host) = url.host_str() else {
+    fn is_at(&self, address: &Address<'_>, is_below: fn(&Readings, &str) -> bool) -> bool {
+        let Some(host) = address.url.host_str() else {
             return false;
         };
         let port = match self.port {
-            Some(port) => Some(port) == url.port_or_known_default(),
-            None => url.port().is_none(),
+            Some(port) => Some(port) == address.url.port_or_known_default(),
+            None => address.url.port().is_none(),
         };
-        port && self.matches_host(canonical(host)) && self.matches_path(url.path(), is_below)
+        let below = |path: &Readings| is_below(path, &self.path);
+        port && self.matches_host(canonical(host))
+            && (self.path.is_empty()
+                || below(address.path())
+                || address.in_registry().is_some_and(below))
     }
 
     fn matches_host(&self, host: &str) -> bool {
@@ -109,12 +120,6 @@ impl HostPattern {
         self.host.split('.').count() == host.split('.').count()
             && std::iter::zip(self.host.split('.'), host.split('.'))
                 .all(|(pattern, label)| golib::path::matches(pattern, label).unwrap_or_default())
-    }
-
-    fn matches_path(&self, path: &str, is_below: fn(&str, &str) -> bool) -> bool {
-        let path = path.trim_start_matches('/');
-        let below = |path: &str| is_below(path, &self.path);
-        self.path.is_empty() || below(path) || path.strip_prefix("v2/").is_some_and(below)
     }
 
     fn is_pattern(&self) -> bool {
@@ -137,6 +142,36 @@ impl HostPattern {
 fn is_scheme(text: &str) -> bool {
     let mut schemes = ["http", "https", "oci"].iter();
     schemes.any(|scheme| text.eq_ignore_ascii_case(scheme))
+}
+
+/// An address that patterns are compared with. Its path is read once, and where some pattern has one.
+pub(super) struct Address<'u> {
+    url: &'u Url,
+    path: OnceCell<Readings>,
+    in_registry: OnceCell<Option<Readings>>,
+}
+
+impl<'u> Address<'u> {
+    pub(super) fn of(url: &'u Url) -> Self {
+        Self {
+            url,
+            path: OnceCell::new(),
+            in_registry: OnceCell::new(),
+        }
+    }
+
+    fn path(&self) -> &Readings {
+        self.path.get_or_init(|| Readings::of(self.url.path()))
+    }
+
+    /// The path without that of a registry's API.
+    fn in_registry(&self) -> Option<&Readings> {
+        let read = || {
+            let path = self.url.path().trim_start_matches('/');
+            path.strip_prefix("v2/").map(Readings::of)
+        };
+        self.in_registry.get_or_init(read).as_ref()
+    }
 }
 
 fn is_pattern(host: &str) -> bool {

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use super::credentials::Credentials;
-use super::host::HostPattern;
+use super::host::{Address, HostPattern};
 
 /// The logins of one file or Secret. Prints nothing of them.
 #[derive(Clone, PartialEq, Eq)]
@@ -129,8 +129,9 @@ impl Logins {
     /// # Ok::<(), chart::source::LoginsError>(())
     /// ```
     pub fn for_url(&self, url: &Url) -> Option<&Option<Credentials>> {
+        let address = Address::of(url);
         let mut entries = self.entries.iter();
-        entries.find_map(|(pattern, credentials)| pattern.matches(url).then_some(credentials))
+        entries.find_map(|(pattern, credentials)| pattern.is_for(&address).then_some(credentials))
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &(HostPattern, Option<Credentials>)> {
