@@ -229,7 +229,10 @@ pub(super) fn check_identity(
         ));
     }
     let repository = match &fetched.manifest {
-        Some(_) => Reference::parse(fetched.url.as_str()).ok(),
+        Some(_) => match Reference::parse(fetched.url.as_str()) {
+            Ok(reference) => Some(reference),
+            Err(_) => return refused("nobody knows the repository it was pulled from".to_owned()),
+        },
         None => None,
     };
     let pulled = repository

@@ -73,7 +73,7 @@ impl Reference {
             ));
         }
         Ok(Self {
-            registry: registry.to_owned(),
+            registry: as_asked(registry),
             repository: path.to_owned(),
             tag,
             digest,
@@ -139,6 +139,16 @@ fn is_host(text: &str) -> bool {
     // Some of these would be left out without a word.
     let is_odd = |c: char| c.is_whitespace() || c.is_control() || "?#@%\\".contains(c);
     is_host("oci") && is_host("https") && !text.contains(is_odd)
+}
+
+/// A host as it is asked: one that is not ASCII has several spellings, and none of them comes back from a URL of another scheme than http.
+fn as_asked(registry: &str) -> String {
+    let url = url::Url::parse(&format!("https://{registry}/")).ok();
+    let asked = url.filter(|_| !registry.is_ascii()).and_then(|url| {
+        let port = url.port().map(|port| format!(":{port}"));
+        Some(format!("{}{}", url.host_str()?, port.unwrap_or_default()))
+    });
+    asked.unwrap_or_else(|| registry.to_owned())
 }
 
 fn is_repository(text: &str) -> bool {
@@ -221,7 +231,8 @@ mod tests {
     #[case("oci://127.0.0.1:5000/a:1.0.0+b")]
     fn what_is_a_reference_is_a_url(#[case] text: &str) {
         let reference = Reference::parse(text).unwrap();
-        assert!(url::Url::parse(&reference.to_string()).is_ok());
+        let url = url::Url::parse(&reference.to_string()).unwrap();
+        assert_eq!(Reference::parse(url.as_str()).unwrap(), reference);
     }
 
     #[test]
