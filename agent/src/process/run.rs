@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use chart::source::Fetcher;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use release::Host;
 use release::kube::{connection, in_cluster};
 use tokio::signal::unix::{SignalKind, signal};
@@ -394,8 +394,11 @@ impl Process {
 async fn local_config(settings: &Settings) -> anyhow::Result<kube::Config> {
     let options = KubeConfigOptions::default();
     let kubeconfig = match &settings.kubeconfig {
-        // The error names the path.
-        Some(path) => Some(Kubeconfig::read_from(path)?),
+        Some(path) => match Kubeconfig::read_from(path) {
+            // It names the path.
+            Err(failed @ KubeconfigError::ReadConfig(..)) => return Err(failed.into()),
+            read => Some(read.with_context(|| format!("failed to read {}", path.display()))?),
+        },
         None => Kubeconfig::from_env().context("failed to read KUBECONFIG")?,
     };
     let mut config = match kubeconfig {
