@@ -15,10 +15,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::error::BundleError;
-use crate::api::BundleHelmOptions;
+use crate::api::{BundleHelmOptions, LABEL_INTERNAL_SECRET};
 
-/// Begin of the types of Secrets that Fleet keeps beside BundleDeployments.
-const FLEETS_TYPES: &str = "fleet.cattle.io/";
+/// Type of the Secrets that hold bundles' values.
+const VALUES_TYPE: &str = "fleet.cattle.io/bundle-deployment/v1alpha1";
 /// Type of the Secrets that say where a bundle's files are stored.
 const OCI_STORAGE_TYPE: &str = "fleet.cattle.io/bundle-oci-storage/v1alpha1";
 /// Type the controller gives to Secrets for HelmOps; others are accepted.
@@ -38,6 +38,20 @@ fn text<'a>(data: &'a Data, key: &str) -> Option<std::borrow::Cow<'a, str>> {
 
 fn invalid(problem: impl Into<String>) -> BundleError {
     BundleError::Secret(problem.into())
+}
+
+/// Whether a Secret beside the BundleDeployments is one that Fleet keeps for itself: a bundle's values, or where a bundle's files are. Of the rest Fleet makes one
+/// copy for all bundles that name it, and marks it as the first of them names it.
+pub fn is_fleets(secret: &Secret) -> bool {
+    let is_internal = || {
+        let mut labels = secret.metadata.labels.iter().flatten();
+        labels.any(|(label, _)| label == LABEL_INTERNAL_SECRET)
+    };
+    match secret.type_.as_deref() {
+        Some(VALUES_TYPE) => true,
+        Some(OCI_STORAGE_TYPE) => is_internal(),
+        _ => false,
+    }
 }
 
 /// Docker's logins of a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.
@@ -110,14 +124,14 @@ pub fn helm_access(
     secret: Option<&Secret>,
 ) -> Result<Access, BundleError> {
     let data = data_of(secret);
+    if secret.is_some_and(is_fleets) {
+        return Err(invalid(
+            "the secret is Fleet's own, and no credentials of a chart",
+        ));
+    }
     if let Some(kind) = secret.and_then(|secret| secret.type_.as_deref())
         && kind != HELM_OPS_TYPE
     {
-        if kind.starts_with(FLEETS_TYPES) {
-            return Err(invalid(
-                "the secret is Fleet's own, and no credentials of a chart",
-            ));
-        }
         logging::debug!(kind, "credentials come from a secret of an unusual type");
     }
     let plain_http =
@@ -326,7 +340,10 @@ mod tests {
             error.to_string(),
             "username is set in the secret, but password isn't"
         );
-        let stored = secret(OCI_STORAGE_TYPE, &[("username", "joe"), ("password", "p")]);
+        let mut stored = secret(OCI_STORAGE_TYPE, &[("username", "joe"), ("password", "p")]);
+        assert!(helm_access(&options, Some(&stored)).is_ok());
+        stored.metadata.labels =
+            Some([(LABEL_INTERNAL_SECRET.to_owned(), "true".to_owned())].into());
         let error = helm_access(&options, Some(&stored)).unwrap_err();
         assert_eq!(
             error.to_string(),

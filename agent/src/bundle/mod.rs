@@ -21,7 +21,7 @@ mod source;
 mod style;
 mod verification;
 
-pub use access::{Storage, helm_access, refused, refused_hosts, source_hosts, storage};
+pub use access::{Storage, helm_access, is_fleets, refused, refused_hosts, source_hosts, storage};
 pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
 pub use error::{BundleError, UpstreamKind};
 pub use kustomize::Kustomization;

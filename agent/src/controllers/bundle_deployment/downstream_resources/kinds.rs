@@ -9,12 +9,7 @@ use kube::api::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::{BundleDeployment, LABEL_INTERNAL_SECRET};
-
-/// Begin of the types of Secrets that Fleet keeps beside BundleDeployments: a bundle's values, where its files are, credentials of its chart.
-const FLEETS_TYPES: &str = "fleet.cattle.io/";
-/// The type that Fleet gives to credentials of a HelmOp's chart.
-const HELM_OPS_TYPE: &str = "fleet.cattle.io/bundle-helmops-access/v1alpha1";
+use crate::bundle;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -58,9 +53,9 @@ pub(super) trait Copied:
     /// Whether its content may not change.
     fn immutable(&self) -> Option<bool>;
 
-    /// Whether a bundle may have it: Fleet's own Secrets lie in the same namespace, and whoever names one would read another bundle's values.
-    fn is_for(&self, _bundle: &BundleDeployment) -> bool {
-        true
+    /// Whether Fleet keeps it for itself: whoever names such a Secret would read another bundle's values.
+    fn is_fleets(&self) -> bool {
+        false
     }
 }
 
@@ -87,16 +82,8 @@ impl Copied for Secret {
         self.immutable
     }
 
-    fn is_for(&self, bundle: &BundleDeployment) -> bool {
-        let type_ = self.type_.as_deref().unwrap_or_default();
-        let mut labels = self.metadata.labels.iter().flatten();
-        let is_fleets = type_.starts_with(FLEETS_TYPES)
-            || labels.any(|(label, _)| label == LABEL_INTERNAL_SECRET);
-        // Where a HelmOp names the Secret of its chart as a resource too, Fleet copies it once and marks it as its own.
-        let chart = bundle.spec.helm_chart_options.as_ref();
-        let is_charts = type_ == HELM_OPS_TYPE
-            && chart.is_some_and(|chart| Some(&chart.secret_name) == self.metadata.name.as_ref());
-        !is_fleets || is_charts
+    fn is_fleets(&self) -> bool {
+        bundle::is_fleets(self)
     }
 }
 

@@ -49,7 +49,7 @@ pub enum CopyError {
     },
     /// Upstream copies it.
     #[error(
-        "{what} {namespace}/{name} is Fleet's own, of another bundle's values or chart: it is not copied"
+        "{what} {namespace}/{name} is Fleet's own, of a bundle's values or files: it is not copied"
     )]
     Fleets {
         what: &'static str,
@@ -268,7 +268,7 @@ async fn copy<K: Copied>(
         name: name.to_owned(),
         source,
     })?;
-    if !source.is_for(bundle) {
+    if source.is_fleets() {
         return Err(CopyError::Fleets {
             what: K::READ,
             namespace: bundle.namespace().into(),
@@ -611,32 +611,16 @@ mod tests {
     /// Fleet's controller makes the BundleDeployment first and fails to copy afterwards (`bundle_controller.go`): what is there under the name that a
     /// tenant wrote is another bundle's then.
     #[rstest::rstest]
-    #[case::values("fleet.cattle.io/bundle-deployment/v1alpha1", None, None, false)]
-    #[case::values_as_a_chart(
-        "fleet.cattle.io/bundle-deployment/v1alpha1",
-        None,
-        Some("other-bundle"),
-        false
-    )]
-    #[case::of_a_helm_op(
-        "fleet.cattle.io/bundle-helmops-access/v1alpha1",
-        Some("true"),
-        None,
-        false
-    )]
-    #[case::of_its_own_chart(
-        "fleet.cattle.io/bundle-helmops-access/v1alpha1",
-        Some("true"),
-        Some("other-bundle"),
-        true
-    )]
-    #[case::of_a_storage("fleet.cattle.io/bundle-oci-storage/v1alpha1", Some("true"), None, false)]
-    #[case::of_its_author("Opaque", None, None, true)]
+    #[case::values("fleet.cattle.io/bundle-deployment/v1alpha1", None, false)]
+    #[case::of_a_storage("fleet.cattle.io/bundle-oci-storage/v1alpha1", Some("true"), false)]
+    // Fleet makes one copy of a Secret for all bundles that name it, with what the first one names it as.
+    #[case::of_a_chart("fleet.cattle.io/bundle-helmops-access/v1alpha1", Some("true"), true)]
+    #[case::of_a_storage_of_its_authors("fleet.cattle.io/bundle-oci-storage/v1alpha1", None, true)]
+    #[case::of_its_author("Opaque", None, true)]
     #[tokio::test]
     async fn fleets_own_secrets_are_not_copied_to_whoever_names_them(
         #[case] kind: &'static str,
         #[case] internal: Option<&'static str>,
-        #[case] of_chart: Option<&'static str>,
         #[case] is_copied: bool,
     ) {
         use std::sync::Arc;
@@ -685,7 +669,7 @@ mod tests {
         let identities = scripted::identities(&clients);
         let bundle: BundleDeployment = serde_json::from_value(json!({
             "metadata": {"namespace": "cluster-ns", "name": "tenants-bundle"},
-            "spec": {"helmChartOptions": of_chart.map(|name| json!({"helmOpSecretName": name})), "options": {
+            "spec": {"options": {
                 "defaultNamespace": "tenant", "serviceAccount": "tenant",
                 "downstreamResources": [{"kind": "Secret", "name": "other-bundle"}],
             }},
