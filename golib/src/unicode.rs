@@ -1,5 +1,6 @@
 //! Classes and case of characters as Go's `unicode` package has them: classes by general category, and case mappings that
-//! give one character for one. (Rust's classes are by derived properties and its mappings may grow a string.)
+//! give one character for one. (Rust's classes are by derived properties, its mappings may grow a string, and both know
+//! characters of later versions of Unicode than Go 1.26, which has 15.0.)
 //!
 //! ```
 //! use golib::unicode;
@@ -14,11 +15,12 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 macro_rules! category {
-    ($(#[$doc:meta])* $name:ident, $class:literal, $ascii:expr) => {
+    ($(#[$doc:meta])* $visibility:vis $name:ident, $class:literal, $ascii:expr) => {
         $(#[$doc])*
-        pub fn $name(c: char) -> bool {
+        $visibility fn $name(c: char) -> bool {
             static CLASS: LazyLock<Regex> = LazyLock::new(|| {
-                Regex::new(concat!("^", $class)).expect("a constant pattern, covered by tests")
+                Regex::new(concat!("^[", $class, r"&&\p{age=15.0}]"))
+                    .expect("a constant pattern, covered by tests")
             });
             match u8::try_from(c) {
                 Ok(byte) if byte.is_ascii() => $ascii(&byte),
@@ -28,16 +30,17 @@ macro_rules! category {
     };
 }
 
-category!(/** Category Lu. */ is_upper, r"\p{Lu}", u8::is_ascii_uppercase);
-category!(/** Category Ll. */ is_lower, r"\p{Ll}", u8::is_ascii_lowercase);
-category!(/** Category Lt. */ is_title, r"\p{Lt}", |_| false);
-category!(/** Any letter. */ is_letter, r"\p{L}", u8::is_ascii_alphabetic);
-category!(/** Category Nd. */ is_digit, r"\p{Nd}", u8::is_ascii_digit);
-category!(/** Any number. */ is_number, r"\p{N}", u8::is_ascii_digit);
-category!(/** Any punctuation. */ is_punctuation, r"\p{P}", |b: &u8| b.is_ascii_punctuation()
+category!(/** Category Lu. */ pub is_upper, r"\p{Lu}", u8::is_ascii_uppercase);
+category!(/** Category Ll. */ pub is_lower, r"\p{Ll}", u8::is_ascii_lowercase);
+category!(/** Category Lt. */ pub is_title, r"\p{Lt}", |_| false);
+category!(/** Any letter. */ pub is_letter, r"\p{L}", u8::is_ascii_alphabetic);
+category!(/** Category Nd. */ pub is_digit, r"\p{Nd}", u8::is_ascii_digit);
+category!(/** Any number. */ pub is_number, r"\p{N}", u8::is_ascii_digit);
+category!(/** Any punctuation. */ pub is_punctuation, r"\p{P}", |b: &u8| b.is_ascii_punctuation()
     && !b"$+<=>^`|~".contains(b));
-category!(/** Go's `strconv.IsPrint`: letters, marks, numbers, punctuation, symbols and the ASCII space, as of Unicode 15.0. */
-    is_print, r"[[\p{L}\p{M}\p{N}\p{P}\p{S}]&&\p{age=15.0}]", |b: &u8| (b' '..=b'~').contains(b));
+category!(/** Go's `strconv.IsPrint`: letters, marks, numbers, punctuation, symbols and the ASCII space. */
+    pub is_print, r"[\p{L}\p{M}\p{N}\p{P}\p{S}]", |b: &u8| (b' '..=b'~').contains(b));
+category!(/** Whether Go has heard of the character: Unicode 15.0 knows it. */ is_known, r"\p{Any}", u8::is_ascii);
 
 /// Go's `unicode.ToUpper`.
 pub fn to_upper(c: char) -> char {
@@ -73,7 +76,7 @@ pub fn to_title(c: char) -> char {
 
 fn single(c: char, mut mapped: impl Iterator<Item = char>) -> char {
     match (mapped.next(), mapped.next()) {
-        (Some(only), None) => only,
+        (Some(only), None) if only == c || is_known(c) && is_known(only) => only,
         _ => c,
     }
 }
@@ -98,6 +101,38 @@ mod tests {
         assert_eq!(map("ßǆᾳİ", to_upper), "ßǄᾼİ");
         assert_eq!(map("İÄ", to_lower), "iä");
         assert_eq!(to_title('ǆ'), 'ǅ');
+    }
+
+    /// How many characters each has in Go 1.26: another Unicode version has others.
+    #[test]
+    fn classes_have_the_members_of_unicode_15() {
+        let count = |class: fn(char) -> bool| ('\0'..=char::MAX).filter(|c| class(*c)).count();
+        let classes = [
+            is_upper,
+            is_lower,
+            is_title,
+            is_letter,
+            is_digit,
+            is_number,
+            is_punctuation,
+        ];
+        let members = [1831, 2233, 31, 136_104, 680, 1831, 842];
+        assert_eq!(classes.map(count), members);
+    }
+
+    /// How many characters each changes in Go 1.26, and the sum of what they become.
+    #[test]
+    fn mappings_are_those_of_unicode_15() {
+        let changes = |change: fn(char) -> char| {
+            let changed = ('\0'..=char::MAX).filter(|c| change(*c) != *c);
+            changed.fold((0, 0), |(count, sum), c| {
+                (count + 1, sum + u32::from(change(c)))
+            })
+        };
+        assert_eq!(changes(to_upper), (1450, 32_256_850));
+        assert_eq!(changes(to_lower), (1433, 34_914_171));
+        assert_eq!(changes(to_title), (1404, 31_919_465));
+        assert_eq!(map("\u{1c8a}ƛ\u{a7cb}", to_upper), "\u{1c8a}ƛ\u{a7cb}");
     }
 
     /// The number of characters and the sum of those that begin a run: the tables of another Unicode version have others.

@@ -583,4 +583,25 @@ mod tests {
         let error = error.expect_err("it is odd").to_string();
         assert!(error.contains("unknown field \"odd\""), "{error}");
     }
+
+    /// Go's decoder ends at a time that it cannot read and goes on after other misfits, of which it tells the first at last.
+    #[test]
+    fn a_time_that_cannot_be_read_is_told_before_other_misfits() {
+        let refused = |text: &str| {
+            let error = Index::load(text.as_bytes(), Strictness::Helm, "").expect_err(text);
+            let error = error.to_string();
+            let told = error.strip_prefix("error unmarshaling JSON: while decoding JSON: ");
+            told.map(str::to_owned).unwrap_or(error)
+        };
+        let odd = "entries: {a: [{name: a, version: 1.0.0, urls: b, tags: [c], odd: d}]}\n";
+        assert_eq!(refused(odd), "json: unknown field \"odd\"");
+        assert_eq!(
+            refused(&format!("{odd}generated: x\n")),
+            "parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\""
+        );
+        assert_eq!(
+            refused("entries: {a: 1, b: [{created: 5}]}\n"),
+            "Time.UnmarshalJSON: input is not a JSON string"
+        );
+    }
 }

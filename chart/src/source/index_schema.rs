@@ -156,14 +156,16 @@ pub(super) struct Rules {
     pub(super) coerce: bool,
 }
 
-/// The first thing the decoder would object to.
+/// What the decoder would object to: the first time that it cannot read, which ends its work, or else the first field of another
+/// type or none, after which it goes on.
 pub(super) fn check(value: &Value, rules: Rules) -> Option<String> {
     let mut walk = Walk {
         rules,
         path: Vec::new(),
         inside: None,
+        misfit: None,
     };
-    walk.value(value, &Kind::Struct(&INDEX))
+    walk.value(value, &Kind::Struct(&INDEX)).or(walk.misfit)
 }
 
 /// The text of a scalar where a string is wanted; what [`check`] let pass.
@@ -178,9 +180,12 @@ struct Walk {
     rules: Rules,
     path: Vec<&'static str>,
     inside: Option<&'static str>,
+    /// The first field of another type, or none.
+    misfit: Option<String>,
 }
 
 impl Walk {
+    /// The time that ends the work.
     fn value(&mut self, value: &Value, kind: &Kind) -> Option<String> {
         match (kind, value) {
             (_, Value::Null)
@@ -199,7 +204,12 @@ impl Walk {
                 map.values().find_map(|value| self.value(value, item))
             }
             (Kind::Struct(shape), Value::Object(map)) => self.fields(map, shape),
-            (kind, value) => Some(self.mismatch(value, kind)),
+            (kind, value) => {
+                if self.misfit.is_none() {
+                    self.misfit = Some(self.mismatch(value, kind));
+                }
+                None
+            }
         }
     }
 
@@ -210,13 +220,11 @@ impl Walk {
             let any_case = |field: &&Field| field.name.eq_ignore_ascii_case(key);
             let found = shape.fields.iter().find(known);
             let Some(field) = found.or_else(|| shape.fields.iter().find(any_case)) else {
-                if self.rules.unknown_allowed {
-                    continue;
+                if !self.rules.unknown_allowed && self.misfit.is_none() {
+                    let key = golib::strconv::quote(key);
+                    self.misfit = Some(format!("json: unknown field {key}"));
                 }
-                return Some(format!(
-                    "json: unknown field {}",
-                    golib::strconv::quote(key)
-                ));
+                continue;
             };
             self.path.extend(field.embedded);
             self.path.push(field.name);

@@ -367,6 +367,18 @@ mod tests {
         assert_eq!(all(r"a{,2}", b"a{,2}"), ["a{,2}"]);
     }
 
+    /// U+10D50 is a letter of Unicode 16; Go 1.26 has 15.0.
+    #[test]
+    fn characters_of_later_versions_of_unicode_are_not_assigned() {
+        let text = "a\u{10d50}".as_bytes();
+        for letter in [r"\pL", r"\p{Assigned}", r"[\p{Lu}a]"] {
+            assert_eq!(all(letter, text), ["a"], "{letter}");
+        }
+        for other in [r"\PL", r"\p{Cn}", r"\pC", r"[^\pL]", r"\p{^Assigned}"] {
+            assert_eq!(all(other, text), ["\u{10d50}"], "{other}");
+        }
+    }
+
     #[test]
     fn refusals_have_gos_words() {
         for (pattern, want) in [

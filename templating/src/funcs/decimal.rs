@@ -1,6 +1,7 @@
 //! Decimal arithmetic as shopspring/decimal 1.4.0 does it for Sprig's `addf` and its siblings: exact, but for division,
 //! which keeps 16 places.
 
+use golib::strconv::format_float;
 use num_bigint::{BigInt, Sign};
 
 use crate::error::Error;
@@ -16,18 +17,18 @@ pub(super) struct Decimal {
 }
 
 impl Decimal {
-    /// The shortest decimal that reads back as the float.
+    /// The shortest decimal that reads back as the float, of two equally near ones the even one.
     ///
     /// # Errors
     /// For infinities and NaN, in the words of the Go library.
     pub(super) fn from_float(value: f64) -> Result<Self, Error> {
         if !value.is_finite() {
-            let value = golib::strconv::format_float(value, b'g', -1, 64);
+            let value = format_float(value, b'g', -1, 64);
             return Err(Error::message(format!(
                 "Cannot create a Decimal from {value}"
             )));
         }
-        let text = format!("{value:e}");
+        let text = format_float(value, b'e', -1, 64);
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let value: BigInt = format!("{whole}{fraction}").parse().unwrap_or_default();
@@ -136,5 +137,17 @@ mod tests {
         assert_eq!(decimal(5.0).sub(&decimal(5.0)).to_float(), 0.0);
         assert!(decimal(1.0).div(&decimal(0.0)).is_err());
         assert!(Decimal::from_float(f64::NAN).is_err());
+    }
+
+    /// Of 681212726919254.25 both …4.2 and …4.3 read back. The answers are Go's.
+    #[test]
+    fn a_float_between_two_shortest_decimals_is_the_even_one() {
+        let whole = 681_212_726_919_254.0;
+        let (tie, upper) = (decimal(whole + 0.25), decimal(whole + 0.75));
+        let quotient = tie.clone().div(&decimal(-45.916)).unwrap();
+        assert_eq!(quotient.to_float(), -14_836_064_267_777.12);
+        let product = tie.mul(&decimal(10.0));
+        assert_eq!(product.to_float(), 6_812_127_269_192_542.0);
+        assert_eq!(upper.sub(&decimal(0.5)).to_float(), whole + 0.25);
     }
 }

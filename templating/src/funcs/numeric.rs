@@ -251,20 +251,29 @@ fn power_of_ten(y: f64) -> f64 {
     fraction * 2.0_f64.powi(half as i32) * 2.0_f64.powi((total.clamp(-2400, 2400) - half) as i32)
 }
 
-/// The numbers from `start` up or down to `stop`, without it; none if the step goes the other way.
+/// The numbers from `start` up or down to `stop`, without it; none if the step goes the other way. A step that overflows goes on
+/// from the other end, as in Go.
 fn range(state: &mut State<'_>, start: i64, stop: i64, step: i64) -> Result<Vec<i64>, Error> {
     let distance = i128::from(stop) - i128::from(start);
     let step_size = i128::from(step);
     if distance == 0 || step == 0 || (distance < 0) != (step < 0) {
         return Ok(Vec::new());
     }
-    let count = (distance.abs() + step_size.abs() - 1) / step_size.abs();
-    let count = u64::try_from(count).unwrap_or(u64::MAX);
-    state.spend_steps(count)?;
-    state.spend_bytes(count.saturating_mul(size_of::<Value>() as u64))?;
-    Ok((0..count)
-        .map(|index| start.wrapping_add((index as i64).wrapping_mul(step)))
-        .collect())
+    let mut numbers = Vec::new();
+    let (mut next, mut is_before) = (start, true);
+    while is_before {
+        // As many as there are until the stop, or the overflow.
+        let distance = i128::from(stop) - i128::from(next);
+        let count = (distance.abs() + step_size.abs() - 1) / step_size.abs();
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        state.spend_steps(count)?;
+        state.spend_bytes(count.saturating_mul(size_of::<Value>() as u64))?;
+        numbers
+            .extend((0..count).map(|index| next.wrapping_add((index as i64).wrapping_mul(step))));
+        next = next.wrapping_add((count as i64).wrapping_mul(step));
+        is_before = if step > 0 { next < stop } else { next > stop };
+    }
+    Ok(numbers)
 }
 
 /// Like the shell's `seq`: the end is included.
@@ -306,6 +315,20 @@ mod tests {
         }
         assert_eq!(to_int(&Value::Float(1e300)), i64::MIN);
         assert_eq!(to_float(&"1e3".into()), 1000.0);
+    }
+
+    /// The answers are Go's.
+    #[test]
+    fn a_step_that_overflows_goes_on_from_the_other_end() {
+        let mut set = crate::TemplateSet::new("t", crate::Dialect::Helm.functions());
+        let template = r#"{{ untilStep 5 20 9223372036854775807 }}{{ untilStep -5 -20 -9223372036854775807 }}"#;
+        set.parse("t", template).unwrap();
+        let set = std::sync::Arc::new(set);
+        let mut renderer = crate::Renderer::new(set, &crate::SystemHost, crate::Limits::default());
+        assert_eq!(
+            String::from_utf8(renderer.render("t", &Value::Nil).unwrap()).unwrap(),
+            "[5 -9223372036854775804 3 -9223372036854775806 1 -9223372036854775808 -1][-5 9223372036854775804 -3 9223372036854775806 -1]"
+        );
     }
 
     #[test]

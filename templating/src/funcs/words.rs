@@ -172,7 +172,8 @@ fn abbreviate(text: &[u8], offset: i64, width: i64) -> Vec<u8> {
     }
     // From here 4 <= width < length, so every index below is within the text.
     let mut offset = offset.min(length);
-    if length - offset < width - 3 {
+    // An offset far below zero overflows, in Go too.
+    if length.wrapping_sub(offset) < width - 3 {
         offset = length - (width - 3);
     }
     if offset <= 4 {
@@ -490,5 +491,7 @@ mod tests {
         assert_eq!(initials(b"First Try"), "FT");
         assert_eq!(swapcase(b"This Is"), "tHIS iS");
         assert_eq!(abbreviate(b"hello world", 0, 5), b"he...");
+        assert_eq!(abbreviate(b"multi line", i64::MIN, 8), b"... line");
+        assert_eq!(abbreviate(b"multi line", i64::MIN, 5), b"");
     }
 }

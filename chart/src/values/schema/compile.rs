@@ -277,11 +277,11 @@ struct Keywords<'k, 'w> {
 impl Keywords<'_, '_> {
     fn compile(&mut self, s: &mut Schema) -> Result<(), CompileError> {
         s.reference = self.reference("$ref")?;
-        if s.draft < Draft::Draft2019 && s.reference.is_some() {
-            return Ok(());
+        // Before 2019 a reference was to stand alone. What Helm ignores beside it are the keywords of draft 4.
+        if s.draft >= Draft::Draft2019 || s.reference.is_none() {
+            self.applicators(s)?;
+            self.assertions(s)?;
         }
-        self.applicators(s)?;
-        self.assertions(s)?;
         if s.draft >= Draft::Draft6 {
             keep(&mut s.array, self.schema("contains"), |a| &mut a.contains);
             let names = self.schema("propertyNames");
