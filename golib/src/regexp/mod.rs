@@ -245,8 +245,10 @@ fn build(parsed: &parse::Parsed) -> Option<Regex> {
 fn effort(parsed: &parse::Parsed) -> u64 {
     /// A class of Unicode's takes as much as so many characters.
     const UNICODE_CLASS: u64 = 100;
-    let classes = parsed.pattern.matches(r"\p{").count() as u64;
-    let size = parsed.pattern.len() as u64 + classes * UNICODE_CLASS;
+    // What is left out of a class makes it no larger.
+    let pattern = parsed.pattern.replace(parse::KNOWN, "");
+    let classes = pattern.matches(r"\p{").count() as u64;
+    let size = pattern.len() as u64 + classes * UNICODE_CLASS;
     size.saturating_mul(parsed.repeats)
 }
 

@@ -48,18 +48,20 @@ fn canonical_name(name: &str) -> String {
     out
 }
 
-/// The members that Unicode 15.0 knows: Go has no later one.
+/// Leaves a class the members that Unicode 15.0 knows: Go has no later one.
+pub(in crate::regexp) const KNOWN: &str = r"&&\p{age=15.0}";
+
 fn unicode_property(name: &str) -> Option<String> {
     let class = match name {
         "Any" => r"\x{0}-\x{10FFFF}".to_owned(),
         "Ascii" => r"\x00-\x7F".to_owned(),
         // Surrogates are no characters here; a class needs a member to be a class.
         "Cs" | "Surrogate" => r"&&[^\x{0}-\x{10FFFF}]".to_owned(),
-        "Assigned" => r"\P{Cn}&&\p{age=15.0}".to_owned(),
+        "Assigned" => format!(r"\P{{Cn}}{KNOWN}"),
         // What came later is not assigned.
         "C" | "Cn" | "Other" | "Unassigned" => format!(r"\p{{gc={name}}}\P{{age=15.0}}"),
-        name if CATEGORIES.contains(&name) => format!(r"\p{{gc={name}}}&&\p{{age=15.0}}"),
-        name if SCRIPTS.contains(&name) => format!(r"\p{{sc={name}}}&&\p{{age=15.0}}"),
+        name if CATEGORIES.contains(&name) => format!(r"\p{{gc={name}}}{KNOWN}"),
+        name if SCRIPTS.contains(&name) => format!(r"\p{{sc={name}}}{KNOWN}"),
         _ => return None,
     };
     Some(class)
