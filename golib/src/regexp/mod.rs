@@ -10,6 +10,7 @@ mod error;
 mod meter;
 mod parse;
 mod replace;
+mod unicode_version;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,6 +22,7 @@ pub use budget::Budget;
 pub use error::{Error, ErrorCode};
 use meter::Searches;
 pub use meter::{Meter, Steps, TooSlow};
+use unicode_version::KNOWN;
 
 /// Most memory a compiled pattern may take, in bytes.
 const MAX_COMPILED_BYTES: usize = 16 << 20;
@@ -246,7 +248,7 @@ fn effort(parsed: &parse::Parsed) -> u64 {
     /// A class of Unicode's takes as much as so many characters.
     const UNICODE_CLASS: u64 = 100;
     // What is left out of a class makes it no larger.
-    let pattern = parsed.pattern.replace(parse::KNOWN, "");
+    let pattern = parsed.pattern.replace(KNOWN, "");
     let classes = pattern.matches(r"\p{").count() as u64;
     let size = pattern.len() as u64 + classes * UNICODE_CLASS;
     size.saturating_mul(parsed.repeats)

@@ -15,7 +15,6 @@ use class::{NOTHING, perl_class};
 use escape::{escape, escaped};
 use input::{before, check_utf8, expect_char, fail, next_char};
 use piece::{Kind, Piece, join};
-pub(super) use unicode::KNOWN;
 use unicode::unicode_class;
 
 /// Deepest nesting of operators.

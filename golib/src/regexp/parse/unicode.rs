@@ -2,6 +2,7 @@
 
 use super::input::{before, check_utf8, expect_char, fail};
 use crate::regexp::error::{Error, ErrorCode};
+use crate::regexp::unicode_version::KNOWN;
 
 /// `\pL`, `\p{Greek}`, `\P{^Lu}`.
 pub(super) fn unicode_class(text: &[u8]) -> Result<Option<(String, &[u8])>, Error> {
@@ -48,9 +49,7 @@ fn canonical_name(name: &str) -> String {
     out
 }
 
-/// Leaves a class the members that Unicode 15.0 knows: Go has no later one.
-pub(in crate::regexp) const KNOWN: &str = r"&&\p{age=15.0}";
-
+/// The members that Go knows.
 fn unicode_property(name: &str) -> Option<String> {
     let class = match name {
         "Any" => r"\x{0}-\x{10FFFF}".to_owned(),
