@@ -200,11 +200,60 @@ fn name(secret: &Secret) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures_util::FutureExt as _;
     use serde_json::json;
 
     use super::*;
     use crate::client::scripted;
     use crate::report::metrics::Metrics;
+
+    /// As with each other credential: what was read before is asked for anew, and stays where that is forbidden by then.
+    #[tokio::test(start_paused = true)]
+    async fn hosts_that_may_not_be_read_any_more_outlive_their_session() {
+        let is_allowed = Arc::new(AtomicBool::new(true));
+        let allowed = Arc::clone(&is_allowed);
+        let clients = scripted::clients(move |request: http::Request<kube::client::Body>| {
+            let is_allowed = allowed.load(Ordering::Relaxed);
+            async move {
+                if !is_allowed {
+                    let status = json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "x"});
+                    return (403, status);
+                }
+                if request
+                    .uri()
+                    .query()
+                    .is_some_and(|query| query.contains("watch=true"))
+                {
+                    std::future::pending::<()>().await;
+                }
+                let data =
+                    json!({"hosts": "Y2hhcnRzLmV4YW1wbGU=", "insecureSkipVerify": "ZmFsc2U="});
+                let secret =
+                    json!({"metadata": {"name": "host", "namespace": "system"}, "data": data});
+                (
+                    200,
+                    json!({"metadata": {"resourceVersion": "1"}, "items": [secret]}),
+                )
+            }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
+        let known = SourceHosts::new(agent, "system", events, Duration::from_secs(60));
+        for may_be_read in [true, false] {
+            is_allowed.store(may_be_read, Ordering::Relaxed);
+            let session = known.run();
+            tokio::pin!(session);
+            assert!(session.as_mut().now_or_never().is_none());
+            assert!(!known.state.lock().is_known);
+            let hosts = tokio::select! {
+                () = session => unreachable!("it never ends"),
+                hosts = known.current() => hosts.unwrap(),
+            };
+            assert!(hosts.is_some(), "{may_be_read}");
+        }
+    }
 
     #[tokio::test]
     async fn no_request_goes_to_the_hosts_of_a_broken_secret() {
