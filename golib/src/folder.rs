@@ -4,6 +4,9 @@
 /// Rounds of decoding that are told apart, from none but in the segments themselves to this many; beyond them only whether it is decoded to the end.
 const ROUNDS: usize = 3;
 
+/// A longer path, in bytes, is not read: no server is asked for one, and all its readings would take a thousand times as much.
+const LONGEST: usize = 8 << 10;
+
 /// A path in each way that servers read it: read once, compared with any number of folders.
 ///
 /// ```
@@ -15,19 +18,21 @@ const ROUNDS: usize = 3;
 /// // Some servers take the one for `/tenant/index.yaml`, others do not take the other for a segment.
 /// assert!(!is_below("/stable/..%2ftenant/index.yaml") && !is_below("/stable%2fweb"));
 /// ```
-pub struct Readings(Vec<(Reading, Vec<Vec<u8>>)>);
+pub struct Readings(Option<Vec<(Reading, Vec<Vec<u8>>)>>);
 
 impl Readings {
-    /// The readings of a path.
+    /// The readings of a path. One of more than 8 KiB is below no folder for certain, and may be below any.
     pub fn of(path: &str) -> Self {
-        let read = readings().map(|reading| (reading, reading.segments(path)));
-        Self(read.collect())
+        let read = || readings().map(|reading| (reading, reading.segments(path)));
+        Self((path.len() <= LONGEST).then(|| read().collect()))
     }
 
     /// Whether the path lies below a folder, or is it, in whichever way a server reads the two. Slashes at their ends do not count.
     pub fn are_below(&self, folder: &str) -> bool {
-        let mut readings = self.0.iter();
-        readings.all(|(reading, path)| path.starts_with(&reading.segments(folder)))
+        self.0.as_ref().is_some_and(|readings| {
+            let mut readings = readings.iter();
+            readings.all(|(reading, path)| path.starts_with(&reading.segments(folder)))
+        })
     }
 
     /// Whether some server takes the path for one below a folder, or for that folder.
@@ -39,8 +44,10 @@ impl Readings {
     /// assert!(!Readings::of("/other/index.yaml").may_be_below("stable"));
     /// ```
     pub fn may_be_below(&self, folder: &str) -> bool {
-        let mut readings = self.0.iter();
-        readings.any(|(reading, path)| path.starts_with(&reading.segments(folder)))
+        self.0.as_ref().is_none_or(|readings| {
+            let mut readings = readings.iter();
+            readings.any(|(reading, path)| path.starts_with(&reading.segments(folder)))
+        })
     }
 }
 
@@ -210,6 +217,14 @@ mod tests {
         }
         assert!(!Readings::of("/%ff/web").are_below("%fe"));
         assert!(!Readings::of("/projects/group%2Fweb").are_below("projects/group"));
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_to_be_read_may_be_anywhere() {
+        let at = |length: usize| Readings::of(&format!("/stable/{}", "a".repeat(length - 8)));
+        assert!(at(LONGEST).are_below("stable") && !at(LONGEST).may_be_below("other"));
+        let long = at(LONGEST + 1);
+        assert!(!long.are_below("stable") && long.may_be_below("other"));
     }
 
     #[test]
