@@ -17,8 +17,8 @@ use k8s_openapi::api::core::v1::Secret;
 use super::error::BundleError;
 use crate::api::{BundleHelmOptions, LABEL_INTERNAL_SECRET};
 
-/// Type of the Secrets that hold bundles' values.
-const VALUES_TYPE: &str = "fleet.cattle.io/bundle-deployment/v1alpha1";
+/// Begin of the types of Secrets that Fleet makes.
+const FLEETS_TYPES: &str = "fleet.cattle.io/";
 /// Type of the Secrets that say where a bundle's files are stored.
 const OCI_STORAGE_TYPE: &str = "fleet.cattle.io/bundle-oci-storage/v1alpha1";
 /// Type the controller gives to Secrets for HelmOps; others are accepted.
@@ -40,18 +40,20 @@ fn invalid(problem: impl Into<String>) -> BundleError {
     BundleError::Secret(problem.into())
 }
 
-/// Whether a Secret beside the BundleDeployments is one that Fleet keeps for itself: a bundle's values, or where a bundle's files are. Of the rest Fleet makes one
-/// copy for all bundles that name it, and marks it as the first of them names it.
+/// Whether a Secret beside the BundleDeployments is one that Fleet keeps for itself: values, a registration, where a bundle's files are. Not those of charts' credentials:
+/// of a Secret that anybody named Fleet makes one copy for all bundles that name it, and marks it so where a chart's is the first.
 pub fn is_fleets(secret: &Secret) -> bool {
-    let is_internal = || {
-        let mut labels = secret.metadata.labels.iter().flatten();
-        labels.any(|(label, _)| label == LABEL_INTERNAL_SECRET)
-    };
     match secret.type_.as_deref() {
-        Some(VALUES_TYPE) => true,
-        Some(OCI_STORAGE_TYPE) => is_internal(),
-        _ => false,
+        None | Some(HELM_OPS_TYPE) => false,
+        Some(kind) => kind.starts_with(FLEETS_TYPES),
     }
+}
+
+/// Whether a Secret of where files are is its author's, and not the one that Fleet made of it.
+fn is_authors_storage(secret: &Secret) -> bool {
+    let mut labels = secret.metadata.labels.iter().flatten();
+    secret.type_.as_deref() == Some(OCI_STORAGE_TYPE)
+        && !labels.any(|(label, _)| label == LABEL_INTERNAL_SECRET)
 }
 
 /// Docker's logins of a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.
@@ -124,7 +126,7 @@ pub fn helm_access(
     secret: Option<&Secret>,
 ) -> Result<Access, BundleError> {
     let data = data_of(secret);
-    if secret.is_some_and(is_fleets) {
+    if secret.is_some_and(|secret| is_fleets(secret) && !is_authors_storage(secret)) {
         return Err(invalid(
             "the secret is Fleet's own, and no credentials of a chart",
         ));

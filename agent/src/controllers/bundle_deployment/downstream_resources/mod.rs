@@ -49,7 +49,7 @@ pub enum CopyError {
     },
     /// Upstream copies it.
     #[error(
-        "{what} {namespace}/{name} is Fleet's own, of a bundle's values or files: it is not copied"
+        "{what} {namespace}/{name} is Fleet's own, with values or credentials: it is not copied"
     )]
     Fleets {
         what: &'static str,
@@ -615,7 +615,9 @@ mod tests {
     #[case::of_a_storage("fleet.cattle.io/bundle-oci-storage/v1alpha1", Some("true"), false)]
     // Fleet makes one copy of a Secret for all bundles that name it, with what the first one names it as.
     #[case::of_a_chart("fleet.cattle.io/bundle-helmops-access/v1alpha1", Some("true"), true)]
-    #[case::of_a_storage_of_its_authors("fleet.cattle.io/bundle-oci-storage/v1alpha1", None, true)]
+    #[case::of_a_storage_unmarked("fleet.cattle.io/bundle-oci-storage/v1alpha1", None, false)]
+    #[case::values_in_the_workspace("fleet.cattle.io/bundle-values/v1alpha1", None, false)]
+    #[case::a_registration("fleet.cattle.io/cluster-registration-values", None, false)]
     #[case::of_its_author("Opaque", None, true)]
     #[tokio::test]
     async fn fleets_own_secrets_are_not_copied_to_whoever_names_them(
