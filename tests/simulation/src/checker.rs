@@ -47,6 +47,7 @@ pub type ReleaseKey = (String, String);
 /// Where an object comes from.
 #[derive(Clone, Debug)]
 struct Origin {
+    id: Id,
     actor: Actor,
     /// Whether an actor of ours took it over with `takeOwnership`.
     taken: bool,
@@ -104,6 +105,9 @@ pub struct Checker {
     withdrawn: BTreeSet<ReleaseKey>,
     /// Objects, by uid, of attempts at such releases, once the agent has forgotten these, or below what the Go agent deployed, until they are written again.
     given_up: BTreeSet<String>,
+    /// Objects, by uid, that an attempt of a bundle at another one's release made again, where that bundle had deployed them before it lost the release: of
+    /// which, until it has that again.
+    made_again: BTreeMap<String, (ReleaseKey, usize)>,
     /// Revisions that the Go agent recorded, of which the agent's own ledger says nothing.
     recorded_by_go: BTreeSet<(ReleaseKey, i64)>,
     /// Objects, by uid, that the Go agent has written since it began its last revision.
@@ -643,6 +647,7 @@ impl Audit for Checker {
                 .as_ref()
                 .and_then(|release| self.deployed.get(release));
             let origin = Origin {
+                id: write.id.clone(),
                 actor: write.who.actor,
                 taken: false,
                 born: born.copied().unwrap_or(0),
@@ -684,10 +689,12 @@ impl Audit for Checker {
         if let Some(after) = &write.after
             && write.who.actor.deploys_bundles()
         {
-            if let (None, Some(owner)) = (&write.before, Self::owner(after)) {
-                self.made.insert((write.id.clone(), owner));
-            }
             let uid = Self::uid(after);
+            if let (None, Some(owner)) = (&write.before, Self::owner(after))
+                && !self.made.insert((write.id.clone(), owner.clone()))
+            {
+                self.make_again(uid.clone(), owner);
+            }
             self.given_up.remove(&uid);
             if let Some(origin) = self.origins.get_mut(&uid) {
                 origin.written = Instant::now();

@@ -22,6 +22,8 @@ macro_rules! stories {
 }
 
 stories! {
+    what_a_bundle_makes_again_in_an_attempt_at_a_release_it_had_stays
+    what_an_attempt_brought_stays_where_the_history_of_the_next_bundle_has_no_room_for_it
     what_attempts_brought_stays_where_the_go_agent_deploys_the_next_version
     what_an_undo_brings_back_is_written_with_each_try_of_another_bundle
     what_attempts_brought_below_one_that_helm_upgraded_goes_with_the_next_version

@@ -120,9 +120,23 @@ impl Checker {
                 self.attempts.remove(release);
                 if let Some(bundle) = named {
                     self.deployed_for.insert(release.clone(), bundle);
+                    let has = (release.clone(), bundle);
+                    self.made_again.retain(|_, made_for| *made_for != has);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// As docs/security.md has it: what a bundle had deployed before it lost the release, and made again in an attempt, stays.
+    pub(super) fn make_again(&mut self, uid: String, release: ReleaseKey) {
+        let Some(bundle) = self.written_bundle(&release) else {
+            return;
+        };
+        let last = self.deployed_for.get(&release);
+        let made_for = (release, bundle);
+        if last.is_some_and(|last| *last != bundle) && self.ever_deployed_for.contains(&made_for) {
+            self.made_again.insert(uid, made_for);
         }
     }
 

@@ -50,6 +50,7 @@ impl Checker {
         self.taken_above_forged = then.taken_above_forged;
         self.withdrawn = then.withdrawn;
         self.given_up = then.given_up;
+        self.made_again = then.made_again;
         self.origins = then.origins;
         self.marked = then.marked;
         self.claimed = then.claimed;

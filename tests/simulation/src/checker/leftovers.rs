@@ -41,7 +41,8 @@ impl Checker {
         let origin = self.origins.get(&Self::uid(live));
         let is_made = origin.is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
         let is_marked = Self::owner(live).as_ref() == Some(release);
-        let is_given_up = self.given_up.contains(&Self::uid(live));
+        let uid = Self::uid(live);
+        let is_given_up = self.given_up.contains(&uid) || self.made_again.contains_key(&uid);
         !is_given_up && is_made && is_marked && adoption(live).is_none() && !Self::is_hook(live)
     }
 

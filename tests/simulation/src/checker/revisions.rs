@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::holders::{entry_of, names};
-use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle};
+use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle, release_of};
 use crate::apiserver::{Actor, Id, Write};
 use crate::records::decoded;
 
@@ -190,6 +190,12 @@ impl Checker {
                 is_over = true;
             }
         }
+        if by_agent
+            && !was_good
+            && let (Some(before), None) = (&write.before, &write.after)
+        {
+            self.prune_attempt(&release, before);
+        }
         if is_over {
             self.end_hooks(&release, revision);
         }
@@ -284,6 +290,32 @@ impl Checker {
         };
         let objects = self.origins.iter();
         let left = objects.filter(|(uid, origin)| is_of_attempt(uid, origin));
+        let left: Vec<_> = left.map(|(uid, _)| uid.clone()).collect();
+        self.given_up.extend(left);
+    }
+
+    /// As docs/removal.md has it: what a bundle brought into another one's release stays where the attempt's record is gone, as one that is over the limit of the
+    /// history is while the bundle still wants the release.
+    fn prune_attempt(&mut self, release: &ReleaseKey, record: &Value) {
+        let Some(bundle) = named_bundle(record) else {
+            return;
+        };
+        let mut now = self.desired_state.now.get(&bundle).into_iter();
+        let is_wanted = now.any(|desired| release_of(desired) == *release);
+        let last = self.deployed_for.get(release);
+        let Some(attempt) = decoded(record) else {
+            return;
+        };
+        if !is_wanted || last.is_none_or(|last| *last == bundle) {
+            return;
+        }
+        let has = |id: &Id| {
+            let name = format!("name: {}", id.name);
+            attempt.manifest.lines().any(|line| line.trim() == name)
+        };
+        let objects = self.origins.iter();
+        let left = objects
+            .filter(|(_, origin)| origin.release.as_ref() == Some(release) && has(&origin.id));
         let left: Vec<_> = left.map(|(uid, _)| uid.clone()).collect();
         self.given_up.extend(left);
     }
