@@ -96,6 +96,8 @@ pub struct Checker {
     written: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
     /// The newest record of each release that a helm client wrote as deployed, with its revision.
     helms: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
+    /// When that was.
+    helms_at: BTreeMap<ReleaseKey, Instant>,
     /// Releases whose record of an upgrade that was under way a restore of the local cluster took, with that record: what it drops goes with that upgrade, or
     /// with the same one that is begun anew.
     cut_off: BTreeMap<ReleaseKey, Arc<Value>>,
@@ -545,6 +547,12 @@ impl Checker {
         else {
             return false;
         };
+        // As docs/security.md has it: between the last look at the records and a deletion an attempt is gone on from.
+        let at = self.helms_at.get(release);
+        let is_on_its_way = at.is_some_and(|at| at.elapsed() < ON_ITS_WAY);
+        if is_on_its_way && self.attempts.contains_key(release) {
+            return false;
+        }
         let mut statuses = records.into_iter().flat_map(BTreeMap::values);
         let is_removed = statuses.any(|status| status == "uninstalling");
         let name = format!("name: {}", id.name);

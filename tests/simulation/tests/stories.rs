@@ -22,6 +22,9 @@ macro_rules! stories {
 }
 
 stories! {
+    a_deploy_that_a_tenant_labels_as_over_runs_its_hooks_again
+    a_helm_client_that_goes_on_from_an_attempt_at_the_last_moment_loses_what_that_made
+    what_a_helm_client_passes_over_that_a_tenant_labelled_otherwise_stays
     what_a_bundle_makes_again_in_an_attempt_at_a_release_it_had_stays
     what_an_attempt_brought_stays_where_the_history_of_the_next_bundle_has_no_room_for_it
     what_attempts_brought_stays_where_the_go_agent_deploys_the_next_version

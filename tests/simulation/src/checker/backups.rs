@@ -40,6 +40,7 @@ impl Checker {
         self.were_good = then.were_good;
         self.written = then.written;
         self.helms = then.helms;
+        self.helms_at = then.helms_at;
         self.forgotten = then.forgotten;
         self.not_entered = then.not_entered;
         self.in_place = then.in_place;

@@ -112,6 +112,8 @@ impl Checker {
         {
             let written = (revision, Arc::clone(after));
             self.helms.insert(release.clone(), written);
+            self.helms_at.insert(release.clone(), Instant::now());
+            self.pass_over(&release, after);
         }
         let was_go = match (write.who.actor, &write.after) {
             (Actor::Go, Some(_)) => !self.recorded_by_go.insert((release.clone(), revision)),
@@ -128,7 +130,14 @@ impl Checker {
                     // As docs/security.md has it: what the release had is left then.
                     self.forgotten.insert(release.clone());
                 }
-                if !status.starts_with("pending") {
+                // As docs/security.md has it: what a tenant labels as over is begun anew, with its hooks.
+                let label = write.after.as_ref();
+                let label = label.and_then(|after| after.pointer("/metadata/labels/status"));
+                let label = label.and_then(Value::as_str).unwrap_or_default();
+                if ![label, &status]
+                    .iter()
+                    .all(|one| one.starts_with("pending"))
+                {
                     is_over = true;
                 }
                 // As docs/security.md has it: what was corrected below a helm client's revision the Go agent knows nothing of, nor does another bundle.
@@ -290,6 +299,26 @@ impl Checker {
         };
         let objects = self.origins.iter();
         let left = objects.filter(|(uid, origin)| is_of_attempt(uid, origin));
+        let left: Vec<_> = left.map(|(uid, _)| uid.clone()).collect();
+        self.given_up.extend(left);
+    }
+
+    /// As docs/security.md has it: what only a revision had that a tenant labelled otherwise stays where a helm client passes it over.
+    fn pass_over(&mut self, release: &ReleaseKey, record: &Value) {
+        let mut passed = self.were_good.iter();
+        if !passed.any(|(of, _)| of == release) {
+            return;
+        }
+        let Some(helms) = decoded(record) else {
+            return;
+        };
+        let has = |id: &Id| {
+            let name = format!("name: {}", id.name);
+            helms.manifest.lines().any(|line| line.trim() == name)
+        };
+        let objects = self.origins.iter();
+        let left = objects
+            .filter(|(_, origin)| origin.release.as_ref() == Some(release) && !has(&origin.id));
         let left: Vec<_> = left.map(|(uid, _)| uid.clone()).collect();
         self.given_up.extend(left);
     }
