@@ -1,4 +1,4 @@
-//! Logging: JSON lines as the stock agent writes by default, or text for people.
+//! Logging: JSON lines, which are the stock agent's default too, though with other keys; or text for people.
 //!
 //! Values, Secrets and request bodies reach no line of ours: [`logging`] takes what is public, by type. Libraries are kept from theirs
 //! whatever level is asked for; the HTTP client is silent unless asked, because its spans name every

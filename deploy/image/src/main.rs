@@ -93,8 +93,10 @@ fn main() -> Result<()> {
         "image:   podman load --input {0}   or   docker load --input {0}",
         shown(&path)
     );
+    // Without it skopeo takes one image of an index.
+    let all = if images.len() > 1 { " --all" } else { "" };
     println!(
-        "image:   skopeo copy oci-archive:{} docker://REGISTRY/fleetagent:{}",
+        "image:   skopeo copy{all} oci-archive:{} docker://REGISTRY/fleetagent:{}",
         shown(&path),
         order.tag
     );

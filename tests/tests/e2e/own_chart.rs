@@ -273,6 +273,11 @@ async fn chart_values_reach_the_pod() -> Result<()> {
     assert_eq!(volume["persistentVolumeClaim"]["claimName"], "charts");
     assert_eq!(volume["emptyDir"], Value::Null);
     assert_eq!(pod["securityContext"]["fsGroup"], 1000);
+    // Pod Security `restricted` wants one.
+    assert_eq!(
+        pod["securityContext"]["seccompProfile"]["type"],
+        "RuntimeDefault"
+    );
     // Two pods on a node would want the same ports of it, whether they are named or not.
     assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
     assert_eq!(pod["containers"][0]["ports"], Value::Null);
