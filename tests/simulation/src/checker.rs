@@ -146,6 +146,8 @@ pub struct Checker {
     unnoticed: BTreeMap<String, String>,
     /// Status of each record by release and revision.
     records: BTreeMap<ReleaseKey, BTreeMap<i64, String>>,
+    /// Releases of which a tenant forged or labelled a record.
+    tampered: BTreeSet<ReleaseKey>,
     /// Records that were good before a tenant labelled them otherwise.
     were_good: BTreeSet<(ReleaseKey, i64)>,
     /// Good revisions that a release ever had.

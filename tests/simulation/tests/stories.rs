@@ -22,6 +22,8 @@ macro_rules! stories {
 }
 
 stories! {
+    what_an_attempt_brought_stays_where_its_record_is_pruned_before_it_is_withdrawn
+    what_lies_below_a_forged_record_stays_where_a_helm_client_goes_back
     a_deploy_that_a_tenant_labels_as_over_runs_its_hooks_again
     a_helm_client_that_goes_on_from_an_attempt_at_the_last_moment_loses_what_that_made
     what_a_helm_client_passes_over_that_a_tenant_labelled_otherwise_stays

@@ -38,6 +38,7 @@ impl Checker {
         self.ledger = then.ledger;
         self.records = then.records;
         self.were_good = then.were_good;
+        self.tampered = then.tampered;
         self.written = then.written;
         self.helms = then.helms;
         self.helms_at = then.helms_at;

@@ -107,6 +107,9 @@ impl Checker {
             self.keep_written(&release, revision, after);
             self.cut_off.remove(&release);
         }
+        if let (Actor::Tenant, Some(_)) = (write.who.actor, &write.after) {
+            self.tampered.insert(release.clone());
+        }
         if let (Actor::Helm, Some("deployed"), Some(after)) =
             (write.who.actor, status.as_deref(), &write.after)
         {
@@ -303,10 +306,10 @@ impl Checker {
         self.given_up.extend(left);
     }
 
-    /// As docs/security.md has it: what only a revision had that a tenant labelled otherwise stays where a helm client passes it over.
+    /// As docs/security.md has it: what only a revision had that a tenant labelled otherwise stays where a helm client passes it over, and so does what lies below
+    /// a forged one.
     fn pass_over(&mut self, release: &ReleaseKey, record: &Value) {
-        let mut passed = self.were_good.iter();
-        if !passed.any(|(of, _)| of == release) {
+        if !self.tampered.contains(release) {
             return;
         }
         let Some(helms) = decoded(record) else {
@@ -324,13 +327,15 @@ impl Checker {
     }
 
     /// As docs/removal.md has it: what a bundle brought into another one's release stays where the attempt's record is gone, as one that is over the limit of the
-    /// history is while the bundle still wants the release.
+    /// history is while the bundle still wants the release, or has only just left it.
     fn prune_attempt(&mut self, release: &ReleaseKey, record: &Value) {
         let Some(bundle) = named_bundle(record) else {
             return;
         };
         let mut now = self.desired_state.now.get(&bundle).into_iter();
-        let is_wanted = now.any(|desired| release_of(desired) == *release);
+        let left = self.left.get(&(bundle, release.clone()));
+        let is_wanted = now.any(|desired| release_of(desired) == *release)
+            || left.is_some_and(|left| self.is_news(*left));
         let last = self.deployed_for.get(release);
         let Some(attempt) = decoded(record) else {
             return;
