@@ -467,7 +467,13 @@ impl Checker {
         let records = self.records.get(&release).into_iter();
         let mut believed = records.flat_map(|records| records.range(..=HIGHEST));
         let newest = believed.next_back();
-        self.claimants(&release) == 1 && newest.is_some_and(|(_, status)| status == "uninstalling")
+        // What the agent itself deployed above that, over what a helm client did there.
+        let written = self.written.get(&release).map(|(revision, _)| *revision);
+        let own = self.records.get(&release).zip(written);
+        let own = own.and_then(|(records, written)| records.get(&written));
+        self.claimants(&release) == 1
+            && own.is_none_or(|own| own != "deployed")
+            && newest.is_some_and(|(_, status)| status == "uninstalling")
     }
 
     /// Whether somebody deployed a release, or tried to.
