@@ -46,7 +46,7 @@ impl<'a> Retained<'a> {
             let is_here = |one: &Object| one.namespace.as_deref() == Some(&object.name);
             return object.name == self.namespace || self.desired.iter().any(is_here);
         }
-        let is_defined = |kind: &Resource| object.name == format!("{}.{}", kind.plural, kind.group);
+        let is_defined = |kind: &Resource| object.name == kind.definition_name();
         object.is_crd()
             && (self.desired.iter().any(|one| is_defined(&one.resource))
                 || self.defined.iter().any(is_defined))

@@ -600,6 +600,7 @@ mod tests {
     use tower::BoxError;
 
     use super::*;
+    use crate::kube::fixture;
     use crate::model::{BEFORE_REMOVAL_LABEL, Hook};
     use crate::storage::{Driver, Found, RecordUid};
 
@@ -817,6 +818,82 @@ mod tests {
             uninstall(&cluster, &storage, &spec).await.unwrap();
             assert_eq!(*deleted.lock(), ["a"]);
         }
+    }
+
+    /// Release "web" with an object of a kind, and an API server that lists it and answers `asked` for its objects, by how often it was asked what
+    /// it serves.
+    async fn removed_of(
+        group: &'static str,
+        asked: impl Fn(&Method, usize) -> Option<(u16, Value)> + Send + Sync + 'static,
+        is_listed: impl Fn(usize) -> bool + Send + Sync + 'static,
+    ) -> (Result<Uninstalled, UninstallError>, usize) {
+        let looks = AtomicUsize::new(0);
+        let cluster = fixture::server(move |method, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => {
+                looks.fetch_add(1, Ordering::Relaxed);
+                let core = ("", &[("Car", true)][..]);
+                let kinds = if group.is_empty() { core.1 } else { &[] };
+                Some(fixture::discovered(&[fixture::discovery("", kinds)]))
+            }
+            "/apis" if is_listed(looks.load(Ordering::Relaxed)) && !group.is_empty() => {
+                let group = fixture::discovery(group, &[("Car", true)]);
+                Some(fixture::discovered(&[group]))
+            }
+            "/apis" => Some(fixture::discovered(&[])),
+            path if path.ends_with("/cars/a") => asked(method, looks.load(Ordering::Relaxed)),
+            _ => None,
+        });
+        let mut release = web(1, false);
+        let prefix = if group.is_empty() { "" } else { "/" };
+        release.manifest = format!(
+            "---\napiVersion: {group}{prefix}v1\nkind: Car\nmetadata: {{name: a, namespace: shop}}\n"
+        );
+        let storage = Storage::new(InMemory::default());
+        storage.create(&release).await.unwrap();
+        let spec = UninstallSpec::new("web", "shop");
+        let done = uninstall(&cluster, &storage, &spec).await;
+        let left = storage.history("web").await.unwrap().len();
+        (done, left)
+    }
+
+    /// API servers of two versions answer in turn, or an `APIService` is taken away: that the address is not served says nothing of the object.
+    #[rstest]
+    #[case::read("x.io", Method::GET)]
+    #[case::deleted("x.io", Method::DELETE)]
+    #[case::read_of_kubernetes_own("", Method::GET)]
+    #[tokio::test(start_paused = true)]
+    async fn a_record_stays_whose_objects_are_asked_for_where_nothing_is_served(
+        #[case] group: &'static str,
+        #[case] unserved: Method,
+    ) {
+        let live = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}}});
+        let asked = move |method: &Method, _| (*method != unserved).then(|| (200, live.clone()));
+        let (done, left) = removed_of(group, asked, |_| true).await;
+        assert!(
+            matches!(done, Err(UninstallError::Delete { .. })),
+            "{done:?}"
+        );
+        assert_eq!(left, 1);
+    }
+
+    /// What discovery remembers may be older than the end of a definition.
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_goes_during_a_removal_holds_up_nothing() {
+        let live = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}}});
+        // The definition goes after the object was read once.
+        let reads = AtomicUsize::new(0);
+        let asked = move |method: &Method, _| {
+            let is_first = *method == Method::GET && reads.fetch_add(1, Ordering::Relaxed) == 0;
+            is_first.then(|| (200, live.clone()))
+        };
+        let (done, left) = removed_of("x.io", asked, |looks| looks == 1).await;
+        assert!(done.is_ok(), "{done:?}");
+        assert_eq!(left, 0);
     }
 
     const REMOVE: Operation = Operation::Remove;

@@ -190,20 +190,18 @@ impl Cluster {
     /// One object, none if it does not exist.
     ///
     /// # Errors
-    /// The API server refused, or there was no answer.
+    /// The API server refused, or there was no answer; [`ApiError::NotServed`] where its kind has no such address, so that nobody knows.
     pub async fn get(&self, object: &Object) -> Result<Option<Value>, ApiError> {
-        found(
-            self.send(Verb::get(ACCEPT_JSON), object_path(object, ""), None)
-                .await,
-        )
+        let path = object_path(object, "");
+        let answer = self.send(Verb::get(ACCEPT_JSON), path, None).await;
+        found(&object.resource, answer)
     }
 
     /// One object's metadata, none if it does not exist.
     pub(crate) async fn get_metadata(&self, object: &Object) -> Result<Option<Value>, ApiError> {
-        found(
-            self.send(Verb::get(ACCEPT_METADATA), object_path(object, ""), None)
-                .await,
-        )
+        let path = object_path(object, "");
+        let answer = self.send(Verb::get(ACCEPT_METADATA), path, None).await;
+        found(&object.resource, answer)
     }
 
     /// An object by kind, namespace and name, none if it does not exist.
@@ -214,7 +212,8 @@ impl Cluster {
         name: &str,
     ) -> Result<Option<Value>, ApiError> {
         let path = path(resource, namespace, Some(name), "");
-        found(self.send(Verb::get(ACCEPT_JSON), path, None).await)
+        let answer = self.send(Verb::get(ACCEPT_JSON), path, None).await;
+        found(resource, answer)
     }
 
     /// All objects of a kind, of one namespace or of all.
@@ -645,7 +644,7 @@ mod tests {
                 422 => "Invalid",
                 _ => "Forbidden",
             };
-            let refusal = |code, reason| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason});
+            let refusal = |code, reason| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "details": {"name": "a"}});
             let (code, answer) = match (request.method() == Method::PATCH, found) {
                 (true, _) => {
                     let sent = request.into_body().collect_bytes().await?;

@@ -18,7 +18,7 @@ use super::claim::{HookClaim, HookVerdict, runs, stays_for_next_run};
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
-use super::transport::PARALLEL;
+use super::transport::{PARALLEL, found_to_write};
 use crate::others::{NamespaceUsage, OtherReleases};
 use crate::state::ownership::{ObjectState, Operation};
 
@@ -69,6 +69,15 @@ impl Removed {
             .iter()
             .filter(move |(_, fate)| *fate == removal)
             .map(|(object, _)| object)
+    }
+
+    /// Whether the definition of an object's kind went.
+    fn took_definition_of(&self, object: &Object) -> bool {
+        let gone = self
+            .with(Removal::Deleted)
+            .chain(self.with(Removal::Absent));
+        gone.filter(|one| one.is_crd())
+            .any(|definition| definition.name == object.resource.definition_name())
     }
 }
 
@@ -168,6 +177,19 @@ where
             })
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
+        let fates = fates
+            .into_iter()
+            .zip(kind)
+            .map(|(fate, (object, _))| match fate {
+                // The API server deletes what is of a definition before that, and has nothing at their address any more.
+                Err(failed)
+                    if failed.source.is_unserved() && removed.took_definition_of(object) =>
+                {
+                    Ok(Removal::Absent)
+                }
+                fate => fate,
+            });
+        let fates: Vec<_> = fates.collect();
         for ((object, _), fate) in kind.iter().zip(fates) {
             match fate {
                 Ok(fate) => removed.objects.push((object.clone(), fate)),
@@ -312,7 +334,11 @@ where
                     Ok(()) => {}
                     Err(error) if error.is_not_found() => {}
                     // The object is another one by now, or has changed: its writer has to be determined first.
-                    Err(error) if error.is_conflict() && tries < MAX_TRIES => left.push(one),
+                    Err(error)
+                        if (error.is_conflict() || error.is_unserved()) && tries < MAX_TRIES =>
+                    {
+                        left.push(one);
+                    }
                     Err(source) => failures.push(DeleteError::new(one.0, source)),
                 }
             }
@@ -367,7 +393,7 @@ async fn prove(
         logging::info!(release, object, "others may be in it, left");
         return Ok(Err(Removal::Kept));
     }
-    let Some(live) = cluster.get_metadata(object).await? else {
+    let Some(live) = read_to_delete(cluster, object).await? else {
         return Ok(Err(Removal::Absent));
     };
     let observed = owner.observe(&live);
@@ -375,6 +401,28 @@ async fn prove(
         return Ok(Err(Removal::NotOwned));
     }
     Ok(observed.deletable(operation, since).map_err(left))
+}
+
+/// Reads an object that may be deleted. What was listed when its manifest was read may be gone with its definition by now; whether it is, is asked for
+/// longer than an answer about that is remembered. Of anything else that is not served nobody knows.
+async fn read_to_delete(cluster: &Cluster, object: &Object) -> Result<Option<Value>, ApiError> {
+    const TRIES: u32 = 8;
+    let mut tries = 1;
+    loop {
+        match cluster.get_metadata(object).await {
+            Err(ApiError::NotServed(kind)) => {
+                if cluster.has_gone(&kind).await? {
+                    return Ok(None);
+                }
+                if tries == TRIES {
+                    return Err(ApiError::NotServed(kind));
+                }
+            }
+            found => return found,
+        }
+        sleep(pause(tries)).await;
+        tries += 1;
+    }
 }
 
 /// Other releases in an object that is about to be deleted.
@@ -410,7 +458,7 @@ async fn delete_owned(
         match done {
             Ok(()) => return Ok(fate),
             Err(error)
-                if fate == Removal::InUse && !error.is_not_found() && !error.is_retryable() =>
+                if fate == Removal::InUse && error.code() != Some(404) && !error.is_retryable() =>
             {
                 // An account or a webhook says no. It stays in any case. Whose chart has it next has to say `takeOwnership`.
                 let (release, object) = (&owner.name, object.describe());
@@ -418,8 +466,8 @@ async fn delete_owned(
                 return Ok(fate);
             }
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
-            // The object is another one by now, or has changed: its owner has to be determined again.
-            Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+            // The object is another one by now, or has changed: its owner has to be determined again; or its kind may be gone.
+            Err(error) if (error.is_conflict() || error.is_unserved()) && tries < MAX_TRIES => {
                 sleep(pause(tries)).await;
                 tries += 1;
             }
@@ -452,7 +500,7 @@ pub(crate) async fn clear_name(
     if object.name.is_empty() {
         return Ok((Removal::Absent, None));
     }
-    let Some(live) = cluster.get_metadata(object).await? else {
+    let Some(live) = found_to_write(cluster.get_metadata(object).await)? else {
         return Ok((Removal::Absent, None));
     };
     if claim.verdict(object, &live) != HookVerdict::Refuse {
@@ -570,7 +618,8 @@ pub(crate) async fn delete_hook(
             true => cluster.get(object).await,
             false => cluster.get_metadata(object).await,
         };
-        let Some(live) = live.map_err(failed)? else {
+        // Of a hook's object nothing tells but itself: one whose kind is not served is left, as one that was never made.
+        let Some(live) = found_to_write(live).map_err(failed)? else {
             return Ok((Removal::Absent, None));
         };
         let Some(proof) = which.proof(&live) else {
@@ -747,6 +796,43 @@ mod tests {
         let (done, deleted) = delete(3).await;
         assert!(done.is_ok(), "{done:?}");
         assert_eq!(deleted, 4);
+    }
+
+    /// A definition is gone a moment after it is deleted, with all that is of it, and what the API server says it serves comes later.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_whose_definition_was_just_deleted_counts_as_gone() {
+        let owner = Owner::new("web", "shop");
+        let mut live =
+            json!({"metadata": {"name": "cars.x.io", "uid": "u", "resourceVersion": "7"}});
+        owner.mark(&mut live);
+        let listed = fixture::discovery("x.io", &[("Car", true)]);
+        let cluster = fixture::server(move |_, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => Some(fixture::discovered(&[])),
+            "/apis" => Some(fixture::discovered(&[listed.clone()])),
+            path if path.ends_with("/cars.x.io") => Some((200, live.clone())),
+            _ => None,
+        });
+        let mut definition = fixture::object(
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            Value::Null,
+        );
+        definition.name = "cars.x.io".to_owned();
+        let car = fixture::object("x.io", "Car", Value::Null);
+        let delete = async |objects: Vec<Object>| {
+            let objects = objects
+                .into_iter()
+                .map(|object| (object, Operation::Remove));
+            let check = || std::future::ready(Ok::<_, &str>(()));
+            let (none, objects) = (OtherReleases::default(), objects.collect());
+            let done = delete_all(&cluster, &owner, &none, None, objects, check).await;
+            done.map(|removed| removed.objects.into_iter().map(|(_, fate)| fate).collect())
+        };
+        let fates: Vec<_> = delete(vec![definition, car.clone()]).await.unwrap();
+        assert_eq!(fates, [Removal::Deleted, Removal::Absent]);
+        let alone: Result<Vec<_>, _> = delete(vec![car]).await;
+        assert!(matches!(alone, Err(TakeBackError::Delete(_))), "{alone:?}");
     }
 
     #[test]

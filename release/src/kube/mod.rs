@@ -24,7 +24,7 @@ mod discovery;
 mod dry_run;
 pub(crate) mod error;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod hook_watch;
 mod lock;
 mod lookup;
@@ -56,7 +56,7 @@ pub use wait::WaitError;
 pub use write::ApplyOptions;
 
 pub(crate) use apply::{apply_all, apply_hook};
-pub(crate) use check::{creatable_unchecked, observe_all, observe_all_until};
+pub(crate) use check::{creatable_unchecked, find_all, observe_all, observe_all_until};
 pub(crate) use claim::{Claim, HookClaim};
 pub(crate) use delete::{
     HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_failed,

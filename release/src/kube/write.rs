@@ -23,6 +23,7 @@ use super::object_failure::ObjectFailure;
 use super::ownership::{Created, HookState, Observed, OwnershipError, adoption};
 use super::replace::Replacement;
 use super::sender::{Body, Sender};
+use super::transport::found_to_write;
 use super::version::Version;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 
@@ -329,7 +330,7 @@ impl<'a> ObjectWriter<'a> {
 
     async fn read_metadata(&self, object: &Object) -> Result<Option<Value>, ObjectFailure> {
         let found = self.sender.cluster.get_metadata(object).await;
-        found.map_err(|source| {
+        found_to_write(found).map_err(|source| {
             ObjectFailure::NotOwned(OwnershipError::Unknown {
                 object: object.describe_for_people(),
                 source,
@@ -550,7 +551,7 @@ mod tests {
                 ),
                 _ => (
                     404,
-                    json!({"kind": "Status", "code": 404, "reason": "NotFound"}),
+                    json!({"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "a"}}),
                 ),
             };
             let answer = Response::builder()
@@ -651,7 +652,7 @@ mod tests {
                 let mut now = now.lock();
                 let is_now = sent["metadata"]["resourceVersion"] == now.to_string();
                 let refused = |reason: &str, code: u16, causes: Value| {
-                    let details = json!({"causes": causes});
+                    let details = json!({"name": "a", "causes": causes});
                     let status = json!({"kind": "Status", "code": code, "reason": reason, "details": details});
                     (code, status)
                 };
