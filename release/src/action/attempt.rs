@@ -22,7 +22,7 @@ use super::hook_progress::has_begun;
 use super::hooks::HookRun;
 use super::install;
 use super::known_records::KnownRecords;
-use super::previous::{PreviousObjects, prune_outdated, supersede};
+use super::previous::{Obsolete, PreviousObjects, prune_outdated, supersede};
 use super::records::PAGE;
 use super::retained::Retained;
 use super::spec::DeployOptions;
@@ -360,7 +360,7 @@ impl Attempt<'_> {
 
     /// Makes sure that everything can be deleted that earlier revisions had and this one has not.
     async fn check_obsolete(&self) -> Result<(), DeployError> {
-        let obsolete = self.previous.obsolete(&self.objects);
+        let obsolete = self.previous.obsolete(&self.objects).objects;
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, _) = retained.split(obsolete);
@@ -381,10 +381,14 @@ impl Attempt<'_> {
         &mut self,
         is_due: impl Fn(&Object) -> bool,
     ) -> Result<Vec<ObjectKey>, DeployError> {
-        let mut obsolete = self.previous.obsolete(&self.objects);
+        let Obsolete {
+            objects: mut obsolete,
+            mut kept,
+        } = self.previous.obsolete(&self.objects);
         obsolete.retain(|(object, _)| is_due(object));
+        kept.retain(is_due);
         if obsolete.is_empty() {
-            return Ok(Vec::new());
+            return Ok(kept.iter().map(Object::key).collect());
         }
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
@@ -411,7 +415,11 @@ impl Attempt<'_> {
             Removal::Deferred,
         ];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));
-        Ok(left.chain(&retained).map(Object::key).collect())
+        Ok(left
+            .chain(&retained)
+            .chain(&kept)
+            .map(Object::key)
+            .collect())
     }
 
     /// The new revision first, so that a good one is recorded at every moment.

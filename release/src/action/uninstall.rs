@@ -3,7 +3,7 @@
 //! The record says `uninstalling` before the first object goes, and what it said before, and is the last thing to go, so that
 //! a removal that was cut off is found and finished as what it began as. Mirrors `pkg/action/uninstall.go`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 
 use chart::Time;
@@ -22,8 +22,8 @@ use super::records::{first_attempt, is_agents, was_good};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Created, Owner, Removal, TakeBackError, delete_all, is_deferred, newest_first,
-    stored_policy, take_back,
+    Cluster, Created, Owner, Removal, ResourcePolicy, TakeBackError, delete_all, is_deferred,
+    newest_first, resource_policy, take_back,
 };
 use crate::model::{HookEvent, Release, Status};
 use crate::others::Confirmation;
@@ -418,7 +418,8 @@ impl Records {
 #[derive(Default)]
 struct StoredObjects {
     objects: Vec<(Object, Operation)>,
-    kept: Vec<ObjectKey>,
+    /// What a revision asks to keep, without bodies.
+    kept: Vec<Object>,
 }
 
 async fn stored_objects(
@@ -437,28 +438,35 @@ async fn stored_objects(
         mut objects,
         mut kept,
     } = StoredObjects::default();
+    // Objects with a policy that an attempt which failed has taken off.
+    let mut asked_before = HashSet::new();
     let mut take = |built: Vec<Object>, operation| {
         for mut object in built {
-            if let Some(at) = seen.get(&object.key()) {
+            let policy = resource_policy(&object.body);
+            // The object's content is not needed any more.
+            object.body = Value::Null;
+            let key = object.key();
+            let is_new = !seen.contains_key(&key);
+            if let Some(at) = seen.get(&key) {
                 // Of several revisions that have it the one counts that was deployed.
-                if operation == Operation::Remove
-                    && let Some((_, known)) = at.and_then(|at| objects.get_mut(at))
-                {
-                    *known = operation;
+                let known = at.and_then(|at| objects.get_mut(at));
+                let Some((_, known)) = known.filter(|_| operation == Operation::Remove) else {
+                    continue;
+                };
+                let was_attempt = *known == Operation::Undo;
+                *known = operation;
+                if policy.is_none() || !was_attempt || !asked_before.insert(key.clone()) {
+                    continue;
                 }
-                continue;
             }
-            let policy = stored_policy(&object.body);
-            let at = policy.is_none().then_some(objects.len());
-            seen.insert(object.key(), at);
-            match policy.as_deref() {
-                Some("keep") => kept.push(object.key()),
-                Some(_) => {}
-                None => {
-                    // The object's content is not needed any more.
-                    object.body = Value::Null;
-                    objects.push((object, operation));
-                }
+            if is_new {
+                let at = policy.is_none().then_some(objects.len());
+                seen.insert(key, at);
+            }
+            match policy {
+                Some(ResourcePolicy::Keep) => kept.push(object),
+                Some(ResourcePolicy::Other) => {}
+                None => objects.push((object, operation)),
             }
         }
     };
@@ -487,6 +495,7 @@ async fn stored_objects(
             }
         }
     }
+    objects.retain(|(object, _)| !asked_before.contains(&object.key()));
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });
@@ -529,7 +538,7 @@ async fn delete_objects(
     StoredObjects { objects, kept }: StoredObjects,
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
-    done.kept.extend(kept);
+    done.kept.extend(kept.iter().map(Object::key));
     // Objects in other namespaces go before the records, which are in one of these namespaces.
     let (namespaces, objects): (Vec<_>, Vec<_>) = objects
         .into_iter()
@@ -818,6 +827,38 @@ mod tests {
             uninstall(&cluster, &storage, &spec).await.unwrap();
             assert_eq!(*deleted.lock(), ["a"]);
         }
+    }
+
+    /// By what the version that was deployed says, and what one says that failed after it: only a version that succeeds ends what the one before it
+    /// asks for.
+    #[rstest]
+    #[case::taken_off_by_an_attempt_that_failed(Some("Keep"), None, false)]
+    #[case::added_by_an_attempt_that_failed(None, Some("keep"), false)]
+    #[case::nobody_asks(None, None, true)]
+    #[tokio::test]
+    async fn what_was_deployed_to_be_kept_is_kept_though_an_attempt_took_that_off(
+        #[case] deployed: Option<&str>,
+        #[case] failed: Option<&str>,
+        #[case] goes: bool,
+    ) {
+        let (cluster, deleted) = cluster(|| ());
+        let storage = Storage::new(InMemory::default());
+        let policy =
+            |policy: Option<&str>| policy.map(|one| json!({"helm.sh/resource-policy": one}));
+        for (revision, policy, status) in [
+            (1, policy(deployed), Status::Deployed),
+            (2, policy(failed), Status::Failed),
+        ] {
+            let mut release = web(revision, false);
+            let annotations = policy.unwrap_or_else(|| json!({}));
+            release.manifest = format!("---\n{}\n", config_map("a", &annotations));
+            release.set_status(status, "");
+            storage.create(&release).await.unwrap();
+        }
+        let spec = UninstallSpec::new("web", "shop");
+        let done = uninstall(&cluster, &storage, &spec).await.unwrap();
+        assert_eq!(deleted.lock().contains(&"a".to_owned()), goes);
+        assert_eq!(done.kept.len(), usize::from(!goes));
     }
 
     /// Release "web" with an object of a kind, and an API server that lists it and answers `asked` for its objects, by how often it was asked what

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::losses::{contents, is_custom};
 use super::migrate;
 use super::object_failure::ObjectFailure;
-use super::ownership::{ADOPTED_ANNOTATION, adoption, stored_policy};
+use super::ownership::{ADOPTED_ANNOTATION, adoption, is_kept};
 use super::sender::{Body, Sender};
 use super::version::Version;
 use crate::state::ownership::{ObjectState, Operation, Verdict};
@@ -138,7 +138,7 @@ impl Replacement<'_> {
             return Err(irreplaceable(LOST, refusal));
         }
         const KEPT: &str = "it asks to be kept (helm.sh/resource-policy)";
-        if stored_policy(&object.body).as_deref() == Some("keep") {
+        if is_kept(&object.body) {
             return Err(irreplaceable(KEPT, refusal));
         }
         let Some(claim) = self.claim else {
