@@ -22,9 +22,9 @@ use super::hook_progress::has_begun;
 use super::hooks::HookRun;
 use super::install;
 use super::known_records::KnownRecords;
-use super::previous::{Obsolete, PreviousObjects, prune_outdated, supersede};
+use super::previous::{PreviousObjects, prune_outdated, supersede};
 use super::records::PAGE;
-use super::retained::Retained;
+use super::retained::{Obsolete, Retained};
 use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
@@ -358,12 +358,22 @@ impl Attempt<'_> {
             .map_err(DeployError::Wait)
     }
 
-    /// Makes sure that everything can be deleted that earlier revisions had and this one has not.
-    async fn check_obsolete(&self) -> Result<(), DeployError> {
-        let obsolete = self.previous.obsolete(&self.objects).objects;
+    /// Decides what goes of what earlier revisions had and this one has not, as far as it is due, before any of it does.
+    async fn decide_obsolete(
+        &self,
+        is_due: impl Fn(&Object) -> bool,
+    ) -> Result<Obsolete, DeployError> {
+        let obsolete = self.previous.obsolete(&self.objects);
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
-        let (obsolete, _) = retained.split(obsolete);
+        let (cluster, owner, since) = (self.cluster, &self.owner, self.previous.since);
+        let decided = retained.decide(cluster, owner, since, obsolete, is_due);
+        decided.await.map_err(DeployError::Delete)
+    }
+
+    /// Makes sure that everything can be deleted that earlier revisions had and this one has not.
+    async fn check_obsolete(&self) -> Result<(), DeployError> {
+        let obsolete = self.decide_obsolete(|_| true).await?.objects;
         let other_releases = &self.options.other_releases;
         let checked = check_deletable(
             self.cluster,
@@ -382,17 +392,12 @@ impl Attempt<'_> {
         is_due: impl Fn(&Object) -> bool,
     ) -> Result<Vec<ObjectKey>, DeployError> {
         let Obsolete {
-            objects: mut obsolete,
-            mut kept,
-        } = self.previous.obsolete(&self.objects);
-        obsolete.retain(|(object, _)| is_due(object));
-        kept.retain(is_due);
+            objects: obsolete,
+            kept,
+        } = self.decide_obsolete(is_due).await?;
         if obsolete.is_empty() {
             return Ok(kept.iter().map(Object::key).collect());
         }
-        let chart = self.release.chart.as_deref();
-        let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
-        let (obsolete, retained) = retained.split(obsolete);
         let other_releases = &self.options.other_releases;
         // Hooks and what is awaited take their time: whoever has written a record since has what that says, and is who goes on.
         let known = KnownRecords::of(self.history).with(self.release.id());
@@ -415,11 +420,7 @@ impl Attempt<'_> {
             Removal::Deferred,
         ];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));
-        Ok(left
-            .chain(&retained)
-            .chain(&kept)
-            .map(Object::key)
-            .collect())
+        Ok(left.chain(&kept).map(Object::key).collect())
     }
 
     /// The new revision first, so that a good one is recorded at every moment.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::error::DeployError;
 use super::known_records::KnownRecords;
 use super::records::{first_attempt, last_good, read_if_possible, stored_objects};
-use super::retained::Retained;
+use super::retained::{Obsolete, Retained};
 use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, is_kept, take_back};
 use crate::model::{Release, Status};
@@ -44,15 +44,6 @@ fn asking_to_be_kept<'o>(
 ) -> impl Iterator<Item = ObjectKey> {
     let kept = objects.into_iter().filter(|object| is_kept(&object.body));
     kept.map(Object::key)
-}
-
-/// What earlier revisions have and the next one has not.
-#[derive(Debug, Default)]
-pub(super) struct Obsolete {
-    /// To be deleted, and as what.
-    pub(super) objects: Vec<(Object, Operation)>,
-    /// Left, as a revision asks for that.
-    pub(super) kept: Vec<Object>,
 }
 
 /// The objects that earlier revisions put into the cluster.

@@ -19,6 +19,7 @@ use super::hook_progress::{carried_on, forget_later_runs, is_over};
 use super::hooks::HookRun;
 use super::known_records::KnownRecords;
 use super::records::{first_attempt, is_agents, was_good};
+use super::retained::{Obsolete, Retained};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
@@ -414,30 +415,23 @@ impl Records {
     }
 }
 
-/// What the records of a release have, without what is to be kept.
-#[derive(Default)]
-struct StoredObjects {
-    objects: Vec<(Object, Operation)>,
-    /// What a revision asks to keep, without bodies.
-    kept: Vec<Object>,
-}
-
+/// What the records of a release have.
 async fn stored_objects(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
     (release, operation): (&Release, Operation),
     others: &[(&StoredRevision, Operation)],
-) -> Result<StoredObjects, UninstallError> {
+) -> Result<Obsolete, UninstallError> {
     let discovery = cluster
         .fresh_discovery()
         .await
         .map_err(UninstallError::Discovery)?;
     let mut seen: HashMap<ObjectKey, Option<usize>> = HashMap::new();
-    let StoredObjects {
+    let Obsolete {
         mut objects,
         mut kept,
-    } = StoredObjects::default();
+    } = Obsolete::default();
     // Objects with a policy that an attempt which failed has taken off.
     let mut asked_before = HashSet::new();
     let mut take = |built: Vec<Object>, operation| {
@@ -499,7 +493,7 @@ async fn stored_objects(
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });
-    Ok(StoredObjects { objects, kept })
+    Ok(Obsolete { objects, kept })
 }
 
 /// Checks whether a namespace is to be deleted in which there are releases that are about to go.
@@ -507,7 +501,7 @@ async fn check_namespaces(
     cluster: &Cluster,
     owner: &Owner,
     spec: &UninstallSpec,
-    stored: &StoredObjects,
+    stored: &Obsolete,
 ) -> Result<(), UninstallError> {
     let namespaces = stored.objects.iter();
     let namespaces = namespaces.filter(|(object, _)| object.is_namespace());
@@ -535,9 +529,16 @@ async fn delete_objects(
     owner: &Owner,
     spec: &UninstallSpec,
     since: Option<Timestamp>,
-    StoredObjects { objects, kept }: StoredObjects,
+    stored: Obsolete,
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
+    let failed = |failures| UninstallError::Delete {
+        name: spec.name.clone(),
+        failures,
+    };
+    let retained = Retained::of_removal();
+    let decided = retained.decide(cluster, owner, since, stored, |_| true);
+    let Obsolete { objects, kept } = decided.await.map_err(failed)?;
     done.kept.extend(kept.iter().map(Object::key));
     // Objects in other namespaces go before the records, which are in one of these namespaces.
     let (namespaces, objects): (Vec<_>, Vec<_>) = objects
@@ -556,10 +557,7 @@ async fn delete_objects(
         let removed = delete_all(cluster, owner, &spec.other_releases, since, objects, check).await;
         let removed = removed.map_err(|stopped| match stopped {
             TakeBackError::Stopped(never) => match never {},
-            TakeBackError::Delete(failures) => UninstallError::Delete {
-                name: spec.name.clone(),
-                failures,
-            },
+            TakeBackError::Delete(failures) => failed(failures),
         })?;
         let keys = |fate| removed.with(fate).map(Object::key);
         done.kept.extend(keys(Removal::Kept));
@@ -859,6 +857,72 @@ mod tests {
         let done = uninstall(&cluster, &storage, &spec).await.unwrap();
         assert_eq!(deleted.lock().contains(&"a".to_owned()), goes);
         assert_eq!(done.kept.len(), usize::from(!goes));
+    }
+
+    /// A namespace goes with all that is in it, and a definition goes before the objects of its kind.
+    #[rstest]
+    #[case::in_a_namespace("Namespace", "data", "v1", "PersistentVolumeClaim", "data")]
+    #[case::of_a_definition("CustomResourceDefinition", "cars.x.io", "x.io/v1", "Car", "shop")]
+    #[tokio::test]
+    async fn what_contains_a_kept_object_outlives_the_release(
+        #[case] container: &'static str,
+        #[case] name: &'static str,
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] namespace: &str,
+    ) {
+        let deleted = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&deleted);
+        let cluster = fixture::server(move |method, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => {
+                let kinds = [
+                    ("PersistentVolumeClaim", true),
+                    ("Namespace", false),
+                    ("ConfigMap", true),
+                ];
+                Some(fixture::discovered(&[fixture::discovery("", &kinds)]))
+            }
+            "/apis" => {
+                let definitions = [("CustomResourceDefinition", false)];
+                let definitions = fixture::discovery("apiextensions.k8s.io", &definitions);
+                let cars = fixture::discovery("x.io", &[("Car", true)]);
+                Some(fixture::discovered(&[definitions, cars]))
+            }
+            path => {
+                if *method == Method::DELETE {
+                    noted
+                        .lock()
+                        .push(path.rsplit('/').next().unwrap_or_default().to_owned());
+                }
+                let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+                Owner::new("web", "shop").mark(&mut live);
+                if path.ends_with("/kept") {
+                    live["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
+                }
+                Some((200, live))
+            }
+        });
+        let version = match container {
+            "Namespace" => "v1",
+            _ => "apiextensions.k8s.io/v1",
+        };
+        let object = |api_version: &str, kind: &str, name: &str| {
+            format!(
+                "---\napiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n"
+            )
+        };
+        let mut release = web(1, false);
+        release.manifest = object(version, container, name)
+            + &object(api_version, kind, "kept")
+            + &object("v1", "ConfigMap", "a");
+        let storage = Storage::new(InMemory::default());
+        storage.create(&release).await.unwrap();
+        let spec = UninstallSpec::new("web", "shop");
+        let done = uninstall(&cluster, &storage, &spec).await.unwrap();
+        assert_eq!(*deleted.lock(), ["a"]);
+        let kept: Vec<&str> = done.kept.iter().map(|key| key.name.as_str()).collect();
+        assert_eq!(kept, [name, "kept"]);
     }
 
     /// Release "web" with an object of a kind, and an API server that lists it and answers `asked` for its objects, by how often it was asked what

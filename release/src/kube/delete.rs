@@ -223,6 +223,40 @@ pub(crate) async fn is_deferred(
     Ok(proof.is_ok())
 }
 
+/// Those of `objects` that stay where what contains them goes not: an operation would leave them, as they ask to be kept or were there before the
+/// release, or, without an operation, a record asks to keep them and they are there. All are read before anything is deleted.
+///
+/// # Errors
+/// Objects that cannot be read.
+pub(crate) async fn find_kept<'o>(
+    cluster: &Cluster,
+    owner: &Owner,
+    since: Option<Timestamp>,
+    objects: &[(&'o Object, Option<Operation>)],
+) -> Result<Vec<&'o Object>, Vec<DeleteError>> {
+    let looks: Vec<_> = objects
+        .iter()
+        .map(|(object, operation)| {
+            let reached = (*object, operation.unwrap_or(Operation::Drop));
+            prove(cluster, owner, since, reached, None).boxed()
+        })
+        .collect();
+    let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
+    let (mut kept, mut failures) = (Vec::new(), Vec::new());
+    for ((object, operation), proof) in objects.iter().zip(proofs) {
+        match (proof, operation) {
+            (Ok(Err(Removal::Absent)), _) => {}
+            (Ok(Err(Removal::Kept | Removal::Adopted)), _) | (Ok(_), None) => kept.push(*object),
+            (Ok(_), Some(_)) => {}
+            (Err(source), _) => failures.push(DeleteError::unseen(object, source)),
+        }
+    }
+    match failures.is_empty() {
+        true => Ok(kept),
+        false => Err(failures),
+    }
+}
+
 /// Whether none of `objects` would be refused to who deletes them: an account may lack a right, a webhook may say no. What would be left
 /// anyway is not asked for.
 ///

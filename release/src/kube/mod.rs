@@ -60,7 +60,7 @@ pub(crate) use check::{creatable_unchecked, find_all, observe_all, observe_all_u
 pub(crate) use claim::{Claim, HookClaim};
 pub(crate) use delete::{
     HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_failed,
-    delete_hook, is_deferred, newest_first, take_back,
+    delete_hook, find_kept, is_deferred, newest_first, take_back,
 };
 pub(crate) use hook_watch::{running_hooks, wait_for_hooks};
 pub(crate) use lock::Lock;
