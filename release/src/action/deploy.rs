@@ -505,12 +505,16 @@ impl OwnershipCheck<'_> {
                 return Err(self.owner.refusal(object, &live));
             }
         }
-        for (object, mut found) in observed {
-            if claim.state(object, found.as_ref()) == ObjectState::Marked {
-                let adoption = Adoption::HandedOver;
-                found = self.cluster.note(object, found, adoption).await?;
-            }
-            open.insert(object.key(), found);
+        for (object, found) in observed {
+            let is_marked = claim.state(object, found.as_ref()) == ObjectState::Marked;
+            let noted = match found {
+                Some(live) if is_marked => {
+                    let adoption = Adoption::HandedOver;
+                    Some(self.cluster.note(object, live, adoption).await?)
+                }
+                found => found,
+            };
+            open.insert(object.key(), noted);
         }
         Ok(())
     }

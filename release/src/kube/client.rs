@@ -401,17 +401,19 @@ impl Cluster {
             .await
     }
 
-    /// Sends a patch made by a merge. The answer is the live object.
-    pub(crate) async fn merge_patch(
+    /// Sends a patch made by a merge, for this version of the object. The answer is the live object.
+    pub(super) async fn merge_patch(
         &self,
         object: &Object,
-        patch: &Patch,
+        version: &Version,
+        patch: Patch,
     ) -> Result<Value, ApiError> {
-        let (content, patch) = match patch {
+        let (content, mut patch) = match patch {
             Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
             Patch::Merge(patch) => ("application/merge-patch+json", patch),
         };
-        self.patch(object, content, "", encode(patch)).await
+        version.demand(&mut patch);
+        self.patch(object, content, "", encode(&patch)).await
     }
 
     /// Deletes an object that was read, in the background, and only while it is as it was then; by a dry run it only asks whether that is refused.
@@ -437,18 +439,15 @@ impl Cluster {
         .map(drop)
     }
 
-    /// Notes on an object that it was there before its release, on this version of it if one is given. The
-    /// answer is its metadata.
+    /// Notes on this version of an object that it was there before its release. The answer is its metadata.
     pub(super) async fn note_adoption(
         &self,
         object: &Object,
-        version: Option<&Version>,
+        version: &Version,
         adoption: Adoption,
     ) -> Result<Value, ApiError> {
         let mut note = adoption_note(adoption);
-        if let Some(version) = version {
-            version.demand(&mut note);
-        }
+        version.demand(&mut note);
         self.annotate(object, note).await
     }
 
@@ -499,12 +498,12 @@ impl Cluster {
     pub(crate) async fn note(
         &self,
         object: &Object,
-        found: Option<Value>,
+        found: Value,
         adoption: Adoption,
-    ) -> Result<Option<Value>, OwnershipError> {
-        let version = found.as_ref().map(Version::of);
-        match self.note_adoption(object, version.as_ref(), adoption).await {
-            Ok(noted) => Ok(Some(noted)),
+    ) -> Result<Value, OwnershipError> {
+        let version = Version::of(&found);
+        match self.note_adoption(object, &version, adoption).await {
+            Ok(noted) => Ok(noted),
             Err(error) if error.is_conflict() || error.is_not_found() => Ok(found),
             Err(source) => Err(OwnershipError::Unknown {
                 object: object.describe_for_people(),
