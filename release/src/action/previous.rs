@@ -13,7 +13,7 @@ use super::known_records::KnownRecords;
 use super::records::{first_attempt, last_good, read_if_possible, stored_objects};
 use super::retained::{Obsolete, Retained};
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Owner, is_kept, take_back};
+use crate::kube::{Cluster, Owner, Spared, is_kept, take_back};
 use crate::model::{Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
@@ -211,7 +211,7 @@ impl Pruning<'_> {
         take_back(
             self.cluster,
             self.owner,
-            self.previous.since,
+            Spared::before(self.previous.since),
             &orphans,
             check,
         )

@@ -11,9 +11,8 @@
 use chart::Chart;
 
 use super::install::crd_kinds;
-use crate::kube::{Cluster, DeleteError, Owner, find_kept};
+use crate::kube::{Cluster, DeleteError, Owner, Spared, find_kept};
 use crate::state::ownership::Operation;
-use jiff::Timestamp;
 use objects::{Object, Resource};
 
 /// What a release has no longer, without bodies.
@@ -77,7 +76,7 @@ impl<'a> Retained<'a> {
         &self,
         cluster: &Cluster,
         owner: &Owner,
-        since: Option<Timestamp>,
+        spared: Spared<'_>,
         obsolete: Obsolete,
         is_due: impl Fn(&Object) -> bool,
     ) -> Result<Obsolete, Vec<DeleteError>> {
@@ -93,7 +92,7 @@ impl<'a> Retained<'a> {
         let inside = going
             .chain(asked_for)
             .filter(|(object, _)| is_inside(object));
-        let kept = find_kept(cluster, owner, since, &inside.collect::<Vec<_>>()).await?;
+        let kept = find_kept(cluster, owner, spared, &inside.collect::<Vec<_>>()).await?;
         let holds = |container: &Object| kept.iter().any(|object| contains(container, object));
         let (mut goes, mut stays) = (Vec::new(), Vec::new());
         for (object, operation) in &objects {
@@ -260,7 +259,7 @@ mod tests {
             _ => Retained::new("apps", &[], None),
         };
         let decided = retained
-            .decide(&cluster, &owner, None, obsolete, |_| true)
+            .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)
             .await;
         let Obsolete { objects, kept } = decided.unwrap();
         let goes = |object: &Object| objects.iter().any(|(one, _)| one == object);

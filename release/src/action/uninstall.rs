@@ -23,8 +23,8 @@ use super::retained::{Obsolete, Retained};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Created, Owner, Removal, ResourcePolicy, TakeBackError, delete_all, is_deferred,
-    newest_first, resource_policy, take_back,
+    Cluster, Created, Owner, Removal, ResourcePolicy, Spared, TakeBackError, delete_all,
+    is_deferred, newest_first, resource_policy, take_back,
 };
 use crate::model::{HookEvent, Release, Status};
 use crate::others::Confirmation;
@@ -285,7 +285,15 @@ async fn take_created(
     let owner = Owner::new(&spec.name, &spec.namespace);
     let known = KnownRecords::default().with(attempt.clone());
     let check = || known.check(storage, &spec.name);
-    match take_back(cluster, &owner, None, &newest_first(created), check).await {
+    match take_back(
+        cluster,
+        &owner,
+        Spared::default(),
+        &newest_first(created),
+        check,
+    )
+    .await
+    {
         Ok(()) => Ok(Ok(())),
         Err(TakeBackError::Stopped(stopped)) => Ok(Err(stopped)),
         Err(TakeBackError::Delete(failures)) => Err(UninstallError::Delete {
@@ -536,8 +544,9 @@ async fn delete_objects(
         name: spec.name.clone(),
         failures,
     };
+    let spared = Spared::before(since);
     let retained = Retained::of_removal();
-    let decided = retained.decide(cluster, owner, since, stored, |_| true);
+    let decided = retained.decide(cluster, owner, spared, stored, |_| true);
     let Obsolete { objects, kept } = decided.await.map_err(failed)?;
     done.kept.extend(kept.iter().map(Object::key));
     // Objects in other namespaces go before the records, which are in one of these namespaces.
@@ -554,7 +563,8 @@ async fn delete_objects(
         }
         // A removal has many kinds, before each of which a list would cost more than all else of it: that it goes its record says, which helm upgrades no more.
         let check = || std::future::ready(Ok::<_, Infallible>(()));
-        let removed = delete_all(cluster, owner, &spec.other_releases, since, objects, check).await;
+        let removed =
+            delete_all(cluster, owner, &spec.other_releases, spared, objects, check).await;
         let removed = removed.map_err(|stopped| match stopped {
             TakeBackError::Stopped(never) => match never {},
             TakeBackError::Delete(failures) => failed(failures),

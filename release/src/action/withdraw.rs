@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::error::UninstallError;
 use super::records::first_attempt;
-use crate::kube::{Cluster, Owner, TakeBackError, resource_policy, take_back};
+use crate::kube::{Cluster, Owner, Spared, TakeBackError, resource_policy, take_back};
 use crate::model::Status;
 use crate::storage::{
     Deletable, KnownDigest, Storage, StorageError, StoredRevision, deployed, digest, last,
@@ -144,7 +144,14 @@ pub async fn withdraw(
     };
     let owner = Owner::new(name, namespace);
     let obsolete: Vec<_> = obsolete.iter().map(|object| (object, None)).collect();
-    if let Err(failed) = take_back(cluster, &owner, first_attempt(&history), &obsolete, check).await
+    if let Err(failed) = take_back(
+        cluster,
+        &owner,
+        Spared::before(first_attempt(&history)),
+        &obsolete,
+        check,
+    )
+    .await
     {
         // The deletion may fail for long, and no helm client has to wait for it.
         says(Status::Failed).await?;

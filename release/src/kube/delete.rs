@@ -19,6 +19,7 @@ use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
 use super::transport::{PARALLEL, found_to_write};
+use super::version::WrittenObjects;
 use crate::others::{NamespaceUsage, OtherReleases};
 use crate::state::ownership::{ObjectState, Operation};
 
@@ -53,6 +54,27 @@ pub enum Removal {
     Deferred,
     /// The object is of another release's hook, which has not ended.
     Running,
+    /// The object is one that was written just now, under another group or kind.
+    Written,
+}
+
+/// Objects of the release's own that a deletion leaves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spared<'a> {
+    /// When the first attempt at the release began: an undo leaves what is older.
+    pub(crate) since: Option<Timestamp>,
+    /// What the same attempt has written.
+    pub(crate) written: Option<&'a WrittenObjects>,
+}
+
+impl Spared<'_> {
+    /// What an undo leaves of a release whose first attempt began at `since`.
+    pub(crate) fn before(since: Option<Timestamp>) -> Self {
+        Self {
+            since,
+            written: None,
+        }
+    }
 }
 
 /// Result of deleting objects.
@@ -141,8 +163,7 @@ impl DeleteError {
 }
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
-/// tried; of a namespace `other_releases` are asked at that moment. An undo leaves what is older than the first attempt at the release, which
-/// began at `since`.
+/// tried; of a namespace `other_releases` are asked at that moment. What is `spared` stays.
 ///
 /// `check` is asked before each kind whether nobody has gone on with the release meanwhile: objects of one kind go together, and the next may wait
 /// for webhooks, or for objects that are written all the time. Most operations delete none, or of one kind, so that this costs them no request more.
@@ -156,7 +177,7 @@ pub(crate) async fn delete_all<E, F>(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     objects: Vec<(Object, Operation)>,
     check: impl Fn() -> F,
 ) -> Result<Removed, TakeBackError<E>>
@@ -173,7 +194,7 @@ where
         let deletions: Vec<_> = kind
             .iter()
             .map(|(object, operation)| {
-                delete_owned(cluster, owner, other_releases, since, (object, *operation)).boxed()
+                delete_owned(cluster, owner, other_releases, spared, (object, *operation)).boxed()
             })
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
@@ -218,7 +239,14 @@ pub(crate) async fn is_deferred(
     if usage(namespace, other_releases) != NamespaceUsage::Draining {
         return Ok(false);
     }
-    let proof = prove(cluster, owner, None, (namespace, operation), None).await;
+    let proof = prove(
+        cluster,
+        owner,
+        Spared::default(),
+        (namespace, operation),
+        None,
+    )
+    .await;
     let proof = proof.map_err(|error| DeleteError::unseen(namespace, error))?;
     Ok(proof.is_ok())
 }
@@ -231,14 +259,14 @@ pub(crate) async fn is_deferred(
 pub(crate) async fn find_kept<'o>(
     cluster: &Cluster,
     owner: &Owner,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     objects: &[(&'o Object, Option<Operation>)],
 ) -> Result<Vec<&'o Object>, Vec<DeleteError>> {
     let looks: Vec<_> = objects
         .iter()
         .map(|(object, operation)| {
             let reached = (*object, operation.unwrap_or(Operation::Drop));
-            prove(cluster, owner, since, reached, None).boxed()
+            prove(cluster, owner, spared, reached, None).boxed()
         })
         .collect();
     let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
@@ -266,7 +294,7 @@ pub(crate) async fn check_deletable(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     objects: &[(Object, Operation)],
 ) -> Result<(), Vec<DeleteError>> {
     let checks: Vec<_> = objects
@@ -276,7 +304,7 @@ pub(crate) async fn check_deletable(
                 if usage(object, other_releases) != NamespaceUsage::Unused {
                     return Ok(());
                 }
-                let proof = prove(cluster, owner, since, (object, *operation), None).await;
+                let proof = prove(cluster, owner, spared, (object, *operation), None).await;
                 let Ok(proof) = proof.map_err(|error| DeleteError::unseen(object, error))? else {
                     return Ok(());
                 };
@@ -312,8 +340,7 @@ pub(crate) fn newest_first(created: &[(Object, Created)]) -> Vec<(&Object, Optio
     created.map(|(object, one)| (object, Some(one))).collect()
 }
 
-/// Takes back what an attempt brought, kind by kind in the given order, as far as it is still `owner`'s, is not older than the first attempt, which
-/// began at `since`, and where the attempt is known to have created it, is still that. All are tried.
+/// Takes back what an attempt brought, kind by kind in the given order, as far as it is still `owner`'s, is not `spared`, and where the attempt is known to have created it, is still that. All are tried.
 ///
 /// `check` is asked whether nobody has gone on from the attempt once objects were read, and before those very versions are deleted: whoever goes on
 /// writes a record before he writes an object.
@@ -323,7 +350,7 @@ pub(crate) fn newest_first(created: &[(Object, Created)]) -> Vec<(&Object, Optio
 pub(crate) async fn take_back<E, F>(
     cluster: &Cluster,
     owner: &Owner,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     brought: &[(&Object, Option<&Created>)],
     check: impl Fn() -> F,
 ) -> Result<(), TakeBackError<E>>
@@ -339,7 +366,7 @@ where
             let looks: Vec<_> = left
                 .iter()
                 .map(|(object, instance)| {
-                    prove(cluster, owner, since, (object, Operation::Undo), *instance).boxed()
+                    prove(cluster, owner, spared, (object, Operation::Undo), *instance).boxed()
                 })
                 .collect();
             let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
@@ -414,7 +441,7 @@ fn report_left(owner: &Owner, failures: &[DeleteError]) {
 async fn prove(
     cluster: &Cluster,
     owner: &Owner,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     (object, operation): (&Object, Operation),
     instance: Option<&Created>,
 ) -> Result<Result<Deletable, Removal>, ApiError> {
@@ -434,7 +461,13 @@ async fn prove(
     if instance.is_some_and(|created| !observed.is_instance(created)) {
         return Ok(Err(Removal::NotOwned));
     }
-    Ok(observed.deletable(operation, since).map_err(left))
+    if spared
+        .written
+        .is_some_and(|all| all.has(observed.version()))
+    {
+        return Ok(Err(Removal::Written));
+    }
+    Ok(observed.deletable(operation, spared.since).map_err(left))
 }
 
 /// Reads an object that may be deleted. What was listed when its manifest was read may be gone with its definition by now; whether it is, is asked for
@@ -471,12 +504,12 @@ async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     (object, operation): (&Object, Operation),
 ) -> Result<Removal, DeleteError> {
     let mut tries = 1;
     loop {
-        let proof = prove(cluster, owner, since, (object, operation), None).await;
+        let proof = prove(cluster, owner, spared, (object, operation), None).await;
         let proof = match proof.map_err(|error| DeleteError::unseen(object, error))? {
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
@@ -818,7 +851,15 @@ mod tests {
                 })
             };
             let (other_releases, objects) = (OtherReleases::default(), objects().into());
-            let done = delete_all(&cluster, &owner, &other_releases, None, objects, check).await;
+            let done = delete_all(
+                &cluster,
+                &owner,
+                &other_releases,
+                Spared::default(),
+                objects,
+                check,
+            )
+            .await;
             (done, deleted.swap(0, Ordering::Relaxed))
         };
         for (stops_at, expected) in [(0, 0), (1, 2), (2, 3)] {
@@ -843,7 +884,7 @@ mod tests {
         let cluster = fixture::server(move |_, path, _| match path {
             "/version" => Some((200, json!({}))),
             "/api" => Some(fixture::discovered(&[])),
-            "/apis" => Some(fixture::discovered(&[listed.clone()])),
+            "/apis" => Some(fixture::discovered(std::slice::from_ref(&listed))),
             path if path.ends_with("/cars.x.io") => Some((200, live.clone())),
             _ => None,
         });
@@ -860,7 +901,7 @@ mod tests {
                 .map(|object| (object, Operation::Remove));
             let check = || std::future::ready(Ok::<_, &str>(()));
             let (none, objects) = (OtherReleases::default(), objects.collect());
-            let done = delete_all(&cluster, &owner, &none, None, objects, check).await;
+            let done = delete_all(&cluster, &owner, &none, Spared::default(), objects, check).await;
             done.map(|removed| removed.objects.into_iter().map(|(_, fate)| fate).collect())
         };
         let fates: Vec<_> = delete(vec![definition, car.clone()]).await.unwrap();

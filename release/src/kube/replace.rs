@@ -296,7 +296,8 @@ mod tests {
                     (_, (Some(uid), version)) if is_note => {
                         noted.lock().push(sent.clone());
                         let of = &sent["metadata"];
-                        match of["uid"] == uid && of["resourceVersion"] == version.to_string() {
+                        let is_now = of["resourceVersion"].as_str() == Some(&*version.to_string());
+                        match of["uid"] == uid && is_now {
                             true => Some((200, live(uid, version + 1))),
                             false => refused(409, "Conflict", ""),
                         }

@@ -608,7 +608,8 @@ mod tests {
             let cluster = super::super::fixture::server(move |method, _, sent| {
                 let (version, was_asked) = &mut *now.lock();
                 let is_removal = sent.pointer("/data/old") == Some(&Value::Null);
-                let is_now = sent["metadata"]["resourceVersion"] == version.to_string();
+                let of = sent["metadata"]["resourceVersion"].as_str();
+                let is_now = of == Some(&*version.to_string());
                 if method == "PATCH" {
                     noted.lock().push(sent.clone());
                     if is_removal && !is_now {
