@@ -51,6 +51,11 @@ impl Resource {
         self.kind == "CustomResourceDefinition" && self.group == "apiextensions.k8s.io"
     }
 
+    /// The name of the definition of the kind, if it has one.
+    pub fn definition_name(&self) -> String {
+        format!("{}.{}", self.plural, self.group)
+    }
+
     /// Whether it is this kind in this version.
     pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         self.group == group && self.version == version && self.kind == kind

@@ -24,13 +24,13 @@ use super::install;
 use super::known_records::KnownRecords;
 use super::previous::{PreviousObjects, prune_outdated, supersede};
 use super::records::PAGE;
-use super::retained::Retained;
+use super::retained::{Obsolete, Retained};
 use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, TakeBackError, apply_all,
-    check_deletable, delete_all, holds_more, is_custom, newest_first, observe_all_until, take_back,
-    wait_until_ready,
+    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, Spared, TakeBackError,
+    WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom, newest_first,
+    observe_all_until, take_back, wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership::{self, ObjectState};
@@ -111,6 +111,8 @@ pub(super) struct Attempt<'a> {
     /// Objects the attempt created, and whether it met any that was there before.
     pub(super) created: Vec<(Object, Created)>,
     pub(super) found: bool,
+    /// The objects that were written.
+    pub(super) written: WrittenObjects,
     /// Whether all was carried out, so that only the attempt's record can be missing.
     pub(super) is_carried_out: bool,
     pub(super) previous: PreviousObjects,
@@ -202,6 +204,7 @@ impl Attempt<'_> {
         };
         self.found |= applied.found;
         self.created = applied.created;
+        self.written = applied.written;
         // What a release had that was not written here cannot be brought back, should the rest fail.
         let drops_last = self.operation == Operation::Upgrade && !self.previous.is_proven();
         // What a volume, a namespace or a definition held cannot be brought back either, nor what a controller kept for a custom resource.
@@ -279,7 +282,7 @@ impl Attempt<'_> {
         let back = take_back(
             self.cluster,
             &self.owner,
-            None,
+            Spared::default(),
             &newest_first(&foreign.created),
             check,
         )
@@ -358,18 +361,36 @@ impl Attempt<'_> {
             .map_err(DeployError::Wait)
     }
 
-    /// Makes sure that everything can be deleted that earlier revisions had and this one has not.
-    async fn check_obsolete(&self) -> Result<(), DeployError> {
+    /// What of the release's own stays, whatever earlier revisions call it.
+    fn spared(&self) -> Spared<'_> {
+        Spared {
+            since: self.previous.since,
+            written: Some(&self.written),
+        }
+    }
+
+    /// Decides what goes of what earlier revisions had and this one has not, as far as it is due, before any of it does.
+    async fn decide_obsolete(
+        &self,
+        is_due: impl Fn(&Object) -> bool,
+    ) -> Result<Obsolete, DeployError> {
         let obsolete = self.previous.obsolete(&self.objects);
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
-        let (obsolete, _) = retained.split(obsolete);
+        let (cluster, owner, spared) = (self.cluster, &self.owner, self.spared());
+        let decided = retained.decide(cluster, owner, spared, obsolete, is_due);
+        decided.await.map_err(DeployError::Delete)
+    }
+
+    /// Makes sure that everything can be deleted that earlier revisions had and this one has not.
+    async fn check_obsolete(&self) -> Result<(), DeployError> {
+        let obsolete = self.decide_obsolete(|_| true).await?.objects;
         let other_releases = &self.options.other_releases;
         let checked = check_deletable(
             self.cluster,
             &self.owner,
             other_releases,
-            self.previous.since,
+            self.spared(),
             &obsolete,
         )
         .await;
@@ -381,20 +402,19 @@ impl Attempt<'_> {
         &mut self,
         is_due: impl Fn(&Object) -> bool,
     ) -> Result<Vec<ObjectKey>, DeployError> {
-        let mut obsolete = self.previous.obsolete(&self.objects);
-        obsolete.retain(|(object, _)| is_due(object));
+        let Obsolete {
+            objects: obsolete,
+            kept,
+        } = self.decide_obsolete(is_due).await?;
         if obsolete.is_empty() {
-            return Ok(Vec::new());
+            return Ok(kept.iter().map(Object::key).collect());
         }
-        let chart = self.release.chart.as_deref();
-        let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
-        let (obsolete, retained) = retained.split(obsolete);
         let other_releases = &self.options.other_releases;
         // Hooks and what is awaited take their time: whoever has written a record since has what that says, and is who goes on.
         let known = KnownRecords::of(self.history).with(self.release.id());
         let check = || known.check(self.storage, &self.release.name);
-        let (cluster, owner, since) = (self.cluster, &self.owner, self.previous.since);
-        let removed = delete_all(cluster, owner, other_releases, since, obsolete, check).await;
+        let (cluster, owner, spared) = (self.cluster, &self.owner, self.spared());
+        let removed = delete_all(cluster, owner, other_releases, spared, obsolete, check).await;
         let removed = removed.map_err(|stopped| match stopped {
             TakeBackError::Stopped(stopped) => DeployError::of_check(stopped),
             TakeBackError::Delete(failures) => DeployError::Delete(failures),
@@ -411,7 +431,7 @@ impl Attempt<'_> {
             Removal::Deferred,
         ];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));
-        Ok(left.chain(&retained).map(Object::key).collect())
+        Ok(left.chain(&kept).map(Object::key).collect())
     }
 
     /// The new revision first, so that a good one is recorded at every moment.

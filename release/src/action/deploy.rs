@@ -42,8 +42,8 @@ use super::uninstall::UninstallScope;
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
-    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked, is_noted,
-    newest_first, observe_all, take_back,
+    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, Spared, WrittenObjects,
+    creatable_unchecked, is_noted, newest_first, observe_all, take_back,
 };
 use crate::model::{
     ApplyMethod, BEFORE_REMOVAL_LABEL, HookEvent, HookExecution, Info, Release, Status,
@@ -451,6 +451,7 @@ async fn prepare<'a>(
         outdated: outdated.once_deployed,
         is_unchecked,
         created: Vec::new(),
+        written: WrittenObjects::default(),
         is_carried_out: false,
         objects,
         hooks,
@@ -505,12 +506,16 @@ impl OwnershipCheck<'_> {
                 return Err(self.owner.refusal(object, &live));
             }
         }
-        for (object, mut found) in observed {
-            if claim.state(object, found.as_ref()) == ObjectState::Marked {
-                let adoption = Adoption::HandedOver;
-                found = self.cluster.note(object, found, adoption).await?;
-            }
-            open.insert(object.key(), found);
+        for (object, found) in observed {
+            let is_marked = claim.state(object, found.as_ref()) == ObjectState::Marked;
+            let noted = match found {
+                Some(live) if is_marked => {
+                    let adoption = Adoption::HandedOver;
+                    Some(self.cluster.note(object, live, adoption).await?)
+                }
+                found => found,
+            };
+            open.insert(object.key(), noted);
         }
         Ok(())
     }
@@ -696,7 +701,14 @@ async fn go_back(
             uninstall::uninstall_locked(cluster, storage, &uninstall_spec, scope).await?;
         }
         Undo::TakeBack => {
-            let back = take_back(cluster, &owner, None, &newest_first(&made.created), check).await;
+            let back = take_back(
+                cluster,
+                &owner,
+                Spared::default(),
+                &newest_first(&made.created),
+                check,
+            )
+            .await;
             back.map_err(DeployError::from)?;
         }
         Undo::RollBack { to: revision } => {

@@ -11,13 +11,40 @@ use serde_json::Value;
 use super::error::DeployError;
 use super::known_records::KnownRecords;
 use super::records::{first_attempt, last_good, read_if_possible, stored_objects};
-use super::retained::Retained;
+use super::retained::{Obsolete, Retained};
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Owner, take_back};
+use crate::kube::{Cluster, Owner, Spared, is_kept, take_back};
 use crate::model::{Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
 use crate::storage::{Deletable, Provenance, Storage, StorageError, StoredRelease, StoredRevision};
+
+/// Objects of revisions, each with the revision and without its body, for deletion only.
+#[derive(Debug, Default)]
+pub(super) struct Outlines {
+    objects: Vec<(i64, Object)>,
+    /// Those that one of the revisions asks to keep: what asks that is in the body.
+    kept: HashSet<ObjectKey>,
+}
+
+impl Outlines {
+    fn add(&mut self, revision: i64, objects: Vec<Object>) {
+        self.kept.extend(asking_to_be_kept(&objects));
+        let names = objects.into_iter().map(|object| Object {
+            body: Value::Null,
+            ..object
+        });
+        self.objects.extend(names.map(|object| (revision, object)));
+    }
+}
+
+/// What stored objects ask to keep.
+fn asking_to_be_kept<'o>(
+    objects: impl IntoIterator<Item = &'o Object>,
+) -> impl Iterator<Item = ObjectKey> {
+    let kept = objects.into_iter().filter(|object| is_kept(&object.body));
+    kept.map(Object::key)
+}
 
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
@@ -31,6 +58,8 @@ pub(super) struct PreviousObjects {
     /// Where somebody else wrote the last good revision: those of attempts of ours below it, since the last good one of ours. Nobody knows what
     /// they created of that, so it goes once the next revision has all of its own, as what the former ones had does, and not before.
     below: Vec<(i64, Object)>,
+    /// What of all these a revision asks to keep. Only a revision that succeeds ends that by not asking any more, whatever is said by the object itself.
+    kept: HashSet<ObjectKey>,
     /// Where somebody else wrote the last good revision: the last one before it that was written here, and what it has, without bodies.
     /// What he says that the release has hides none of it.
     hidden: Option<(i64, Vec<Object>)>,
@@ -46,13 +75,12 @@ pub(super) struct PreviousObjects {
 
 impl PreviousObjects {
     /// The objects of the last good revision, in its order, and, for deletion only, `others` of later revisions of a `history`.
-    pub(super) fn new(
-        history: &[StoredRevision],
-        good: Vec<Object>,
-        others: Vec<(i64, Object)>,
-    ) -> Self {
+    pub(super) fn new(history: &[StoredRevision], good: Vec<Object>, others: Outlines) -> Self {
+        let mut kept = others.kept;
+        kept.extend(asking_to_be_kept(&good));
         let mut previous = Self {
-            others,
+            others: others.objects,
+            kept,
             since: first_attempt(history),
             ..Self::default()
         };
@@ -106,27 +134,34 @@ impl PreviousObjects {
         good.chain(others).collect()
     }
 
-    /// Objects of earlier revisions that are not desired any more, each once: to be deleted, and as what.
-    pub(super) fn obsolete(&self, desired: &[Object]) -> Vec<(Object, Operation)> {
+    /// Objects of earlier revisions that are not desired any more, each once.
+    pub(super) fn obsolete(&self, desired: &[Object]) -> Obsolete {
         let mut seen: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
         let others = self.others.iter().chain(&self.below);
         let others = others.map(|(_, object)| (object, Operation::Undo));
         let drop = self.drop.unwrap_or(Operation::Drop);
         let good = self.order.iter().filter_map(|key| self.good.get(key));
-        good.chain(self.hidden())
-            .map(|object| (object, drop))
-            .chain(others)
-            .filter(|(object, _)| seen.insert(object.key()))
-            .map(|(object, operation)| (object.clone(), operation))
-            .collect()
+        let all = good.chain(self.hidden()).map(|object| (object, drop));
+        let mut obsolete = Obsolete::default();
+        for (object, operation) in all.chain(others) {
+            let key = object.key();
+            let is_kept = self.kept.contains(&key);
+            match (seen.insert(key), is_kept) {
+                (false, _) => {}
+                (true, true) => obsolete.kept.push(object.clone()),
+                (true, false) => obsolete.objects.push((object.clone(), operation)),
+            }
+        }
+        obsolete
     }
 
     /// Objects that only the record of a failed `revision` knows: neither the last good one nor `desired`
-    /// has them. They are deleted before that record is.
+    /// has them, and none asks to keep them. They are deleted before that record is.
     pub(super) fn orphans(&self, revision: i64, desired: &[Object]) -> Vec<(Object, Operation)> {
         let desired: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
+        let stays = |key: &ObjectKey| desired.contains(key) || self.kept.contains(key);
         self.only_of(revision)
-            .filter(|object| !desired.contains(&object.key()))
+            .filter(|object| !stays(&object.key()))
             .map(|object| (object.clone(), Operation::Undo))
             .collect()
     }
@@ -176,7 +211,7 @@ impl Pruning<'_> {
         take_back(
             self.cluster,
             self.owner,
-            self.previous.since,
+            Spared::before(self.previous.since),
             &orphans,
             check,
         )
@@ -232,11 +267,15 @@ pub(super) async fn previous_objects(
         let below = history
             .iter()
             .filter(|head| head.revision > since && head.revision < good);
-        previous.below = objects_below(cluster, storage, name, below).await?;
+        let mut outlines = objects_below(cluster, storage, name, below).await?;
+        previous.below = outlines.objects.split_off(0);
         if let Some(hidden) = hidden {
-            let names = bodiless(stored_objects(cluster, Some(&hidden)).await?);
+            let objects = stored_objects(cluster, Some(&hidden)).await?;
+            outlines.add(hidden.revision, objects);
+            let names = outlines.objects.into_iter().map(|(_, object)| object);
             previous.hidden = Some((hidden.revision, names.collect()));
         }
+        previous.kept.extend(outlines.kept);
     }
     Ok(previous)
 }
@@ -253,8 +292,8 @@ pub(super) async fn unfinished_objects(
     good: i64,
     revisions: &[&StoredRevision],
     read: Option<&Release>,
-) -> Result<Vec<(i64, Object)>, DeployError> {
-    let mut unfinished = Vec::new();
+) -> Result<Outlines, DeployError> {
+    let mut unfinished = Outlines::default();
     for StoredRevision {
         revision, status, ..
     } in revisions
@@ -273,8 +312,7 @@ pub(super) async fn unfinished_objects(
         // Objects of somebody else's attempt, or those a forged record names, are not deleted here.
         let release = release.filter(|release| storage.recognises(name, *revision, release));
         let objects = stored_objects(cluster, release.as_deref()).await?;
-        let names = bodiless(objects);
-        unfinished.extend(names.map(|object| (*revision, object)));
+        unfinished.add(*revision, objects);
     }
     Ok(unfinished)
 }
@@ -286,8 +324,8 @@ async fn objects_below<'h>(
     storage: &Storage,
     name: &str,
     revisions: impl Iterator<Item = &'h StoredRevision>,
-) -> Result<Vec<(i64, Object)>, DeployError> {
-    let mut below = Vec::new();
+) -> Result<Outlines, DeployError> {
+    let mut below = Outlines::default();
     let are_noted =
         |head: &&StoredRevision| matches!(head.provenance, Provenance::Noted | Provenance::Reused);
     for head in revisions.filter(are_noted) {
@@ -297,7 +335,7 @@ async fn objects_below<'h>(
             storage.recognises(name, revision, record) && !is_over(&record.status())
         });
         let objects = stored_objects(cluster, record.as_deref()).await?;
-        below.extend(bodiless(objects).map(|object| (revision, object)));
+        below.add(revision, objects);
     }
     Ok(below)
 }
@@ -305,15 +343,6 @@ async fn objects_below<'h>(
 /// Whether what a revision had is gone, or a later one's.
 fn is_over(status: &Status) -> bool {
     matches!(status, Status::Superseded | Status::Uninstalled)
-}
-
-/// Objects without their bodies.
-fn bodiless(objects: Vec<Object>) -> impl Iterator<Item = Object> {
-    let objects = objects.into_iter();
-    objects.map(|object| Object {
-        body: Value::Null,
-        ..object
-    })
 }
 
 /// Closes every other record: a deployed one is superseded now, one that was cut off has failed, and
@@ -391,6 +420,8 @@ mod tests {
     use std::sync::Arc;
 
     use objects::Resource;
+    use rstest::rstest;
+    use serde_json::json;
 
     use super::*;
 
@@ -413,13 +444,55 @@ mod tests {
     #[test]
     fn the_only_record_of_a_desired_object_stays_until_the_next_is_stored() {
         let good = vec![object("good")];
-        let others = [(2, "good"), (3, "wanted"), (4, "dropped")];
-        let others = others.map(|(revision, name)| (revision, object(name)));
-        let previous = PreviousObjects::new(&[], good, others.to_vec());
+        let mut others = Outlines::default();
+        for (revision, name) in [(2, "good"), (3, "wanted"), (4, "dropped")] {
+            others.add(revision, vec![object(name)]);
+        }
+        let previous = PreviousObjects::new(&[], good, others);
         let desired = [object("good"), object("wanted")];
         let orphans = |revision| previous.orphans(revision, &desired).len();
         assert_eq!([2, 3, 4].map(orphans), [0, 0, 1]);
         let is_only_record = |revision| previous.is_only_record(revision, &desired);
         assert_eq!([2, 3, 4].map(is_only_record), [false, true, false]);
+    }
+
+    /// By what the last good revision says, and what a later one that failed does.
+    #[rstest]
+    #[case::asks(Some("keep"), None, true)]
+    #[case::in_other_letters(Some(" Keep"), None, true)]
+    #[case::taken_off_by_an_attempt_that_failed(Some("keep"), Some(None), true)]
+    #[case::added_by_an_attempt_that_failed(None, Some(Some("keep")), true)]
+    #[case::taken_off_by_a_version_that_succeeded(None, None, false)]
+    #[case::nobody_asks(None, Some(None), false)]
+    fn what_a_revision_asks_to_keep_outlives_a_version_without_it(
+        #[case] good: Option<&str>,
+        #[case] failed: Option<Option<&str>>,
+        #[case] is_kept: bool,
+    ) {
+        let claim = |policy: Option<&str>| {
+            let annotations = policy.map(|policy| json!({"helm.sh/resource-policy": policy}));
+            let body = json!({"metadata": {"annotations": annotations}});
+            Object {
+                body,
+                ..object("data")
+            }
+        };
+        let mut others = Outlines::default();
+        if let Some(policy) = failed {
+            others.add(2, vec![claim(policy)]);
+        }
+        let mut previous = PreviousObjects::new(&[], vec![claim(good)], others);
+        previous.forget_bodies();
+        let Obsolete { objects, kept } = previous.obsolete(&[]);
+        assert_eq!(
+            (objects.len(), kept.len()),
+            if is_kept { (0, 1) } else { (1, 0) }
+        );
+        assert!(previous.obsolete(&[object("data")]).kept.is_empty());
+        // One that no good revision has.
+        let mut others = Outlines::default();
+        others.add(2, vec![claim(good.or(failed.flatten()))]);
+        let previous = PreviousObjects::new(&[], Vec::new(), others);
+        assert_eq!(previous.orphans(2, &[]).is_empty(), is_kept);
     }
 }

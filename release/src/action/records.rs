@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::error::DeployError;
 use super::spec::Writer;
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Owner, observe_all};
+use crate::kube::{Cluster, Owner, find_all};
 use crate::model::{Release, Status};
 use crate::state::{Plan, decide};
 use crate::storage::{Provenance, Storage, StorageError, StoredRelease, StoredRevision};
@@ -216,16 +216,12 @@ pub(super) async fn confirm_install(
     for page in objects.chunks(PAGE) {
         let page: Vec<&Object> = page.iter().collect();
         let operation = "update";
-        let observed = observe_all(cluster, &page).await;
-        let observed = observed.map_err(|source| DeployError::Ownership { operation, source })?;
+        let found = find_all(cluster, &page).await;
+        let found = found.map_err(|source| DeployError::Ownership { operation, source })?;
         let is_running = |live: &Value| {
             owner.observe(live).outlives_no_removal() && !was_created_since(live, began)
         };
-        if observed
-            .iter()
-            .filter_map(|(_, live)| live.as_ref())
-            .any(is_running)
-        {
+        if found.iter().any(|(_, live)| is_running(live)) {
             return Ok(plan.over(good.revision));
         }
     }

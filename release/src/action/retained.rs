@@ -1,5 +1,8 @@
-//! Containers that are retained although the manifest dropped them: the namespaces of desired objects,
-//! the definitions of their kinds, and the release's own namespace. Those that other releases are in are known when they are deleted.
+//! Containers that are retained although the manifest dropped them, or the release goes: the namespaces of objects that are desired or kept, the
+//! definitions of their kinds, and the release's own namespace. Those that other releases are in are known when they are deleted.
+//!
+//! An object is kept where a record or itself asks for that (`helm.sh/resource-policy`), or where it was there before the release. What contains it
+//! would take it along, so all objects of a deletion are decided about before the first goes.
 //!
 //! Deleting one deletes everything in it. A chart that stops writing it (it was moved to `crds/`, or
 //! another release writes it now) does not ask for that. Helm deletes it, and with it what the same
@@ -8,13 +11,39 @@
 use chart::Chart;
 
 use super::install::crd_kinds;
+use crate::kube::{Cluster, DeleteError, Owner, Spared, find_kept};
 use crate::state::ownership::Operation;
 use objects::{Object, Resource};
 
-/// Decides which objects contain desired ones, and must not be deleted.
+/// What a release has no longer, without bodies.
+#[derive(Debug, Default)]
+pub(super) struct Obsolete {
+    /// To be deleted, and as what.
+    pub(super) objects: Vec<(Object, Operation)>,
+    /// Left: a record asks for that, or something is in it.
+    pub(super) kept: Vec<Object>,
+}
+
+impl Obsolete {
+    /// Leaves out what is not due.
+    fn retain(&mut self, is_due: impl Fn(&Object) -> bool) {
+        self.objects.retain(|(object, _)| is_due(object));
+        self.kept.retain(is_due);
+    }
+}
+
+/// Whether an object goes with another one.
+fn contains(container: &Object, object: &Object) -> bool {
+    match container.is_namespace() {
+        true => object.namespace.as_deref() == Some(&container.name),
+        false => container.is_crd() && container.name == object.resource.definition_name(),
+    }
+}
+
+/// Decides which objects contain desired or kept ones, and must not be deleted.
 pub(super) struct Retained<'a> {
-    /// The release's namespace.
-    namespace: &'a str,
+    /// The release's namespace, as long as the release is there.
+    namespace: Option<&'a str>,
     desired: &'a [Object],
     /// Kinds that the chart's `crds/` define.
     defined: Vec<Resource>,
@@ -23,10 +52,62 @@ pub(super) struct Retained<'a> {
 impl<'a> Retained<'a> {
     pub(super) fn new(namespace: &'a str, desired: &'a [Object], chart: Option<&Chart>) -> Self {
         Self {
-            namespace,
+            namespace: Some(namespace),
             desired,
             defined: chart.map(crd_kinds).unwrap_or_default(),
         }
+    }
+
+    /// For a removal: nothing is desired any more.
+    pub(super) fn of_removal() -> Self {
+        Self {
+            namespace: None,
+            desired: &[],
+            defined: Vec::new(),
+        }
+    }
+
+    /// Decides what of `obsolete` goes, as far as it is due, before any of it does: containers of desired objects stay, and those of objects that stay
+    /// themselves. For that the objects in containers which are due are read, and no others.
+    ///
+    /// # Errors
+    /// Objects that cannot be read.
+    pub(super) async fn decide(
+        &self,
+        cluster: &Cluster,
+        owner: &Owner,
+        spared: Spared<'_>,
+        obsolete: Obsolete,
+        is_due: impl Fn(&Object) -> bool,
+    ) -> Result<Obsolete, Vec<DeleteError>> {
+        let (objects, held) = self.split(obsolete.objects);
+        let is_container = |object: &&Object| object.is_namespace() || object.is_crd();
+        let all = objects.iter().map(|(object, _)| object);
+        let containers: Vec<&Object> = all.filter(is_container).filter(|one| is_due(one)).collect();
+        let is_inside = |object: &Object| containers.iter().any(|one| contains(one, object));
+        let going = objects
+            .iter()
+            .map(|(object, operation)| (object, Some(*operation)));
+        let asked_for = obsolete.kept.iter().map(|object| (object, None));
+        let inside = going
+            .chain(asked_for)
+            .filter(|(object, _)| is_inside(object));
+        let kept = find_kept(cluster, owner, spared, &inside.collect::<Vec<_>>()).await?;
+        let holds = |container: &Object| kept.iter().any(|object| contains(container, object));
+        let (mut goes, mut stays) = (Vec::new(), Vec::new());
+        for (object, operation) in &objects {
+            match holds(object) {
+                true => stays.push(object.clone()),
+                false => goes.push((object.clone(), *operation)),
+            }
+        }
+        let mut decided = Obsolete {
+            objects: goes,
+            kept: obsolete.kept,
+        };
+        decided.kept.extend(held.into_iter().chain(stays));
+        decided.retain(is_due);
+        Ok(decided)
     }
 
     /// Splits obsolete objects into those to delete and those to retain.
@@ -43,13 +124,14 @@ impl<'a> Retained<'a> {
 
     fn is_needed(&self, object: &Object) -> bool {
         if object.is_namespace() {
-            let is_here = |one: &Object| one.namespace.as_deref() == Some(&object.name);
-            return object.name == self.namespace || self.desired.iter().any(is_here);
+            return self.namespace == Some(&object.name) || self.is_wanted_in(object);
         }
-        let is_defined = |kind: &Resource| object.name == format!("{}.{}", kind.plural, kind.group);
-        object.is_crd()
-            && (self.desired.iter().any(|one| is_defined(&one.resource))
-                || self.defined.iter().any(is_defined))
+        let is_defined = |kind: &Resource| object.name == kind.definition_name();
+        object.is_crd() && (self.is_wanted_in(object) || self.defined.iter().any(is_defined))
+    }
+
+    fn is_wanted_in(&self, container: &Object) -> bool {
+        self.desired.iter().any(|one| contains(container, one))
     }
 }
 
@@ -58,9 +140,10 @@ mod tests {
     use std::sync::Arc;
 
     use rstest::rstest;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::kube::fixture;
 
     fn object(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Object {
         let resource = Resource {
@@ -103,5 +186,89 @@ mod tests {
             retained.is_needed(&object(group, kind, None, name)),
             expected
         );
+    }
+
+    /// What says that an object stays though its release lets go of it.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Reason {
+        Live,
+        Adopted,
+        Stored,
+        /// Somebody has deleted what a record asks to keep.
+        StoredAndGone,
+        Nothing,
+    }
+
+    /// By what is in a container that goes with it: it stays with what stays.
+    #[rstest]
+    #[case::asks_to_be_kept(Reason::Live, true)]
+    #[case::was_there_before(Reason::Adopted, true)]
+    #[case::a_record_asks_to_keep_it(Reason::Stored, true)]
+    #[case::it_is_not_there(Reason::StoredAndGone, false)]
+    #[case::it_goes(Reason::Nothing, false)]
+    #[tokio::test]
+    async fn a_container_of_what_stays_is_left(
+        #[case] reason: Reason,
+        #[case] stays: bool,
+        #[values(Operation::Drop, Operation::Remove)] operation: Operation,
+        #[values(true, false)] is_definition: bool,
+    ) {
+        let owner = Owner::new("web", "apps");
+        let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+        owner.mark(&mut live);
+        match reason {
+            Reason::Live => {
+                live["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
+            }
+            Reason::Adopted => {
+                live["metadata"]["annotations"]["fleetagent.cattle.io/adopted"] = json!("kept");
+            }
+            Reason::Stored | Reason::StoredAndGone | Reason::Nothing => {}
+        }
+        let cluster = fixture::server(move |_, _, _| match reason {
+            Reason::StoredAndGone => Some(fixture::missing("data")),
+            _ => Some((200, live.clone())),
+        });
+        let (container, content) = match is_definition {
+            true => (
+                object(
+                    "apiextensions.k8s.io",
+                    "CustomResourceDefinition",
+                    None,
+                    "cars.x.io",
+                ),
+                object("x.io", "Car", Some("apps"), "beetle"),
+            ),
+            false => (
+                object("", "Namespace", None, "data"),
+                object("", "PersistentVolumeClaim", Some("data"), "disk"),
+            ),
+        };
+        // Nothing of these is in the container.
+        let other = object("", "ConfigMap", Some("apps"), "a");
+        let mut obsolete = Obsolete {
+            objects: vec![(container.clone(), operation), (other.clone(), operation)],
+            kept: Vec::new(),
+        };
+        match reason {
+            Reason::Stored | Reason::StoredAndGone => obsolete.kept.push(content.clone()),
+            _ => obsolete.objects.push((content.clone(), operation)),
+        }
+        let retained = match operation {
+            Operation::Remove => Retained::of_removal(),
+            _ => Retained::new("apps", &[], None),
+        };
+        let decided = retained
+            .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)
+            .await;
+        let Obsolete { objects, kept } = decided.unwrap();
+        let goes = |object: &Object| objects.iter().any(|(one, _)| one == object);
+        assert_eq!(
+            (goes(&container), kept.contains(&container)),
+            (!stays, stays)
+        );
+        assert!(goes(&other));
+        let is_stored = matches!(reason, Reason::Stored | Reason::StoredAndGone);
+        assert_eq!(kept.contains(&content), is_stored);
     }
 }

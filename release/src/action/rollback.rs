@@ -18,7 +18,7 @@ use super::previous::{PreviousObjects, Pruning, unfinished_objects};
 use super::records::{listed_objects, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::spec::DeploySpec;
-use crate::kube::{Cluster, Owner, observe_all};
+use crate::kube::{Cluster, Owner, WrittenObjects, observe_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
 use crate::storage::{
     Storage, StorageError, StoredRelease, StoredRevision, key, last, prunable, prunable_for_failure,
@@ -148,6 +148,7 @@ pub(super) async fn rollback(
         outdated: Vec::new(),
         is_unchecked: false,
         created: Vec::new(),
+        written: WrittenObjects::default(),
         is_carried_out: false,
         found: false,
         previous,

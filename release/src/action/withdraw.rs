@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::error::UninstallError;
 use super::records::first_attempt;
-use crate::kube::{Cluster, Owner, TakeBackError, stored_policy, take_back};
+use crate::kube::{Cluster, Owner, Spared, TakeBackError, resource_policy, take_back};
 use crate::model::Status;
 use crate::storage::{
     Deletable, KnownDigest, Storage, StorageError, StoredRevision, deployed, digest, last,
@@ -104,18 +104,24 @@ pub async fn withdraw(
         known.extend(objects.iter().map(Object::key));
     }
     let (mut obsolete, mut withdrawn) = (Vec::new(), Vec::new());
+    let mut kept = HashSet::new();
     for record in attempts {
         let Some((record, objects)) = read(record).await? else {
             return leave().await;
         };
         withdrawn.push(record);
         for mut object in objects {
-            if stored_policy(&object.body).is_none() && known.insert(object.key()) {
+            if resource_policy(&object.body).is_some() {
+                kept.insert(object.key());
+            }
+            if known.insert(object.key()) {
                 object.body = Value::Null;
                 obsolete.push(object);
             }
         }
     }
+    // What one attempt asked to be kept stays, whatever another says.
+    obsolete.retain(|object| !kept.contains(&object.key()));
     sort_by_kind(&mut obsolete, UNINSTALL_ORDER, |object| {
         object.resource.kind.as_str()
     });
@@ -138,7 +144,14 @@ pub async fn withdraw(
     };
     let owner = Owner::new(name, namespace);
     let obsolete: Vec<_> = obsolete.iter().map(|object| (object, None)).collect();
-    if let Err(failed) = take_back(cluster, &owner, first_attempt(&history), &obsolete, check).await
+    if let Err(failed) = take_back(
+        cluster,
+        &owner,
+        Spared::before(first_attempt(&history)),
+        &obsolete,
+        check,
+    )
+    .await
     {
         // The deletion may fail for long, and no helm client has to wait for it.
         says(Status::Failed).await?;

@@ -22,6 +22,7 @@ use super::object_failure::ObjectFailure;
 use super::ownership::{Created, Owner, OwnershipError};
 use super::sender::Sender;
 use super::transport::{PARALLEL, forget_managers};
+use super::version::{Version, WrittenObjects};
 use super::wait::{forget_body, is_established, wait_until_ready};
 use super::write::{ApplyOptions, ObjectWriter, Written, WrittenObject};
 use crate::state::ownership::{Operation, Verdict};
@@ -42,6 +43,8 @@ pub struct Applied {
     pub(crate) kept: Vec<(Object, Option<Created>)>,
     /// Whether an object was there that might have been somebody else's.
     pub(crate) found: bool,
+    /// Which objects they are, by whatever name.
+    pub(crate) written: WrittenObjects,
 }
 
 /// Some objects could not be written; the others were.
@@ -240,8 +243,9 @@ async fn write_all(writer: &ObjectWriter<'_>, objects: &mut [&mut Object]) -> Ve
 
 async fn write_one(writer: &ObjectWriter<'_>, object: &mut Object) -> WriteOutcome {
     let mut written = writer.write(object).await;
-    let mut served = None;
+    let (mut served, mut version) = (None, None);
     if let Ok(Some(WrittenObject { live, .. })) = &mut written {
+        version = Some(Version::of(live));
         served = (object.is_crd() && is_established(live)).then(|| object.name.clone());
         match writer.options.keeps_answers {
             true => forget_managers(live),
@@ -249,7 +253,11 @@ async fn write_one(writer: &ObjectWriter<'_>, object: &mut Object) -> WriteOutco
         }
     }
     forget_body(object);
-    WriteOutcome { written, served }
+    WriteOutcome {
+        written,
+        served,
+        version,
+    }
 }
 
 /// Result of writing one object.
@@ -257,6 +265,8 @@ struct WriteOutcome {
     written: Written,
     /// The definition that is served already.
     served: Option<String>,
+    /// The object that was written.
+    version: Option<Version>,
 }
 
 /// Waits for definitions to be served.
@@ -298,8 +308,16 @@ struct Progress {
 
 impl Progress {
     fn add(&mut self, outcomes: Vec<WriteOutcome>) {
-        for WriteOutcome { written, served } in outcomes {
+        for WriteOutcome {
+            written,
+            served,
+            version,
+        } in outcomes
+        {
             self.served.extend(served);
+            if let Some(version) = version {
+                self.applied.written.add(version);
+            }
             match written {
                 Ok(None) => {}
                 Ok(Some(WrittenObject {
@@ -399,14 +417,55 @@ mod tests {
     use serde_json::json;
     use tower::BoxError;
 
-    use super::super::fixture::object;
+    use super::super::delete::{Removal, Spared, delete_all};
+    use super::super::fixture::{object, server};
     use super::*;
     use crate::kube::RunMark;
+    use crate::others::OtherReleases;
     use crate::record::{RecordId, RecordUid};
 
     fn record(revision: i64) -> RecordId {
         let uid = RecordUid::new("u");
         RecordId { revision, uid }
+    }
+
+    /// As OpenShift serves a RoleBinding: a version that writes it in the other group has no longer what the one before it calls it.
+    #[tokio::test]
+    async fn an_object_that_was_written_in_another_group_is_not_deleted() {
+        let owner = Owner::new("web", "shop");
+        let mut live = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+        owner.mark(&mut live);
+        let deleted = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&deleted);
+        let cluster = server(move |method, path, _| {
+            *counted.lock() += u32::from(*method == http::Method::DELETE);
+            let mut live = live.clone();
+            if !path.ends_with("/rolebindings/a") {
+                live["metadata"]["uid"] = json!("v");
+            }
+            Some((200, live))
+        });
+        let body = || json!({"metadata": {"name": "a"}});
+        let mut desired = [object("rbac.authorization.k8s.io", "RoleBinding", body())];
+        let (previous, options) = (BTreeMap::new(), ApplyOptions::default());
+        let applied = apply_all(&cluster, &mut desired, &previous, options, None).await;
+        let written = applied.unwrap().written;
+        let spared = Spared {
+            written: Some(&written),
+            ..Spared::default()
+        };
+        let former = ["RoleBinding", "Role"];
+        let former = former.map(|kind| object("authorization.openshift.io", kind, Value::Null));
+        let objects = former.map(|object| (object, Operation::Drop)).into();
+        let check = || std::future::ready(Ok::<_, &str>(()));
+        let none = OtherReleases::default();
+        let done = delete_all(&cluster, &owner, &none, spared, objects, check).await;
+        let fates = done.unwrap().objects.into_iter().map(|(_, fate)| fate);
+        assert_eq!(
+            fates.collect::<Vec<_>>(),
+            [Removal::Written, Removal::Deleted]
+        );
+        assert_eq!(*deleted.lock(), 1);
     }
 
     /// A hook names a version that nothing has, so that what is there already is looked at before it is written over; a definition too.

@@ -15,10 +15,10 @@ use super::client::Cluster;
 use super::delete::pause;
 use super::error::ApiError;
 use super::ownership::OwnershipError;
-use super::transport::PARALLEL;
+use super::transport::{PARALLEL, found_to_write};
 use super::version::Version;
 
-/// Reads those of `objects` that exist. Nothing is changed.
+/// Reads those of `objects` that exist and are written next. Nothing is changed. Of a kind that is not served yet there is none.
 ///
 /// # Errors
 /// The first object, in manifest order, that cannot be read.
@@ -46,6 +46,27 @@ pub(crate) async fn observe_all_until<'o>(
     stream::iter(checks).buffered(PARALLEL).try_collect().await
 }
 
+/// Reads those of `objects` that exist, without anything being written that would meet what was not seen.
+///
+/// # Errors
+/// As [`observe_all`]; also where a kind is not served ([`ApiError::NotServed`]).
+pub(crate) async fn find_all<'o>(
+    cluster: &Cluster,
+    objects: &[&'o Object],
+) -> Result<Vec<(&'o Object, Value)>, OwnershipError> {
+    let read = async |object: &'o Object| match cluster.get_metadata(object).await {
+        Ok(found) => Ok(found.map(|live| (object, live))),
+        Err(source) => {
+            let object = object.describe_for_people();
+            Err(OwnershipError::Unknown { object, source })
+        }
+    };
+    let named = objects.iter().filter(|object| !object.name.is_empty());
+    let reads: Vec<_> = named.map(|object| read(object).boxed()).collect();
+    let found: Vec<_> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
 async fn observe_one<'o>(
     cluster: &Cluster,
     object: &'o Object,
@@ -53,7 +74,7 @@ async fn observe_one<'o>(
 ) -> Result<(&'o Object, Option<Value>), OwnershipError> {
     let mut tries = 1;
     loop {
-        let source = match cluster.get_metadata(object).await {
+        let source = match found_to_write(cluster.get_metadata(object).await) {
             Ok(found) => return Ok((object, found)),
             Err(source) => source,
         };
@@ -130,7 +151,7 @@ pub(super) async fn create_new(
         Err(error) if error.is_conflict() || error.is_forbidden() => error,
         Err(error) => return Err(CreateError::Refused(error)),
     };
-    match cluster.get_metadata(object).await {
+    match found_to_write(cluster.get_metadata(object).await) {
         // The object may be read: an admission or a quota refused it, or there is no right to write it.
         Ok(_) if refused.is_forbidden() => Err(CreateError::Refused(refused)),
         Ok(Some(live)) => Ok(Creation::Found(live)),

@@ -190,20 +190,18 @@ impl Cluster {
     /// One object, none if it does not exist.
     ///
     /// # Errors
-    /// The API server refused, or there was no answer.
+    /// The API server refused, or there was no answer; [`ApiError::NotServed`] where its kind has no such address, so that nobody knows.
     pub async fn get(&self, object: &Object) -> Result<Option<Value>, ApiError> {
-        found(
-            self.send(Verb::get(ACCEPT_JSON), object_path(object, ""), None)
-                .await,
-        )
+        let path = object_path(object, "");
+        let answer = self.send(Verb::get(ACCEPT_JSON), path, None).await;
+        found(&object.resource, answer)
     }
 
     /// One object's metadata, none if it does not exist.
     pub(crate) async fn get_metadata(&self, object: &Object) -> Result<Option<Value>, ApiError> {
-        found(
-            self.send(Verb::get(ACCEPT_METADATA), object_path(object, ""), None)
-                .await,
-        )
+        let path = object_path(object, "");
+        let answer = self.send(Verb::get(ACCEPT_METADATA), path, None).await;
+        found(&object.resource, answer)
     }
 
     /// An object by kind, namespace and name, none if it does not exist.
@@ -214,7 +212,8 @@ impl Cluster {
         name: &str,
     ) -> Result<Option<Value>, ApiError> {
         let path = path(resource, namespace, Some(name), "");
-        found(self.send(Verb::get(ACCEPT_JSON), path, None).await)
+        let answer = self.send(Verb::get(ACCEPT_JSON), path, None).await;
+        found(resource, answer)
     }
 
     /// All objects of a kind, of one namespace or of all.
@@ -402,17 +401,19 @@ impl Cluster {
             .await
     }
 
-    /// Sends a patch made by a merge. The answer is the live object.
-    pub(crate) async fn merge_patch(
+    /// Sends a patch made by a merge, for this version of the object. The answer is the live object.
+    pub(super) async fn merge_patch(
         &self,
         object: &Object,
-        patch: &Patch,
+        version: &Version,
+        patch: Patch,
     ) -> Result<Value, ApiError> {
-        let (content, patch) = match patch {
+        let (content, mut patch) = match patch {
             Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
             Patch::Merge(patch) => ("application/merge-patch+json", patch),
         };
-        self.patch(object, content, "", encode(patch)).await
+        version.demand(&mut patch);
+        self.patch(object, content, "", encode(&patch)).await
     }
 
     /// Deletes an object that was read, in the background, and only while it is as it was then; by a dry run it only asks whether that is refused.
@@ -438,18 +439,15 @@ impl Cluster {
         .map(drop)
     }
 
-    /// Notes on an object that it was there before its release, on this version of it if one is given. The
-    /// answer is its metadata.
+    /// Notes on this version of an object that it was there before its release. The answer is its metadata.
     pub(super) async fn note_adoption(
         &self,
         object: &Object,
-        version: Option<&Version>,
+        version: &Version,
         adoption: Adoption,
     ) -> Result<Value, ApiError> {
         let mut note = adoption_note(adoption);
-        if let Some(version) = version {
-            version.demand(&mut note);
-        }
+        version.demand(&mut note);
         self.annotate(object, note).await
     }
 
@@ -500,12 +498,12 @@ impl Cluster {
     pub(crate) async fn note(
         &self,
         object: &Object,
-        found: Option<Value>,
+        found: Value,
         adoption: Adoption,
-    ) -> Result<Option<Value>, OwnershipError> {
-        let version = found.as_ref().map(Version::of);
-        match self.note_adoption(object, version.as_ref(), adoption).await {
-            Ok(noted) => Ok(Some(noted)),
+    ) -> Result<Value, OwnershipError> {
+        let version = Version::of(&found);
+        match self.note_adoption(object, &version, adoption).await {
+            Ok(noted) => Ok(noted),
             Err(error) if error.is_conflict() || error.is_not_found() => Ok(found),
             Err(source) => Err(OwnershipError::Unknown {
                 object: object.describe_for_people(),
@@ -645,7 +643,7 @@ mod tests {
                 422 => "Invalid",
                 _ => "Forbidden",
             };
-            let refusal = |code, reason| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason});
+            let refusal = |code, reason| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "details": {"name": "a"}});
             let (code, answer) = match (request.method() == Method::PATCH, found) {
                 (true, _) => {
                     let sent = request.into_body().collect_bytes().await?;

@@ -18,7 +18,8 @@ use super::claim::{HookClaim, HookVerdict, runs, stays_for_next_run};
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
-use super::transport::PARALLEL;
+use super::transport::{PARALLEL, found_to_write};
+use super::version::WrittenObjects;
 use crate::others::{NamespaceUsage, OtherReleases};
 use crate::state::ownership::{ObjectState, Operation};
 
@@ -53,6 +54,27 @@ pub enum Removal {
     Deferred,
     /// The object is of another release's hook, which has not ended.
     Running,
+    /// The object is one that was written just now, under another group or kind.
+    Written,
+}
+
+/// Objects of the release's own that a deletion leaves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spared<'a> {
+    /// When the first attempt at the release began: an undo leaves what is older.
+    pub(crate) since: Option<Timestamp>,
+    /// What the same attempt has written.
+    pub(crate) written: Option<&'a WrittenObjects>,
+}
+
+impl Spared<'_> {
+    /// What an undo leaves of a release whose first attempt began at `since`.
+    pub(crate) fn before(since: Option<Timestamp>) -> Self {
+        Self {
+            since,
+            written: None,
+        }
+    }
 }
 
 /// Result of deleting objects.
@@ -69,6 +91,15 @@ impl Removed {
             .iter()
             .filter(move |(_, fate)| *fate == removal)
             .map(|(object, _)| object)
+    }
+
+    /// Whether the definition of an object's kind went.
+    fn took_definition_of(&self, object: &Object) -> bool {
+        let gone = self
+            .with(Removal::Deleted)
+            .chain(self.with(Removal::Absent));
+        gone.filter(|one| one.is_crd())
+            .any(|definition| definition.name == object.resource.definition_name())
     }
 }
 
@@ -132,8 +163,7 @@ impl DeleteError {
 }
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
-/// tried; of a namespace `other_releases` are asked at that moment. An undo leaves what is older than the first attempt at the release, which
-/// began at `since`.
+/// tried; of a namespace `other_releases` are asked at that moment. What is `spared` stays.
 ///
 /// `check` is asked before each kind whether nobody has gone on with the release meanwhile: objects of one kind go together, and the next may wait
 /// for webhooks, or for objects that are written all the time. Most operations delete none, or of one kind, so that this costs them no request more.
@@ -147,7 +177,7 @@ pub(crate) async fn delete_all<E, F>(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     objects: Vec<(Object, Operation)>,
     check: impl Fn() -> F,
 ) -> Result<Removed, TakeBackError<E>>
@@ -164,10 +194,23 @@ where
         let deletions: Vec<_> = kind
             .iter()
             .map(|(object, operation)| {
-                delete_owned(cluster, owner, other_releases, since, (object, *operation)).boxed()
+                delete_owned(cluster, owner, other_releases, spared, (object, *operation)).boxed()
             })
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
+        let fates = fates
+            .into_iter()
+            .zip(kind)
+            .map(|(fate, (object, _))| match fate {
+                // The API server deletes what is of a definition before that, and has nothing at their address any more.
+                Err(failed)
+                    if failed.source.is_unserved() && removed.took_definition_of(object) =>
+                {
+                    Ok(Removal::Absent)
+                }
+                fate => fate,
+            });
+        let fates: Vec<_> = fates.collect();
         for ((object, _), fate) in kind.iter().zip(fates) {
             match fate {
                 Ok(fate) => removed.objects.push((object.clone(), fate)),
@@ -196,9 +239,50 @@ pub(crate) async fn is_deferred(
     if usage(namespace, other_releases) != NamespaceUsage::Draining {
         return Ok(false);
     }
-    let proof = prove(cluster, owner, None, (namespace, operation), None).await;
+    let proof = prove(
+        cluster,
+        owner,
+        Spared::default(),
+        (namespace, operation),
+        None,
+    )
+    .await;
     let proof = proof.map_err(|error| DeleteError::unseen(namespace, error))?;
     Ok(proof.is_ok())
+}
+
+/// Those of `objects` that stay where what contains them goes not: an operation would leave them, as they ask to be kept or were there before the
+/// release, or, without an operation, a record asks to keep them and they are there. All are read before anything is deleted.
+///
+/// # Errors
+/// Objects that cannot be read.
+pub(crate) async fn find_kept<'o>(
+    cluster: &Cluster,
+    owner: &Owner,
+    spared: Spared<'_>,
+    objects: &[(&'o Object, Option<Operation>)],
+) -> Result<Vec<&'o Object>, Vec<DeleteError>> {
+    let looks: Vec<_> = objects
+        .iter()
+        .map(|(object, operation)| {
+            let reached = (*object, operation.unwrap_or(Operation::Drop));
+            prove(cluster, owner, spared, reached, None).boxed()
+        })
+        .collect();
+    let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
+    let (mut kept, mut failures) = (Vec::new(), Vec::new());
+    for ((object, operation), proof) in objects.iter().zip(proofs) {
+        match (proof, operation) {
+            (Ok(Err(Removal::Absent)), _) => {}
+            (Ok(Err(Removal::Kept | Removal::Adopted)), _) | (Ok(_), None) => kept.push(*object),
+            (Ok(_), Some(_)) => {}
+            (Err(source), _) => failures.push(DeleteError::unseen(object, source)),
+        }
+    }
+    match failures.is_empty() {
+        true => Ok(kept),
+        false => Err(failures),
+    }
 }
 
 /// Whether none of `objects` would be refused to who deletes them: an account may lack a right, a webhook may say no. What would be left
@@ -210,7 +294,7 @@ pub(crate) async fn check_deletable(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     objects: &[(Object, Operation)],
 ) -> Result<(), Vec<DeleteError>> {
     let checks: Vec<_> = objects
@@ -220,7 +304,7 @@ pub(crate) async fn check_deletable(
                 if usage(object, other_releases) != NamespaceUsage::Unused {
                     return Ok(());
                 }
-                let proof = prove(cluster, owner, since, (object, *operation), None).await;
+                let proof = prove(cluster, owner, spared, (object, *operation), None).await;
                 let Ok(proof) = proof.map_err(|error| DeleteError::unseen(object, error))? else {
                     return Ok(());
                 };
@@ -256,8 +340,7 @@ pub(crate) fn newest_first(created: &[(Object, Created)]) -> Vec<(&Object, Optio
     created.map(|(object, one)| (object, Some(one))).collect()
 }
 
-/// Takes back what an attempt brought, kind by kind in the given order, as far as it is still `owner`'s, is not older than the first attempt, which
-/// began at `since`, and where the attempt is known to have created it, is still that. All are tried.
+/// Takes back what an attempt brought, kind by kind in the given order, as far as it is still `owner`'s, is not `spared`, and where the attempt is known to have created it, is still that. All are tried.
 ///
 /// `check` is asked whether nobody has gone on from the attempt once objects were read, and before those very versions are deleted: whoever goes on
 /// writes a record before he writes an object.
@@ -267,7 +350,7 @@ pub(crate) fn newest_first(created: &[(Object, Created)]) -> Vec<(&Object, Optio
 pub(crate) async fn take_back<E, F>(
     cluster: &Cluster,
     owner: &Owner,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     brought: &[(&Object, Option<&Created>)],
     check: impl Fn() -> F,
 ) -> Result<(), TakeBackError<E>>
@@ -283,7 +366,7 @@ where
             let looks: Vec<_> = left
                 .iter()
                 .map(|(object, instance)| {
-                    prove(cluster, owner, since, (object, Operation::Undo), *instance).boxed()
+                    prove(cluster, owner, spared, (object, Operation::Undo), *instance).boxed()
                 })
                 .collect();
             let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
@@ -312,7 +395,11 @@ where
                     Ok(()) => {}
                     Err(error) if error.is_not_found() => {}
                     // The object is another one by now, or has changed: its writer has to be determined first.
-                    Err(error) if error.is_conflict() && tries < MAX_TRIES => left.push(one),
+                    Err(error)
+                        if (error.is_conflict() || error.is_unserved()) && tries < MAX_TRIES =>
+                    {
+                        left.push(one);
+                    }
                     Err(source) => failures.push(DeleteError::new(one.0, source)),
                 }
             }
@@ -354,7 +441,7 @@ fn report_left(owner: &Owner, failures: &[DeleteError]) {
 async fn prove(
     cluster: &Cluster,
     owner: &Owner,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     (object, operation): (&Object, Operation),
     instance: Option<&Created>,
 ) -> Result<Result<Deletable, Removal>, ApiError> {
@@ -367,14 +454,42 @@ async fn prove(
         logging::info!(release, object, "others may be in it, left");
         return Ok(Err(Removal::Kept));
     }
-    let Some(live) = cluster.get_metadata(object).await? else {
+    let Some(live) = read_to_delete(cluster, object).await? else {
         return Ok(Err(Removal::Absent));
     };
     let observed = owner.observe(&live);
     if instance.is_some_and(|created| !observed.is_instance(created)) {
         return Ok(Err(Removal::NotOwned));
     }
-    Ok(observed.deletable(operation, since).map_err(left))
+    if spared
+        .written
+        .is_some_and(|all| all.has(observed.version()))
+    {
+        return Ok(Err(Removal::Written));
+    }
+    Ok(observed.deletable(operation, spared.since).map_err(left))
+}
+
+/// Reads an object that may be deleted. What was listed when its manifest was read may be gone with its definition by now; whether it is, is asked for
+/// longer than an answer about that is remembered. Of anything else that is not served nobody knows.
+async fn read_to_delete(cluster: &Cluster, object: &Object) -> Result<Option<Value>, ApiError> {
+    const TRIES: u32 = 8;
+    let mut tries = 1;
+    loop {
+        match cluster.get_metadata(object).await {
+            Err(ApiError::NotServed(kind)) => {
+                if cluster.has_gone(&kind).await? {
+                    return Ok(None);
+                }
+                if tries == TRIES {
+                    return Err(ApiError::NotServed(kind));
+                }
+            }
+            found => return found,
+        }
+        sleep(pause(tries)).await;
+        tries += 1;
+    }
 }
 
 /// Other releases in an object that is about to be deleted.
@@ -389,12 +504,12 @@ async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    since: Option<Timestamp>,
+    spared: Spared<'_>,
     (object, operation): (&Object, Operation),
 ) -> Result<Removal, DeleteError> {
     let mut tries = 1;
     loop {
-        let proof = prove(cluster, owner, since, (object, operation), None).await;
+        let proof = prove(cluster, owner, spared, (object, operation), None).await;
         let proof = match proof.map_err(|error| DeleteError::unseen(object, error))? {
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
@@ -410,7 +525,7 @@ async fn delete_owned(
         match done {
             Ok(()) => return Ok(fate),
             Err(error)
-                if fate == Removal::InUse && !error.is_not_found() && !error.is_retryable() =>
+                if fate == Removal::InUse && error.code() != Some(404) && !error.is_retryable() =>
             {
                 // An account or a webhook says no. It stays in any case. Whose chart has it next has to say `takeOwnership`.
                 let (release, object) = (&owner.name, object.describe());
@@ -418,8 +533,8 @@ async fn delete_owned(
                 return Ok(fate);
             }
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
-            // The object is another one by now, or has changed: its owner has to be determined again.
-            Err(error) if error.is_conflict() && tries < MAX_TRIES => {
+            // The object is another one by now, or has changed: its owner has to be determined again; or its kind may be gone.
+            Err(error) if (error.is_conflict() || error.is_unserved()) && tries < MAX_TRIES => {
                 sleep(pause(tries)).await;
                 tries += 1;
             }
@@ -452,7 +567,7 @@ pub(crate) async fn clear_name(
     if object.name.is_empty() {
         return Ok((Removal::Absent, None));
     }
-    let Some(live) = cluster.get_metadata(object).await? else {
+    let Some(live) = found_to_write(cluster.get_metadata(object).await)? else {
         return Ok((Removal::Absent, None));
     };
     if claim.verdict(object, &live) != HookVerdict::Refuse {
@@ -570,7 +685,8 @@ pub(crate) async fn delete_hook(
             true => cluster.get(object).await,
             false => cluster.get_metadata(object).await,
         };
-        let Some(live) = live.map_err(failed)? else {
+        // Of a hook's object nothing tells but itself: one whose kind is not served is left, as one that was never made.
+        let Some(live) = found_to_write(live).map_err(failed)? else {
             return Ok((Removal::Absent, None));
         };
         let Some(proof) = which.proof(&live) else {
@@ -735,7 +851,15 @@ mod tests {
                 })
             };
             let (other_releases, objects) = (OtherReleases::default(), objects().into());
-            let done = delete_all(&cluster, &owner, &other_releases, None, objects, check).await;
+            let done = delete_all(
+                &cluster,
+                &owner,
+                &other_releases,
+                Spared::default(),
+                objects,
+                check,
+            )
+            .await;
             (done, deleted.swap(0, Ordering::Relaxed))
         };
         for (stops_at, expected) in [(0, 0), (1, 2), (2, 3)] {
@@ -747,6 +871,43 @@ mod tests {
         let (done, deleted) = delete(3).await;
         assert!(done.is_ok(), "{done:?}");
         assert_eq!(deleted, 4);
+    }
+
+    /// A definition is gone a moment after it is deleted, with all that is of it, and what the API server says it serves comes later.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_whose_definition_was_just_deleted_counts_as_gone() {
+        let owner = Owner::new("web", "shop");
+        let mut live =
+            json!({"metadata": {"name": "cars.x.io", "uid": "u", "resourceVersion": "7"}});
+        owner.mark(&mut live);
+        let listed = fixture::discovery("x.io", &[("Car", true)]);
+        let cluster = fixture::server(move |_, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => Some(fixture::discovered(&[])),
+            "/apis" => Some(fixture::discovered(std::slice::from_ref(&listed))),
+            path if path.ends_with("/cars.x.io") => Some((200, live.clone())),
+            _ => None,
+        });
+        let mut definition = fixture::object(
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            Value::Null,
+        );
+        definition.name = "cars.x.io".to_owned();
+        let car = fixture::object("x.io", "Car", Value::Null);
+        let delete = async |objects: Vec<Object>| {
+            let objects = objects
+                .into_iter()
+                .map(|object| (object, Operation::Remove));
+            let check = || std::future::ready(Ok::<_, &str>(()));
+            let (none, objects) = (OtherReleases::default(), objects.collect());
+            let done = delete_all(&cluster, &owner, &none, Spared::default(), objects, check).await;
+            done.map(|removed| removed.objects.into_iter().map(|(_, fate)| fate).collect())
+        };
+        let fates: Vec<_> = delete(vec![definition, car.clone()]).await.unwrap();
+        assert_eq!(fates, [Removal::Deleted, Removal::Absent]);
+        let alone: Result<Vec<_>, _> = delete(vec![car]).await;
+        assert!(matches!(alone, Err(TakeBackError::Delete(_))), "{alone:?}");
     }
 
     #[test]

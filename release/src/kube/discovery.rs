@@ -23,6 +23,8 @@ use super::transport::{ACCEPT_JSON, Connection, Verb, send};
 const MAX_AGE: Duration = Duration::from_secs(300);
 /// How often a kind that is not found may cause another request.
 const MIN_AGE: Duration = Duration::from_secs(5);
+/// How often an address that is not served, of a kind that is listed, may.
+const NEWEST_AGE: Duration = Duration::from_secs(1);
 
 const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
@@ -81,6 +83,11 @@ impl CachedDiscovery {
     /// An answer that is only a few seconds old, for a kind that was not found.
     pub(super) async fn fresh(&self) -> Result<Arc<Discovery>, ApiError> {
         self.get_within(MIN_AGE).await
+    }
+
+    /// An answer that is hardly older than the question, for a kind that an earlier one lists and that is not served.
+    pub(super) async fn newest(&self) -> Result<Arc<Discovery>, ApiError> {
+        self.get_within(NEWEST_AGE).await
     }
 
     /// Makes the next caller ask again.

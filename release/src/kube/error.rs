@@ -122,9 +122,10 @@ impl ApiError {
         }
     }
 
-    /// The object, or the kind itself, does not exist.
+    /// The object, or its namespace, does not exist: the answer names what is missing. A 404 that names nothing is of the address alone
+    /// ([`Self::is_unserved`]), and says nothing about objects.
     pub fn is_not_found(&self) -> bool {
-        self.code() == Some(404)
+        self.code() == Some(404) && !self.is_unserved()
     }
 
     /// Whether nothing is served at this address: neither the object nor its namespace is missing.
@@ -135,6 +136,7 @@ impl ApiError {
         };
         match self {
             Self::Refused(status) => status.code == 404 && !names_something(status),
+            Self::NotServed(_) => true,
             _ => false,
         }
     }

@@ -85,17 +85,22 @@ impl ClusterLookup {
         };
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         let nothing = || Value::Object(Map::new());
-        if name.is_empty() {
-            return match self.cluster.list(&resource, namespace).await {
-                Err(error) if error.is_not_found() => Ok(nothing()),
-                other => Ok(other?),
-            };
+        let found = match name.is_empty() {
+            true => self.cluster.list(&resource, namespace).await.map(Some),
+            false => self.cluster.get_named(&resource, namespace, name).await,
+        };
+        match found {
+            Ok(found) => Ok(found.unwrap_or_else(nothing)),
+            Err(error) if error.is_not_found() => Ok(nothing()),
+            // Helm takes that for nothing; what a template makes anew where it finds nothing, a password, would be written over what is there.
+            Err(error) if error.is_unserved() => {
+                match self.cluster.has_gone(&resource.group_kind()).await? {
+                    true => Ok(nothing()),
+                    false => Err(error.into()),
+                }
+            }
+            Err(error) => Err(error.into()),
         }
-        Ok(self
-            .cluster
-            .get_named(&resource, namespace, name)
-            .await?
-            .unwrap_or_else(nothing))
     }
 }
 

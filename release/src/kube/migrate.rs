@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::client::Cluster;
 use super::error::ApiError;
+use super::transport::found_to_write;
 use super::version::Version;
 
 /// Makes the entries of other Helm clients ours, only in `version` if one is given; gives their names and the version after that. A missing
@@ -31,7 +32,7 @@ pub(super) async fn take_over_managers(
     let unchanged = (Vec::new(), version.cloned());
     let mut tries = 1;
     loop {
-        let Some(live) = cluster.get(object).await? else {
+        let Some(live) = found_to_write(cluster.get(object).await)? else {
             return Ok(unchanged);
         };
         let Some(entries) = taken_over(&live, is_helm_clients) else {

@@ -24,7 +24,7 @@ mod discovery;
 mod dry_run;
 pub(crate) mod error;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod hook_watch;
 mod lock;
 mod lookup;
@@ -56,14 +56,15 @@ pub use wait::WaitError;
 pub use write::ApplyOptions;
 
 pub(crate) use apply::{apply_all, apply_hook};
-pub(crate) use check::{creatable_unchecked, observe_all, observe_all_until};
+pub(crate) use check::{creatable_unchecked, find_all, observe_all, observe_all_until};
 pub(crate) use claim::{Claim, HookClaim};
 pub(crate) use delete::{
-    HookInstance, TakeBackError, check_deletable, clear_name, delete_all, delete_failed,
-    delete_hook, is_deferred, newest_first, take_back,
+    HookInstance, Spared, TakeBackError, check_deletable, clear_name, delete_all, delete_failed,
+    delete_hook, find_kept, is_deferred, newest_first, take_back,
 };
 pub(crate) use hook_watch::{running_hooks, wait_for_hooks};
 pub(crate) use lock::Lock;
 pub(crate) use losses::{holds_more, is_custom};
-pub(crate) use ownership::{Created, RunMark, is_noted, stored_policy};
+pub(crate) use ownership::{Created, ResourcePolicy, RunMark, is_kept, is_noted, resource_policy};
+pub(crate) use version::WrittenObjects;
 pub(crate) use wait::{wait_until_left, wait_until_over, wait_until_ready};

@@ -468,14 +468,28 @@ fn mark<'v>(live: &'v Value, field: &str, key: &str) -> Option<&'v str> {
     live.get("metadata")?.get(field)?.get(key)?.as_str()
 }
 
-/// Whether the live object asks to be kept when its release lets go of it.
-pub(crate) fn is_kept(live: &Value) -> bool {
-    mark(live, "annotations", RESOURCE_POLICY_ANNOTATION) == Some("keep")
+/// What an object asks for where its release lets go of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResourcePolicy {
+    /// To be kept.
+    Keep,
+    /// Something that Helm does not know; a removal leaves it all the same.
+    Other,
 }
 
-/// The object's resource policy as a stored manifest has it, trimmed and in lower case.
-pub(crate) fn stored_policy(body: &Value) -> Option<String> {
-    mark(body, "annotations", RESOURCE_POLICY_ANNOTATION).map(|policy| policy.trim().to_lowercase())
+/// The resource policy of an object, a live one or a manifest's. Both are read as Helm reads a manifest's, trimmed and in any case: of a live one it
+/// goes by the exact word.
+pub(crate) fn resource_policy(object: &Value) -> Option<ResourcePolicy> {
+    let policy = mark(object, "annotations", RESOURCE_POLICY_ANNOTATION)?;
+    Some(match policy.trim().to_lowercase().as_str() {
+        "keep" => ResourcePolicy::Keep,
+        _ => ResourcePolicy::Other,
+    })
+}
+
+/// Whether an object, a live one or a manifest's, asks to be kept where its release lets go of it.
+pub(crate) fn is_kept(object: &Value) -> bool {
+    resource_policy(object) == Some(ResourcePolicy::Keep)
 }
 
 /// Whether a text is one that Kubernetes takes for a name.
@@ -511,6 +525,28 @@ mod tests {
             for is_recorded in [true, false] {
                 let state = owner().observe(&live).state(operation, is_recorded);
                 assert_eq!(state, ObjectState::Foreign, "{operation:?} {is_recorded}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_object_that_asks_to_be_kept_is_kept_however_that_is_spelled() {
+        for (policy, goes) in [
+            ("keep", false),
+            (" Keep", false),
+            ("KEEP\n", false),
+            ("delete", true),
+        ] {
+            let mut live = json!({"metadata": {"uid": "1",
+                "annotations": {RESOURCE_POLICY_ANNOTATION: policy}}});
+            owner().mark(&mut live);
+            for operation in Operation::ALL.into_iter().filter(|one| one.deletes()) {
+                let object = owner().observe(&live);
+                assert_eq!(
+                    object.deletable(operation, None).is_ok(),
+                    goes,
+                    "{policy:?} {operation:?}"
+                );
             }
         }
     }

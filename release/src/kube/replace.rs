@@ -15,10 +15,10 @@ use super::error::ApiError;
 use super::losses::{contents, is_custom};
 use super::migrate;
 use super::object_failure::ObjectFailure;
-use super::ownership::{ADOPTED_ANNOTATION, adoption, stored_policy};
+use super::ownership::{ADOPTED_ANNOTATION, adoption, is_kept};
 use super::sender::{Body, Sender};
 use super::version::Version;
-use crate::state::ownership::{ObjectState, Operation, Verdict};
+use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict};
 
 /// Of a StatefulSet, whether its volume claims go with it.
 const WHEN_DELETED: &str = "/spec/persistentVolumeClaimRetentionPolicy/whenDeleted";
@@ -138,7 +138,7 @@ impl Replacement<'_> {
             return Err(irreplaceable(LOST, refusal));
         }
         const KEPT: &str = "it asks to be kept (helm.sh/resource-policy)";
-        if stored_policy(&object.body).as_deref() == Some("keep") {
+        if is_kept(&object.body) {
             return Err(irreplaceable(KEPT, refusal));
         }
         let Some(claim) = self.claim else {
@@ -195,9 +195,141 @@ impl Replacement<'_> {
         };
         // The new object stands where another was before.
         if let Some(note) = note {
-            let noted = self.sender.cluster.note_adoption(object, None, note).await;
-            noted.map_err(failed)?;
+            self.note_created(object, &live, note)
+                .await
+                .map_err(failed)?;
         }
         Ok(live)
+    }
+
+    /// Notes on the object that was created that one was there before, whatever its controller has written into it by now. Where that is another one
+    /// already, or none, there is nothing to be noted.
+    async fn note_created(
+        &self,
+        object: &Object,
+        created: &Value,
+        note: Adoption,
+    ) -> Result<(), ApiError> {
+        let created = Version::of(created);
+        let mut version = created.clone();
+        let mut tries = 1;
+        loop {
+            let noted = self.sender.cluster.note_adoption(object, &version, note);
+            match noted.await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_not_found() => return Ok(()),
+                // A patch with another uid is invalid, not a conflict.
+                Err(error) if (error.is_conflict() || error.is_invalid()) && tries < MAX_TRIES => {
+                    let found = self.sender.cluster.get_metadata(object).await?;
+                    let now = found.as_ref().map(Version::of);
+                    match now.filter(|now| now.is_same_object(&created)) {
+                        Some(now) if error.is_conflict() => version = now,
+                        Some(_) => return Err(error),
+                        None => return Ok(()),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            sleep(pause(tries)).await;
+            tries += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+    use std::sync::Arc;
+
+    use http::Method;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::super::fixture;
+    use super::super::ownership::Owner;
+    use super::super::write::{ApplyOptions, ObjectWriter};
+    use super::*;
+
+    /// An object that cannot change is made anew, with the note that one was there before; its controller writes it at once, or somebody makes another
+    /// one in its place.
+    #[tokio::test(start_paused = true)]
+    async fn the_note_on_a_recreated_object_is_put_on_no_other_one() {
+        for is_replaced in [false, true] {
+            let owner = Owner::new("web", "shop");
+            let notes: Arc<Mutex<Vec<Value>>> = Arc::default();
+            let (noted, server_owner) = (Arc::clone(&notes), owner.clone());
+            // The object's uid and version.
+            let state = Mutex::new((Some("old"), 7));
+            let cluster = fixture::server(move |method, _, sent| {
+                let mut state = state.lock();
+                let live = |uid: &str, version: i32| {
+                    let mut live = json!({"metadata": {"name": "a", "uid": uid, "resourceVersion": version.to_string()}});
+                    server_owner.mark(&mut live);
+                    if uid == "old" {
+                        live["metadata"]["annotations"][ADOPTED_ANNOTATION] = json!("handed-over");
+                    }
+                    live
+                };
+                let refused = |code, reason: &str, message: &str| {
+                    let details = json!({"name": "a", "causes": [{"reason": "FieldValueInvalid", "message": message}]});
+                    Some((
+                        code,
+                        json!({"kind": "Status", "code": code, "reason": reason, "details": details}),
+                    ))
+                };
+                let is_note = sent
+                    .pointer("/metadata/annotations/fleetagent.cattle.io~1adopted")
+                    .is_some();
+                match (method, *state) {
+                    (&Method::DELETE, _) => {
+                        *state = (None, 8);
+                        Some((200, json!({})))
+                    }
+                    (&Method::GET, (None, _)) => Some(fixture::missing("a")),
+                    (&Method::GET, (Some(uid), version)) => Some((200, live(uid, version))),
+                    (_, (Some("old"), _)) => refused(422, "Invalid", "field is immutable"),
+                    (_, (None, _)) => {
+                        let created = live("new", 9);
+                        *state = (Some(if is_replaced { "another" } else { "new" }), 10);
+                        Some((201, created))
+                    }
+                    (_, (Some(uid), version)) if is_note => {
+                        noted.lock().push(sent.clone());
+                        let of = &sent["metadata"];
+                        let is_now = of["resourceVersion"].as_str() == Some(&*version.to_string());
+                        match of["uid"] == uid && is_now {
+                            true => Some((200, live(uid, version + 1))),
+                            false => refused(409, "Conflict", ""),
+                        }
+                    }
+                    (_, (Some(uid), version)) => Some((200, live(uid, version))),
+                }
+            });
+            let body = json!({"metadata": {"name": "a"}});
+            let object = fixture::object("", "Secret", body);
+            let previous = BTreeMap::from([(object.key(), object.clone())]);
+            let recorded = HashSet::from([object.key()]);
+            let claim = Claim {
+                owner: &owner,
+                operation: Operation::Upgrade,
+                open: &HashMap::new(),
+                recorded: &recorded,
+            };
+            let writer = ObjectWriter {
+                claim: Some(claim),
+                options: ApplyOptions {
+                    force: true,
+                    ..ApplyOptions::default()
+                },
+                ..ObjectWriter::again(&cluster, &previous)
+            };
+            let wrote = writer.write(&object).await;
+            assert!(wrote.is_ok(), "{:?}", wrote.err());
+            let notes = notes.lock();
+            assert_eq!(notes.len(), if is_replaced { 1 } else { 2 }, "{notes:?}");
+            for note in notes.iter() {
+                assert_eq!(note["metadata"]["uid"], "new", "{note}");
+            }
+        }
     }
 }

@@ -15,6 +15,7 @@ use super::check::{CreateError, Creation, create_new};
 use super::client::Cluster;
 use super::error::ApiError;
 use super::object_failure::ObjectFailure;
+use super::transport::found_to_write;
 use super::version::Version;
 use super::wait::{WaitError, line, wait_until_left};
 
@@ -51,7 +52,9 @@ impl Sender<'_> {
                         && tries < TRIES => {}
                 // A definition is established a moment before its kind is served.
                 Err(error)
-                    if error.is_not_found() && self.is_new_kind(object) && tries < 2 * TRIES => {}
+                    if error.code() == Some(404)
+                        && self.is_new_kind(object)
+                        && tries < 2 * TRIES => {}
                 other => return other,
             }
             sleep(Duration::from_millis(50) * tries).await;
@@ -73,7 +76,9 @@ impl Sender<'_> {
                 Ok(Creation::Busy(error)) if tries < TRIES => error,
                 // A definition is established a moment before its kind is served.
                 Err(CreateError::Refused(error))
-                    if error.is_not_found() && self.is_new_kind(object) && tries < 2 * TRIES =>
+                    if error.code() == Some(404)
+                        && self.is_new_kind(object)
+                        && tries < 2 * TRIES =>
                 {
                     error
                 }
@@ -119,7 +124,8 @@ impl Sender<'_> {
     }
 
     async fn is_missing(&self, object: &Object) -> bool {
-        matches!(self.cluster.get_metadata(object).await, Ok(None))
+        let found = self.cluster.get_metadata(object).await;
+        matches!(found_to_write(found), Ok(None))
     }
 
     fn is_new_kind(&self, object: &Object) -> bool {

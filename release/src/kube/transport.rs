@@ -216,11 +216,31 @@ pub(super) fn forget_managers(object: &mut Value) {
     }
 }
 
-pub(super) fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
+/// What a read of an object of a kind found: nothing only where the API server says of this very name that there is nothing.
+///
+/// # Errors
+/// The kind has no such address ([`ApiError::NotServed`]), which says nothing of its objects: API servers of two versions answer in turn, one starts,
+/// or an `APIService` was taken away. Or the request failed.
+pub(super) fn found(
+    resource: &Resource,
+    answer: Result<Value, ApiError>,
+) -> Result<Option<Value>, ApiError> {
     match answer {
         Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_unserved() => Err(ApiError::NotServed(resource.group_kind())),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// What a read found whose object is written next, or made way for: of a kind that is not served, as one is whose definition is a moment old, nothing.
+/// What is there all the same the write meets, which creates only where nothing is.
+pub(super) fn found_to_write(
+    found: Result<Option<Value>, ApiError>,
+) -> Result<Option<Value>, ApiError> {
+    match found {
+        Err(ApiError::NotServed(_)) => Ok(None),
+        found => found,
     }
 }
 

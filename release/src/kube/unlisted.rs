@@ -65,6 +65,24 @@ impl Cluster {
     pub async fn prove_gone(&self, kinds: &BTreeSet<GroupKind>) -> Result<(), ApiError> {
         self.known_kinds().prove_gone_once(kinds).await
     }
+
+    /// Whether there is nothing of a kind by now, of which an object was asked for that had no such address, though the cluster had listed the kind:
+    /// its definition, or who served it, went meanwhile. Kubernetes' own kinds are not taken away, but an API server of another version may
+    /// not have one: only who reads the manifest anew decides about those.
+    ///
+    /// # Errors
+    /// The API server cannot be asked.
+    pub(super) async fn has_gone(&self, kind: &GroupKind) -> Result<bool, ApiError> {
+        if kind.is_kubernetes_own() {
+            return Ok(false);
+        }
+        self.known_kinds().newest().await?;
+        match self.prove_gone(&BTreeSet::from([kind.clone()])).await {
+            Ok(()) => Ok(true),
+            Err(ApiError::NotServed(_)) => Ok(false),
+            Err(failed) => Err(failed),
+        }
+    }
 }
 
 impl CachedDiscovery {
@@ -107,7 +125,8 @@ impl CachedDiscovery {
         if let Some(kind) = kinds.iter().find(has_come) {
             return not_served(kind);
         }
-        let services = all(connection, &API_SERVICE.resource(), ACCEPT_JSON).await?;
+        let of = (&*discovery, connection);
+        let services = all(of, &API_SERVICE.resource(), ACCEPT_JSON).await?;
         for service in services {
             let group = text(&service, "/spec/group");
             // What an API server of its own serves.
@@ -125,7 +144,7 @@ impl CachedDiscovery {
             }
         }
         let definition = DEFINITION.resource();
-        for defined in all(connection, &definition, ACCEPT_METADATA_LIST).await? {
+        for defined in all(of, &definition, ACCEPT_METADATA_LIST).await? {
             let name = text(&defined, "/metadata/name");
             let Some((plural, group)) = name.split_once('.') else {
                 continue;
@@ -137,7 +156,7 @@ impl CachedDiscovery {
             }
             let at = path(&definition, None, Some(name), "");
             let get = send(connection, Verb::get(ACCEPT_JSON), at, None);
-            let Some(defined) = found(get.await)? else {
+            let Some(defined) = found(&definition, get.await)? else {
                 continue;
             };
             let kind = text(&defined, "/spec/names/kind");
@@ -181,9 +200,9 @@ impl OfKinds {
     }
 }
 
-/// All objects of a kind; none where the API server does not have it at all.
+/// All objects of a kind; none where the API server does not have it at all, and does not list it either.
 async fn all(
-    connection: &Connection,
+    (discovery, connection): (&Discovery, &Connection),
     resource: &Resource,
     accept: &str,
 ) -> Result<Vec<Value>, ApiError> {
@@ -200,8 +219,10 @@ async fn all(
             path(resource, None, None, &query),
             None,
         );
-        let Some(mut page) = found(page.await)? else {
-            return Ok(all);
+        let is_listed = discovery.serves(&resource.group, &resource.plural);
+        let mut page = match page.await {
+            Err(error) if error.is_unserved() && !is_listed => return Ok(all),
+            page => page?,
         };
         next = text(&page, "/metadata/continue").to_owned();
         if let Some(Value::Array(items)) = page.get_mut("items") {

@@ -1,5 +1,7 @@
 //! The identity and version of an object as it was read: a write or deletion holds for that, and for nothing else.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 /// An object that was read, by its uid, and the version of it. An API server refuses with a conflict what names them and meets another object,
@@ -69,8 +71,32 @@ impl Version {
         self.uid.as_deref() == Some(uid)
     }
 
+    /// The object's uid, if it has one.
+    pub(super) fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
+    }
+
     /// Whether `other` is the same object, in whichever version.
     pub(super) fn is_same_object(&self, other: &Self) -> bool {
         self.uid == other.uid
+    }
+}
+
+/// The objects that an attempt has written, by their uids: one object may be served under several groups and kinds, as OpenShift serves a RoleBinding
+/// and a Namespace, so that what has another name in an earlier revision may be what was written just now.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenObjects {
+    uids: BTreeSet<String>,
+}
+
+impl WrittenObjects {
+    /// Takes note of what was written by the answer to it.
+    pub(super) fn add(&mut self, written: Version) {
+        self.uids.extend(written.uid);
+    }
+
+    /// Whether an object is one of these.
+    pub(super) fn has(&self, object: &Version) -> bool {
+        object.uid().is_some_and(|uid| self.uids.contains(uid))
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::Created;
-use super::transport::PARALLEL;
+use super::transport::{PARALLEL, found_to_write};
 use objects::Object;
 use objects::readiness::Status;
 use objects::readiness::wait::{self, Mode};
@@ -148,7 +148,7 @@ fn depends_on_pods(object: &Object) -> bool {
 }
 
 async fn presence(cluster: &Cluster, object: &Object, instance: Option<&Created>) -> Observed {
-    let live = cluster.get_metadata(object).await?;
+    let live = found_to_write(cluster.get_metadata(object).await)?;
     let is_it = |live: &Value| instance.is_none_or(|instance| instance.is(live));
     Ok(match live.filter(is_it) {
         None => (Status::NotFound, String::new()),

@@ -23,6 +23,7 @@ use super::object_failure::ObjectFailure;
 use super::ownership::{Created, HookState, Observed, OwnershipError, adoption};
 use super::replace::Replacement;
 use super::sender::{Body, Sender};
+use super::transport::found_to_write;
 use super::version::Version;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 
@@ -168,7 +169,7 @@ impl<'a> ObjectWriter<'a> {
         match self
             .sender
             .cluster
-            .note_adoption(object, Some(&version), note)
+            .note_adoption(object, &version, note)
             .await
         {
             Ok(_) => Ok(()),
@@ -220,7 +221,7 @@ impl<'a> ObjectWriter<'a> {
                     let noted = self
                         .sender
                         .cluster
-                        .note_adoption(object, Some(&version), adoption);
+                        .note_adoption(object, &version, adoption);
                     match noted.await {
                         Ok(noted) => noted,
                         Err(error) if error.is_conflict() && tries < MAX_TRIES => {
@@ -329,7 +330,7 @@ impl<'a> ObjectWriter<'a> {
 
     async fn read_metadata(&self, object: &Object) -> Result<Option<Value>, ObjectFailure> {
         let found = self.sender.cluster.get_metadata(object).await;
-        found.map_err(|source| {
+        found_to_write(found).map_err(|source| {
             ObjectFailure::NotOwned(OwnershipError::Unknown {
                 object: object.describe_for_people(),
                 source,
@@ -363,16 +364,43 @@ impl<'a> ObjectWriter<'a> {
         }
         let previous = self.previous.get(&object.key());
         let previous = previous.filter(|_| self.options.merged);
-        let left = previous.and_then(|old| migrate::left_over(&old.body, object, &wrote.live));
-        if let Some(patch) = left {
-            wrote.live = self
-                .sender
-                .cluster
-                .merge_patch(object, &patch)
-                .await
-                .map_err(failed)?;
+        if let Some(previous) = previous {
+            wrote.live = self.remove_left_over(object, previous, wrote.live).await?;
         }
         Ok(wrote)
+    }
+
+    /// Removes from the object that was written what the last manifest has left of it, and from no other one of its name: looked at again where
+    /// somebody has written it since.
+    async fn remove_left_over(
+        &self,
+        object: &Object,
+        previous: &Object,
+        mut live: Value,
+    ) -> Result<Value, ObjectFailure> {
+        let failed = |source| ObjectFailure::Migrate(object.describe(), source);
+        let written = Version::of(&live);
+        let mut tries = 1;
+        loop {
+            let Some(patch) = migrate::left_over(&previous.body, object, &live) else {
+                return Ok(live);
+            };
+            let version = Version::of(&live);
+            let patched = self.sender.cluster.merge_patch(object, &version, patch);
+            let error = match patched.await {
+                Ok(live) => return Ok(live),
+                Err(error) if error.is_conflict() && tries < MAX_TRIES => error,
+                Err(error) => return Err(failed(error)),
+            };
+            sleep(pause(tries)).await;
+            tries += 1;
+            let found = self.sender.cluster.get(object).await.map_err(failed)?;
+            match found.filter(|found| Version::of(found).is_same_object(&written)) {
+                Some(found) => live = found,
+                None => return Err(ObjectFailure::conflict(object, error)),
+            }
+            self.check_still_ours(object, &live)?;
+        }
     }
 
     /// Applies without force; what others hold is settled and the rest forced. Only as it was judged, if it was: an object that is written all
@@ -550,7 +578,7 @@ mod tests {
                 ),
                 _ => (
                     404,
-                    json!({"kind": "Status", "code": 404, "reason": "NotFound"}),
+                    json!({"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "a"}}),
                 ),
             };
             let answer = Response::builder()
@@ -568,6 +596,69 @@ mod tests {
             !seen.iter().any(|uri| uri.contains("force=true")),
             "{seen:?}"
         );
+    }
+
+    /// What the last manifest has left is removed from the object that was written, also where its controller writes it at once, and from no other one.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_over_is_removed_from_the_object_that_was_written() {
+        for is_replaced in [false, true] {
+            let now = Arc::new(Mutex::new((1, false)));
+            let patches: Arc<Mutex<Vec<Value>>> = Arc::default();
+            let noted = Arc::clone(&patches);
+            let cluster = super::super::fixture::server(move |method, _, sent| {
+                let (version, was_asked) = &mut *now.lock();
+                let is_removal = sent.pointer("/data/old") == Some(&Value::Null);
+                let of = sent["metadata"]["resourceVersion"].as_str();
+                let is_now = of == Some(&*version.to_string());
+                if method == "PATCH" {
+                    noted.lock().push(sent.clone());
+                    if is_removal && !is_now {
+                        let status = json!({"kind": "Status", "code": 409, "reason": "Conflict"});
+                        return Some((409, status));
+                    }
+                }
+                let uid = match is_replaced && *was_asked {
+                    true => "v",
+                    false => "u",
+                };
+                let live = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"old": "1"},
+                    "metadata": {"name": "a", "uid": uid, "resourceVersion": version.to_string()}});
+                if method == "PATCH" && !is_removal {
+                    // Somebody writes the object, or makes it anew, before the next request.
+                    *version += 1;
+                    *was_asked = true;
+                }
+                Some((200, live))
+            });
+            let body = |data| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+            let old = object("", "ConfigMap", body(json!({"old": "1"})));
+            let previous = BTreeMap::from([(old.key(), old)]);
+            let writer = ObjectWriter {
+                options: ApplyOptions {
+                    migrate: true,
+                    merged: true,
+                    ..ApplyOptions::default()
+                },
+                ..ObjectWriter::again(&cluster, &previous)
+            };
+            let wrote = writer
+                .write(&object("", "ConfigMap", body(json!({}))))
+                .await;
+            assert_eq!(wrote.is_err(), is_replaced);
+            let patches = patches.lock();
+            let removals: Vec<_> = patches
+                .iter()
+                .filter(|sent| sent.pointer("/data/old").is_some())
+                .collect();
+            assert_eq!(
+                removals.len(),
+                if is_replaced { 1 } else { 2 },
+                "{patches:?}"
+            );
+            for removal in removals {
+                assert_eq!(removal["metadata"]["uid"], "u", "{removal}");
+            }
+        }
     }
 
     /// A namespace that was left is written by somebody else while the release that has it next writes it: it says that it was left until it has marks.
@@ -651,7 +742,7 @@ mod tests {
                 let mut now = now.lock();
                 let is_now = sent["metadata"]["resourceVersion"] == now.to_string();
                 let refused = |reason: &str, code: u16, causes: Value| {
-                    let details = json!({"causes": causes});
+                    let details = json!({"name": "a", "causes": causes});
                     let status = json!({"kind": "Status", "code": code, "reason": reason, "details": details});
                     (code, status)
                 };

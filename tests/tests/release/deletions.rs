@@ -395,6 +395,46 @@ async fn an_object_stored_with_keep_is_kept_without_its_live_annotation() -> Res
     Ok(())
 }
 
+/// So it is where a version leaves it out, however the wish is spelled, and where only a version that failed has taken it back.
+#[tokio::test]
+async fn an_object_stored_with_keep_is_kept_by_a_version_without_it() -> Result<()> {
+    let with = |policy: &str| {
+        let keep = format!("metadata:\n  annotations: {{helm.sh/resource-policy: {policy}}}\n");
+        config_map("kept", "1").replacen("metadata:\n", &keep, 1)
+    };
+    let broken = "---\napiVersion: v1\nkind: Service\nmetadata: {name: broken}\nspec: {}\n";
+    for (policy, fails, live) in [
+        ("keep", false, "helm.sh/resource-policy-"),
+        ("\" Keep\"", false, "a=b"),
+        ("keep", true, "a=b"),
+    ] {
+        let world = World::new().await?;
+        world
+            .deploy(&(config_map("a", "1") + &with(policy)))
+            .await?;
+        world.kubectl(&["annotate", "configmap/kept", live])?;
+        if fails {
+            let without = config_map("a", "2") + &config_map("kept", "1") + broken;
+            world.deploy(&without).await.unwrap_err();
+        }
+        let done = world.deploy(&config_map("a", "3")).await?;
+        let retained: Vec<&str> = done.retained.iter().map(|key| key.name.as_str()).collect();
+        assert_eq!(retained, ["kept"], "{policy} {fails}");
+        assert_eq!(world.value("kept").await?, "1", "{policy} {fails}");
+    }
+    // A version that succeeds ends it.
+    let world = World::new().await?;
+    world
+        .deploy(&(config_map("a", "1") + &with("keep")))
+        .await?;
+    world
+        .deploy(&(config_map("a", "2") + &config_map("kept", "1")))
+        .await?;
+    world.deploy(&config_map("a", "3")).await?;
+    assert_eq!(world.value("kept").await?, "none");
+    Ok(())
+}
+
 /// A release whose objects stay is forgotten up to what its bundle wrote; what another one deploys meanwhile is its own.
 #[tokio::test]
 async fn a_partial_removal_keeps_the_next_owners_records() -> Result<()> {

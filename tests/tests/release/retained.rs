@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use chart::{Chart, File};
-use release::DeployOptions;
+use release::{DeployOptions, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
 
@@ -195,5 +195,55 @@ async fn a_dropped_definition_is_retained_while_its_kind_is_used() -> Result<()>
         .await?;
     assert_eq!(world.field(&beetle, ".spec.doors")?, "4");
     assert_eq!(world.end_of_definition()?, "");
+    Ok(())
+}
+
+/// A version without both, or the removal of the release, leaves what asks to be kept, and with it what would take it along: also where only the record
+/// asks for that, and where the object was there before the release.
+#[tokio::test]
+async fn what_contains_a_kept_object_is_retained() -> Result<()> {
+    let keep = "  annotations: {helm.sh/resource-policy: keep}\n";
+    for goes_by_removal in [false, true] {
+        for is_stored_only in [false, true] {
+            let world = World::new().await?;
+            let data = format!("{}-data", world.namespace);
+            let claim = format!(
+                "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  name: disk\n  namespace: {data}\n{keep}\
+                 spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Mi}}}}}}\n"
+            );
+            let beetle = car(&world, 2).replace(
+                "metadata: {name: beetle}\n",
+                &format!("metadata:\n  name: beetle\n{keep}"),
+            );
+            let contained = claim + &definition(&world) + &beetle;
+            let first = config_map("a", "1") + &namespace(&data, "red") + &contained;
+            world.deploy(&first).await?;
+            let car = format!("cars.{}/beetle", group(&world));
+            if is_stored_only {
+                let off = "helm.sh/resource-policy-";
+                world.kubectl(&["annotate", &car, off])?;
+                let claim = ["annotate", "--namespace", &data, "pvc/disk", off];
+                world.kubectl(&claim)?;
+            }
+            match goes_by_removal {
+                true => {
+                    let spec = UninstallSpec::new("web", &world.namespace);
+                    let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+                    assert_eq!(done.kept.len(), 4, "{:?}", done.kept);
+                }
+                false => {
+                    let done = world.deploy(&config_map("a", "2")).await?;
+                    assert_eq!(done.retained.len(), 4, "{:?}", done.retained);
+                }
+            }
+            let phase = world.field(&format!("namespace/{data}"), ".status.phase")?;
+            assert_eq!(phase, "Active", "{goes_by_removal} {is_stored_only}");
+            assert_eq!(world.end_of_definition()?, "");
+            assert_eq!(world.field(&car, ".spec.doors")?, "2");
+            let claim = ["get", "pvc", "disk", "--namespace", &data];
+            let deleted = "--output=jsonpath={.metadata.deletionTimestamp}";
+            assert_eq!(world.kubectl(&[&claim[..], &[deleted]].concat())?, "");
+        }
+    }
     Ok(())
 }

@@ -214,8 +214,15 @@ impl Live {
                             .iter()
                             .filter(|o| o.namespace.as_deref() == namespace);
                         for object in here {
-                            let Some(found) = get(cluster, object).await? else {
-                                continue;
+                            let found = match get(cluster, object).await {
+                                Ok(Some(found)) => found,
+                                Ok(None) => continue,
+                                // The kind seems to be served no more.
+                                Err(ObserveError::Get(_, ApiError::NotServed(kind))) => {
+                                    live.gone.insert(kind);
+                                    continue;
+                                }
+                                Err(failed) => return Err(failed),
                             };
                             if hash_of(&found) == hash {
                                 live.add(&resource, vec![found]);
@@ -935,7 +942,7 @@ mod tests {
                     counted.fetch_add(1, Ordering::Relaxed);
                     (
                         code,
-                        json!({"kind": "Status", "status": "Failure", "code": code, "reason": ""}),
+                        json!({"kind": "Status", "status": "Failure", "code": code, "reason": "", "details": {"name": "a"}}),
                     )
                 }
             };
