@@ -3,9 +3,28 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use signatures::policy::BundleRule;
-use signatures::{Evidence, Policy, Subject};
+use signatures::{Evidence, Policy, PolicyError, Subject};
 
 use crate::{checked, found, json_of, key, pulled};
+
+fn fetched_from(address: &str) -> Subject {
+    Subject {
+        addresses: vec![crate::address(address)],
+        ..Subject::default()
+    }
+}
+
+/// A policy with one rule about these sources.
+fn about(sources: Value) -> Result<Policy, PolicyError> {
+    let digests = [format!("sha256:{}", "0".repeat(64))];
+    let rule = json!({"name": "r", "sources": sources, "digests": digests});
+    Policy::parse(&json!({"rules": [rule]}).to_string())
+}
+
+fn is_about(policy: &Policy, address: &str) -> bool {
+    let subject = fetched_from(address);
+    !policy.demands(&subject, None).unwrap().are_none()
+}
 
 #[test]
 fn digests_are_pinned() {
@@ -109,12 +128,7 @@ fn no_spelling_of_an_address_escapes_a_rule() {
         "https://registry.example/v2/charts/web/blobs/sha256:00",
         "http://registry.example/x/..//v2/charts/%77eb/manifests/1.0.0",
     ] {
-        let subject = Subject {
-            addresses: vec![address.to_owned()],
-            ..Subject::default()
-        };
-        let demands = policy.demands(&subject, None).unwrap();
-        assert!(!demands.are_none(), "{address}");
+        assert!(is_about(&policy, address), "{address}");
     }
     for address in [
         "https://charts.example/other/web",
@@ -122,14 +136,7 @@ fn no_spelling_of_an_address_escapes_a_rule() {
         "https://registry.example/v2/charts/deep/web/blobs/sha256:00",
         "https://registry.example/v2/blobs/sha256:00",
     ] {
-        let subject = Subject {
-            addresses: vec![address.to_owned()],
-            ..Subject::default()
-        };
-        assert!(
-            policy.demands(&subject, None).unwrap().are_none(),
-            "{address}"
-        );
+        assert!(!is_about(&policy, address), "{address}");
     }
 }
 
@@ -217,13 +224,87 @@ fn a_pattern_is_about_the_address_that_it_is() {
     ] {
         let rule = json!({"name": "r", "sources": [pattern], "digests": [zeros]});
         let policy = Policy::parse(&json!({"rules": [rule]}).to_string()).unwrap();
-        let subject = Subject {
-            addresses: vec![address.to_owned()],
-            ..Subject::default()
-        };
-        assert!(
-            !policy.demands(&subject, None).unwrap().are_none(),
-            "{pattern}"
-        );
+        assert!(is_about(&policy, address), "{pattern}");
     }
+}
+
+#[test]
+fn an_address_of_which_rules_know_nothing_is_refused() {
+    let policy = about(json!(["https://charts.example/**"])).unwrap();
+    for address in [
+        "data:text/plain,x",
+        "file:///web.tgz",
+        "oci:registry.example/web",
+        "s3://bucket/web",
+    ] {
+        let refusal = policy.demands(&fetched_from(address), None).unwrap_err();
+        assert_eq!(refusal.unmet[0].rule, "unmatched", "{address}");
+        let nothing_asked = Policy::default();
+        let demands = nothing_asked.demands(&fetched_from(address), None).unwrap();
+        assert!(demands.are_none(), "{address}");
+    }
+    policy.demands(&Subject::default(), None).unwrap_err();
+}
+
+#[rstest]
+#[case::no_path("https://charts.example")]
+#[case::no_path_of_a_registry("oci://registry.example")]
+#[case::no_path_behind_a_pattern("oci://*.example")]
+#[case::a_slash_at_the_end("oci://registry.example/charts/")]
+#[case::a_slash_alone("https://charts.example/")]
+#[case::a_scheme_that_is_none("htps://charts.example/**")]
+#[case::a_scheme_among_others("{https,htps}://charts.example/**")]
+#[case::another_scheme("docker://registry.example/**")]
+#[case::no_host("https:///charts/**")]
+#[case::an_empty_label("https://*..example/**")]
+#[case::a_label_that_no_host_has("https://*.b\u{fc}cher*.example/**")]
+#[case::a_port_that_is_none("oci://*.example:http/**")]
+#[case::a_port_too_high("oci://*.example:70000/**")]
+#[case::capitals("oci://registry.example/Charts/**")]
+#[case::a_sign_that_no_repository_has("oci://registry.example/my charts/*")]
+#[case::one_of_two("oci://registry.example/{charts,Charts}/*")]
+#[case::braces_that_are_not_closed("https://{a,b.example/**")]
+fn a_pattern_that_no_address_can_match_is_no_pattern(#[case] pattern: &str) {
+    let error = about(json!(["oci://r.example/**", pattern])).unwrap_err();
+    assert_eq!(error.at, "rules[0].sources[1]", "{error}");
+}
+
+#[rstest]
+#[case::a_default_port("oci://*.example:443/**", "oci://r.example/charts/web")]
+#[case::a_default_port_of_http("http://*.example:80/**", "http://h.example/web")]
+#[case::another_port("oci://*.example:5000/**", "oci://r.example:5000/charts/web")]
+#[case::any_port("oci://r.example:*/**", "oci://r.example:5000/charts/web")]
+#[case::a_dot_at_the_end("https://*.example./**", "https://h.example/web")]
+#[case::no_ascii("https://*.B\u{fc}cher.example/**", "https://h.xn--bcher-kva.example/web")]
+#[case::numbers("https://10.0.*.*/**", "https://10.0.3.4/web")]
+#[case::hosts_in_braces("https://{a,B\u{fc}cher}.example/**", "https://xn--bcher-kva.example/web")]
+#[case::schemes_in_braces("{oci,https}://h.example/**", "oci://h.example/web")]
+#[case::whole_addresses_in_braces(
+    "{oci://r.example,https://{g,h}.example/x}/**",
+    "https://h.example/x/web"
+)]
+#[case::any_scheme("*://h.example/**", "oci://h.example/web")]
+#[case::everything("https://**", "https://h.example/x/web")]
+#[case::everything_of_hosts("oci://*.example**", "oci://r.example/charts/web")]
+#[case::dockers_own("oci://*.docker.io/acme/*", "oci://registry-1.docker.io/acme/web")]
+#[case::a_tag("oci://r.example/charts/web:1.0.0-RC*", "oci://r.example/charts/web:1.0.0-RC1")]
+#[case::plain_http("oci://r.example:80/charts/*", "oci://r.example/charts/web")]
+#[case::plain_http_everywhere("oci://*.example:80/charts/*", "oci://r.example/charts/web")]
+fn a_pattern_is_read_as_addresses_are(#[case] pattern: &str, #[case] address: &str) {
+    let policy = about(json!([pattern])).unwrap_or_else(|error| panic!("{error}"));
+    assert!(is_about(&policy, address));
+    assert!(!is_about(&policy, "https://elsewhere.test/web") || pattern == "https://**");
+}
+
+#[test]
+fn a_registry_by_plain_http_is_the_same_one() {
+    let policy = about(json!(["oci://registry.example/charts/**"])).unwrap();
+    for address in [
+        "oci://registry.example:80/charts/web:1.0.0",
+        "http://registry.example:80/v2/charts/web/blobs/sha256:00",
+        "https://registry.example:80/v2/charts/web/blobs/sha256:00",
+    ] {
+        assert!(is_about(&policy, address), "{address}");
+    }
+    assert!(!is_about(&policy, "oci://registry.example:5000/charts/web"));
 }

@@ -10,11 +10,10 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::super::access::Access;
-use super::super::credentials::{Credentials, Secret, ShownSecrets};
+use super::super::credentials::{Credentials, Secret};
+use super::super::echoed;
 use super::super::error::{CredentialsUse, FetchError};
 use super::super::http::{Request, authorize, basic};
-use super::super::safe_url::SafeUrl;
 use super::problem::{detail, message};
 use super::registry::Registry;
 
@@ -139,8 +138,7 @@ pub(super) async fn answer(
     match challenge {
         Challenge::Basic => Ok(registry
             .access
-            .credentials
-            .as_ref()
+            .credentials()
             .filter(|credentials| credentials.is_pair())
             .map(|credentials| Authorization {
                 header: basic(credentials),
@@ -166,12 +164,12 @@ async fn token(
     service: Option<&str>,
     scope: &str,
 ) -> Result<Authorization, FetchError> {
-    let (http, access, registry, deadline) = (at.http, &at.access, &at.base, &at.deadline);
+    let (http, registry, deadline) = (at.http, &at.base, &at.deadline);
     let invalid = |problem: &str| FetchError::Artifact {
         reference: registry.to_string(),
         problem: format!("the token service it names {problem}"),
     };
-    let credentials = access.credentials.as_ref();
+    let credentials = at.access.credentials();
     if let Some(token) = credentials.and_then(Credentials::registry_token) {
         let header = bearer_header(token).ok_or_else(|| FetchError::Artifact {
             reference: registry.to_string(),
@@ -188,14 +186,7 @@ async fn token(
     if !is_safe {
         return Err(invalid("is not reached by TLS, though the registry is"));
     }
-    // A client certificate is for the registry alone.
-    let access = Access {
-        identity: access
-            .identity
-            .clone()
-            .filter(|_| registry.same_origin(&url)),
-        ..access.clone()
-    };
+    let access = at.access.for_token_service(&url);
     let form = credentials
         .and_then(Credentials::identity_token)
         .map(|token| identity_form(token, service, scope));
@@ -214,7 +205,9 @@ async fn token(
             authorize(request, &access)
         }
     };
-    let told = told(&request.url, registry, &at.secrets());
+    // The challenge that names it may have in it what the registry was shown. What a registry asks for is shown otherwise, as nobody sees
+    // without it why a token is refused.
+    let told = echoed::told(&request.url, registry, &at.secrets());
     let request = Request {
         told: Some(told.clone()),
         ..request
@@ -249,20 +242,6 @@ async fn token(
         header,
         expires: Some(Instant::now() + lifetime),
     })
-}
-
-/// A token service's address as errors show it, whether it answers or not: the challenge that names it may have in it what the registry was shown.
-/// What a registry asks for is shown otherwise, as nobody sees without it why a token is refused.
-fn told(asked: &Url, registry: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
-    let is_free = |url: &Url| shown.redact(url.as_str()) == url.as_str();
-    let mut told = asked.clone();
-    if !is_free(&told) {
-        told.set_query(None);
-    }
-    match is_free(&told) {
-        true => SafeUrl::from(told),
-        false => registry.clone(),
-    }
 }
 
 fn bearer_header(token: &str) -> Option<HeaderValue> {
