@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, Preconditions};
-use objects::drift::{self, Operation, Prediction, Rule, Rules};
+use objects::drift::{self, Operation, Prediction, Rule, Rules, RulesError};
 use objects::fields::text;
 use objects::manifest::{Unserved, build_deployed, build_stored, documents};
 use objects::{BuildError, GroupKind, Object, ObjectKey, Resource};
@@ -637,6 +637,7 @@ impl Live {
                 });
             }
         }
+        log_left_out(&view.rules.exhausted());
         found
     }
 }
@@ -708,11 +709,15 @@ pub fn rules(options: &BundleDeploymentOptions) -> Rules {
         })
         .collect();
     let (rules, problems) = Rules::compile(&rules);
+    log_left_out(&problems);
+    rules
+}
+
+fn log_left_out(problems: &[RulesError]) {
     if let Some(first) = problems.first() {
         let (count, error) = (problems.len(), PublicText::nothing_secret_in(first));
         logging::warn!(count, error, "compare patches are left out");
     }
-    rules
 }
 
 fn hash_of(object: &Value) -> &str {
