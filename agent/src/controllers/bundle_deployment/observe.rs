@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, Preconditions};
 use objects::drift::{self, Operation, Prediction, Rule, Rules, RulesError};
 use objects::fields::text;
-use objects::manifest::{Unserved, build_deployed, build_stored, documents};
+use objects::manifest::{Unserved, build_deployed, documents};
 use objects::{BuildError, GroupKind, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, DryRun, Owner};
 use release::model::Release;
@@ -98,16 +98,20 @@ pub async fn objects(
     Ok((objects, unserved))
 }
 
-/// The objects of an earlier revision that can be looked at.
-///
-/// # Errors
-/// The cluster cannot be asked what it serves, or the record is no YAML.
-pub async fn stored_objects(
-    cluster: &Cluster,
-    release: &Release,
-) -> Result<Vec<Object>, ObjectsError> {
-    let discovery = cluster.discovery().await?;
-    Ok(build_stored(&release.manifest, &release.namespace, &discovery)?.listed())
+/// What tells a left over object from one that has copied our label: it was in the revision before, in whichever namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KindAndName {
+    pub kind: String,
+    pub name: String,
+}
+
+impl KindAndName {
+    pub fn of(key: &ObjectKey) -> Self {
+        Self {
+            kind: key.kind.clone(),
+            name: key.name.clone(),
+        }
+    }
 }
 
 /// The live objects of a set.
@@ -383,10 +387,11 @@ impl Live {
         }
     }
 
-    /// Whether there are objects of the set that are not wanted.
-    pub fn has_others_than(&self, desired: &[Object]) -> bool {
+    /// The objects of the set that are not wanted.
+    pub fn others_than(&self, desired: &[Object]) -> BTreeSet<KindAndName> {
         let desired: BTreeSet<_> = desired.iter().map(Object::key).collect();
-        self.objects.keys().any(|key| !desired.contains(key))
+        let others = self.objects.keys().filter(|key| !desired.contains(key));
+        others.map(KindAndName::of).collect()
     }
 
     /// Entries about live objects that no other release has marked, each with what must still be so when the object is deleted.
@@ -518,13 +523,13 @@ impl Live {
         (!patch.is_empty()).then(|| golib::json::encode(&Value::Object(patch)))
     }
 
-    /// Compares with what is wanted; `unserved` is of kinds that are gone. `former` is the manifest of the revision before: only what was
+    /// Compares with what is wanted; `unserved` is of kinds that are gone. `former` is of the revision before: only what was
     /// in it can be left over.
     pub fn compare(
         &self,
         desired: &[Object],
         unserved: &[Unserved],
-        former: &[Object],
+        former: &BTreeSet<KindAndName>,
         differences: &Differences,
         view: &View<'_>,
     ) -> Observation {
@@ -611,10 +616,6 @@ impl Live {
                 found.modified.push(entry);
             }
         }
-        let former: BTreeSet<_> = former
-            .iter()
-            .map(|o| (&*o.resource.kind, &*o.name))
-            .collect();
         let mut extras: BTreeMap<&ObjectKey, &Value> = BTreeMap::new();
         extras.extend(
             self.objects
@@ -626,7 +627,7 @@ impl Live {
                 .get("metadata")
                 .and_then(|metadata| metadata.get("labels")?.get(LABEL_OBJECT_SET_PRUNE))
                 .and_then(Value::as_str);
-            if prune != Some("false") && former.contains(&(key.kind.as_str(), key.name.as_str())) {
+            if prune != Some("false") && former.contains(&KindAndName::of(key)) {
                 found.modified.push(ModifiedStatus {
                     kind: key.kind.clone(),
                     api_version: text(object, "/apiVersion").to_owned(),
@@ -831,7 +832,7 @@ mod tests {
             ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
         };
-        let former = [desired("ConfigMap", "left-over")];
+        let former = BTreeSet::from([KindAndName::of(&desired("ConfigMap", "left-over").key())]);
         let unserved = Unserved {
             name: "lost".into(),
             namespace: String::new(),
@@ -900,7 +901,13 @@ mod tests {
             ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
         };
-        let found = first.compare(&manifest, &[], &[], &Differences::default(), &view);
+        let found = first.compare(
+            &manifest,
+            &[],
+            &BTreeSet::new(),
+            &Differences::default(),
+            &view,
+        );
         let known = in_sync(&found);
         assert_eq!(known.len(), 2);
         let changed = |name: &str| ObjectKey::new("v1", "ConfigMap", "ns", name);
@@ -914,7 +921,13 @@ mod tests {
         };
         let (resource, object) = live("ConfigMap", "b", json!({"x": "1"}));
         second.add(&resource, vec![object]);
-        let again = second.compare(&manifest, &[], &[], &Differences::default(), &view);
+        let again = second.compare(
+            &manifest,
+            &[],
+            &BTreeSet::new(),
+            &Differences::default(),
+            &view,
+        );
         assert_eq!(again, found);
     }
 

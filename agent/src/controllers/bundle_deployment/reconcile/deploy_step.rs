@@ -320,7 +320,14 @@ impl Reconciler {
             on_begun: Arc::new(on_begun),
         };
         let report = &mut state.report;
-        let deployed = deployer.deploy(filled, reason, impersonated, &records, base, report);
+        let deployed = deployer.deploy(
+            filled,
+            reason,
+            impersonated,
+            records.storage(),
+            base,
+            report,
+        );
         let deployed = match Box::pin(deployed).await {
             Ok((deployed, reservation)) => {
                 state.reservation = reservation;
