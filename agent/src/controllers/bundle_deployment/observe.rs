@@ -17,13 +17,14 @@ use objects::{BuildError, GroupKind, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, DryRun, Owner};
 use release::model::Release;
 use serde_json::Value;
+use tokio::task::JoinError;
 
 use super::dry_run_budget::DryRunBudget;
 use super::observation_cache::InSync;
 use super::ownership;
 use super::status::Observation;
 use crate::api::{
-    BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
+    BundleDeployment, BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
     LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
 };
 use crate::controllers::drift_watch::Seen;
@@ -688,8 +689,21 @@ impl View<'_> {
     }
 }
 
-/// The rules of a bundle. What cannot be used is logged and left out.
-pub fn rules(options: &BundleDeploymentOptions) -> Rules {
+/// The rules of a bundle. What cannot be used is logged and left out. Many patterns take long to compile: other bundles do not wait for it.
+///
+/// # Errors
+/// The work panicked.
+pub async fn rules(cluster: &Cluster, bundle: &Arc<BundleDeployment>) -> Result<Rules, JoinError> {
+    let diff = bundle.spec.options.diff.as_ref();
+    if diff.is_none_or(|diff| diff.compare_patches.is_empty()) {
+        return Ok(Rules::default());
+    }
+    let bundle = Arc::clone(bundle);
+    let compile = move || compiled(&bundle.spec.options);
+    cluster.host().work(compile).await
+}
+
+fn compiled(options: &BundleDeploymentOptions) -> Rules {
     let patches = options.diff.iter().flat_map(|diff| &diff.compare_patches);
     let rules: Vec<Rule> = patches
         .map(|patch| Rule {

@@ -282,7 +282,8 @@ impl Reconciler {
                 .map_err(|e| error::chain(&e))?,
         };
         unserved.extend(live.take_unserved(&mut desired));
-        let rules = observe::rules(&bundle.spec.options);
+        let rules = observe::rules(impersonated.cluster(), &bundle).await;
+        let rules = rules.map_err(|_| "the compare patches cannot be read")?;
         let owner = Owner::new(&release.name, &release.namespace);
         // What was found before a deploy says nothing of now.
         let former = match state.report.counts_as_deployed() {
@@ -399,7 +400,9 @@ impl Reconciler {
         else {
             return false;
         };
-        let rules = observe::rules(&bundle.spec.options);
+        let Ok(rules) = observe::rules(impersonated.cluster(), &bundle).await else {
+            return false;
+        };
         let (owner, desired) = (&cached.owner, &cached.desired);
         let differences = live
             .differences(impersonated.cluster(), owner, desired, &rules, &[])
