@@ -135,7 +135,8 @@ pub enum Waiting {
     HookEnded,
     /// The last attempt at this content was to take the release from another bundle.
     Taking,
-    /// What is deployed was deployed anew a moment ago, as others had changed the release or taken away what it overwrites.
+    /// What is deployed was deployed anew a moment ago, as others had changed the release or a copy that it needs, or taken away what it
+    /// overwrites.
     Answered,
 }
 
@@ -153,7 +154,7 @@ impl Waiting {
                 "the last attempt to take the release from the bundle that has it failed"
             }
             Self::Answered => {
-                "the release, or what it overwrites, is changed by others again and again"
+                "the release, what it overwrites or a copy that it needs is changed by others again and again"
             }
         }
     }

@@ -29,7 +29,7 @@ use super::claims::{self, ReleaseId, ReleaseLocks};
 use super::correct::Attempts;
 use super::deployed_ids::DeployedIds;
 use super::deployer::Deployer;
-use super::downstream_resources::UnnotedCopies;
+use super::downstream_resources::{RolledOutCopies, UnnotedCopies};
 use super::halt::{Cause, Halt, InputError};
 use super::observation_cache::ObservationCache;
 use super::outcome::Report;
@@ -90,6 +90,8 @@ pub struct Reconciler {
     /// them. Nothing of a bundle that is not monitored.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     overwritten: Overwritten,
+    /// What the copies of upstream resources said that releases were deployed with.
+    rolled_out_copies: RolledOutCopies,
 }
 
 /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
@@ -211,6 +213,7 @@ impl Reconciler {
             records_read: Mutex::default(),
             taken: Mutex::default(),
             overwritten: Overwritten::default(),
+            rolled_out_copies: RolledOutCopies::default(),
         }
     }
 
@@ -370,8 +373,7 @@ impl Reconciler {
                 self.watch_values(state, &impersonated);
                 let changed = self.copy_resources(state, &impersonated).await?;
                 self.check_dependencies(state)?;
-                let deploy =
-                    self.deploy_if_needed(state, &impersonated, &filled, !changed.is_empty());
+                let deploy = self.deploy_if_needed(state, &impersonated, &filled, changed.state());
                 let current = deploy.await?;
                 if matches!(current, Current::Deployed(..)) {
                     self.check_downstream_resources(state, &impersonated, changed)
@@ -440,6 +442,10 @@ impl Reconciler {
             (
                 "bundles_with_unnoted_copies",
                 context.unnoted_copies.count(),
+            ),
+            (
+                "bundles_with_rolled_out_copies",
+                self.rolled_out_copies.count(),
             ),
             ("locked_releases", context.release_locks.count()),
         ];
