@@ -36,6 +36,10 @@ use crate::public::Name;
 /// How long a server may take to begin the answer to a question, and between two parts of it.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long an answer may take to its end, however steadily parts of it come: the largest page of a list comes whole at 55 KiB a second. A list is many
+/// answers. Watches have none.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
 /// Time limit for requests that change something: admission webhooks may take 30 s each, the API server gives up after 60 s itself.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -108,6 +112,11 @@ struct VeryShortWatch;
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
 struct AnswerTimeout(Duration);
+
+/// A server began to answer and came to no end.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer has not ended within {0:?}")]
+struct EndlessAnswer(Duration);
 
 /// The HTTP service that sends requests to an API server.
 pub type Transport =
@@ -260,13 +269,13 @@ where
             }
             // An error answered in place of watch events is read to its end, like any other answer.
             let is_watch = is_watch && answer.status().is_success();
+            let limits = (!is_watch).then(|| Limits::begin(limit));
             Ok(answer.map(|body| Answer {
                 body: Box::pin(body),
-                limit: (!is_watch).then_some(limit),
+                limits,
                 silent_since: is_watch.then(Instant::now),
                 most,
                 received: 0,
-                deadline: None,
                 last_contact,
             }))
         }
@@ -287,18 +296,51 @@ fn is_watch(uri: &http::Uri) -> bool {
     parameters.any(|parameter| matches!(parameter, "watch=true" | "watch=1"))
 }
 
-/// The body of an answer, whose parts come in time.
+/// What an answer may take: until its next part, and until its end.
+struct Limits {
+    part: Duration,
+    /// Of the part that is waited for.
+    next: Option<Pin<Box<Sleep>>>,
+    /// Never set anew.
+    end: Pin<Box<Sleep>>,
+}
+
+impl Limits {
+    /// Of an answer that begins.
+    fn begin(part: Duration) -> Self {
+        Self {
+            part,
+            next: None,
+            end: Box::pin(tokio::time::sleep(ANSWER_TIMEOUT)),
+        }
+    }
+
+    /// Why the answer is given up, where it is.
+    fn poll_exceeded(&mut self, context: &mut Context<'_>) -> Poll<BoxError> {
+        if self.end.as_mut().poll(context).is_ready() {
+            return Poll::Ready(EndlessAnswer(ANSWER_TIMEOUT).into());
+        }
+        let part = self.part;
+        let next = self
+            .next
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(part)));
+        next.as_mut()
+            .poll(context)
+            .map(|()| AnswerTimeout(part).into())
+    }
+}
+
+/// The body of an answer, which comes in time, each part of it and all.
 struct Answer<B> {
     body: Pin<Box<B>>,
-    /// Between two parts; absent for a watch.
-    limit: Option<Duration>,
+    /// Absent for a watch.
+    limits: Option<Limits>,
     /// Of a watch that has delivered nothing yet.
     silent_since: Option<Instant>,
     /// In bytes; of a watch one event, which is a line.
     most: u64,
     /// Of the answer, or of the event that has begun.
     received: u64,
-    deadline: Option<Pin<Box<Sleep>>>,
     /// `None` where the answer is no sign of life.
     last_contact: Option<LastContact>,
 }
@@ -317,7 +359,9 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         if let Poll::Ready(part) = this.body.as_mut().poll_frame(context) {
-            this.deadline = None;
+            if let Some(limits) = &mut this.limits {
+                limits.next = None;
+            }
             if part.is_none()
                 && let Some(since) = this.silent_since.take()
                 && since.elapsed() < SHORTEST_WATCH
@@ -331,7 +375,7 @@ where
                 }
                 let data = part.data_ref().map_or(&[][..], |data| data);
                 this.silent_since.take_if(|_| !data.is_empty());
-                let begun = match this.limit {
+                let begun = match this.limits {
                     Some(_) => None,
                     None => data.rsplit(|byte| *byte == b'\n').next(),
                 };
@@ -345,16 +389,11 @@ where
             }
             return Poll::Ready(part.map(|part| part.map_err(Into::into)));
         }
-        let Some(limit) = this.limit else {
+        let Some(limits) = &mut this.limits else {
             return Poll::Pending;
         };
-        let deadline = this
-            .deadline
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        deadline
-            .as_mut()
-            .poll(context)
-            .map(|()| Some(Err(AnswerTimeout(limit).into())))
+        let exceeded = limits.poll_exceeded(context);
+        exceeded.map(|failed| Some(Err(failed)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -428,11 +467,10 @@ mod tests {
     fn answer<B>(body: B, limit: Option<Duration>) -> Answer<B> {
         Answer {
             body: Box::pin(body),
-            limit,
+            limits: limit.map(Limits::begin),
             silent_since: None,
             most: 16 << 20,
             received: 0,
-            deadline: None,
             last_contact: None,
         }
     }
@@ -516,6 +554,29 @@ mod tests {
         assert_eq!(failed.to_string(), "no answer within 30s");
         let watch = answer(Never, None).collect();
         let watch = tokio::time::timeout(Duration::from_secs(3600), watch).await;
+        assert!(watch.is_err());
+    }
+
+    /// One byte each time, shortly before the next part is due.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_trickles_ends_and_a_watch_that_does_goes_on() {
+        use http_body_util::{BodyExt as _, StreamBody};
+        const PAUSE: Duration = Duration::from_secs(29);
+        let trickle = || {
+            StreamBody::new(futures_util::stream::unfold((), |()| async {
+                tokio::time::sleep(PAUSE).await;
+                let part = Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"x")));
+                Some((part, ()))
+            }))
+        };
+        let begun = Instant::now();
+        let ends = answer(trickle(), Some(READ_TIMEOUT)).collect();
+        let failed = tokio::time::timeout(Duration::from_secs(24 * 3600), ends).await;
+        let failed = failed.map(|ended| ended.unwrap_err().to_string());
+        assert_eq!(failed.unwrap(), "the answer has not ended within 300s");
+        assert_eq!(begun.elapsed(), ANSWER_TIMEOUT);
+        let watch = answer(trickle(), None).collect();
+        let watch = tokio::time::timeout(Duration::from_secs(24 * 3600), watch).await;
         assert!(watch.is_err());
     }
 

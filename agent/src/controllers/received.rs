@@ -15,6 +15,7 @@ use crate::api::{
     HelmOptions, LeftOut, TooMany,
 };
 use crate::client::listed::RawObject;
+use crate::controllers::edition::Edition;
 
 /// What a spec may take while it is read, in bytes.
 const MAX_SPEC: usize = 24 << 20;
@@ -221,6 +222,18 @@ impl RawObject<BundleDeployment> {
             status,
         };
         Ok((bundle, weight))
+    }
+
+    /// Whether this is what the watch has told of a BundleDeployment whose options are left out there: the same spec, labels and annotations.
+    ///
+    /// # Errors
+    /// As [`RawObject::whole`].
+    pub fn is_edition_of(&self, told: &BundleDeployment) -> Result<bool, UnreadableBundle> {
+        let has_options = match &told.spec.left_out {
+            None => true,
+            Some(LeftOut::Large(digest) | LeftOut::Refused(digest, _)) => self.digest()? == *digest,
+        };
+        Ok(has_options && Edition::of(&self.metadata).is_of(&told.metadata))
     }
 
     /// Of the options as they were sent: upstream writes equal ones alike.

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use golib::glob::Glob;
-use golib::regexp::{Budget, Regexp, Steps};
+use golib::regexp::{Budget, Meter, Regexp, TooSlow};
 use serde_json::{Value, json};
 
 use crate::fields::text;
 use crate::merge::operations;
 use crate::object::ObjectKey;
 
-/// Elements of lists that may close up behind what the pointers of all rules take out of one object; beyond it no more is taken out of lists.
+/// Elements of lists that may close up behind what the pointers of all rules take out of all objects; beyond it no more is taken out of lists.
 const MAX_MOVES: usize = 16 << 20;
 
 /// Bytes that the name patterns of all rules may take, about; rules that do not fit are left out and reported.
@@ -23,6 +23,11 @@ const MAX_PATTERNS: usize = 16 << 20;
 const MAX_GLOB_WORK: usize = 16 << 20;
 /// Steps that holding one expression against one name may take; beyond them it does not fit.
 const MAX_NAME_STEPS: u64 = 1 << 20;
+/// Steps that holding all names of `ignore` against all objects may take, some fifty nanoseconds each: a thousand patterns and ten thousand objects are ten
+/// million pairs. Beyond them no pattern fits any more.
+const MAX_NAME_WORK: u64 = 16 << 20;
+/// Bytes of a name that are searched for a part of it in a step.
+const BYTES_A_STEP: u64 = 16;
 
 /// One step of an RFC 6902 patch, or Fleet's `ignore`. Values are texts, as in Fleet's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,13 +79,25 @@ pub enum RulesError {
         /// The pattern as written.
         pattern: String,
     },
+    /// Names of `ignore` that fit nothing any more, as all of them together take too long.
+    #[error(
+        "the patterns of bundle diff ignore take too long for so many missing objects: of some only the name itself counts"
+    )]
+    Names,
+    /// Pointers into lists that take nothing out any more, as all of them together take too long.
+    #[error(
+        "bundle diff jsonPointers take too much out of lists: of some objects nothing is taken"
+    )]
+    Lists,
 }
 
-/// The rules of one release, compiled: each pattern once, and nothing that is searched for one by one but patterns.
+/// The rules of one release, compiled: each pattern once, and nothing that is searched for one by one but patterns. They are asked about the objects of one
+/// look, all of which they have one [`Work`] for.
 #[derive(Debug, Default)]
 pub struct Rules {
     pointers: Vec<PointerRule>,
     by_kind: Mutex<PointersByKind>,
+    work: Mutex<Work>,
     /// By `apiVersion` and object.
     edits: BTreeMap<(String, ObjectKey), Vec<Value>>,
     /// By `apiVersion`, kind and namespace: names, and what each stands for.
@@ -101,6 +118,55 @@ impl Default for PointersByKind {
             known: HashMap::new(),
             left: MAX_GLOB_WORK,
         }
+    }
+}
+
+/// What asking may still take, for all objects together: who deploys many objects with many rules multiplies the two.
+#[derive(Debug)]
+struct Work {
+    /// Steps that names of `ignore` may take.
+    name_steps: u64,
+    /// They were not enough.
+    lacks_name_steps: bool,
+    /// Elements of lists that may close up.
+    moves: usize,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            name_steps: MAX_NAME_WORK,
+            lacks_name_steps: false,
+            moves: MAX_MOVES,
+        }
+    }
+}
+
+impl Work {
+    /// For one pattern and one name.
+    fn pair(&mut self) -> PairSteps<'_> {
+        PairSteps {
+            left: MAX_NAME_STEPS,
+            all: self,
+        }
+    }
+}
+
+/// Steps for one pattern and one name, which count for all pairs as well.
+struct PairSteps<'w> {
+    left: u64,
+    all: &'w mut Work,
+}
+
+impl Meter for PairSteps<'_> {
+    type Error = TooSlow;
+
+    fn spend(&mut self, steps: u64) -> Result<(), TooSlow> {
+        self.left = self.left.checked_sub(steps).ok_or(TooSlow)?;
+        let left = self.all.name_steps.checked_sub(steps);
+        self.all.lacks_name_steps |= left.is_none();
+        self.all.name_steps = left.unwrap_or_default();
+        left.map(drop).ok_or(TooSlow)
     }
 }
 
@@ -133,14 +199,16 @@ impl Name {
         }
     }
 
-    fn fits(&self, name: &str, found: &str) -> bool {
+    /// Whether it fits another name than itself; what it takes comes off what all may take.
+    fn fits(&self, name: &str, found: &str, work: &mut Work) -> bool {
+        let mut steps = work.pair();
         match self {
             Self::Any => true,
-            Self::Part => found.contains(name),
-            Self::Pattern(pattern) => {
-                let steps = &mut Steps::new(MAX_NAME_STEPS);
-                name == found || pattern.is_match(found.as_bytes(), steps) == Ok(true)
+            Self::Part => {
+                let cost = 1 + found.len() as u64 / BYTES_A_STEP;
+                steps.spend(cost).is_ok() && found.contains(name)
             }
+            Self::Pattern(pattern) => pattern.is_match(found.as_bytes(), &mut steps) == Ok(true),
         }
     }
 }
@@ -264,17 +332,39 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a missing object, desired in this `apiVersion`, is left out of the report.
+    /// Whether a missing object, desired in this `apiVersion`, is left out of the report. Where all that were asked about took too long, patterns fit no
+    /// more, and [`exhausted`](Self::exhausted) says so.
     pub fn ignores_missing(&self, api_version: &str, key: &ObjectKey) -> bool {
         let place = (
             api_version.to_owned(),
             key.kind.clone(),
             key.namespace.clone(),
         );
-        self.ignored.get(&place).is_some_and(|names| {
-            names.contains_key(&key.name)
-                || names.iter().any(|(name, one)| one.fits(name, &key.name))
-        })
+        let Some(names) = self.ignored.get(&place) else {
+            return false;
+        };
+        // What is told without a search is told whatever was asked before.
+        if names.contains_key(&key.name) || names.contains_key("") {
+            return true;
+        }
+        let mut work = self.work();
+        for (name, one) in names {
+            if work.lacks_name_steps {
+                return false;
+            }
+            if one.fits(name, &key.name, &mut work) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Which rules did not count for all objects that were asked about, as that took too long.
+    pub fn exhausted(&self) -> Vec<RulesError> {
+        let work = self.work();
+        let names = work.lacks_name_steps.then_some(RulesError::Names);
+        let lists = (work.moves == 0).then_some(RulesError::Lists);
+        names.into_iter().chain(lists).collect()
     }
 
     /// The pointer rules for the kind of an object, whatever its name.
@@ -299,19 +389,24 @@ impl Rules {
         self.by_kind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Brings one side of a comparison into the form that counts.
     pub(super) fn normalise(&self, object: &mut Value) {
         ignore_aggregated_rules(object);
         let api_version = text(object, "/apiVersion").to_owned();
         let key = ObjectKey::of(object);
-        let mut moves = MAX_MOVES;
+        let mut work = self.work();
         for at in self.of_kind(&key).iter() {
             let rule = &self.pointers[*at];
             for path in rule.paths.iter().filter(|_| rule.fits_name(&key)) {
                 // A pointer to nothing is skipped on its own.
-                operations::take_out(object, path, &mut moves);
+                operations::take_out(object, path, &mut work.moves);
             }
         }
+        drop(work);
         if let Some(edits) = self.edits.get(&(api_version, key))
             && let Ok(edited) = operations::patch(object, edits)
         {
@@ -459,6 +554,57 @@ mod tests {
             rules.of_kind(&of_kind(&format!("{}{at}", "a".repeat(200))));
         }
         assert_eq!(rules.by_kind().known.len(), 101);
+    }
+
+    /// Whoever deletes ten thousand objects with a thousand rules for them would have ten million pairs compared, at each look.
+    #[rstest::rstest]
+    #[case::expressions("xa+")]
+    #[case::parts("x-")]
+    fn names_of_many_objects_and_many_patterns_end(#[case] pattern: &str) {
+        let many: Vec<Rule> = (0..1_000)
+            .map(|at| Rule {
+                operations: vec![operation("ignore", "")],
+                ..rule(&format!("{pattern}{at}"))
+            })
+            .collect();
+        let (rules, errors) = Rules::compile(&many);
+        assert!(errors.is_empty());
+        let name = |at: usize| ObjectKey::of(&config_map(&format!("{}{at:05}", "a".repeat(248))));
+        assert!(!rules.ignores_missing("v1", &name(0)));
+        assert!(rules.exhausted().is_empty());
+        let of_one = MAX_NAME_WORK - rules.work().name_steps;
+        assert!(of_one >= 1_000, "{of_one}");
+        let asked = (1..10_000).take_while(|at| {
+            assert!(!rules.ignores_missing("v1", &name(*at)));
+            !rules.work().lacks_name_steps
+        });
+        let asked = asked.count() as u64;
+        assert!(of_one * asked <= MAX_NAME_WORK, "{asked} names");
+        assert!(matches!(rules.exhausted()[..], [RulesError::Names]));
+        // From then on nothing is searched, and what needs no search still counts.
+        let own = many[500].name.clone();
+        assert!(rules.ignores_missing("v1", &ObjectKey::of(&config_map(&own))));
+        assert!(!rules.ignores_missing("v1", &ObjectKey::of(&config_map(&format!("{own}0")))));
+        assert_eq!(rules.work().name_steps, 0);
+    }
+
+    /// An object of its own for each of the pointers is no way to more of them.
+    #[test]
+    fn pointers_into_the_lists_of_many_objects_end() {
+        const LONG: usize = 5_000;
+        let (rules, _) = Rules::compile(&[Rule {
+            json_pointers: vec!["/data/list/0".to_owned(); 1_000],
+            ..rule("")
+        }]);
+        let taken = |at: usize| {
+            let mut object = config_map(&at.to_string());
+            object["data"]["list"] = vec![0; LONG].into();
+            rules.normalise(&mut object);
+            LONG - object["data"]["list"].as_array().unwrap().len()
+        };
+        let all: Vec<_> = (0..6).map(taken).collect();
+        assert_eq!((all[0], all[5]), (1_000, 0), "{all:?}");
+        assert!(matches!(rules.exhausted()[..], [RulesError::Lists]));
     }
 
     #[test]

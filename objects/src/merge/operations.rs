@@ -60,7 +60,7 @@ pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationE
 }
 
 /// Takes what a pointer names out of a document, in place; whether it named anything. `moves` says how many elements of lists may
-/// still close up behind what is taken out of them: beyond it nothing is taken out of a list.
+/// still close up behind what is taken out of them: once there are not enough there are none, and nothing is taken out of a list.
 pub(crate) fn take_out(document: &mut Value, pointer: &str, moves: &mut usize) -> bool {
     let Some((container, key)) = pointer::parent(document, pointer) else {
         return false;
@@ -69,7 +69,10 @@ pub(crate) fn take_out(document: &mut Value, pointer: &str, moves: &mut usize) -
         let behind = pointer::place(&key, list.len()).map_or(0, |at| list.len() - at);
         match moves.checked_sub(behind) {
             Some(left) => *moves = left,
-            None => return false,
+            None => {
+                *moves = 0;
+                return false;
+            }
         }
     }
     pointer::remove(container, &key).is_ok()

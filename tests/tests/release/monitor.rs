@@ -1,5 +1,7 @@
 //! Monitoring while others write: what is reported is of one moment.
 
+use std::collections::BTreeSet;
+
 use agent::api::ModifiedStatus;
 use agent::controllers::bundle_deployment::observe::{self, Live, View};
 use agent::error;
@@ -97,7 +99,7 @@ impl MonitorPass {
         };
         let found = self
             .live
-            .compare(&self.wanted, &[], &[], &differences, &view);
+            .compare(&self.wanted, &[], &BTreeSet::new(), &differences, &view);
         let reported = found.modified.iter().map(ToString::to_string);
         let reported = reported.map(|line| line.replace(&self.world.namespace, "NS"));
         let problem = differences.problem;

@@ -311,7 +311,9 @@ impl Deployer {
         };
         let always = matches!(
             reason,
-            DeployReason::DownstreamResourcesChanged | DeployReason::Overwritten
+            DeployReason::DownstreamResourcesChanged
+                | DeployReason::DownstreamResourcesPutBack
+                | DeployReason::Overwritten
         ) || base.is_forced;
         let has_run_hooks = Arc::new(AtomicBool::new(false));
         let read = Arc::new(Mutex::new(Vec::new()));

@@ -69,6 +69,8 @@ pub enum Cause {
     Deploy(Reason, Option<Waiting>),
     /// Go on with a spec that is not the bundle's any more.
     Superseded,
+    /// Go on with a spec that the watch has not told yet, and that everything else therefore does not know.
+    NotToldYet,
     /// Write the ledger.
     Ledger,
     /// Remove a release the bundle had under another name.
@@ -133,7 +135,8 @@ pub enum Waiting {
     HookEnded,
     /// The last attempt at this content was to take the release from another bundle.
     Taking,
-    /// What is deployed was deployed anew a moment ago, as others had changed the release or taken away what it overwrites.
+    /// What is deployed was deployed anew a moment ago, as others had changed the release or a copy that it needs, or taken away what it
+    /// overwrites.
     Answered,
 }
 
@@ -151,7 +154,7 @@ impl Waiting {
                 "the last attempt to take the release from the bundle that has it failed"
             }
             Self::Answered => {
-                "the release, or what it overwrites, is changed by others again and again"
+                "the release, what it overwrites or a copy that it needs is changed by others again and again"
             }
         }
     }
@@ -341,6 +344,15 @@ impl Halt {
                     requeue: Requeue::full_after(Duration::ZERO),
                 };
             }
+            // The watch wakes the bundle. Until then each try reads all of the spec.
+            Cause::NotToldYet => {
+                return Effect {
+                    status: none,
+                    event: None,
+                    what: "not deploying",
+                    requeue: Requeue::RETRY,
+                };
+            }
             Cause::Ledger => (
                 StatusChange::NotBegun(None),
                 Reason::ApplyFailed,
@@ -461,6 +473,7 @@ mod tests {
     #[case(Cause::Deploy(Reason::ApplyFailed, None).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Deploy(Reason::HookFailed, None).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
+    #[case(Cause::NotToldYet, &[], None, Requeue::RETRY)]
     #[case(Cause::Ledger, &["Deployed=False m"], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
     #[case(Cause::MonitorAccount, &["Monitored=False m"], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]

@@ -10,20 +10,21 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, Preconditions};
-use objects::drift::{self, Operation, Prediction, Rule, Rules};
+use objects::drift::{self, Operation, Prediction, Rule, Rules, RulesError};
 use objects::fields::text;
-use objects::manifest::{Unserved, build_deployed, build_stored, documents};
+use objects::manifest::{Unserved, build_deployed, documents};
 use objects::{BuildError, GroupKind, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, DryRun, Owner};
 use release::model::Release;
 use serde_json::Value;
+use tokio::task::JoinError;
 
 use super::dry_run_budget::DryRunBudget;
 use super::observation_cache::InSync;
 use super::ownership;
 use super::status::Observation;
 use crate::api::{
-    BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
+    BundleDeployment, BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
     LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
 };
 use crate::controllers::drift_watch::Seen;
@@ -98,16 +99,20 @@ pub async fn objects(
     Ok((objects, unserved))
 }
 
-/// The objects of an earlier revision that can be looked at.
-///
-/// # Errors
-/// The cluster cannot be asked what it serves, or the record is no YAML.
-pub async fn stored_objects(
-    cluster: &Cluster,
-    release: &Release,
-) -> Result<Vec<Object>, ObjectsError> {
-    let discovery = cluster.discovery().await?;
-    Ok(build_stored(&release.manifest, &release.namespace, &discovery)?.listed())
+/// What tells a left over object from one that has copied our label: it was in the revision before, in whichever namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KindAndName {
+    pub kind: String,
+    pub name: String,
+}
+
+impl KindAndName {
+    pub fn of(key: &ObjectKey) -> Self {
+        Self {
+            kind: key.kind.clone(),
+            name: key.name.clone(),
+        }
+    }
 }
 
 /// The live objects of a set.
@@ -390,10 +395,11 @@ impl Live {
         }
     }
 
-    /// Whether there are objects of the set that are not wanted.
-    pub fn has_others_than(&self, desired: &[Object]) -> bool {
+    /// The objects of the set that are not wanted.
+    pub fn others_than(&self, desired: &[Object]) -> BTreeSet<KindAndName> {
         let desired: BTreeSet<_> = desired.iter().map(Object::key).collect();
-        self.objects.keys().any(|key| !desired.contains(key))
+        let others = self.objects.keys().filter(|key| !desired.contains(key));
+        others.map(KindAndName::of).collect()
     }
 
     /// Entries about live objects that no other release has marked, each with what must still be so when the object is deleted.
@@ -525,13 +531,13 @@ impl Live {
         (!patch.is_empty()).then(|| golib::json::encode(&Value::Object(patch)))
     }
 
-    /// Compares with what is wanted; `unserved` is of kinds that are gone. `former` is the manifest of the revision before: only what was
+    /// Compares with what is wanted; `unserved` is of kinds that are gone. `former` is of the revision before: only what was
     /// in it can be left over.
     pub fn compare(
         &self,
         desired: &[Object],
         unserved: &[Unserved],
-        former: &[Object],
+        former: &BTreeSet<KindAndName>,
         differences: &Differences,
         view: &View<'_>,
     ) -> Observation {
@@ -618,10 +624,6 @@ impl Live {
                 found.modified.push(entry);
             }
         }
-        let former: BTreeSet<_> = former
-            .iter()
-            .map(|o| (&*o.resource.kind, &*o.name))
-            .collect();
         let mut extras: BTreeMap<&ObjectKey, &Value> = BTreeMap::new();
         extras.extend(
             self.objects
@@ -633,7 +635,7 @@ impl Live {
                 .get("metadata")
                 .and_then(|metadata| metadata.get("labels")?.get(LABEL_OBJECT_SET_PRUNE))
                 .and_then(Value::as_str);
-            if prune != Some("false") && former.contains(&(key.kind.as_str(), key.name.as_str())) {
+            if prune != Some("false") && former.contains(&KindAndName::of(key)) {
                 found.modified.push(ModifiedStatus {
                     kind: key.kind.clone(),
                     api_version: text(object, "/apiVersion").to_owned(),
@@ -644,6 +646,7 @@ impl Live {
                 });
             }
         }
+        log_left_out(&view.rules.exhausted());
         found
     }
 }
@@ -693,8 +696,21 @@ impl View<'_> {
     }
 }
 
-/// The rules of a bundle. What cannot be used is logged and left out.
-pub fn rules(options: &BundleDeploymentOptions) -> Rules {
+/// The rules of a bundle. What cannot be used is logged and left out. Many patterns take long to compile: other bundles do not wait for it.
+///
+/// # Errors
+/// The work panicked.
+pub async fn rules(cluster: &Cluster, bundle: &Arc<BundleDeployment>) -> Result<Rules, JoinError> {
+    let diff = bundle.spec.options.diff.as_ref();
+    if diff.is_none_or(|diff| diff.compare_patches.is_empty()) {
+        return Ok(Rules::default());
+    }
+    let bundle = Arc::clone(bundle);
+    let compile = move || compiled(&bundle.spec.options);
+    cluster.host().work(compile).await
+}
+
+fn compiled(options: &BundleDeploymentOptions) -> Rules {
     let patches = options.diff.iter().flat_map(|diff| &diff.compare_patches);
     let rules: Vec<Rule> = patches
         .map(|patch| Rule {
@@ -715,11 +731,15 @@ pub fn rules(options: &BundleDeploymentOptions) -> Rules {
         })
         .collect();
     let (rules, problems) = Rules::compile(&rules);
+    log_left_out(&problems);
+    rules
+}
+
+fn log_left_out(problems: &[RulesError]) {
     if let Some(first) = problems.first() {
         let (count, error) = (problems.len(), PublicText::nothing_secret_in(first));
         logging::warn!(count, error, "compare patches are left out");
     }
-    rules
 }
 
 fn hash_of(object: &Value) -> &str {
@@ -833,7 +853,7 @@ mod tests {
             ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
         };
-        let former = [desired("ConfigMap", "left-over")];
+        let former = BTreeSet::from([KindAndName::of(&desired("ConfigMap", "left-over").key())]);
         let unserved = Unserved {
             name: "lost".into(),
             namespace: String::new(),
@@ -902,7 +922,13 @@ mod tests {
             ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
         };
-        let found = first.compare(&manifest, &[], &[], &Differences::default(), &view);
+        let found = first.compare(
+            &manifest,
+            &[],
+            &BTreeSet::new(),
+            &Differences::default(),
+            &view,
+        );
         let known = in_sync(&found);
         assert_eq!(known.len(), 2);
         let changed = |name: &str| ObjectKey::new("v1", "ConfigMap", "ns", name);
@@ -916,7 +942,13 @@ mod tests {
         };
         let (resource, object) = live("ConfigMap", "b", json!({"x": "1"}));
         second.add(&resource, vec![object]);
-        let again = second.compare(&manifest, &[], &[], &Differences::default(), &view);
+        let again = second.compare(
+            &manifest,
+            &[],
+            &BTreeSet::new(),
+            &Differences::default(),
+            &view,
+        );
         assert_eq!(again, found);
     }
 

@@ -43,6 +43,8 @@ pub enum DeployReason {
     ReleaseGone,
     /// Copied resources changed.
     DownstreamResourcesChanged,
+    /// Copied resources were changed by somebody else, and are again what they were at the last deploy.
+    DownstreamResourcesPutBack,
     /// An object this bundle overwrites went with the bundle it was taken from.
     Overwritten,
     /// A fact of the cluster that its templates read is another.
@@ -68,8 +70,22 @@ impl Public for SuspendReason {
 impl DeployReason {
     /// Whether what is deployed already is deployed anew, as somebody else took it away: who does so each time is not answered each time.
     pub fn is_answer(self) -> bool {
-        matches!(self, Self::ReleaseGone | Self::Overwritten)
+        matches!(
+            self,
+            Self::ReleaseGone | Self::Overwritten | Self::DownstreamResourcesPutBack
+        )
     }
+}
+
+/// How the copies of upstream resources stand to the release that needs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// It was deployed with them.
+    Same,
+    /// Somebody else changed one since it was deployed, and each is again what it was then.
+    PutBack,
+    /// One is what its source says by now, and the release was not deployed with it.
+    Changed,
 }
 
 /// State of the release record that a status names: whether it was deployed to its end.
@@ -107,8 +123,7 @@ pub struct DeployFacts {
     /// The ledger knows the deployment that the status names as the one of this bundle that was deployed last as that release: what is not installed
     /// about it is the namespace, whose labels are asked for again without a deploy.
     pub is_known: bool,
-    /// A copied resource was updated.
-    pub downstream_resources_changed: bool,
+    pub copies: Copies,
     /// See [`is_overwritten`].
     pub overwritten: bool,
     /// The release was filled in with other facts than there are now.
@@ -162,7 +177,7 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
     let (spec, status) = (&bundle.spec, &bundle.status);
     if bundle.metadata.deletion_timestamp.is_some() || is_installed_once(bundle, facts) {
         None
-    } else if facts.downstream_resources_changed {
+    } else if facts.copies == Copies::Changed {
         Some(DeployReason::DownstreamResourcesChanged)
     } else if spec.deployment_id != status.applied_deployment_id {
         Some(DeployReason::Changed)
@@ -180,6 +195,9 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
         Some(DeployReason::ReleaseGone)
     } else if facts.facts_changed {
         Some(DeployReason::FactsChanged)
+    } else if facts.copies == Copies::PutBack {
+        // The last: it has pauses, and nothing that was changed on purpose waits for them.
+        Some(DeployReason::DownstreamResourcesPutBack)
     } else {
         None
     }
@@ -272,7 +290,7 @@ mod tests {
             "status": {"appliedDeploymentID": applied, "release": release}}));
         assert_eq!(deploy_reason(&bundle, facts), reason);
         let copied = DeployFacts {
-            downstream_resources_changed: true,
+            copies: Copies::Changed,
             ..facts
         };
         assert_eq!(
@@ -305,11 +323,52 @@ mod tests {
         DeployFacts {
             record,
             is_known: false,
-            downstream_resources_changed: false,
+            copies: Copies::Same,
             overwritten: false,
             facts_changed: false,
             status_is_outdated: false,
         }
+    }
+
+    /// Who changes a copy each time it is put back is not answered each time, and keeps nothing else from being deployed.
+    #[test]
+    fn copies_that_were_put_back_are_an_answer_that_nothing_else_waits_for() {
+        let bundle = |applied: &str| {
+            bundle(json!({"spec": {"deploymentID": "id"},
+                "status": {"appliedDeploymentID": applied, "release": "ns/r:1"}}))
+        };
+        let with = |copies| DeployFacts {
+            copies,
+            ..facts(Record::Deployed)
+        };
+        let cases = [
+            (Copies::Same, None),
+            (
+                Copies::PutBack,
+                Some((DeployReason::DownstreamResourcesPutBack, true)),
+            ),
+            (
+                Copies::Changed,
+                Some((DeployReason::DownstreamResourcesChanged, false)),
+            ),
+        ];
+        for (copies, expected) in cases {
+            let reason = deploy_reason(&bundle("id"), with(copies));
+            assert_eq!(
+                reason.map(|one| (one, one.is_answer())),
+                expected,
+                "{copies:?}"
+            );
+        }
+        let put_back = with(Copies::PutBack);
+        let reason = deploy_reason(&bundle("old"), put_back);
+        assert_eq!(reason, Some(DeployReason::Changed));
+        let facts_changed = DeployFacts {
+            facts_changed: true,
+            ..put_back
+        };
+        let reason = deploy_reason(&bundle("id"), facts_changed);
+        assert_eq!(reason, Some(DeployReason::FactsChanged));
     }
 
     /// Another bundle may have had the release since, and what it deployed is there still.

@@ -471,3 +471,94 @@ fn a_chart_may_define_a_kind_and_deploy_objects_of_it() {
         assert_eq!(definitions.len(), 1);
     });
 }
+
+/// Each puts the copy back and wakes the other one, who finds it changed again: every time would be a revision by force, with its hooks.
+#[test]
+fn bundles_whose_copy_somebody_keeps_changing_are_deployed_ever_more_rarely() {
+    act("", async |world| {
+        let sources = format!("/api/v1/namespaces/{CLUSTER}/secrets");
+        let secret = |text: &str| json!({"metadata": {"name": "shared"}, "data": {"key": text}});
+        let upstream = &world.upstream;
+        // Clusters count their uids alike, and by these a copy is told from its source.
+        for at in 0..100 {
+            let other = json!({"metadata": {"name": format!("other-{at}")}});
+            upstream.act(Actor::Upstream, "POST", &sources, other);
+        }
+        let made = upstream.act(Actor::Upstream, "POST", &sources, secret("b25l"));
+        assert!(made.is_ok(), "{:?}", made.value());
+        let copies = json!({"downstreamResources": [{"kind": "Secret", "name": "shared"}]});
+        let names = ["left", "right"];
+        for name in names {
+            let object = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                "data": {"value": "v1"},
+            });
+            want(world, name, &object, &copies);
+        }
+        sleep(2 * MINUTE).await;
+        let copy = Id::new("", "secrets", "apps", "shared");
+        let said = |world: &World| {
+            world
+                .local
+                .get(&copy)
+                .map(|copy| copy["data"]["key"].clone())
+        };
+        let revisions = |world: &World| {
+            names.map(|name| {
+                let release = bundle(world, name)["status"]["release"].clone();
+                let revision = release
+                    .as_str()
+                    .and_then(|release| release.rsplit_once(':'));
+                revision.and_then(|(_, revision)| revision.parse::<u32>().ok())
+            })
+        };
+        assert_eq!(said(world), Some(json!("b25l")));
+        assert_eq!(revisions(world), [Some(1), Some(1)]);
+        // The first bundle is looked at again, for another reason.
+        let edit = |world: &World| {
+            let edited = json!({"data": {"key": "aGlz"}});
+            world
+                .local
+                .act(Actor::Person, "PATCH", &path(&copy), edited);
+        };
+        edit(world);
+        write(
+            world,
+            "left",
+            json!({"spec": {"downstreamResourcesGeneration": 1}}),
+        );
+        for _ in 0..6_000 {
+            sleep(Duration::from_millis(100)).await;
+            if said(world) != Some(json!("aGlz")) {
+                edit(world);
+            }
+        }
+        let after = revisions(world);
+        // One at once, and then after 5, 10, 20, 40, 80, 160 and 300 s, less their jitter.
+        assert!(
+            after.iter().all(|one| (Some(3)..=Some(10)).contains(one)),
+            "{after:?}"
+        );
+        sleep(10 * MINUTE).await;
+        assert_eq!(
+            said(world),
+            Some(json!("b25l")),
+            "nobody changes it any more"
+        );
+        // A changed source waits for nothing.
+        let before = revisions(world);
+        let path = format!("{sources}/shared");
+        world
+            .upstream
+            .act(Actor::Upstream, "PATCH", &path, secret("dHdv"));
+        write(
+            world,
+            "left",
+            json!({"spec": {"downstreamResourcesGeneration": 2}}),
+        );
+        sleep(MINUTE / 12).await;
+        assert_eq!(said(world), Some(json!("dHdv")));
+        let after = revisions(world);
+        assert_eq!(after, before.map(|one| one.map(|one| one + 1)));
+    });
+}

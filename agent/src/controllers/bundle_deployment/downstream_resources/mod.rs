@@ -8,6 +8,7 @@ mod claims;
 mod kinds;
 mod proven;
 mod removal;
+mod rolled_out;
 mod source_version;
 mod unnoted;
 
@@ -21,9 +22,12 @@ use self::claims::Claims;
 use self::kinds::{Copied, Kind, same};
 use self::proven::ProvenCopy;
 pub use self::removal::remove_all;
+pub use self::rolled_out::RolledOutCopies;
+use self::rolled_out::{Content, Contents};
 use self::source_version::SourceVersion;
 use self::unnoted::CopiedVersion;
 pub use self::unnoted::UnnotedCopies;
+use super::plan::Copies;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::client::listed::Metadata;
@@ -86,8 +90,12 @@ pub enum CopyError {
 #[derive(Debug, Default)]
 pub struct ChangedCopies {
     copies: Vec<ChangedCopy>,
+    /// All copies, as their sources are.
+    contents: Contents,
     /// Bundles that need one of those that were changed just now, beside this one.
     pub others: BTreeSet<String>,
+    /// Bundles that need one of those that were put back just now, to what this one's release was deployed with last.
+    pub answering: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -96,15 +104,21 @@ struct ChangedCopy {
     name: String,
     /// Of the source.
     version: String,
+    /// Its source says what it did when the release was deployed last: somebody else changed the copy.
+    is_put_back: bool,
 }
 
 impl ChangedCopies {
-    /// Whether no copy changed.
-    pub fn is_empty(&self) -> bool {
-        self.copies.is_empty()
+    /// How they stand to the release.
+    pub fn state(&self) -> Copies {
+        match &self.copies[..] {
+            [] => Copies::Same,
+            copies if copies.iter().all(|copy| copy.is_put_back) => Copies::PutBack,
+            _ => Copies::Changed,
+        }
     }
 
-    /// The release was deployed: takes the changes off the copies. One that cannot be written leads to one more deploy. Gives whether they still had them: a
+    /// The release was deployed: remembers what with, and takes the changes off the copies. One that cannot be written leads to one more deploy. Gives whether they still had them: a
     /// cluster that was restored meanwhile has the copies of before.
     ///
     /// # Cancellation
@@ -114,7 +128,9 @@ impl ChangedCopies {
         downstream: &DeploymentClient,
         bundle: &BundleDeployment,
         unnoted: &UnnotedCopies,
+        rolled_out: &RolledOutCopies,
     ) -> bool {
+        rolled_out.note(bundle.name(), self.contents);
         let mut had_all = true;
         for copy in self.copies {
             let done = match copy.kind {
@@ -150,6 +166,7 @@ pub async fn copy_all(
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
     unnoted: &UnnotedCopies,
+    rolled_out: &RolledOutCopies,
 ) -> Result<ChangedCopies, CopyError> {
     let options = &bundle.spec.options;
     let mut changed = ChangedCopies::default();
@@ -169,16 +186,28 @@ pub async fn copy_all(
                 copy::<ConfigMap>(upstream, downstream, bundle, name, unnoted).await?
             }
         };
-        changed.others.extend(written.woken);
+        let content = written.content;
+        let is_known = |content| rolled_out.has(bundle.name(), kind, name, content);
+        let is_put_back = content.is_some_and(is_known);
+        let key = (kind, name.clone());
+        changed
+            .contents
+            .extend(content.map(|content| (key, content)));
+        match is_put_back {
+            true => changed.answering.extend(written.woken),
+            false => changed.others.extend(written.woken),
+        }
         changed
             .copies
             .extend(written.changed_since.map(|version| ChangedCopy {
                 kind,
                 name: name.clone(),
                 version,
+                is_put_back,
             }));
     }
     changed.others.remove(bundle.name());
+    changed.answering.remove(bundle.name());
     Ok(changed)
 }
 
@@ -229,6 +258,8 @@ struct WrittenCopy {
     changed_since: Option<String>,
     /// Bundles that need the copy, if it was changed just now.
     woken: BTreeSet<String>,
+    /// Of the source.
+    content: Option<Content>,
     /// Where the copy needs an annotation with its source's version and keeps none.
     lost_annotation: Option<LostAnnotation>,
 }
@@ -275,6 +306,7 @@ async fn copy<K: Copied>(
             name: name.to_owned(),
         });
     }
+    let content = Content::of(&source);
     let target = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), target);
     let mut replaced = None;
@@ -295,6 +327,7 @@ async fn copy<K: Copied>(
     };
     Err(match written {
         Ok(mut written) => {
+            written.content = content;
             let lost = written.lost_annotation.take();
             let is_known = lost.as_ref().is_some_and(|lost| unnoted.has(&lost.copy));
             let copy = lost.as_ref().map(|lost| lost.copy.clone());
@@ -682,7 +715,8 @@ mod tests {
             identities.account("tenant").unwrap(),
         );
         let unnoted = UnnotedCopies::of(&Arc::<Store>::default());
-        let copied = copy_all(&upstream, &account, &bundle, &unnoted).await;
+        let rolled_out = RolledOutCopies::default();
+        let copied = copy_all(&upstream, &account, &bundle, &unnoted, &rolled_out).await;
         let written = written.lock();
         assert_eq!(
             (copied.is_ok(), !written.is_empty()),

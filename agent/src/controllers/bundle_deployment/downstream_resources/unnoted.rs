@@ -143,7 +143,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    use super::super::{ChangedCopies, copy_all, remove_all};
+    use super::super::{ChangedCopies, Copies, RolledOutCopies, copy_all, remove_all};
     use super::*;
     use crate::api::BundleDeployment;
     use crate::client::identity::Identities;
@@ -263,8 +263,9 @@ mod tests {
     async fn copied(identities: &Identities, name: &str, unnoted: &UnnotedCopies) -> ChangedCopies {
         let upstream = identities.agent().client();
         let downstream = identities.account("").unwrap();
-        let copied = copy_all(&upstream, &downstream, &bundle(name), unnoted).await;
-        copied.unwrap()
+        let (bundle, rolled_out) = (bundle(name), RolledOutCopies::default());
+        let copied = copy_all(&upstream, &downstream, &bundle, unnoted, &rolled_out);
+        copied.await.unwrap()
     }
 
     async fn roll_out(
@@ -274,13 +275,15 @@ mod tests {
         unnoted: &UnnotedCopies,
     ) -> bool {
         let (downstream, bundle) = (identities.account("").unwrap(), bundle(name));
-        changed.rolled_out(&downstream, &bundle, unnoted).await
+        let rolled_out = RolledOutCopies::default();
+        let rolled_out = changed.rolled_out(&downstream, &bundle, unnoted, &rolled_out);
+        rolled_out.await
     }
 
     /// Whether a bundle is deployed for its copy, and whether others are woken.
     async fn look(identities: &Identities, name: &str, unnoted: &UnnotedCopies) -> (bool, bool) {
         let changed = copied(identities, name, unnoted).await;
-        let looked = (!changed.is_empty(), !changed.others.is_empty());
+        let looked = (changed.state() != Copies::Same, !changed.others.is_empty());
         assert!(roll_out(identities, name, changed, unnoted).await);
         looked
     }
@@ -369,7 +372,7 @@ mod tests {
         }
         secrets.lock().source_version = 2;
         let changed = copied(&identities, "left", &unnoted).await;
-        assert!(!changed.is_empty() && secrets.lock().is_noted());
+        assert!(changed.state() == Copies::Changed && secrets.lock().is_noted());
         secrets.lock().admission = Admission::Refuses;
         assert!(roll_out(&identities, "left", changed, &unnoted).await);
         assert!(!secrets.lock().is_noted());

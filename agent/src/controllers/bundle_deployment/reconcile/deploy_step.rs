@@ -20,7 +20,9 @@ use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::RedeployReason;
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
-use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason, Record};
+use crate::controllers::bundle_deployment::plan::{
+    self, Copies, DeployFacts, DeployReason, Record,
+};
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
@@ -44,7 +46,7 @@ impl Reconciler {
         state: &ReconcileState,
         filled: &Filled,
         stored: Option<&StoredRelease>,
-        downstream_resources_changed: bool,
+        copies: Copies,
     ) -> DeployFacts {
         let bundle = &state.bundle;
         let known = self.context.ledger.get(&claims::desired(bundle));
@@ -52,7 +54,7 @@ impl Reconciler {
         DeployFacts {
             record: Record::of(stored.map(|stored| stored.status()).as_ref()),
             is_known: known.is_some_and(|known| known.has_deployed(bundle.name(), applied)),
-            downstream_resources_changed,
+            copies,
             overwritten: self.overwritten.has(bundle.name()) || state.is_overwritten(),
             facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
             status_is_outdated: self.is_outdated(state),
@@ -69,7 +71,7 @@ impl Reconciler {
     ) -> Result<Current, Halt> {
         let stored = self.wanted(state, impersonated).await;
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease, &state.facts))?;
-        let facts = self.deploy_facts(state, filled, stored.as_ref(), false);
+        let facts = self.deploy_facts(state, filled, stored.as_ref(), Copies::Same);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             logging::info!(
                 bundle = state.bundle.name(),
@@ -89,7 +91,7 @@ impl Reconciler {
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
         filled: &Filled,
-        resources_changed: bool,
+        copies: Copies,
     ) -> Result<Current, Halt> {
         let stored = self.wanted(state, impersonated).await;
         let stored = stored.map_err(|failed| {
@@ -100,11 +102,13 @@ impl Reconciler {
             };
             Halt::at(cause, &state.facts)(failed)
         })?;
-        let facts = self.deploy_facts(state, filled, stored.as_ref(), resources_changed);
+        let facts = self.deploy_facts(state, filled, stored.as_ref(), copies);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
-            None => {
+            // What was put back has pauses, which changed values do not wait for.
+            reason @ (None | Some(DeployReason::DownstreamResourcesPutBack)) => {
                 let stored = stored.as_ref();
-                self.changed_source(state, impersonated, stored).await
+                let changed = self.changed_source(state, impersonated, stored).await;
+                changed.or(reason)
             }
             reason => reason,
         };
@@ -128,7 +132,7 @@ impl Reconciler {
         }
         logging::info!(bundle = state.bundle.name(), reason, "deploying");
         let known = stored.as_ref();
-        let deployed = self.deploy(state, filled, reason, impersonated, known);
+        let deployed = self.deploy(state, filled, (reason, copies), impersonated, known);
         match deployed.await {
             Ok(deployed) => {
                 self.ask_source_again(state);
@@ -269,7 +273,7 @@ impl Reconciler {
         &self,
         state: &mut ReconcileState,
         filled: &Filled,
-        reason: DeployReason,
+        (reason, copies): (DeployReason, Copies),
         impersonated: &DeploymentClient,
         known: Option<&StoredRelease>,
     ) -> Result<Deployed, Halt> {
@@ -308,19 +312,25 @@ impl Reconciler {
                 Some(foreign_objects)
             })
         };
+        let ids = &self.context.deployed_ids;
         let base = Base {
             known,
             foreign_objects,
             other_releases: shared_namespaces.of_deploy(&key, bundle.name()),
             is_first: before.is_none(),
-            is_forced: self
-                .context
-                .deployed_ids
-                .is_forced(&bundle, before.as_ref()),
+            // What began while a copy was another one may have read that.
+            is_forced: copies == Copies::PutBack || ids.is_forced(&bundle, before.as_ref()),
             on_begun: Arc::new(on_begun),
         };
         let report = &mut state.report;
-        let deployed = deployer.deploy(filled, reason, impersonated, &records, base, report);
+        let deployed = deployer.deploy(
+            filled,
+            reason,
+            impersonated,
+            records.storage(),
+            base,
+            report,
+        );
         let deployed = match Box::pin(deployed).await {
             Ok((deployed, reservation)) => {
                 state.reservation = reservation;

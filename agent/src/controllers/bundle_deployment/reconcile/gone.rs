@@ -83,6 +83,7 @@ impl Reconciler {
         self.overwritten.note(name, false);
         self.corrections.lock().remove(name);
         self.context.unnoted_copies.forget(name);
+        self.rolled_out_copies.forget(name);
         self.records_read.lock().remove(name);
         self.context.deployed_ids.forget(name);
     }

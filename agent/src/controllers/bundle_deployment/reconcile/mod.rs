@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chart::source::Reservation;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
 use objects::ObjectKey;
 use parking_lot::Mutex;
@@ -28,7 +29,7 @@ use super::claims::{self, ReleaseId, ReleaseLocks};
 use super::correct::Attempts;
 use super::deployed_ids::DeployedIds;
 use super::deployer::Deployer;
-use super::downstream_resources::UnnotedCopies;
+use super::downstream_resources::{RolledOutCopies, UnnotedCopies};
 use super::halt::{Cause, Halt, InputError};
 use super::observation_cache::ObservationCache;
 use super::outcome::Report;
@@ -89,6 +90,8 @@ pub struct Reconciler {
     /// them. Nothing of a bundle that is not monitored.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     overwritten: Overwritten,
+    /// What the copies of upstream resources said that releases were deployed with.
+    rolled_out_copies: RolledOutCopies,
 }
 
 /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
@@ -210,6 +213,7 @@ impl Reconciler {
             records_read: Mutex::default(),
             taken: Mutex::default(),
             overwritten: Overwritten::default(),
+            rolled_out_copies: RolledOutCopies::default(),
         }
     }
 
@@ -316,13 +320,8 @@ impl Reconciler {
         let bundles = self
             .upstream
             .bundle_deployments::<RawObject<BundleDeployment>>();
-        let received = bundles.get(state.bundle.name()).await.map_err(|failed| {
-            // A BundleDeployment that is gone is reported by the watch.
-            Halt::at(Cause::WaitForUpstream, &state.facts)(failed)
-        })?;
-        let (bundle, weight) = received
-            .whole()
-            .map_err(Halt::at(Cause::FillIn, &state.facts))?;
+        let asked = asked_again(&bundles, &state.bundle, &state.facts);
+        let (bundle, weight) = asked.await?;
         if let Some(LeftOut::Refused(_, too_many)) = &bundle.spec.left_out {
             return refused(too_many);
         }
@@ -374,8 +373,7 @@ impl Reconciler {
                 self.watch_values(state, &impersonated);
                 let changed = self.copy_resources(state, &impersonated).await?;
                 self.check_dependencies(state)?;
-                let deploy =
-                    self.deploy_if_needed(state, &impersonated, &filled, !changed.is_empty());
+                let deploy = self.deploy_if_needed(state, &impersonated, &filled, changed.state());
                 let current = deploy.await?;
                 if matches!(current, Current::Deployed(..)) {
                     self.check_downstream_resources(state, &impersonated, changed)
@@ -444,6 +442,10 @@ impl Reconciler {
             (
                 "bundles_with_unnoted_copies",
                 context.unnoted_copies.count(),
+            ),
+            (
+                "bundles_with_rolled_out_copies",
+                self.rolled_out_copies.count(),
             ),
             ("locked_releases", context.release_locks.count()),
         ];
@@ -548,6 +550,26 @@ impl Reconciler {
     }
 }
 
+/// Reads a BundleDeployment whose options the store leaves out, and what they weigh. One that changed since the watch told it is left to the watch: what is
+/// reported, and noted in the ledger, is of what it told.
+async fn asked_again(
+    bundles: &Api<RawObject<BundleDeployment>>,
+    told: &BundleDeployment,
+    facts: &SensitiveData,
+) -> Result<(BundleDeployment, usize), Halt> {
+    // A BundleDeployment that is gone is reported by the watch.
+    let received = bundles.get(told.name()).await;
+    let received = received.map_err(Halt::at(Cause::WaitForUpstream, facts))?;
+    let is_told = received.is_edition_of(told);
+    if !is_told.map_err(Halt::at(Cause::FillIn, facts))? {
+        return Err(Halt::new(
+            Cause::NotToldYet,
+            "the bundle has changed meanwhile",
+        ));
+    }
+    received.whole().map_err(Halt::at(Cause::FillIn, facts))
+}
+
 /// Whether an object was refused for its size: by the API server, or by etcd in words alone.
 fn is_too_large(failed: &kube::Error) -> bool {
     match failed {
@@ -568,6 +590,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::client::scripted;
 
     /// Of a bundle, with this status to begin with.
     fn state(bundle: BundleDeployment, status: BundleDeploymentStatus) -> ReconcileState {
@@ -581,6 +604,48 @@ mod tests {
             reservation: None,
             options: None,
         }
+    }
+
+    /// What is deployed would be newer than what the status and the ledger say is.
+    #[rstest]
+    #[case::the_same(1, json!({}), 'x', Ok(()))]
+    #[case::after_a_status(1, json!({"release": "shop/web:1"}), 'x', Ok(()))]
+    #[case::of_another_generation(2, json!({}), 'x', Err(Cause::NotToldYet))]
+    #[case::restored_and_changed_anew(1, json!({}), 'y', Err(Cause::NotToldYet))]
+    #[tokio::test]
+    async fn large_options_that_the_watch_has_not_told_yet_are_not_worked_on(
+        #[case] generation: i64,
+        #[case] status: Value,
+        #[case] filler: char,
+        #[case] expected: Result<(), Cause>,
+    ) {
+        let bundle = |generation: i64, status: &Value, filler: char| {
+            let values = json!({"text": filler.to_string().repeat(600 << 10)});
+            json!({
+                "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "BundleDeployment",
+                "metadata": {"namespace": "up", "name": "web", "uid": "u", "generation": generation},
+                "spec": {"deploymentID": format!("s-{generation}:a"), "options": {"helm": {"values": values}}},
+                "status": status,
+            })
+        };
+        let told = serde_json::to_string(&bundle(1, &json!({}), 'x')).unwrap();
+        let told: RawObject<BundleDeployment> = serde_json::from_str(&told).unwrap();
+        let told = told.kept().unwrap();
+        assert!(matches!(told.spec.left_out, Some(LeftOut::Large(_))));
+        let upstream = Arc::new(bundle(generation, &status, filler));
+        let clients = scripted::clients(move |_| {
+            let found = Arc::clone(&upstream);
+            async move { (200, (*found).clone()) }
+        });
+        let client = scripted::identities(&clients).agent().client();
+        let bundles = Api::namespaced(client, "up");
+        let nothing = SensitiveData::default();
+        let asked = asked_again(&bundles, &told, &nothing);
+        let asked = asked.await.map(|(bundle, _)| {
+            assert_eq!(bundle.spec.deployment_id, told.spec.deployment_id);
+            assert_eq!(bundle.spec.left_out, None);
+        });
+        assert_eq!(asked.map_err(|halt| halt.cause), expected);
     }
 
     /// The object was deployed anew since, and upstream refused the status that says so: it is not deployed once more each time.

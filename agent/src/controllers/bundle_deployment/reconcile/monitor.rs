@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chart::source::Reservation;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
 use objects::drift::Rules;
@@ -21,7 +22,7 @@ use crate::client::health::Side;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
-use crate::controllers::bundle_deployment::observe::{self, Live, ObjectsError, View};
+use crate::controllers::bundle_deployment::observe::{self, KindAndName, Live, ObjectsError, View};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::Record;
 use crate::controllers::bundle_deployment::rendering::Compared;
@@ -281,7 +282,8 @@ impl Reconciler {
                 .map_err(|e| error::chain(&e))?,
         };
         unserved.extend(live.take_unserved(&mut desired));
-        let rules = observe::rules(&bundle.spec.options);
+        let rules = observe::rules(impersonated.cluster(), &bundle).await;
+        let rules = rules.map_err(|_| "the compare patches cannot be read")?;
         let owner = Owner::new(&release.name, &release.namespace);
         // What was found before a deploy says nothing of now.
         let former = match state.report.counts_as_deployed() {
@@ -291,9 +293,14 @@ impl Reconciler {
         let differences = live
             .differences(impersonated.cluster(), &owner, &desired, &rules, &former)
             .await;
-        let former = match live.has_others_than(&desired) {
-            true => self.former_objects(&bundle, impersonated, release).await,
-            false => Vec::new(),
+        let others = live.others_than(&desired);
+        let former = match others.is_empty() {
+            true => others,
+            false => {
+                let reservation = state.reservation.as_mut();
+                self.former_objects(&bundle, impersonated, release, others, reservation)
+                    .await
+            }
         };
         let view = self.view(&bundle, &owner, &rules, state.report.now());
         let found = live.compare(&desired, &unserved, &former, &differences, &view);
@@ -393,13 +400,15 @@ impl Reconciler {
         else {
             return false;
         };
-        let rules = observe::rules(&bundle.spec.options);
+        let Ok(rules) = observe::rules(impersonated.cluster(), &bundle).await else {
+            return false;
+        };
         let (owner, desired) = (&cached.owner, &cached.desired);
         let differences = live
             .differences(impersonated.cluster(), owner, desired, &rules, &[])
             .await;
         let view = self.view(&bundle, owner, &rules, state.report.now());
-        let found = live.compare(desired, &[], &[], &differences, &view);
+        let found = live.compare(desired, &[], &BTreeSet::new(), &differences, &view);
         if !found.modified.is_empty() || found.is_partial {
             return false;
         }
@@ -512,24 +521,28 @@ impl Reconciler {
         }
     }
 
-    /// Objects of the revision before, to know what was left over from what copied our label. A record that
-    /// cannot be read means none.
+    /// Those of `others` that are objects of the revision before: they were left over from it, and what else there is has copied our label. `held` is what
+    /// the look has reserved.
     async fn former_objects(
         &self,
         bundle: &BundleDeployment,
         impersonated: &DeploymentClient,
         release: &Release,
-    ) -> Vec<Object> {
-        let storage = self.records(bundle, impersonated, &release.namespace, Writes::Deploys);
-        match storage
-            .get(&release.name, release.revision.saturating_sub(1))
-            .await
-        {
-            Ok(former) => observe::stored_objects(impersonated.cluster(), &former)
-                .await
-                .unwrap_or_default(),
-            Err(_) => Vec::new(),
+        others: BTreeSet<KindAndName>,
+        mut held: Option<&mut Reservation>,
+    ) -> BTreeSet<KindAndName> {
+        let records = self.records(bundle, impersonated, &release.namespace, Writes::Deploys);
+        let revision = release.revision.saturating_sub(1);
+        // Another reservation is waited for: who waits must not be waited for.
+        if let Some(held) = &mut held {
+            held.rest();
         }
+        let former = records.in_revision(impersonated.cluster(), &release.name, revision, others);
+        let former = former.await;
+        if let Some(held) = held {
+            held.resume();
+        }
+        former
     }
 
     /// The agent's own bundle adopts what the import left: objects left over from the former agent
@@ -626,7 +639,8 @@ impl Reconciler {
                     let failures = Writes::FailedCorrections;
                     let records = self.records(&bundle, impersonated, &release.namespace, failures);
                     let now = state.report.now();
-                    correct::record_failure(&records, release, &halt.message, kept, now).await;
+                    correct::record_failure(records.storage(), release, &halt.message, kept, now)
+                        .await;
                 }
                 Err(halt)
             }

@@ -1,6 +1,8 @@
 //! Deploys that are not tried again at once: an app that swings between bad and good is worse than an old one, a hook may be a migration, and two
 //! that deploy whenever the other one does never end.
 
+use std::time::Duration;
+
 use k8s_openapi::jiff::Timestamp;
 
 use super::{ReconcileState, Reconciler};
@@ -105,6 +107,16 @@ impl Reconciler {
         };
         state.report.waits(kind, time(wait.until), wait.left);
         true
+    }
+
+    /// How long another bundle is not woken for what is an answer to somebody: until its own answer is due, and for the first pause.
+    pub(super) fn pause_of_answer(&self, bundle: &str, now: Timestamp) -> Duration {
+        let pauses = pauses(&self.timing, Waiting::Answered);
+        let left = self.context.store.get(bundle).and_then(|bundle| {
+            let postponed = self.context.ledger.postponed(bundle.name());
+            postponed.wait(&Tried::answer(&bundle), now.as_second(), pauses)
+        });
+        left.map_or(pauses.first, |wait| wait.left.max(pauses.first))
     }
 
     /// Whether another bundle has the release that is wanted.

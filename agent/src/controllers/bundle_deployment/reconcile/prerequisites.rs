@@ -13,7 +13,7 @@ use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
-use crate::controllers::bundle_deployment::plan::{self, DeployFacts, Record};
+use crate::controllers::bundle_deployment::plan::{self, Copies, DeployFacts, Record};
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::controllers::bundle_deployment::{claims, downstream_resources, namespace, ownership};
 use crate::controllers::queue::ReconcileKind;
@@ -212,7 +212,7 @@ impl Reconciler {
         let facts = DeployFacts {
             // An unreadable record is no reason to deploy.
             record: record.unwrap_or(Record::Deployed),
-            ..self.deploy_facts(state, filled, release, false)
+            ..self.deploy_facts(state, filled, release, Copies::Same)
         };
         if needs_account(&state.bundle, state.report.status(), facts) {
             self.report(state, &missing);
@@ -277,13 +277,20 @@ impl Reconciler {
             noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
         }
         let unnoted = &self.context.unnoted_copies;
-        let copied = downstream_resources::copy_all(upstream, impersonated, bundle, unnoted).await;
-        let changed = copied.map_err(Halt::at(Cause::CopyResources, &state.facts))?;
+        let rolled_out = &self.rolled_out_copies;
+        let copied =
+            downstream_resources::copy_all(upstream, impersonated, bundle, unnoted, rolled_out);
+        let changed = copied.await;
+        let changed = changed.map_err(Halt::at(Cause::CopyResources, &state.facts))?;
+        let drift = &self.context.drift;
         // The controller wakes the one whose source it copied first.
         for other in &changed.others {
-            self.context
-                .drift
-                .wake_after(other, ReconcileKind::Full, Duration::ZERO);
+            drift.wake_after(other, ReconcileKind::Full, Duration::ZERO);
+        }
+        // These find it changed again, and would wake this one.
+        for other in &changed.answering {
+            let pause = self.pause_of_answer(other, state.report.now());
+            drift.wake_after(other, ReconcileKind::Full, pause);
         }
         let generation = bundle.spec.downstream_resources_generation;
         state.report.resources_copied(generation);
@@ -299,7 +306,8 @@ impl Reconciler {
         changed: ChangedCopies,
     ) {
         let unnoted = &self.context.unnoted_copies;
-        let rolled_out = changed.rolled_out(impersonated, &state.bundle, unnoted);
+        let known = &self.rolled_out_copies;
+        let rolled_out = changed.rolled_out(impersonated, &state.bundle, unnoted, known);
         if !rolled_out.await {
             state.report.wake_after(ReconcileKind::Full, COPY_RETRY);
         }
@@ -410,7 +418,7 @@ mod tests {
     const DEPLOYED: DeployFacts = DeployFacts {
         record: Record::Deployed,
         is_known: true,
-        downstream_resources_changed: false,
+        copies: Copies::Same,
         overwritten: false,
         facts_changed: false,
         status_is_outdated: false,

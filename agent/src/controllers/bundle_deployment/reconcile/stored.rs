@@ -1,9 +1,12 @@
 //! The release of a bundle as it is in storage, and what the ledger says of it.
 
-use chart::source::Reservation;
-use objects::manifest::documents;
+use std::collections::BTreeSet;
+
+use chart::source::{Memory, Reservation};
+use objects::manifest::{build_stored_names, documents};
+use release::kube::Cluster;
 use release::model::{Release, Status};
-use release::storage::{Storage, StorageError, StoredRelease};
+use release::storage::{Storage, StorageError, StoredRelease, StoredRevision};
 
 use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
@@ -11,6 +14,7 @@ use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
+use crate::controllers::bundle_deployment::observe::KindAndName;
 use crate::controllers::bundle_deployment::outcome::{RedeployReason, ReleaseImport};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::ledger::records::{self, Writes};
@@ -20,6 +24,102 @@ use crate::public::PublicText;
 /// What the read of a record takes until it is known how large the release is, in bytes: a mebibyte, packed, as it comes and as text. It is
 /// unpacked in one go, so by one look at a time. A look at a small release has room beside whatever is waited for.
 const RECORD: u64 = 2 << 20;
+
+/// The records of a bundle's releases in a namespace. One that is read here comes with the memory that it takes, and there is no other way to one but
+/// what the release crate does with them.
+pub(super) struct Records {
+    storage: Storage,
+    memory: Memory,
+}
+
+/// A record that was read, and the reservation that covers it and what is made of it.
+pub(super) struct CoveredRelease {
+    release: StoredRelease,
+    reservation: Reservation,
+}
+
+impl CoveredRelease {
+    /// The two apart, for whoever keeps the reservation for as long as the release.
+    fn into_parts(self) -> (StoredRelease, Reservation) {
+        (self.release, self.reservation)
+    }
+}
+
+impl Records {
+    /// For the release crate, whose work has a reservation of its own.
+    pub(super) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The stored revisions, of which nothing but metadata is read.
+    pub(super) async fn history(&self, name: &str) -> Result<Vec<StoredRevision>, StorageError> {
+        self.storage.history(name).await
+    }
+
+    /// Reads a record as it was written, under `held`, or under a reservation of its own.
+    async fn get(
+        &self,
+        name: &str,
+        revision: i64,
+        held: Option<Reservation>,
+    ) -> Result<CoveredRelease, StorageError> {
+        self.covered(held, self.storage.get(name, revision)).await
+    }
+
+    /// Reads a record, whoever wrote it.
+    async fn get_unverified(
+        &self,
+        name: &str,
+        revision: i64,
+    ) -> Result<CoveredRelease, StorageError> {
+        let read = self.storage.get_unverified(name, revision);
+        self.covered(None, read).await
+    }
+
+    async fn covered(
+        &self,
+        held: Option<Reservation>,
+        read: impl Future<Output = Result<StoredRelease, StorageError>>,
+    ) -> Result<CoveredRelease, StorageError> {
+        let mut reservation = match held {
+            Some(reservation) => reservation,
+            None => self.memory.reserve_brief(RECORD).await,
+        };
+        let release = read.await?;
+        cover(&mut reservation, &release).await;
+        Ok(CoveredRelease {
+            release,
+            reservation,
+        })
+    }
+
+    /// Those of `objects` that are in a revision's manifest. A record that cannot be read has none. Nothing of it is kept: it may be forged, and as large
+    /// as one can be.
+    pub(super) async fn in_revision(
+        &self,
+        cluster: &Cluster,
+        name: &str,
+        revision: i64,
+        objects: BTreeSet<KindAndName>,
+    ) -> BTreeSet<KindAndName> {
+        // Before there is a record in memory.
+        let Ok(discovery) = cluster.discovery().await else {
+            return BTreeSet::new();
+        };
+        let Ok(read) = self.get(name, revision, None).await else {
+            return BTreeSet::new();
+        };
+        // The thread has what it reads and the reservation, also where nobody waits for it any more.
+        let found = cluster.host().work(move || {
+            let (release, _reservation) = read.into_parts();
+            let built = build_stored_names(&release.manifest, &release.namespace, &discovery);
+            let built = built.map(|built| built.listed()).unwrap_or_default();
+            let named = built.into_iter().map(|one| KindAndName::of(&one.key()));
+            named.filter(|one| objects.contains(one)).collect()
+        });
+        found.await.unwrap_or_default()
+    }
+}
 
 impl Reconciler {
     /// The release that is wanted, if the status names it and it is in storage. Another one that the status names is not read: it decides about no
@@ -50,15 +150,13 @@ impl Reconciler {
         let key = id.key();
         let known = self.context.ledger.get(&key).unwrap_or_default();
         let storage = self.records(&state.bundle, impersonated, &key.namespace, Writes::Deploys);
-        let mut reservation = match state.reservation.take() {
-            Some(reservation) => reservation,
-            None => self.context.deployer.memory().reserve_brief(RECORD).await,
-        };
-        let stored = storage.get(&key.name, id.revision).await;
-        cover(&mut reservation, stored.as_deref().ok()).await;
-        state.reservation = Some(reservation);
-        let release = match stored {
-            Ok(release) => release,
+        let held = state.reservation.take();
+        let release = match storage.get(&key.name, id.revision, held).await {
+            Ok(read) => {
+                let (release, reservation) = read.into_parts();
+                state.reservation = Some(reservation);
+                release
+            }
             Err(StorageError::NotFound) => return Ok(None),
             Err(StorageError::Unproven { .. }) => {
                 state.report.redeploys(&id, RedeployReason::Changed);
@@ -120,11 +218,11 @@ impl Reconciler {
             // The account may come, without an event.
             Err(_) => return ReleaseImport::Pending,
         };
-        let _reservation = self.context.deployer.memory().reserve_brief(RECORD).await;
         let ReleaseKey { namespace, name } = &id.release;
         let storage = self.records(bundle, &impersonated, namespace, Writes::Deploys);
         match storage.get_unverified(name, id.revision).await {
-            Ok(release) => {
+            Ok(read) => {
+                let (release, _reservation) = read.into_parts();
                 let proof = match entry.may_believe(id.revision) {
                     true => self.named(bundle, &release),
                     // The release was deployed over another bundle's, and the ledger was not written any more.
@@ -190,8 +288,8 @@ impl Reconciler {
             let history = storage.history(&key.name).await.unwrap_or_default();
             let newest = release::storage::last(&history).map(|head| head.revision);
             if let Some(revision) = newest
-                && let Ok(release) = storage.get_unverified(&key.name, revision).await
-                && self.named(&state.bundle, &release).is_some()
+                && let Ok(read) = storage.get_unverified(&key.name, revision).await
+                && self.named(&state.bundle, &read.release).is_some()
             {
                 // Only the record itself names the bundle: the release may be removed, but nothing is applied or run from it.
                 let entry = self.entry(&state.bundle, impersonated, key, false);
@@ -210,7 +308,7 @@ impl Reconciler {
         impersonated: &DeploymentClient,
         namespace: &str,
         writes: Writes,
-    ) -> Storage {
+    ) -> Records {
         let helm = bundle.spec.options.helm.as_ref();
         let of = records::Bundle {
             name: bundle.name().to_owned(),
@@ -219,7 +317,11 @@ impl Reconciler {
             deployment: Some(DeploymentDigest::of(&bundle.spec.deployment_id)),
             takes_ownership: helm.is_some_and(|helm| helm.take_ownership),
         };
-        records::records(&self.context.ledger, impersonated, namespace, of, writes)
+        let ledger = &self.context.ledger;
+        Records {
+            storage: records::records(ledger, impersonated, namespace, of, writes),
+            memory: self.context.deployer.memory().clone(),
+        }
     }
 
     /// After a deploy that ended well with this revision: what was announced above it and never written, as a deploy was killed then, is no try that is
@@ -227,7 +329,7 @@ impl Reconciler {
     pub(super) async fn forget_unwritten(
         &self,
         state: &ReconcileState,
-        records: &Storage,
+        records: &Records,
         key: &ReleaseKey,
         revision: i64,
     ) -> Result<(), Halt> {
@@ -337,11 +439,9 @@ impl ReconcileState {
 }
 
 /// Waits until a reservation covers what is made of a release that was read: its objects are read next, and the live ones beside them.
-async fn cover(reservation: &mut Reservation, read: Option<&Release>) {
-    let (read, bytes) = read.map_or((0, 0), |release| {
-        let bytes = release_bytes(&release.manifest, release.chart.as_deref());
-        (release.size_bytes(), bytes)
-    });
+async fn cover(reservation: &mut Reservation, release: &Release) {
+    let read = release.size_bytes();
+    let bytes = release_bytes(&release.manifest, release.chart.as_deref());
     // The release is in memory while room for the rest is waited for.
     reservation.hold(read);
     reservation.resize(bytes.max(read)).await;
@@ -360,10 +460,15 @@ fn is_superseded_or_foreign(release: &Release, hash: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use chart::source::Memory;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
     use futures_util::FutureExt as _;
+    use serde_json::json;
 
     use super::*;
+    use crate::client::scripted;
 
     #[tokio::test]
     async fn a_release_that_was_read_counts_while_it_waits_for_more_memory() {
@@ -377,10 +482,108 @@ mod tests {
                 .collect(),
             ..Release::default()
         };
-        let waits = cover(&mut reservation, Some(&release)).now_or_never();
+        let waits = cover(&mut reservation, &release).now_or_never();
         assert!(waits.is_none());
         assert!(memory.used() >= 49 << 20, "{}", memory.used());
-        cover(&mut reservation, None).await;
+        cover(&mut reservation, &Release::default()).await;
         assert_eq!(memory.used(), 42 << 20);
+    }
+
+    /// One copied label on an object makes a look read the record of the revision before, as large as a tenant could make that.
+    #[tokio::test(start_paused = true)]
+    async fn former_records_that_many_looks_read_at_once_count_all_the_time() {
+        const LOOKS: u64 = 20;
+        const SIZE: u64 = 3 << 20;
+        let object = |name: &str, filler: &str| {
+            let metadata = format!("{{name: {name}, namespace: shop}}");
+            format!(
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\ndata: {{x: \"{filler}\"}}\n---\n"
+            )
+        };
+        let fillers = [
+            "x".repeat((SIZE / 2) as usize),
+            "y".repeat((SIZE / 2) as usize),
+        ];
+        let former = Release {
+            name: "web".to_owned(),
+            namespace: "shop".to_owned(),
+            revision: 1,
+            manifest: object("left-over", &fillers[0]) + &object("other", &fillers[1]),
+            ..Release::default()
+        };
+        let encoded = release::storage::encode(&former).unwrap();
+        let record = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+            "metadata": {"name": "sh.helm.release.v1.web.v1", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+                         "labels": {"owner": "helm", "name": "web", "version": "1", "status": "deployed"}},
+            "data": {"release": golib::base64::encode(encoded.as_bytes())},
+        });
+        let served = Arc::new(AtomicU64::new(0));
+        let (record, counted) = (Arc::new(record), Arc::clone(&served));
+        let clients = scripted::clients(move |request: http::Request<kube::client::Body>| {
+            let path = request.uri().path().to_owned();
+            let answer = match path.as_str() {
+                "/api" => {
+                    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": [{
+                        "metadata": {}, "versions": [{"version": "v1", "resources": [{
+                            "resource": "configmaps", "responseKind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                            "scope": "Namespaced", "singularResource": "configmap", "verbs": ["get", "list", "patch"],
+                        }]}],
+                    }]})
+                }
+                "/apis" => {
+                    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": []})
+                }
+                path if path.contains("/secrets/") => {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    (*record).clone()
+                }
+                path => json!({"metadata": {"name": path}}),
+            };
+            std::future::ready((200, answer))
+        });
+        let identities = scripted::identities(&clients);
+        let account = identities.account("").unwrap();
+        let memory = Memory::new(48 << 20).with_reserve(6 << 20);
+        // Somebody deploys: what is read waits for room for what is made of it.
+        let _others = memory.reserve(42 << 20).await;
+        let done = AtomicU64::new(0);
+        let look = async || {
+            let records = Records {
+                storage: Storage::secrets(account.cluster(), "shop"),
+                memory: memory.clone(),
+            };
+            let live = ["left-over", "forged"].map(|name| KindAndName {
+                kind: "ConfigMap".to_owned(),
+                name: name.to_owned(),
+            });
+            let found = records
+                .in_revision(account.cluster(), "web", 1, live.into())
+                .await;
+            done.fetch_add(1, Ordering::SeqCst);
+            found.into_iter().map(|one| one.name).collect::<Vec<_>>()
+        };
+        let held = || served.load(Ordering::SeqCst) - done.load(Ordering::SeqCst);
+        let mut most = 0;
+        // The clock only goes on where nobody is at work.
+        let watched = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                most = held().max(most);
+                let used = memory.used();
+                assert!(used >= (42 << 20) + held() * SIZE, "{used} with {}", held());
+            }
+        };
+        let looks = futures_util::future::join_all((0..LOOKS).map(|_| look()));
+        let found = tokio::select! {
+            found = looks => found,
+            () = watched => unreachable!(),
+        };
+        assert!(
+            found.iter().all(|found| found == &["left-over"]),
+            "{found:?}"
+        );
+        assert_eq!((found.len() as u64, memory.used()), (LOOKS, 42 << 20));
+        assert!(most >= 2, "{most}");
     }
 }
