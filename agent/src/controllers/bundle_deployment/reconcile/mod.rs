@@ -79,7 +79,7 @@ pub struct Reconciler {
     scope: String,
     upstream: Upstream,
     context: Context,
-    mapping: ErrorMapping,
+    mapping: Arc<ErrorMapping>,
     observation_cache: ObservationCache,
     /// Since when bundles wait for something that upstream has not delivered.
     waiting: Mutex<HashMap<String, Instant>>,
@@ -205,7 +205,7 @@ impl Reconciler {
             timing: settings.timing,
             scope: settings.scope.clone(),
             upstream: upstream.clone(),
-            mapping: settings.error_mapping.clone(),
+            mapping: Arc::new(settings.error_mapping.clone()),
             context,
             observation_cache: ObservationCache::default(),
             waiting: Mutex::default(),

@@ -37,6 +37,7 @@ use crate::ledger::ReleaseKey;
 use crate::ledger::records::Writes;
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
+use crate::summary::ErrorMapping;
 
 /// What was found of a release's objects, all of it: the status has the first ten.
 struct Observed {
@@ -60,6 +61,31 @@ const DEPLOYING_RECHECK: Duration = Duration::from_secs(10);
 
 /// At most so many objects are read one by one.
 const MAX_REREAD: usize = 8;
+
+/// Beyond so many objects other bundles do not wait for their comparison: a second on the thread that all share, where many are missing and many patterns are
+/// held against their names.
+const LARGE_LOOK: usize = 256;
+
+/// What a comparison takes into account of a bundle.
+fn view<'v>(
+    bundle: &'v BundleDeployment,
+    owner: &'v Owner,
+    rules: &'v Rules,
+    mapping: &'v ErrorMapping,
+    now: Timestamp,
+) -> View<'v> {
+    let ignored = bundle.spec.options.ignore_options.as_ref();
+    View {
+        rules,
+        owner,
+        mapping,
+        ignored_conditions: ignored
+            .iter()
+            .flat_map(|ignore| &ignore.conditions)
+            .collect(),
+        now,
+    }
+}
 
 /// What was found, without what is secret; none if that failed. With many secrets it takes long: other bundles do not wait for it.
 async fn redacted(
@@ -302,8 +328,27 @@ impl Reconciler {
                     .await
             }
         };
-        let view = self.view(&bundle, &owner, &rules, state.report.now());
-        let found = live.compare(&desired, &unserved, &former, &differences, &view);
+        let is_large = desired.len() + unserved.len() > LARGE_LOOK;
+        let compare = {
+            let (mapping, now) = (Arc::clone(&self.mapping), state.report.now());
+            let (bundle, owner) = (Arc::clone(&bundle), owner.clone());
+            // With what covers it: the thread goes on where nobody waits for it any more.
+            let reservation = state.reservation.take();
+            move || {
+                let view = view(&bundle, &owner, &rules, &mapping, now);
+                let found = live.compare(&desired, &unserved, &former, &differences, &view);
+                (found, (live, desired, unserved, differences), reservation)
+            }
+        };
+        let (found, compared, reservation) = match is_large {
+            true => {
+                let compared = impersonated.cluster().host().work(compare).await;
+                compared.map_err(|_| "the objects cannot be compared")?
+            }
+            false => compare(),
+        };
+        state.reservation = reservation;
+        let (live, desired, unserved, differences) = compared;
         let desired = Arc::new(desired);
         let kinds = observe::kinds(&desired);
         let taken = found.taken.iter();
@@ -407,7 +452,7 @@ impl Reconciler {
         let differences = live
             .differences(impersonated.cluster(), owner, desired, &rules, &[])
             .await;
-        let view = self.view(&bundle, owner, &rules, state.report.now());
+        let view = view(&bundle, owner, &rules, &self.mapping, state.report.now());
         let found = live.compare(desired, &[], &BTreeSet::new(), &differences, &view);
         if !found.modified.is_empty() || found.is_partial {
             return false;
@@ -431,26 +476,6 @@ impl Reconciler {
         let is_ready = self.take_in(state, found, owner, desired);
         self.context.drift.update(name, live.seen(), is_ready);
         true
-    }
-
-    fn view<'v>(
-        &'v self,
-        bundle: &'v BundleDeployment,
-        owner: &'v Owner,
-        rules: &'v Rules,
-        now: Timestamp,
-    ) -> View<'v> {
-        let ignored = bundle.spec.options.ignore_options.as_ref();
-        View {
-            rules,
-            owner,
-            mapping: &self.mapping,
-            ignored_conditions: ignored
-                .iter()
-                .flat_map(|ignore| &ignore.conditions)
-                .collect(),
-            now,
-        }
     }
 
     /// Takes what was found into the status, and remembers a bundle in motion. Says whether it is ready.
