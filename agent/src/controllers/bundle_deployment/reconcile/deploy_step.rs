@@ -26,7 +26,7 @@ use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::records::Writes;
-use crate::ledger::{LedgerEntry, Proof, ReleaseKey};
+use crate::ledger::{LedgerEntry, PlannedContainers, Proof, ReleaseKey};
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 use crate::report::events::Reason;
@@ -285,7 +285,9 @@ impl Reconciler {
         let _release_lock = self.lock(state, &key)?;
         // With its first record the ledger knows that a deploy was begun, before anything is written.
         let before = self.context.ledger.get(&key);
-        let records = self.records(&bundle, impersonated, &key.namespace, Writes::Deploys);
+        let planned = PlannedContainers::default();
+        let noted = (Writes::Deploys, planned.clone());
+        let records = self.planned_records(&bundle, impersonated, &key.namespace, noted);
         let deployer = &self.context.deployer;
         let shared_namespaces = self.context.collector.shared_namespaces();
         let begun = Arc::new(AtomicBool::new(false));
@@ -312,6 +314,7 @@ impl Reconciler {
             known,
             foreign_objects,
             other_releases: shared_namespaces.of_deploy(&key, bundle.name()),
+            planned: planned.clone(),
             is_first: before.is_none(),
             is_forced: self
                 .context
@@ -364,6 +367,7 @@ impl Reconciler {
         }
         let proof = Proof::deployed(&deployed);
         let deployment = state.deployment();
+        let deployment = (deployment, planned.get());
         let owned = self.own(state, impersonated, key.clone(), deployment, &proof);
         let owned = owned.await;
         self.note(state, owned);
