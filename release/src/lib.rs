@@ -31,5 +31,7 @@ pub use error::{BoxError, error_chain};
 pub use host::Host;
 pub use kube::{Cluster, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};
-pub use others::{AbortCheck, Confirmation, ForeignObjects, NamespaceUsage, OtherReleases};
+pub use others::{
+    AbortCheck, Confirmation, Container, ContainerUsage, ForeignObjects, OtherReleases,
+};
 pub use storage::Storage;

@@ -1,12 +1,12 @@
 //! Other releases' share in this one: objects that they may have by now, though its last good revision has them, and objects in a namespace
-//! that it is about to delete, which would go with it; and whether they want a release after all that is about to go. No I/O.
+//! or of a kind that it is about to delete, which would go with it; and whether they want a release after all that is about to go. No I/O.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use objects::ObjectKey;
+use objects::{Object, ObjectKey};
 
 /// Knows which objects of a release another one has by now: they are read before they are written. It is asked once the chart is
 /// rendered, as somebody may have taken them while it was fetched, or waited for its turn. By default nobody has any.
@@ -87,34 +87,85 @@ impl fmt::Debug for Confirmation<'_> {
     }
 }
 
-/// The usage of a namespace by other releases.
+/// An object with which goes all that is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NamespaceUsage {
+pub enum Container<'a> {
+    /// The namespace of this name.
+    Namespace(&'a str),
+    /// The definition of this name, `<plural>.<group>`: every object of its kind is in it.
+    Definition(&'a str),
+}
+
+impl<'a> Container<'a> {
+    /// What an object is, as one that others may be in.
+    pub(crate) fn of(object: &'a Object) -> Option<Self> {
+        match object {
+            _ if object.is_namespace() => Some(Self::Namespace(&object.name)),
+            _ if object.is_crd() => Some(Self::Definition(&object.name)),
+            _ => None,
+        }
+    }
+
+    /// The object's name: a definition's has a dot, and that of a namespace has none.
+    pub fn name(self) -> &'a str {
+        match self {
+            Self::Namespace(name) | Self::Definition(name) => name,
+        }
+    }
+}
+
+/// The usage of a namespace or definition by other releases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerUsage {
     /// No other release is known there.
     Unused,
-    /// Releases that are about to go: the namespace goes after them.
+    /// Releases that are about to go: the container goes after them.
     Draining,
     /// Releases that stay, or that are about to come: it stays.
     InUse,
 }
 
-/// Knows what others have in a namespace. It is asked right before each deletion of one, as somebody may have come there since the release's
-/// deploy or removal began. By default nobody is known.
+/// Knows what others have in a namespace, or of a definition's kind. It is asked right before each deletion of one, as somebody may have come there since
+/// the release's deploy or removal began. By default nobody is known.
 #[derive(Clone, Default)]
-pub struct OtherReleases(Option<Arc<UsageOf>>);
+pub struct OtherReleases {
+    usage_of: Option<Arc<UsageOf>>,
+    on_left: Option<Arc<OnLeft>>,
+}
 
-type UsageOf = dyn Fn(&str) -> NamespaceUsage + Send + Sync;
+type UsageOf = dyn Fn(Container<'_>) -> ContainerUsage + Send + Sync;
+
+type OnLeft = dyn Fn(Container<'_>) + Send + Sync;
 
 impl OtherReleases {
-    /// The releases of which `usage_of` knows, by the name of a namespace.
-    pub fn new(usage_of: impl Fn(&str) -> NamespaceUsage + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(usage_of)))
+    /// The releases of which `usage_of` knows.
+    pub fn new(usage_of: impl Fn(Container<'_>) -> ContainerUsage + Send + Sync + 'static) -> Self {
+        Self {
+            usage_of: Some(Arc::new(usage_of)),
+            on_left: None,
+        }
     }
 
-    /// The usage of a namespace now.
-    pub(crate) fn of(&self, namespace: &str) -> NamespaceUsage {
-        let usage_of = self.0.as_deref();
-        usage_of.map_or(NamespaceUsage::Unused, |usage_of| usage_of(namespace))
+    /// The same, where `on_left` is told of each container that would have been deleted and was left to others.
+    #[must_use]
+    pub fn telling(self, on_left: impl Fn(Container<'_>) + Send + Sync + 'static) -> Self {
+        Self {
+            on_left: Some(Arc::new(on_left)),
+            ..self
+        }
+    }
+
+    /// The usage of a container now.
+    pub(crate) fn of(&self, container: Container<'_>) -> ContainerUsage {
+        let usage_of = self.usage_of.as_deref();
+        usage_of.map_or(ContainerUsage::Unused, |usage_of| usage_of(container))
+    }
+
+    /// An object that was to be deleted was left to others.
+    pub(crate) fn have(&self, left: &Object) {
+        if let (Some(on_left), Some(container)) = (&self.on_left, Container::of(left)) {
+            on_left(container);
+        }
     }
 }
 

@@ -1,75 +1,114 @@
-//! The bundles and releases in a namespace besides a given release, by the ledger and by the bundles' specs. No I/O.
+//! The bundles and releases in a namespace, or with objects of a definition's kind, besides a given release, by the ledger and by the bundles' specs. No I/O.
 //!
-//! A namespace that a chart has goes with all that is in it: with releases of other bundles, and with the records of what those have elsewhere.
+//! A namespace that a chart has goes with all that is in it: with objects of other bundles, and with the records of what those have elsewhere. So does a
+//! definition with all objects of its kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use release::{NamespaceUsage, OtherReleases};
+use release::{Container, ContainerUsage, OtherReleases};
 
 use super::bundle_deployment::claims::{self, Claimant, NextOwner};
 use super::store::Store;
 use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey};
+use crate::public;
+use crate::public::Name;
+use crate::report::events::{Events, Reason};
 
-/// Namespaces that removals have come to and wait to delete, by release: it has nothing else left. None while another bundle deploys it.
+/// Namespaces and definitions that removals have come to and wait to delete, by release: it has nothing else left. None while another bundle deploys it.
 type Waiting = BTreeMap<ReleaseKey, BTreeSet<String>>;
 
-/// The bundles and releases of this cluster, as those who share namespaces.
+/// The bundles and releases of this cluster, as those who share namespaces and definitions.
 #[derive(Clone)]
 pub struct SharedNamespaces {
     store: Arc<Store>,
     ledger: Arc<Ledger>,
+    events: Arc<Events>,
     waiting: Arc<Mutex<Waiting>>,
 }
 
 impl SharedNamespaces {
-    /// What these know.
-    pub fn new(store: &Arc<Store>, ledger: &Arc<Ledger>) -> Self {
+    /// What these know; what is left to others is told by `events`.
+    pub fn new(store: &Arc<Store>, ledger: &Arc<Ledger>, events: &Arc<Events>) -> Self {
         Self {
             store: Arc::clone(store),
             ledger: Arc::clone(ledger),
+            events: Arc::clone(events),
             waiting: Arc::default(),
         }
     }
 
-    /// The other releases beside a bundle's release while it is deployed: whoever has or wants a release in a namespace that it drops keeps it.
+    /// The other releases beside a bundle's release while it is deployed: whoever has or wants something in a namespace or definition that it drops
+    /// keeps it.
     pub fn of_deploy(&self, key: &ReleaseKey, bundle: &str) -> OtherReleases {
-        let (all, key, bundle) = (self.clone(), key.clone(), bundle.to_owned());
-        OtherReleases::new(move |namespace| {
-            let is_other = |(other, _): &(ReleaseKey, LedgerEntry)| {
-                *other != key && !other.is_claims() && other.namespace == namespace
-            };
-            let is_in_use = all.ledger.all().iter().any(is_other)
-                || is_wanted(namespace, &bundle, &all.store.claimants());
-            match is_in_use {
-                true => NamespaceUsage::InUse,
-                false => NamespaceUsage::Unused,
-            }
+        let (all, own, name) = (self.clone(), key.clone(), bundle.to_owned());
+        self.telling(bundle, move |container| {
+            all.beside_deploy(&own, &name, container)
         })
     }
 
     /// The other releases beside a bundle's release while it is removed; `with_bundle`: all releases of its bundle are.
     pub fn of_removal(&self, key: &ReleaseKey, bundle: &str, with_bundle: bool) -> OtherReleases {
-        let (all, key, bundle) = (self.clone(), key.clone(), bundle.to_owned());
-        OtherReleases::new(move |namespace| all.beside(&key, &bundle, with_bundle, namespace))
+        let (all, own, name) = (self.clone(), key.clone(), bundle.to_owned());
+        self.telling(bundle, move |container| {
+            all.beside(&own, &name, with_bundle, container.name())
+        })
     }
 
+    /// Others, with an Event for each namespace or definition of the bundle's that is left to them.
+    fn telling(
+        &self,
+        bundle: &str,
+        usage_of: impl Fn(Container<'_>) -> ContainerUsage + Send + Sync + 'static,
+    ) -> OtherReleases {
+        let (events, bundle) = (Arc::clone(&self.events), bundle.to_owned());
+        OtherReleases::new(usage_of).telling(move |left| {
+            let container = Name(left.name());
+            let text = match left {
+                Container::Namespace(_) => public!(
+                    "namespace {} is not deleted: other bundles have something in it, or come there",
+                    container
+                ),
+                Container::Definition(_) => public!(
+                    "definition {} is not deleted: other bundles have objects of its kind",
+                    container
+                ),
+            };
+            logging::info!(bundle, "{}", text);
+            events.emit(Reason::LeftToOthers, &bundle, text);
+        })
+    }
+
+    fn beside_deploy(
+        &self,
+        key: &ReleaseKey,
+        bundle: &str,
+        container: Container<'_>,
+    ) -> ContainerUsage {
+        let name = container.name();
+        let mut others = self.ledger.releases_in(name).into_iter();
+        let is_in_use = others.any(|(other, _)| other != *key)
+            || is_wanted(name, bundle, &self.store.claimants());
+        match is_in_use {
+            true => ContainerUsage::InUse,
+            false => ContainerUsage::Unused,
+        }
+    }
+
+    /// The usage of a namespace or definition, by its name.
     fn beside(
         &self,
         key: &ReleaseKey,
         bundle: &str,
         with_bundle: bool,
-        namespace: &str,
-    ) -> NamespaceUsage {
+        container: &str,
+    ) -> ContainerUsage {
         let claimants = self.store.claimants();
-        let releases = self.ledger.all();
-        let is_beside = |(other, _): &&(ReleaseKey, LedgerEntry)| {
-            other != key && !other.is_claims() && other.namespace == namespace
-        };
+        let releases = self.ledger.releases_in(container);
         let mut leaving = Vec::new();
-        for (other, known) in releases.iter().filter(is_beside) {
+        for (other, known) in releases.iter().filter(|(other, _)| other != key) {
             let goes_along = with_bundle && known.bundle == bundle;
             let is_kept = || {
                 self.store.is_listed(&known.bundle)
@@ -79,14 +118,17 @@ impl SharedNamespaces {
             };
             let next_owner = || claims::next_owner(&known.bundle, other, &claimants);
             if !goes_along && is_kept() || next_owner() != NextOwner::Nobody {
-                return NamespaceUsage::InUse;
+                return ContainerUsage::InUse;
             }
             leaving.push(other);
         }
-        if is_wanted(namespace, bundle, &claimants) {
-            return NamespaceUsage::InUse;
+        if is_wanted(container, bundle, &claimants) {
+            return ContainerUsage::InUse;
         }
-        usage(key, &leaving, &self.waiting.lock())
+        usage(key, &leaving, &self.waiting.lock(), |release, container| {
+            let known = self.ledger.get(release);
+            known.is_some_and(|known| known.is_in(release, container))
+        })
     }
 
     /// Whether a bundle's objects are to stay when it goes.
@@ -96,20 +138,20 @@ impl SharedNamespaces {
             || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
     }
 
-    /// The removal of a release has come to namespaces that others are about to leave, or to none while another bundle is at it. Whether it waited for
+    /// The removal of a release has come to containers that others are about to leave, or to none while another bundle is at it. Whether it waited for
     /// the same before.
-    pub fn waits(&self, key: &ReleaseKey, namespaces: Vec<String>) -> bool {
-        let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
-        let before = self.waiting.lock().insert(key.clone(), namespaces.clone());
-        before == Some(namespaces)
+    pub fn waits(&self, key: &ReleaseKey, containers: Vec<String>) -> bool {
+        let containers: BTreeSet<String> = containers.into_iter().collect();
+        let before = self.waiting.lock().insert(key.clone(), containers.clone());
+        before == Some(containers)
     }
 
-    /// The namespaces that the removal of a release, while its bundle has another one, has come to and that others are about to leave still.
+    /// The containers that the removal of a release, while its bundle has another one, has come to and that others are about to leave still.
     pub fn pending_namespaces(&self, key: &ReleaseKey, bundle: &str) -> Vec<String> {
         let known = self.waiting.lock().get(key).cloned();
         let mut known: Vec<_> = known.into_iter().flatten().collect();
-        known.retain(|namespace| {
-            self.beside(key, bundle, false, namespace) == NamespaceUsage::Draining
+        known.retain(|container| {
+            self.beside(key, bundle, false, container) == ContainerUsage::Draining
         });
         known
     }
@@ -127,11 +169,12 @@ impl SharedNamespaces {
         });
     }
 
-    /// A release was removed, or given to somebody. The bundles whose removals may have waited for that.
-    pub fn is_over(&self, key: &ReleaseKey) -> BTreeSet<String> {
+    /// A release was removed, or given to somebody, of which `entry` was known. The bundles whose removals may have waited for that.
+    pub fn is_over(&self, key: &ReleaseKey, entry: &LedgerEntry) -> BTreeSet<String> {
         let mut waiting = self.waiting.lock();
         waiting.remove(key);
-        let waited = |namespaces: &BTreeSet<String>| namespaces.contains(&key.namespace);
+        let is_there = |one: &String| *one == key.namespace || entry.containers.has(one);
+        let waited = |containers: &BTreeSet<String>| containers.iter().any(is_there);
         let keys = waiting.iter().filter(|(_, all)| waited(all));
         let bundles = keys.filter_map(|(key, _)| self.ledger.get(key));
         bundles.map(|entry| entry.bundle).collect()
@@ -143,7 +186,7 @@ impl SharedNamespaces {
     }
 }
 
-/// Whether a bundle that is there, another one than `bundle`, wants its release in a namespace.
+/// Whether a bundle that is there, another one than `bundle`, wants its release in a namespace. What else its objects will be in only its chart says.
 fn is_wanted(namespace: &str, bundle: &str, claimants: &[Claimant]) -> bool {
     let mut others = claimants.iter().filter(|one| {
         one.bundle.name() != bundle && one.bundle.metadata.deletion_timestamp.is_none()
@@ -154,11 +197,16 @@ fn is_wanted(namespace: &str, bundle: &str, claimants: &[Claimant]) -> bool {
     })
 }
 
-/// What a release is to do with a namespace in which others are `leaving`. It waits for them, as their records are in it. Of removals that wait
-/// for each other in a circle the first by key leaves the namespace, which is all that is lost so.
-fn usage(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> NamespaceUsage {
+/// What a release is to do with a namespace or definition that others are `leaving`. It waits for them, as their records may be in it, and as they may need
+/// what it has. Of removals that wait for each other in a circle the first by key leaves the container, which is all that is lost so.
+fn usage(
+    key: &ReleaseKey,
+    leaving: &[&ReleaseKey],
+    waiting: &Waiting,
+    is_in: impl Fn(&ReleaseKey, &str) -> bool,
+) -> ContainerUsage {
     if leaving.is_empty() {
-        return NamespaceUsage::Unused;
+        return ContainerUsage::Unused;
     }
     let mut seen = BTreeSet::new();
     let mut ahead: Vec<&ReleaseKey> = leaving.to_vec();
@@ -167,26 +215,27 @@ fn usage(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> Namesp
         if other <= key || !seen.insert(other) {
             continue;
         }
-        let Some(namespaces) = waiting.get(other) else {
+        let Some(containers) = waiting.get(other) else {
             continue;
         };
-        if namespaces.contains(&key.namespace) {
-            return NamespaceUsage::InUse;
+        let waits_for = |one: &ReleaseKey| containers.iter().any(|container| is_in(one, container));
+        if waits_for(key) {
+            return ContainerUsage::InUse;
         }
-        ahead.extend(
-            waiting
-                .keys()
-                .filter(|one| namespaces.contains(&one.namespace)),
-        );
+        ahead.extend(waiting.keys().filter(|one| waits_for(one)));
     }
-    NamespaceUsage::Draining
+    ContainerUsage::Draining
 }
 
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::client::scripted;
+    use crate::ledger::Containers;
+    use crate::report::metrics::Metrics;
 
     /// A release of that name, in the namespace of that name.
     fn key(name: &str) -> ReleaseKey {
@@ -197,19 +246,19 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nobody_is_in_it("a", &[], &[], NamespaceUsage::Unused)]
-    #[case::it_has_more_to_remove("a", &["b"], &[], NamespaceUsage::Draining)]
-    #[case::it_waits_for_a_third("a", &["b"], &[("b", "c")], NamespaceUsage::Draining)]
-    #[case::both_wait_for_each_other("a", &["b"], &[("b", "a")], NamespaceUsage::InUse)]
-    #[case::and_the_other_is_first("b", &["a"], &[("a", "b")], NamespaceUsage::Draining)]
-    #[case::three_in_a_circle("a", &["c"], &[("b", "a"), ("c", "b")], NamespaceUsage::InUse)]
-    #[case::and_another_is_first("b", &["c"], &[("a", "b"), ("c", "a")], NamespaceUsage::Draining)]
-    #[case::a_circle_without_it("a", &["b"], &[("b", "c"), ("c", "b")], NamespaceUsage::Draining)]
+    #[case::nobody_is_in_it("a", &[], &[], ContainerUsage::Unused)]
+    #[case::it_has_more_to_remove("a", &["b"], &[], ContainerUsage::Draining)]
+    #[case::it_waits_for_a_third("a", &["b"], &[("b", "c")], ContainerUsage::Draining)]
+    #[case::both_wait_for_each_other("a", &["b"], &[("b", "a")], ContainerUsage::InUse)]
+    #[case::and_the_other_is_first("b", &["a"], &[("a", "b")], ContainerUsage::Draining)]
+    #[case::three_in_a_circle("a", &["c"], &[("b", "a"), ("c", "b")], ContainerUsage::InUse)]
+    #[case::and_another_is_first("b", &["c"], &[("a", "b"), ("c", "a")], ContainerUsage::Draining)]
+    #[case::a_circle_without_it("a", &["b"], &[("b", "c"), ("c", "b")], ContainerUsage::Draining)]
     fn a_namespace_is_deleted_after_the_releases_that_are_about_to_leave_it(
         #[case] name: &str,
         #[case] leaving: &[&str],
         #[case] waiting: &[(&str, &str)],
-        #[case] expected: NamespaceUsage,
+        #[case] expected: ContainerUsage,
     ) {
         let leaving: Vec<_> = leaving.iter().copied().map(key).collect();
         let waiting = waiting.iter();
@@ -218,7 +267,133 @@ mod tests {
             &key(name),
             &leaving.iter().collect::<Vec<_>>(),
             &waiting.collect(),
+            |release, container| release.namespace == container,
         );
         assert_eq!(found, expected);
+    }
+
+    /// Bundles "namespaces" and "crds" have what "app" has its objects in, whose release is elsewhere.
+    struct Shared {
+        shared: SharedNamespaces,
+        store: Arc<Store>,
+        ledger: Arc<Ledger>,
+    }
+
+    impl Shared {
+        async fn new() -> Self {
+            let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+            let agent = scripted::identities(&clients).agent();
+            let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
+            let store = Arc::<Store>::default();
+            let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
+            let shared = SharedNamespaces::new(&store, &ledger, &events);
+            for (bundle, containers) in [
+                ("namespaces", json!([])),
+                ("crds", json!([])),
+                ("app", json!(["cars.x.io", "shop"])),
+            ] {
+                let entry = LedgerEntry {
+                    bundle: bundle.to_owned(),
+                    containers: serde_json::from_value::<Containers>(containers).unwrap(),
+                    ..LedgerEntry::default()
+                };
+                ledger.attempt(key(bundle), entry).await.unwrap();
+                store.applied(bundle_of(bundle, bundle));
+            }
+            Self {
+                shared,
+                store,
+                ledger,
+            }
+        }
+
+        fn deploy(&self, name: &str, container: Container<'_>) -> ContainerUsage {
+            self.shared.beside_deploy(&key(name), name, container)
+        }
+
+        fn removal(&self, name: &str, container: &str) -> ContainerUsage {
+            self.shared.beside(&key(name), name, true, container)
+        }
+    }
+
+    fn bundle_of(name: &str, namespace: &str) -> crate::api::BundleDeployment {
+        let bundle: Value = json!({
+            "metadata": {"name": name},
+            "spec": {"options": {"defaultNamespace": namespace, "helm": {"releaseName": name}}},
+        });
+        serde_json::from_value(bundle).unwrap()
+    }
+
+    const SHOP: Container<'_> = Container::Namespace("shop");
+    const CARS: Container<'_> = Container::Definition("cars.x.io");
+
+    #[tokio::test]
+    async fn a_namespace_or_definition_is_in_use_by_objects_whose_release_is_elsewhere() {
+        let all = Shared::new().await;
+        let others = [
+            Container::Namespace("other"),
+            Container::Definition("boats.x.io"),
+        ];
+        for (owner, container) in [("namespaces", SHOP), ("crds", CARS)] {
+            assert_eq!(all.deploy(owner, container), ContainerUsage::InUse);
+            assert_eq!(all.removal(owner, container.name()), ContainerUsage::InUse);
+            // It may drop what only it has something in.
+            assert_eq!(all.deploy("app", container), ContainerUsage::Unused);
+            for other in others {
+                assert_eq!(all.deploy(owner, other), ContainerUsage::Unused);
+                assert_eq!(all.removal(owner, other.name()), ContainerUsage::Unused);
+            }
+        }
+        // The record of a release is in its namespace, and a bundle that is not deployed yet wants to come there.
+        let app = Container::Namespace("app");
+        assert_eq!(all.deploy("namespaces", app), ContainerUsage::InUse);
+        all.store.applied(bundle_of("new", "coming"));
+        let coming = Container::Namespace("coming");
+        assert_eq!(all.deploy("namespaces", coming), ContainerUsage::InUse);
+    }
+
+    /// All are deleted at once. What a custom resource waits for may be in the release that has its definition.
+    #[tokio::test]
+    async fn a_definition_is_deleted_after_the_releases_with_objects_of_its_kind() {
+        let all = Shared::new().await;
+        for bundle in ["namespaces", "crds", "app"] {
+            all.store.deleted(bundle);
+        }
+        for (owner, container) in [("namespaces", "shop"), ("crds", "cars.x.io")] {
+            assert_eq!(all.removal(owner, container), ContainerUsage::Draining);
+            all.shared.waits(&key(owner), vec![container.to_owned()]);
+        }
+        let app = all.ledger.get(&key("app")).unwrap();
+        all.ledger.forget(&key("app")).await.unwrap();
+        let woken = all.shared.is_over(&key("app"), &app);
+        assert_eq!(
+            woken.into_iter().collect::<Vec<_>>(),
+            ["crds", "namespaces"]
+        );
+        for (owner, container) in [("namespaces", "shop"), ("crds", "cars.x.io")] {
+            assert_eq!(all.removal(owner, container), ContainerUsage::Unused);
+        }
+    }
+
+    /// Each of two has what the other one's objects are in.
+    #[tokio::test]
+    async fn removals_that_wait_for_each_others_objects_come_to_an_end() {
+        let all = Shared::new().await;
+        let inside = LedgerEntry {
+            bundle: "namespaces".to_owned(),
+            containers: serde_json::from_value(json!(["lent"])).unwrap(),
+            ..LedgerEntry::default()
+        };
+        all.ledger.attempt(key("namespaces"), inside).await.unwrap();
+        for bundle in ["namespaces", "app"] {
+            all.store.deleted(bundle);
+        }
+        assert_eq!(all.removal("app", "lent"), ContainerUsage::Draining);
+        all.shared.waits(&key("app"), vec!["lent".to_owned()]);
+        assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::Draining);
+        all.shared
+            .waits(&key("namespaces"), vec!["shop".to_owned()]);
+        assert_eq!(all.removal("app", "lent"), ContainerUsage::InUse);
+        assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::Draining);
     }
 }

@@ -6,6 +6,8 @@ use release::storage::KnownDigest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::containers::Containers;
+use super::key::ReleaseKey;
 use super::notes::{Note, Notes};
 use super::upstream::ContinuityBreak;
 
@@ -64,6 +66,10 @@ pub struct LedgerEntry {
     /// Revisions of other bundles, by bundle: their attempts, or those from before this bundle took the release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claims: BTreeMap<String, Claim>,
+    /// What its objects are in besides the release's own namespace, since a deploy that began here, or one was seen: those of its last good revision, and of
+    /// what was tried since then. An older agent notes none.
+    #[serde(default, rename = "in", skip_serializing_if = "Containers::is_empty")]
+    pub containers: Containers,
 }
 
 /// A digest of a deployment ID, which has about a hundred characters.
@@ -184,7 +190,29 @@ impl LedgerEntry {
             revisions: Some(Notes::default()),
             deployment: None,
             claims: BTreeMap::new(),
+            containers: Containers::default(),
             ..self.clone()
+        }
+    }
+
+    /// This entry with more that objects of the release are in, or will be.
+    #[must_use]
+    pub(super) fn also_in(mut self, containers: &Containers) -> Self {
+        self.containers.extend(containers);
+        self
+    }
+
+    /// Whether the release has something in a namespace, or of a definition's kind: its records, or objects that it has, or may have by a deploy that began.
+    pub fn is_in(&self, key: &ReleaseKey, container: &str) -> bool {
+        !key.is_claims() && (key.namespace == container || self.containers.has(container))
+    }
+
+    /// This entry where it has no room with all that the release's objects are in: they count as in every container.
+    #[must_use]
+    pub(super) fn shortened(self) -> Self {
+        Self {
+            containers: self.containers.shortened(),
+            ..self
         }
     }
 
@@ -456,6 +484,7 @@ impl LedgerEntry {
             account: claim.account.clone(),
             is_attempt: true,
             revisions: Some(revisions),
+            containers: self.containers.clone(),
             ..Self::default()
         })
     }
@@ -539,6 +568,37 @@ mod tests {
             assert!(!others.has_deployed("b", "s-2:b") && !others.has_deployed("a", "s-2:b"));
         }
         assert_eq!(begun.for_claims().deployment, None);
+    }
+
+    /// Nothing else says what would go with a namespace or definition of another bundle's chart.
+    #[test]
+    fn the_ledger_knows_what_the_objects_of_a_release_are_in() {
+        let containers = |names: &[&str]| -> Containers {
+            serde_json::from_value(serde_json::json!(names)).unwrap()
+        };
+        let text = r#"{"bundle":"a"}"#;
+        let older: LedgerEntry = serde_json::from_str(text).unwrap();
+        assert!(older.containers.is_empty() && !older.containers.has("team"));
+        // Most releases are in none, and cost no byte more.
+        let written = |entry: &LedgerEntry| serde_json::to_string(entry).unwrap();
+        assert!(!written(&older).contains(r#""in""#));
+        let inside = older.also_in(&containers(&["team"]));
+        let inside = inside.also_in(&containers(&["cars.x.io"]));
+        assert!(inside.containers.has("team") && inside.containers.has("cars.x.io"));
+        let text = written(&inside);
+        assert!(text.contains(r#""in":["cars.x.io","team"]"#), "{text}");
+        assert_eq!(serde_json::from_str::<LedgerEntry>(&text).unwrap(), inside);
+        // Whoever has the release next has the objects.
+        let claimed = inside.noting_claim("b", "", 2, "two".into());
+        for next in [
+            claimed.clone().handed_to("b"),
+            claimed.clone().taken_by("b"),
+            claimed.left_to("b").unwrap(),
+        ] {
+            assert!(next.containers.has("team"), "{next:?}");
+        }
+        assert!(claimed.for_claims().containers.is_empty());
+        assert!(claimed.shortened().containers.has("any"));
     }
 
     /// The entry decides, whatever an older status says.

@@ -6,6 +6,7 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
+mod containers;
 mod continuity;
 mod entry;
 mod key;
@@ -35,6 +36,7 @@ use stored::{Written, entries};
 use unconfirmed_writes::UnconfirmedWrites;
 use upstream::Asked;
 
+pub use containers::{Containers, PlannedContainers};
 pub use continuity::is_own;
 pub use entry::{Claim, DeploymentDigest, Hold, LedgerEntry};
 pub use key::ReleaseKey;
@@ -329,6 +331,28 @@ impl Ledger {
         self.settle(key).await
     }
 
+    /// Takes note of what the objects of a bundle's release are in, as they were seen to be: an older agent noted none of that. What a deploy noted stays.
+    ///
+    /// # Errors
+    /// It has no room or cannot be written.
+    pub async fn seen_in(
+        &self,
+        key: &ReleaseKey,
+        bundle: &str,
+        containers: &Containers,
+    ) -> kube::Result<()> {
+        let asked = {
+            let mut state = self.state.lock();
+            let known = state.get(key).filter(|known| known.bundle == bundle);
+            let Some(known) = known.cloned() else {
+                return Ok(());
+            };
+            let entry = known.clone().also_in(containers);
+            entry != known && set_entry(&mut state, key, entry)?
+        };
+        self.flush_asked(asked.then(|| key.clone())).await
+    }
+
     /// Forgets revisions of a bundle's release that were announced and never written.
     ///
     /// # Errors
@@ -517,6 +541,20 @@ impl Ledger {
         self.state.lock().of_bundle(bundle)
     }
 
+    /// The releases that have something in a namespace, or objects of a definition's kind, and their entries, by key. What bundles made beside releases of
+    /// their own is none.
+    pub fn releases_in(&self, container: &str) -> Vec<(ReleaseKey, LedgerEntry)> {
+        let state = self.state.lock();
+        let there = state
+            .iter()
+            .filter(|(key, entry)| entry.is_in(key, container));
+        let mut there: Vec<_> = there
+            .map(|(key, entry)| (key.clone(), entry.clone()))
+            .collect();
+        there.sort_by(|(one, _), (other, _)| one.cmp(other));
+        there
+    }
+
     /// Every release and its entry, by key.
     pub fn all(&self) -> Vec<(ReleaseKey, LedgerEntry)> {
         self.state.lock().all()
@@ -617,6 +655,10 @@ fn set_claims(
 }
 
 fn set_entry(state: &mut LedgerState, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
+    let entry = match state.has_room(key, &entry) {
+        true => entry,
+        false => entry.shortened(),
+    };
     if !state.has_room(key, &entry) {
         let problem = format!("the ledger has no room for {key}: keep fewer revisions");
         return Err(kube::Error::Service(problem.into()));

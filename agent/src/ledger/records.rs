@@ -19,7 +19,7 @@ use crate::client::identity::DeploymentClient;
 use crate::ledger::proof::{
     OwnedRecords, RecordOwner, is_settled, of_others, owned_records, shows_deployed,
 };
-use crate::ledger::{DeploymentDigest, Ledger, LedgerEntry, Notes, ReleaseKey};
+use crate::ledger::{DeploymentDigest, Ledger, LedgerEntry, Notes, PlannedContainers, ReleaseKey};
 
 /// The bundle whose records are read and written.
 #[derive(Clone)]
@@ -33,6 +33,8 @@ pub struct Bundle {
     pub deployment: Option<DeploymentDigest>,
     /// Whether the bundle's deploys take over objects that others have.
     pub takes_ownership: bool,
+    /// What the objects are in that its deploy is about to write.
+    pub planned: PlannedContainers,
 }
 
 /// The kind of records that are written of a release.
@@ -212,11 +214,14 @@ impl DigestStore for LedgerDigests {
                 let mut state = self.ledger.state.lock();
                 state.begins(name, &key, deployment, self.bundle.takes_ownership);
             }
+            // Objects of revisions before this one are there until it has ended well.
+            let planned = self.bundle.planned.get().unwrap_or_default();
             let entry = match known {
                 // The deploy's outcome settles the owner.
                 Some(known) if known.bundle != *name => {
                     let known = known.noting_theirs(&theirs);
                     let claimed = known.noting_claim(name, account, revision, digest);
+                    let claimed = claimed.also_in(&planned);
                     let claimant = LedgerEntry {
                         bundle: name.clone(),
                         account: account.clone(),
@@ -240,7 +245,7 @@ impl DigestStore for LedgerDigests {
                     ..LedgerEntry::default()
                 },
             };
-            let entry = entry.noting_theirs(&theirs);
+            let entry = entry.noting_theirs(&theirs).also_in(&planned);
             let entry = match self.writes {
                 // A release left behind stays so until a deploy has written all of it anew.
                 Writes::Deploys if entry.is_left_behind() => entry.noting(revision, digest),
@@ -281,6 +286,7 @@ mod tests {
 
     use super::*;
     use crate::client::scripted;
+    use crate::ledger::Containers;
     use serde_json::json;
 
     /// Killed then, it would take upstream's word for what is deployed.
@@ -304,6 +310,7 @@ mod tests {
                 keep_resources: false,
                 deployment: id.map(DeploymentDigest::of),
                 takes_ownership: id.is_some_and(|id| id.ends_with("take")),
+                planned: PlannedContainers::default(),
             },
             writes: Writes::Deploys,
             replaced: Mutex::default(),
@@ -338,6 +345,68 @@ mod tests {
         assert_eq!(left(), ["api", "other", "web"]);
     }
 
+    /// Somebody else's bundle may drop the namespace while this one writes its objects there.
+    #[tokio::test]
+    async fn a_deploy_that_begins_notes_what_its_objects_will_be_in() {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_write = request.method() != Method::GET;
+            counted.fetch_add(usize::from(is_write), Ordering::Relaxed);
+            async { (200, json!({"metadata": {}})) }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
+        let containers =
+            |names: &[&str]| -> Containers { serde_json::from_value(json!(names)).unwrap() };
+        let store = async |bundle: &str, revision: i64, names: &[&str]| {
+            let planned = PlannedContainers::default();
+            planned.set(containers(names));
+            let digests = LedgerDigests {
+                ledger: Arc::clone(&ledger),
+                namespace: "apps".to_owned(),
+                bundle: Bundle {
+                    name: bundle.to_owned(),
+                    account: String::new(),
+                    keep_resources: false,
+                    deployment: None,
+                    takes_ownership: false,
+                    planned,
+                },
+                writes: Writes::Deploys,
+                replaced: Mutex::default(),
+                theirs: Mutex::default(),
+            };
+            let stored = digests.store("web", revision, format!("digest {revision}"));
+            stored.await.unwrap();
+            writes.load(Ordering::Relaxed)
+        };
+        let key = ReleaseKey {
+            namespace: "apps".to_owned(),
+            name: "web".to_owned(),
+        };
+        let noted = || ledger.get(&key).unwrap().containers;
+        // With the write that the revision needs anyway.
+        assert_eq!(store("a", 1, &["team"]).await, 1);
+        assert_eq!(noted(), containers(&["team"]));
+        // Until this one has ended well, what the one before has is there as well; and so is what another bundle tries to make of it.
+        store("a", 2, &["cars.x.io"]).await;
+        store("b", 3, &["other"]).await;
+        assert_eq!(noted(), containers(&["cars.x.io", "other", "team"]));
+        // An agent that took the release over sees what it is in.
+        let before = writes.load(Ordering::Relaxed);
+        for _ in 0..2 {
+            let seen = containers(&["seen", "team"]);
+            ledger.seen_in(&key, "a", &seen).await.unwrap();
+            ledger
+                .seen_in(&key, "b", &containers(&["none"]))
+                .await
+                .unwrap();
+        }
+        assert_eq!(noted(), containers(&["cars.x.io", "other", "seen", "team"]));
+        assert_eq!(writes.load(Ordering::Relaxed), before + 1);
+    }
+
     /// The namespace was missing and is made; meanwhile a helm client wrote the record.
     #[tokio::test]
     async fn a_record_announced_twice_and_never_written_has_no_owner() {
@@ -353,6 +422,7 @@ mod tests {
                 keep_resources: false,
                 deployment: None,
                 takes_ownership: false,
+                planned: PlannedContainers::default(),
             },
             writes: Writes::Deploys,
             replaced: Mutex::default(),

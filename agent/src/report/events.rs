@@ -81,6 +81,8 @@ reasons! {
     RemovalHeld,
     /// A removal that was held back is not needed or not held any more.
     RemovalReleased,
+    /// A namespace or definition that was to be deleted was left to other releases.
+    LeftToOthers,
     /// A release record that the ledger does not know.
     UnknownRelease,
     /// A release record is not the one that was written.

@@ -307,8 +307,8 @@ pub enum UninstallError {
     /// Hooks of its removal have run, and it may be wanted by now: nobody could say that it is not. All of its objects are there yet.
     #[error("release {0} may be wanted again")]
     Unconfirmed(String),
-    /// The release is gone but for these namespaces, in which other releases are that are about to go.
-    #[error("namespaces {} are deleted once the releases in them are removed", .0.join(", "))]
+    /// The release waits with these namespaces and definitions, in which other releases are that are about to go.
+    #[error("{} are deleted once the releases in them are removed", .0.join(", "))]
     NamespacesDeferred(Vec<String>),
     /// A record cannot be written or deleted.
     #[error("uninstall: Failed to purge the release")]

@@ -20,7 +20,7 @@ use super::error::ApiError;
 use super::ownership::{Created, Deletable, HookState, Owner, RunMark};
 use super::transport::{PARALLEL, found_to_write};
 use super::version::WrittenObjects;
-use crate::others::{NamespaceUsage, OtherReleases};
+use crate::others::{Container, ContainerUsage, OtherReleases};
 use crate::state::ownership::{ObjectState, Operation};
 
 /// How often an object that is written all the time is read before it is deleted or written, and the pauses between tries: some ten
@@ -48,9 +48,9 @@ pub enum Removal {
     Adopted,
     /// The object is not this release's.
     NotOwned,
-    /// A namespace that other releases are in or about to come to, which was left to them.
+    /// A namespace or definition that other releases are in or about to come to, which was left to them.
     InUse,
-    /// A namespace that other releases are in which are about to go.
+    /// A namespace or definition that other releases are in which are about to go.
     Deferred,
     /// The object is of another release's hook, which has not ended.
     Running,
@@ -163,7 +163,7 @@ impl DeleteError {
 }
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
-/// tried; of a namespace `other_releases` are asked at that moment. What is `spared` stays.
+/// tried; of a namespace or definition `other_releases` are asked at that moment. What is `spared` stays.
 ///
 /// `check` is asked before each kind whether nobody has gone on with the release meanwhile: objects of one kind go together, and the next may wait
 /// for webhooks, or for objects that are written all the time. Most operations delete none, or of one kind, so that this costs them no request more.
@@ -225,7 +225,7 @@ where
     }
 }
 
-/// Whether a namespace that may be deleted has releases in it that are about to go.
+/// Whether a namespace or definition that may be deleted has releases in it that are about to go.
 ///
 /// # Errors
 /// The object cannot be read.
@@ -233,21 +233,21 @@ pub(crate) async fn is_deferred(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    namespace: &Object,
+    container: &Object,
     operation: Operation,
 ) -> Result<bool, DeleteError> {
-    if usage(namespace, other_releases) != NamespaceUsage::Draining {
+    if usage(container, other_releases) != ContainerUsage::Draining {
         return Ok(false);
     }
     let proof = prove(
         cluster,
         owner,
         Spared::default(),
-        (namespace, operation),
+        (container, operation),
         None,
     )
     .await;
-    let proof = proof.map_err(|error| DeleteError::unseen(namespace, error))?;
+    let proof = proof.map_err(|error| DeleteError::unseen(container, error))?;
     Ok(proof.is_ok())
 }
 
@@ -301,7 +301,7 @@ pub(crate) async fn check_deletable(
         .iter()
         .map(|(object, operation)| {
             let check = async {
-                if usage(object, other_releases) != NamespaceUsage::Unused {
+                if usage(object, other_releases) != ContainerUsage::Unused {
                     return Ok(());
                 }
                 let proof = prove(cluster, owner, spared, (object, *operation), None).await;
@@ -493,10 +493,10 @@ async fn read_to_delete(cluster: &Cluster, object: &Object) -> Result<Option<Val
 }
 
 /// Other releases in an object that is about to be deleted.
-fn usage(object: &Object, other_releases: &OtherReleases) -> NamespaceUsage {
-    match object.is_namespace() {
-        true => other_releases.of(&object.name),
-        false => NamespaceUsage::Unused,
+fn usage(object: &Object, other_releases: &OtherReleases) -> ContainerUsage {
+    match Container::of(object) {
+        Some(container) => other_releases.of(container),
+        None => ContainerUsage::Unused,
     }
 }
 
@@ -515,21 +515,31 @@ async fn delete_owned(
             Err(stays) => return Ok(stays),
         };
         let (done, fate) = match usage(object, other_releases) {
-            NamespaceUsage::Unused => (
+            ContainerUsage::Unused => (
                 cluster.delete(object, &proof, false).await,
                 Removal::Deleted,
             ),
-            NamespaceUsage::Draining => return Ok(Removal::Deferred),
-            NamespaceUsage::InUse => (cluster.leave(object, &proof).await, Removal::InUse),
+            ContainerUsage::Draining => return Ok(Removal::Deferred),
+            ContainerUsage::InUse => (cluster.leave(object, &proof).await, Removal::InUse),
         };
         match done {
-            Ok(()) => return Ok(fate),
+            Ok(()) => {
+                if fate == Removal::InUse {
+                    other_releases.have(object);
+                }
+                return Ok(fate);
+            }
             Err(error)
                 if fate == Removal::InUse && error.code() != Some(404) && !error.is_retryable() =>
             {
                 // An account or a webhook says no. It stays in any case. Whose chart has it next has to say `takeOwnership`.
-                let (release, object) = (&owner.name, object.describe());
-                logging::warn!(release, object, "may not be changed, left with its marks");
+                let release = &owner.name;
+                logging::warn!(
+                    release,
+                    object = object.describe(),
+                    "may not be changed, left with its marks"
+                );
+                other_releases.have(object);
                 return Ok(fate);
             }
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
@@ -911,32 +921,86 @@ mod tests {
     }
 
     #[test]
-    fn only_deleting_a_namespace_asks_for_other_releases_in_it() {
-        let object = |kind: &str, name: &str| Object {
+    fn only_deleting_a_namespace_or_definition_asks_for_other_releases_in_it() {
+        let object = |group: &str, kind: &str, name: &str| Object {
             resource: Arc::new(Resource {
-                group: String::new(),
+                group: group.to_owned(),
                 version: "v1".to_owned(),
                 kind: kind.to_owned(),
                 plural: kind.to_lowercase() + "s",
-                namespaced: kind != "Namespace",
+                namespaced: kind == "ConfigMap",
             }),
             namespace: None,
             name: name.to_owned(),
             body: Value::Null,
         };
-        let other_releases = OtherReleases::new(|name| match name {
-            "team" => NamespaceUsage::InUse,
-            "old" => NamespaceUsage::Draining,
-            _ => NamespaceUsage::Unused,
+        let other_releases = OtherReleases::new(|container| match container {
+            Container::Namespace("team") | Container::Definition("cars.x.io") => {
+                ContainerUsage::InUse
+            }
+            Container::Namespace("old") | Container::Definition("boats.x.io") => {
+                ContainerUsage::Draining
+            }
+            _ => ContainerUsage::Unused,
         });
-        let of = |kind, name| usage(&object(kind, name), &other_releases);
-        assert_eq!(of("Namespace", "team"), NamespaceUsage::InUse);
-        assert_eq!(of("Namespace", "old"), NamespaceUsage::Draining);
-        assert_eq!(of("Namespace", "other"), NamespaceUsage::Unused);
-        assert_eq!(of("ConfigMap", "team"), NamespaceUsage::Unused);
+        let namespace = |name| object("", "Namespace", name);
+        let definition = |name| object("apiextensions.k8s.io", "CustomResourceDefinition", name);
+        let of = |object: &Object| usage(object, &other_releases);
+        assert_eq!(of(&namespace("team")), ContainerUsage::InUse);
+        assert_eq!(of(&namespace("old")), ContainerUsage::Draining);
+        assert_eq!(of(&namespace("other")), ContainerUsage::Unused);
+        assert_eq!(of(&definition("cars.x.io")), ContainerUsage::InUse);
+        assert_eq!(of(&definition("boats.x.io")), ContainerUsage::Draining);
+        assert_eq!(of(&definition("planes.x.io")), ContainerUsage::Unused);
+        assert_eq!(of(&object("", "ConfigMap", "team")), ContainerUsage::Unused);
         assert_eq!(
-            usage(&object("Namespace", "team"), &OtherReleases::default()),
-            NamespaceUsage::Unused
+            usage(&namespace("team"), &OtherReleases::default()),
+            ContainerUsage::Unused
         );
+    }
+
+    /// What is left to others is told of where it is left, and of nothing else.
+    #[tokio::test]
+    async fn a_definition_that_others_have_objects_of_is_left_without_its_marks() {
+        let written = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let sent = Arc::clone(&written);
+        let serve = tower::service_fn(move |request: Request<Body>| {
+            if request.method() != Method::GET {
+                sent.lock().push(request.method().clone());
+            }
+            let live = json!({"metadata": {
+                "name": "cars.x.io", "uid": "u", "resourceVersion": "7",
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
+                "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}],
+            }});
+            let answer = Body::from(live.to_string().into_bytes());
+            std::future::ready(Ok::<_, BoxError>(Response::new(answer)))
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let owner = Owner::new("web", "shop");
+        let mut definition = fixture::object(
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            Value::Null,
+        );
+        definition.name = "cars.x.io".to_owned();
+        let told = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&told);
+        let others = OtherReleases::new(|container| match container.name() {
+            "cars.x.io" => ContainerUsage::InUse,
+            _ => ContainerUsage::Unused,
+        });
+        let others = others.telling(move |container| {
+            assert_eq!(container, Container::Definition("cars.x.io"));
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        for operation in [Operation::Drop, Operation::Remove] {
+            let object = (&definition, operation);
+            let fate = delete_owned(&cluster, &owner, &others, Spared::default(), object).await;
+            assert_eq!(fate.unwrap(), Removal::InUse);
+        }
+        assert_eq!(*written.lock(), [Method::PATCH, Method::PATCH]);
+        assert_eq!(told.load(Ordering::Relaxed), 2);
     }
 }

@@ -1,15 +1,16 @@
-//! Namespaces that several bundles are in, or that one has in its chart and another is in.
+//! Namespaces that several bundles are in, or that one has in its chart and another is in; and definitions of whose kinds another one has objects.
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+use testbed::bed::unique;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::release_scene::{gone_entry, let_removals_pass, map, uid};
-use crate::scene::{gone, target, with_own_bundle};
+use crate::scene::{gone, target, wait_event, widgets, with_own_bundle};
 
 /// A chart of nothing but a namespace, and what another bundle has in it: it goes with the last of both, in whatever order they are deleted.
 #[tokio::test]
@@ -66,6 +67,106 @@ async fn a_namespace_goes_with_no_bundle_while_another_one_is_in_it() -> Result<
     })
     .await
     .with_context(|| agent.agent_log_tail(40))
+}
+
+/// The same where the other bundle has its objects there and its release elsewhere: only these objects say that the namespace is in use.
+#[tokio::test]
+async fn a_namespace_goes_with_no_bundle_while_objects_of_another_one_are_in_it() -> Result<()> {
+    let agent = with_own_bundle().await?;
+    let team = format!("{}-team", agent.id);
+    let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let of = |name: &str, text: &str| {
+        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+            .option("defaultNamespace", json!(target(&agent)))
+    };
+    let there = format!("  name: inside\n  namespace: {team}\n");
+    let inside = of("inside", &map("inside").replace("  name: inside\n", &there));
+    let namespaces = of("namespaces", &text);
+    let found = async || -> Result<_> {
+        let object = agent.object("v1", "ConfigMap", &team, "inside").await?;
+        Ok(object.map(|object| (object.uid(), object.metadata.deletion_timestamp)))
+    };
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.apply(&inside).await?;
+    agent.wait_ready("inside").await?;
+    let before = found().await?;
+    agent.apply(&of("namespaces", &map("other"))).await?;
+    agent.wait_ready("namespaces").await?;
+    ensure!(is_whole(&agent, &team).await?, "a version took it along");
+    wait_event(&agent, "LeftToOthers", "namespaces").await?;
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.delete("namespaces").await?;
+    gone_entry(&agent, "namespaces").await?;
+    let after = found().await?;
+    ensure!(before.is_some() && before == after, "{before:?} {after:?}");
+    ensure!(is_whole(&agent, &team).await?, "it is going");
+    // It goes after the last one that has something in it, where both are deleted at once.
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.delete("namespaces").await?;
+    agent.delete("inside").await?;
+    gone_entry(&agent, "namespaces").await?;
+    gone_entry(&agent, "inside").await?;
+    ensure!(!is_whole(&agent, &team).await?, "it stays");
+    Ok(())
+}
+
+/// A definition goes with all objects of its kind, whosever they are.
+#[tokio::test]
+async fn a_definition_goes_with_no_bundle_while_another_one_has_objects_of_its_kind() -> Result<()>
+{
+    let agent = with_own_bundle().await?;
+    let group = format!("{}.example.com", unique("shared"));
+    let of = |name: &str, text: &str| {
+        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+            .option("defaultNamespace", json!(target(&agent)))
+    };
+    // As Fleet has it, definitions stay in any case unless a bundle says otherwise.
+    let goes = |bundle: BundleDeployment| bundle.option("deleteCRDResources", json!(true));
+    let crds = format!("{}\n{}", widgets(&group), map("beside"));
+    let crds = goes(of("crds", &crds));
+    let widget = format!("apiVersion: {group}/v1\nkind: Widget\nmetadata: {{name: first}}\n");
+    let (api_version, name) = (format!("{group}/v1"), format!("widgets.{group}"));
+    let app = of("app", &widget);
+    let found = async || -> Result<_> {
+        let object = agent
+            .object(&api_version, "Widget", &target(&agent), "first")
+            .await?;
+        Ok(object.map(|object| (object.uid(), object.metadata.deletion_timestamp)))
+    };
+    let definitions = agent.objects("apiextensions.k8s.io/v1", "CustomResourceDefinition", "");
+    let is_defined = async || -> Result<bool> {
+        let found = definitions.get_opt(&name).await?;
+        Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()))
+    };
+    agent.apply(&crds).await?;
+    agent.wait_ready("crds").await?;
+    agent.apply(&app).await?;
+    agent.wait_ready("app").await?;
+    let before = found().await?;
+    // A version without it, and one with it, which has it without `takeOwnership`.
+    agent.apply(&goes(of("crds", &map("beside")))).await?;
+    agent.wait_ready("crds").await?;
+    ensure!(is_defined().await?, "a version took it along");
+    wait_event(&agent, "LeftToOthers", "crds").await?;
+    agent.apply(&crds).await?;
+    agent.wait_ready("crds").await?;
+    agent.delete("crds").await?;
+    gone_entry(&agent, "crds").await?;
+    ensure!(is_defined().await?, "it is going");
+    let after = found().await?;
+    ensure!(before.is_some() && before == after, "{before:?} {after:?}");
+    // Both at once: it is not deleted before the other one's objects are.
+    agent.apply(&crds).await?;
+    agent.wait_ready("crds").await?;
+    agent.delete("crds").await?;
+    agent.delete("app").await?;
+    gone_entry(&agent, "crds").await?;
+    gone_entry(&agent, "app").await?;
+    ensure!(!is_defined().await?, "it stays");
+    Ok(())
 }
 
 /// A Pod that no scheduler takes, as a hook: its release is under way until somebody says that it is done. On a node that is not there it would be

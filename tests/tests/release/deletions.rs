@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use release::model::Status;
 use release::storage::{Storage, StoredRelease};
 use release::{
-    Cluster, DeployOptions, NamespaceUsage, OtherReleases, UninstallError, UninstallSpec,
+    Cluster, ContainerUsage, DeployOptions, OtherReleases, UninstallError, UninstallSpec,
 };
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
@@ -637,14 +637,14 @@ async fn objects_of_an_unserved_definition_keep_the_definition() -> Result<()> {
 
 /// What others have in each namespace of the test, which may change at any moment.
 #[derive(Clone)]
-struct Others(Arc<Mutex<NamespaceUsage>>);
+struct Others(Arc<Mutex<ContainerUsage>>);
 
 impl Others {
-    fn new(usage: NamespaceUsage) -> Self {
+    fn new(usage: ContainerUsage) -> Self {
         Self(Arc::new(Mutex::new(usage)))
     }
 
-    fn are(&self, usage: NamespaceUsage) {
+    fn are(&self, usage: ContainerUsage) {
         *self.0.lock().expect("nobody panics") = usage;
     }
 
@@ -678,14 +678,14 @@ fn namespace(name: &str) -> String {
 #[tokio::test]
 async fn a_namespace_that_another_release_came_to_stays() -> Result<()> {
     let world = World::new().await?;
-    let others = Others::new(NamespaceUsage::Unused);
+    let others = Others::new(ContainerUsage::Unused);
     let options = || others.options();
     let (team, with) = with_team(&world);
     world.deploy_with(&with, options()).await?;
     let before = world.id(&format!("namespace/{team}"))?;
     let mut spec = world.spec(&Template::new(&config_map("a", "2")), options());
     let come = others.clone();
-    spec.on_written = Some(Arc::new(move || come.are(NamespaceUsage::InUse)));
+    spec.on_written = Some(Arc::new(move || come.are(ContainerUsage::InUse)));
     let done = release::deploy(&world.cluster, &world.storage, &spec).await?;
     assert_eq!(done.retained.len(), 1, "{:?}", done.retained);
     let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
@@ -701,7 +701,7 @@ async fn a_namespace_that_another_release_came_to_stays() -> Result<()> {
         other_releases: others.other_releases(),
         ..UninstallSpec::new("web", &world.namespace)
     };
-    others.are(NamespaceUsage::Draining);
+    others.are(ContainerUsage::Draining);
     for _ in 0..2 {
         let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
         assert!(
@@ -712,7 +712,7 @@ async fn a_namespace_that_another_release_came_to_stays() -> Result<()> {
         assert_eq!(world.history().await?.len(), 2);
         is_whole()?;
     }
-    others.are(NamespaceUsage::InUse);
+    others.are(ContainerUsage::InUse);
     let removed = release::uninstall(&world.cluster, &world.storage, &spec).await?;
     assert_eq!(removed.in_use.len(), 1);
     assert!(world.history().await?.is_empty());
@@ -726,12 +726,12 @@ async fn the_namespace_of_a_releases_records_goes_last() -> Result<()> {
     let team = format!("{}-team", world.namespace);
     let manifest = config_map("a", "1") + &namespace(&team) + &namespace(&world.namespace);
     world.deploy(&manifest).await?;
-    let others = Others::new(NamespaceUsage::Unused);
+    let others = Others::new(ContainerUsage::Unused);
     let asked = (others.other_releases(), team.clone());
     let spec = UninstallSpec {
-        other_releases: OtherReleases::new(move |name| match name == asked.1 {
-            true => NamespaceUsage::Draining,
-            false => NamespaceUsage::Unused,
+        other_releases: OtherReleases::new(move |container| match container.name() == asked.1 {
+            true => ContainerUsage::Draining,
+            false => ContainerUsage::Unused,
         }),
         ..UninstallSpec::new("web", &world.namespace)
     };
@@ -752,7 +752,7 @@ async fn the_namespace_of_a_releases_records_goes_last() -> Result<()> {
 #[tokio::test]
 async fn a_retained_namespace_belongs_to_the_next_release_with_it() -> Result<()> {
     let world = World::new().await?;
-    let others = Others::new(NamespaceUsage::InUse);
+    let others = Others::new(ContainerUsage::InUse);
     let options = || others.options();
     let (team, with) = with_team(&world);
     world.deploy_with(&with, options()).await?;
@@ -788,7 +788,7 @@ async fn a_retained_namespace_belongs_to_the_next_release_with_it() -> Result<()
         .await?;
     last.deploy_with(&chart("c"), options()).await?;
     assert_eq!(world.id(&format!("namespace/{team}"))?, before);
-    others.are(NamespaceUsage::Unused);
+    others.are(ContainerUsage::Unused);
     uninstall(&last).await?;
     let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
     let left = world.kubectl(&["get", "namespace", &team, "--ignore-not-found", leaving])?;

@@ -42,7 +42,7 @@ use crate::controllers::queue::Queue;
 use crate::controllers::signature_policy::{PolicyUnusable, SignaturePolicy};
 use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
-use crate::ledger::MAX_HISTORY;
+use crate::ledger::{MAX_HISTORY, PlannedContainers};
 use crate::public;
 use crate::public::redact::SensitiveData;
 use crate::public::{Name, PublicText};
@@ -124,8 +124,10 @@ pub struct Base<'a> {
     pub known: Option<&'a StoredRelease>,
     /// Objects of it that others may have by now.
     pub foreign_objects: ForeignObjects,
-    /// Bundles and releases in the namespaces that the chart had.
+    /// Bundles and releases in the namespaces, and of the definitions, that the chart had.
     pub other_releases: OtherReleases,
+    /// What the objects are in: noted once it is rendered.
+    pub planned: PlannedContainers,
     /// There was no attempt before whose record is read.
     pub is_first: bool,
     /// All is written anew though nothing has changed.
@@ -308,6 +310,7 @@ impl Deployer {
             superseded: superseded.clone(),
             reservation: reservation.clone(),
             revisions,
+            planned: base.planned,
         };
         let always = matches!(
             reason,

@@ -10,6 +10,7 @@ use chart::rendered::RenderedError;
 use chart::source::{Reservation, Waits};
 use chart::{Chart, rendered};
 use golib::budget::Allowance;
+use objects::manifest::documents;
 use objects::{Discovery, Object, group_version};
 use parking_lot::Mutex;
 use release::BoxError;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{ANNOTATION_LOOKED_UP, BundleDeployment};
 use crate::bundle::{FleetPostRenderer, Kustomization, ResourceScope, Scopes, SetId};
+use crate::ledger::{Containers, PlannedContainers};
 use crate::public::PublicText;
 use crate::public::redact::{LAST_APPLIED, SensitiveData};
 use crate::schemas::Schemas;
@@ -158,6 +160,8 @@ pub(super) struct Rendering {
     pub(super) reservation: RenderReservation,
     /// How many revisions are there at one time, as large as this one.
     pub(super) revisions: u64,
+    /// What the objects will be in.
+    pub(super) planned: PlannedContainers,
 }
 
 /// What a deploy may take, for whoever has to do with it: from reading its chart until its release is not used any more.
@@ -410,6 +414,9 @@ impl Rendering {
             // The last moment before anything is written.
             return Err(Superseded.into());
         }
+        let namespace = self.bundle.spec.options.release_namespace();
+        self.planned
+            .set(containers(&rendered, namespace, &self.discovery));
         let rest = self.rest_bytes(&rendered);
         let bytes = rendered_bytes(&rendered, rest);
         self.reservation.rendered(bytes * self.revisions, rest);
@@ -436,6 +443,25 @@ impl Rendering {
         let text = rendered.manifest.len() as u64;
         2 * text + rendered.chart.size_bytes() + files + 2 * values
     }
+}
+
+/// What the objects of a rendered release will be in, those of its hooks with them, besides its own namespace. What cannot be read is not deployed.
+fn containers(rendered: &rendered::Rendered, namespace: &str, discovery: &Discovery) -> Containers {
+    let mut containers = Containers::default();
+    let manifests = rendered.manifests.iter();
+    let manifests = manifests.map(|one| (&one.object, &one.content));
+    let hooks = rendered.hooks.iter();
+    let hooks = hooks.map(|hook| (&hook.object, &hook.manifest));
+    for (object, text) in manifests.chain(hooks) {
+        match object {
+            Some(object) => containers.note_document(object, namespace, discovery),
+            None => documents(text)
+                .unwrap_or_default()
+                .iter()
+                .for_each(|one| containers.note_document(one, namespace, discovery)),
+        }
+    }
+    containers
 }
 
 /// The world as templates of a deploy see it: the clock, the cluster, and names if allowed.

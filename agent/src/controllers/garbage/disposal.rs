@@ -307,7 +307,7 @@ impl Collector {
                 self.give_or_remove(key, &entry, removal).await?;
             }
         }
-        for waiting in self.shared_namespaces.is_over(key) {
+        for waiting in self.shared_namespaces.is_over(key, entry) {
             self.queue.wake(&waiting, ReconcileKind::Full);
         }
         Ok(())
@@ -550,9 +550,9 @@ impl Collector {
                 blocked.release
             ),
             namespaces => public!(
-                "release {} is removed once the releases in namespace {} are, which are to go too",
+                "release {} is removed once the releases that have something in {} are, which are to go too",
                 blocked.release,
-                Name(&namespaces.join(", "))
+                Name(&namespaces.join(","))
             ),
         };
         self.events.emit(Reason::RemovalHeld, bundle, text);

@@ -130,7 +130,7 @@ impl Collector {
             removal_settle,
             rename_grace,
         } = context;
-        let shared_namespaces = SharedNamespaces::new(store, ledger);
+        let shared_namespaces = SharedNamespaces::new(store, ledger, events);
         Self {
             store: Arc::clone(store),
             ledger: Arc::clone(ledger),

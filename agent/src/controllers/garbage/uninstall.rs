@@ -24,7 +24,9 @@ use crate::controllers::shared_namespaces::SharedNamespaces;
 use crate::controllers::store::Store;
 use crate::error;
 use crate::ledger::records::{ReleaseRecords, Writes};
-use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
+use crate::ledger::{
+    Ledger, LedgerEntry, OwnedRecords, PlannedContainers, Proof, ReleaseKey, records,
+};
 use crate::public::redact::Redacted;
 
 /// Why a release is removed.
@@ -393,8 +395,13 @@ impl Uninstaller {
             Ok(done) => done,
             Err(UninstallError::NamespacesDeferred(namespaces)) => {
                 let (bundle, release) = (&entry.bundle, name);
-                for namespace in &namespaces {
-                    logging::info!(bundle, release, namespace, "others are about to leave it");
+                for container in &namespaces {
+                    logging::info!(
+                        bundle,
+                        release,
+                        object = *container,
+                        "others are about to leave it"
+                    );
                 }
                 let is_again = shared_namespaces.waits(key, namespaces.clone());
                 return Err(RemovalError::Blocked(BlockedRemoval {
@@ -627,6 +634,7 @@ impl Uninstaller {
             keep_resources,
             deployment: None,
             takes_ownership: false,
+            planned: PlannedContainers::default(),
         };
         let (ledger, namespace) = (&self.ledger, &key.namespace);
         records::records(ledger, impersonated, namespace, of, Writes::Deploys)
@@ -669,6 +677,8 @@ mod tests {
 
     use super::*;
     use crate::client::scripted;
+    use crate::report::events::Events;
+    use crate::report::metrics::Metrics;
 
     /// A release is uninstalled, and another bundle with `takeOwnership` begins to deploy over what is left of it.
     #[tokio::test]
@@ -678,12 +688,14 @@ mod tests {
         let agent = identities.agent();
         let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
         let store = Arc::<Store>::default();
+        let events = Events::new(&agent, "system", "host", Metrics::default());
+        let events = Arc::new(events);
         let uninstaller = Uninstaller {
             system_namespace: "system".to_owned(),
             identities,
             store: Arc::clone(&store),
             ledger: Arc::clone(&ledger),
-            shared_namespaces: SharedNamespaces::new(&store, &ledger),
+            shared_namespaces: SharedNamespaces::new(&store, &ledger, &events),
             memory: Memory::new(1 << 20),
             locks: ReleaseLocks::default(),
             unnoted_copies: UnnotedCopies::default(),

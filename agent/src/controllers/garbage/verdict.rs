@@ -127,7 +127,8 @@ pub(super) fn judge(bundle: &str, facts: RemovalFacts<'_>) -> Verdict {
     if let Some(found) = facts.lost {
         return Verdict::Held(found.into());
     }
-    if facts.is_begun {
+    // Where the agent's own is gone by now, the bundle may have come back and gone again with it, while no agent ran.
+    if facts.is_begun && (facts.own_is_listed || !facts.had_own) {
         return Verdict::Remove;
     }
     if facts.own_is_listed {
@@ -270,15 +271,35 @@ mod tests {
         let listed = BTreeSet::new();
         let begun = RemovalFacts {
             is_begun: true,
+            own_is_listed: true,
             had_own: true,
+            settles_in: Some(Duration::from_secs(1)),
             ..facts(&listed, 12)
         };
         assert_eq!(judge("a", begun), Verdict::Remove);
+        let never_had_own = RemovalFacts {
+            own_is_listed: false,
+            had_own: false,
+            ..begun
+        };
+        assert_eq!(judge("a", never_had_own), Verdict::Remove);
         let lost = RemovalFacts {
             lost: Some(ContinuityBreak::Elsewhere),
             ..begun
         };
         assert_eq!(judge("a", lost), Verdict::Held(HoldReason::Elsewhere));
+    }
+
+    /// While no agent ran its bundle may have come back, and gone again with all others: that is another absence than the one that was proven.
+    #[test]
+    fn a_removal_that_was_begun_is_held_once_the_agents_own_bundle_is_gone_too() {
+        let listed = BTreeSet::new();
+        let begun = RemovalFacts {
+            is_begun: true,
+            had_own: true,
+            ..facts(&listed, 1)
+        };
+        assert_eq!(judge("a", begun), Verdict::Held(HoldReason::OwnGone));
     }
 
     /// The agent's own bundle may be the next one that goes.

@@ -28,7 +28,7 @@ use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::records::Writes;
-use crate::ledger::{LedgerEntry, Proof, ReleaseKey};
+use crate::ledger::{LedgerEntry, PlannedContainers, Proof, ReleaseKey};
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 use crate::report::events::Reason;
@@ -289,7 +289,9 @@ impl Reconciler {
         let _release_lock = self.lock(state, &key)?;
         // With its first record the ledger knows that a deploy was begun, before anything is written.
         let before = self.context.ledger.get(&key);
-        let records = self.records(&bundle, impersonated, &key.namespace, Writes::Deploys);
+        let planned = PlannedContainers::default();
+        let noted = (Writes::Deploys, planned.clone());
+        let records = self.planned_records(&bundle, impersonated, &key.namespace, noted);
         let deployer = &self.context.deployer;
         let shared_namespaces = self.context.collector.shared_namespaces();
         let begun = Arc::new(AtomicBool::new(false));
@@ -317,6 +319,7 @@ impl Reconciler {
             known,
             foreign_objects,
             other_releases: shared_namespaces.of_deploy(&key, bundle.name()),
+            planned: planned.clone(),
             is_first: before.is_none(),
             // What began while a copy was another one may have read that.
             is_forced: copies == Copies::PutBack || ids.is_forced(&bundle, before.as_ref()),
@@ -374,6 +377,7 @@ impl Reconciler {
         }
         let proof = Proof::deployed(&deployed);
         let deployment = state.deployment();
+        let deployment = (deployment, planned.get());
         let owned = self.own(state, impersonated, key.clone(), deployment, &proof);
         let owned = owned.await;
         self.note(state, owned);

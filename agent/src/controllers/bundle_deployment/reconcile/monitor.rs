@@ -33,8 +33,8 @@ use crate::controllers::bundle_deployment::{
 };
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
-use crate::ledger::ReleaseKey;
 use crate::ledger::records::Writes;
+use crate::ledger::{Containers, ReleaseKey};
 use crate::public::PublicText;
 use crate::public::redact::SensitiveData;
 use crate::summary::ErrorMapping;
@@ -276,6 +276,18 @@ impl Reconciler {
         halt.map_or(Ok(()), Err)
     }
 
+    /// Takes note of what the objects of a release are in: no deploy did where another agent, or an older one, deployed it.
+    async fn note_containers(&self, bundle: &str, release: &StoredRelease, desired: &[Object]) {
+        let (namespace, name) = (release.namespace.clone(), release.name.clone());
+        let containers = Containers::of_objects(desired, &namespace);
+        let key = ReleaseKey { namespace, name };
+        let noted = self.context.ledger.seen_in(&key, bundle, &containers);
+        if let Err(failed) = noted.await {
+            let error = PublicText::nothing_secret_in(&failed);
+            logging::debug!(bundle, error, "what its objects are in is not noted yet");
+        }
+    }
+
     /// Compares the live objects and keeps watching them.
     async fn observe(
         &self,
@@ -289,6 +301,7 @@ impl Reconciler {
         let (mut desired, mut unserved) = observe::objects(impersonated.cluster(), release)
             .await
             .map_err(|e| error::chain(&e))?;
+        self.note_containers(bundle.name(), release, &desired).await;
         let (compared, reservation) = (Compared::of(release, &desired), &mut state.reservation);
         let mut held = |live| {
             if let Some(reservation) = reservation {

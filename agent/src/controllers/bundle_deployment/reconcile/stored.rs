@@ -18,7 +18,9 @@ use crate::controllers::bundle_deployment::observe::KindAndName;
 use crate::controllers::bundle_deployment::outcome::{RedeployReason, ReleaseImport};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::ledger::records::{self, Writes};
-use crate::ledger::{DeploymentDigest, LedgerEntry, Notes, Proof, ReleaseKey};
+use crate::ledger::{
+    Containers, DeploymentDigest, LedgerEntry, Notes, PlannedContainers, Proof, ReleaseKey,
+};
 use crate::public::PublicText;
 
 /// What the read of a record takes until it is known how large the release is, in bytes: a mebibyte, packed, as it comes and as text. It is
@@ -309,6 +311,18 @@ impl Reconciler {
         namespace: &str,
         writes: Writes,
     ) -> Records {
+        let planned = PlannedContainers::default();
+        self.planned_records(bundle, impersonated, namespace, (writes, planned))
+    }
+
+    /// The same for a deploy that says what its objects will be in, once it is rendered.
+    pub(super) fn planned_records(
+        &self,
+        bundle: &BundleDeployment,
+        impersonated: &DeploymentClient,
+        namespace: &str,
+        (writes, planned): (Writes, PlannedContainers),
+    ) -> Records {
         let helm = bundle.spec.options.helm.as_ref();
         let of = records::Bundle {
             name: bundle.name().to_owned(),
@@ -316,6 +330,7 @@ impl Reconciler {
             keep_resources: bundle.spec.options.keep_resources,
             deployment: Some(DeploymentDigest::of(&bundle.spec.deployment_id)),
             takes_ownership: helm.is_some_and(|helm| helm.take_ownership),
+            planned,
         };
         let ledger = &self.context.ledger;
         Records {
@@ -352,19 +367,21 @@ impl Reconciler {
         forgotten.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
 
-    /// Writes into the ledger that the release is the bundle's, of which this is deployed.
+    /// Writes into the ledger that the release is the bundle's, of which this is deployed, and what its objects are in from now on, if that is known.
     pub(super) async fn own(
         &self,
         state: &ReconcileState,
         impersonated: &DeploymentClient,
         key: ReleaseKey,
-        deployment: DeploymentDigest,
+        (deployment, containers): (DeploymentDigest, Option<Containers>),
         proof: &Proof,
     ) -> Result<(), Halt> {
+        let known = self.entry(&state.bundle, impersonated, &key, true);
         let entry = LedgerEntry {
             names: state.names.clone(),
             deployment: Some(deployment),
-            ..self.entry(&state.bundle, impersonated, &key, true)
+            containers: containers.unwrap_or_else(|| known.containers.clone()),
+            ..known
         };
         let recorded = self.context.ledger.own(key, entry, proof).await;
         recorded.map_err(Halt::at(Cause::Ledger, &state.facts))
@@ -393,7 +410,7 @@ impl Reconciler {
             let proof = stored.and_then(|stored| Proof::of_status(&known, id.revision, stored));
             return match proof.zip(deployment) {
                 Some((proof, deployment)) => {
-                    let owned = self.own(state, impersonated, key, deployment, &proof);
+                    let owned = self.own(state, impersonated, key, (deployment, None), &proof);
                     owned.await
                 }
                 None => Ok(()),
