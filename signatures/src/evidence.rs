@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use crate::address::Address;
+
 /// Signatures of one chart that are looked at, of each kind.
 pub const MAX_SIGNATURES: usize = 200;
 
 /// A fetched chart. What is vouched for is its digest alone, so that what was checked is what is deployed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// The names it goes by, each an address with scheme: what the bundle asked for, and where it was fetched from.
-    pub addresses: Vec<String>,
-    /// How people are told where it was fetched from: an address may hold a login. Empty where that is the last of the addresses.
+    /// The names it goes by: what the bundle asked for, and where it was fetched from.
+    pub addresses: Vec<Address>,
+    /// How people are told where it was fetched from. Empty where that is the last of the addresses.
     pub shown: String,
     /// SHA-256 of the archive, `sha256:…`.
     pub archive: String,

@@ -9,14 +9,14 @@
 //!   and timestamps are checked by the `sigstore-verify` crate.
 //!
 //! ```
-//! use signatures::{Evidence, Policy, Subject};
+//! use signatures::{Address, Evidence, Policy, Subject};
 //!
 //! let digest = format!("sha256:{}", "0".repeat(64));
 //! let policy = Policy::parse(&format!(
 //!     "rules: [{{name: frozen, sources: ['https://charts.example/**'], digests: ['{digest}']}}]"
 //! ))?;
 //! let mut chart = Subject {
-//!     addresses: vec!["https://charts.example/web".to_owned()],
+//!     addresses: vec![Address::from(&"https://charts.example/web".parse()?)],
 //!     archive: digest,
 //!     ..Subject::default()
 //! };
@@ -30,6 +30,7 @@
 //!
 //! All texts of errors may be shown: keys and signatures are public, and nothing else is quoted.
 
+mod address;
 pub mod cosign;
 mod evidence;
 pub mod openpgp;
@@ -37,6 +38,7 @@ pub mod policy;
 pub mod provenance;
 mod refusal;
 
+pub use address::Address;
 pub use evidence::{Attached, Evidence, MAX_SIGNATURES, Subject};
 pub use policy::{Demands, Policy, PolicyError, Rule, Verified};
 pub use refusal::{Refusal, Unmet};

@@ -6,7 +6,9 @@
 use golib::glob::Glob;
 use serde::Deserialize;
 use serde_json::Value;
+use url::Url;
 
+use crate::address::Address;
 use crate::cosign::{Keyless, PublicKey, Signer};
 use crate::evidence::{Evidence, Subject};
 use crate::openpgp::Keyring;
@@ -224,8 +226,14 @@ impl Policy {
         subject: &Subject,
         own: impl IntoIterator<Item = &'a BundleRule>,
     ) -> Result<Demands<'a>, Refusal> {
-        let addresses = subject.addresses.iter();
-        let forms: Vec<String> = addresses.flat_map(|text| forms(text)).collect();
+        let addresses = || subject.addresses.iter().map(Address::forms);
+        // What no rule can be about would escape them all.
+        let is_known = addresses().next().is_some() && addresses().all(|forms| !forms.is_empty());
+        if self.is_about_charts() && !is_known {
+            let tried = "nobody knows which rules of the agent's policy are about its address";
+            return Err(subject.refused("unmatched", tried.to_owned()));
+        }
+        let forms: Vec<&str> = addresses().flatten().map(String::as_str).collect();
         let is_about = |rule: &&Rule| rule.is_about(&forms);
         let mut rules: Vec<&Rule> = self.rules.iter().filter(is_about).collect();
         if rules.is_empty() && self.refuses_unmatched {
@@ -277,13 +285,13 @@ impl BundleRule {
         match document(AT, text)? {
             Value::String(name) if !name.is_empty() => Ok(Self::Named(name)),
             rule @ Value::Object(_) => {
-                let mut rule = Rule::read(AT, rule)?;
-                if !rule.sources.is_empty() {
+                if rule.get("sources").is_some() {
                     return Err(PolicyError::new(
                         AT,
                         "sources: the rule is about the bundle's own chart",
                     ));
                 }
+                let mut rule = Rule::read(AT, rule)?;
                 // Nobody is to take it for a rule of the policy.
                 rule.name = match rule.name.as_str() {
                     "" => "the bundle's own".to_owned(),
@@ -340,7 +348,7 @@ impl Rule {
     }
 
     /// Whether it is about one of these forms of a chart's addresses.
-    fn is_about(&self, forms: &[String]) -> bool {
+    fn is_about(&self, forms: &[&str]) -> bool {
         let matched = |source: &Glob| forms.iter().any(|form| source.matches(form));
         self.sources.iter().any(matched)
     }
@@ -583,7 +591,10 @@ impl std::fmt::Display for Verified {
 impl Subject {
     fn in_words(&self) -> String {
         let address = match self.shown.as_str() {
-            "" => self.addresses.last().map_or("the chart", String::as_str),
+            "" => {
+                let forms = self.addresses.last().and_then(|last| last.forms().first());
+                forms.map_or("the chart", String::as_str)
+            }
             shown => shown,
         };
         match &self.manifest {
@@ -681,95 +692,8 @@ fn normal_pattern(pattern: &str) -> Result<String, &'static str> {
     if host.contains(['*', '?', '{']) {
         return Ok(format!("{scheme}://{}{path}", host.to_lowercase()));
     }
-    let form = forms(&format!("{scheme}://{host}/")).into_iter().next();
-    let form = form.ok_or("its host is none")?;
+    let url = Url::parse(&format!("{scheme}://{host}/")).map_err(|_| "its host is none")?;
+    let address = Address::from(&url);
+    let form = address.forms().first().ok_or("its host is none")?;
     Ok(format!("{}{path}", form.trim_end_matches('/')))
-}
-
-/// An address in the forms that reach the same place, so that no other spelling of it escapes a rule: without user, query, default
-/// port, dot segments, doubled slashes and percent signs, and of a registry also without tag and digest.
-fn forms(address: &str) -> Vec<String> {
-    let Some((scheme, rest)) = address.trim().split_once("://") else {
-        return Vec::new();
-    };
-    let scheme = scheme.to_ascii_lowercase();
-    // As the client reads it that will ask for it; other schemes than http have no rules for this.
-    let as_http = match scheme.as_str() {
-        "http" => format!("http://{rest}"),
-        _ => format!("https://{rest}"),
-    };
-    let Ok(url) = url::Url::parse(&as_http) else {
-        return Vec::new();
-    };
-    let host = url.host_str().unwrap_or_default();
-    let host = host.strip_suffix('.').unwrap_or(host);
-    let host = match host {
-        "index.docker.io" | "registry-1.docker.io" if scheme == "oci" => "docker.io",
-        host => host,
-    };
-    let host = match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    // What was encoded may be dots and slashes too, and a server may take it for them.
-    let paths = golib::folder::possible_paths(url.path());
-    let forms = paths.iter().map(|path| forms_at(&scheme, &host, path));
-    forms.flatten().collect()
-}
-
-/// The forms of an address whose path is read already.
-fn forms_at(scheme: &str, host: &str, path: &str) -> Vec<String> {
-    let mut forms = vec![format!("{scheme}://{host}/{path}")];
-    if let "http" | "https" = scheme {
-        // One server as a rule, whatever it is spoken to by.
-        forms = ["http", "https"]
-            .map(|scheme| format!("{scheme}://{host}/{path}"))
-            .to_vec();
-        forms.extend(in_registry(host, path));
-    }
-    if scheme == "oci" {
-        let named = path.split('@').next().unwrap_or_default();
-        let last = named.rfind('/').unwrap_or_default();
-        let end = named[last..].find(':').map_or(named.len(), |at| last + at);
-        let bare = format!("{scheme}://{host}/{}", &named[..end]);
-        if !forms.contains(&bare) {
-            forms.push(bare);
-        }
-    }
-    forms
-}
-
-/// The repository of a registry that an address by HTTP leads into: what is pulled from there has to have what the repository's charts need.
-fn in_registry(host: &str, path: &str) -> Vec<String> {
-    let repository = path.strip_prefix("v2/").and_then(|path| {
-        let ends = ["/blobs/", "/manifests/"].map(|part| path.rfind(part));
-        path.get(..ends.into_iter().flatten().max()?)
-    });
-    repository.map_or_else(Vec::new, |repository| {
-        forms(&format!("oci://{host}/{repository}"))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_some_server_takes_for_the_address_of_a_rule_is_one() {
-        let stable = |address: &str| {
-            let forms = forms(address);
-            forms.contains(&"https://charts.example/stable/web".to_owned())
-        };
-        for path in [
-            "stable/web",
-            "x/..%2fstable/web",
-            "x/..%5cstable%5cweb",
-            "x/..;/stable;v=1/web",
-            "x/%252e%252e/stable/web",
-            "x%25252f..%25252fstable/web",
-        ] {
-            assert!(stable(&format!("https://charts.example/{path}")), "{path}");
-        }
-        assert!(!stable("https://charts.example/x/stable/web"));
-    }
 }

@@ -10,7 +10,7 @@ use ::chart::source::{
 use golib::semver::Version;
 use sha2::{Digest as _, Sha256};
 use signatures::policy::BundleRule;
-use signatures::{Attached, Demands, Evidence, Policy, Refusal, Subject, Verified};
+use signatures::{Address, Attached, Demands, Evidence, Policy, Refusal, Subject, Verified};
 use tokio::time::Instant;
 
 use super::error::BundleError;
@@ -56,15 +56,11 @@ impl<'a> Requirements<'a> {
             (true, true) => "the agent's policy refuses such",
             (true, false) => return Ok(()),
         };
-        let subject = Subject {
-            addresses: vec!["the bundle's files".to_owned()],
-            ..Subject::default()
-        };
         let problem =
             format!("they came through the upstream cluster, and nobody signs those: {problem}");
         Err(BundleError::Refused(Refusal {
             chart: "the bundle's files".to_owned(),
-            ..subject.refused("content", problem)
+            ..Subject::default().refused("content", problem)
         }))
     }
 
@@ -92,7 +88,7 @@ impl<'a> Requirements<'a> {
         since: Option<Instant>,
     ) -> Result<(FetchedChart, Option<Verified>), BundleError> {
         let fetched = fetcher.fetch_since(chart, access, since).await?;
-        let subject = subject(chart, &fetched);
+        let subject = subject(chart, &fetched)?;
         // What a registry's manifest names is checked when it is fetched, and here once more, whoever kept it meanwhile.
         if fetched.manifest.is_some()
             && fetched.digest.starts_with("sha256:")
@@ -159,20 +155,13 @@ fn evidence(found: ChartSignatures) -> Evidence {
 }
 
 /// The fetched chart as the policy matches it.
-fn subject(chart: &ChartRef, fetched: &FetchedChart) -> Subject {
+///
+/// # Errors
+/// [`BundleError::Fetch`] where nothing can be fetched by such a reference.
+fn subject(chart: &ChartRef, fetched: &FetchedChart) -> Result<Subject, BundleError> {
     let hex = golib::hex::encode(&Sha256::digest(&fetched.bytes));
-    let repo = chart.repo.trim();
-    let name = chart.chart.trim();
-    let asked = match (repo, name) {
-        ("", name) => name.to_owned(),
-        (repo, "") => repo.to_owned(),
-        (repo, _) if repo.starts_with("oci://") => repo.to_owned(),
-        (repo, name) => {
-            // Where the index lies; its query comes after its path.
-            let path = repo.split(['?', '#']).next().unwrap_or_default();
-            format!("{}/{name}", path.trim_end_matches('/'))
-        }
-    };
+    // Of what is asked, and not of the text: a client may read that as another address than rules do.
+    let asked = chart.address()?;
     let reference = match &fetched.manifest {
         Some(_) => Reference::parse(fetched.url.as_str()).ok(),
         None => None,
@@ -184,16 +173,18 @@ fn subject(chart: &ChartRef, fetched: &FetchedChart) -> Subject {
         Some(reference) => format!("{}-{}.tgz", last(&reference.repository), fetched.version),
         None => last(&fetched.url.path().replace("%2B", "+").replace("%2b", "+")),
     };
-    Subject {
+    Ok(Subject {
         // Not as it is shown: where that hides a part it is another address.
-        addresses: vec![asked, fetched.url.as_str().to_owned()],
+        addresses: [&asked, &fetched.url]
+            .map(|url| Address::from(&**url))
+            .to_vec(),
         shown: fetched.url.to_string(),
         archive: format!("sha256:{hex}"),
         manifest: fetched.manifest.clone(),
         repository: reference
             .map(|reference| format!("{}/{}", reference.registry, reference.repository)),
         file_name,
-    }
+    })
 }
 
 /// Whether a signed chart is the one that was asked for: of the version it was fetched as, and of its name. Else an old
@@ -208,7 +199,7 @@ pub(super) fn check_identity(
 ) -> Result<(), BundleError> {
     let refused = |problem: String| {
         let subject = Subject {
-            addresses: vec![fetched.url.to_string()],
+            shown: fetched.url.to_string(),
             archive: fetched.digest.clone(),
             manifest: fetched.manifest.clone(),
             ..Subject::default()
@@ -280,46 +271,85 @@ mod tests {
         }
     }
 
+    fn address(text: &str) -> Address {
+        Address::from(&text.parse().unwrap())
+    }
+
     #[test]
     fn a_chart_is_known_by_what_was_asked_and_what_was_fetched() {
         let listed = fetched("https://cdn.example/a/web-1.0.0%2Bb.tgz", "1.0.0+b", None);
-        let listed = subject(&chart("https://h/charts/?token=x", "web"), &listed);
-        assert_eq!(listed.addresses[0], "https://h/charts/web");
-        assert_eq!(
-            listed.addresses[1],
-            "https://cdn.example/a/web-1.0.0%2Bb.tgz"
-        );
+        let listed = subject(&chart("https://h/charts/?token=x", "web"), &listed).unwrap();
+        let want = [
+            "https://h/charts/web",
+            "https://cdn.example/a/web-1.0.0+b.tgz",
+        ];
+        assert_eq!(listed.addresses, want.map(address));
         assert_eq!(listed.file_name, "web-1.0.0+b.tgz");
         // Told as if another host had it, which no rule is to be asked about.
         let hidden = fetched("https://evil.example/@h/x.tgz", "1.0.0", None);
-        let hidden = subject(&chart("https://evil.example", "x"), &hidden);
-        assert_eq!(hidden.addresses[1], "https://evil.example/@h/x.tgz");
+        let hidden = subject(&chart("https://evil.example", "x"), &hidden).unwrap();
+        assert_eq!(
+            hidden.addresses[1],
+            address("https://evil.example/@h/x.tgz")
+        );
         assert_eq!(hidden.shown, "https://xxxxx@h/x.tgz");
         let pulled = fetched(
             "oci://r.example/charts/web:1.0.0",
             "1.0.0",
             Some("sha256:0"),
         );
-        let pulled = subject(&chart("oci://r.example/charts/web", ""), &pulled);
+        let pulled = subject(&chart("oci://r.example/charts/web", ""), &pulled).unwrap();
         assert_eq!(pulled.repository.as_deref(), Some("r.example/charts/web"));
         assert_eq!(pulled.file_name, "web-1.0.0.tgz");
         assert!(pulled.archive.starts_with("sha256:") && pulled.archive.len() == 71);
     }
 
+    /// A policy that pins what comes from these addresses to a digest that nothing has.
+    fn pinned(source: &str) -> Policy {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let policy = "rules: [{name: r, sources: ['{source}'], digests: ['{digest}']}]";
+        let policy = policy.replace("{source}", source);
+        Policy::parse(&policy.replace("{digest}", &digest)).unwrap()
+    }
+
+    /// Whether a policy asks nothing of a chart.
+    fn is_let_through(policy: &Policy, chart: &ChartRef) -> Result<bool, BundleError> {
+        let fetched = fetched("https://cdn.example/x.tgz", "1.0.0", None);
+        let requirements = Requirements {
+            policy,
+            own: Vec::new(),
+        };
+        let demands = requirements.demands(chart, &subject(chart, &fetched)?)?;
+        Ok(demands.are_none())
+    }
+
+    #[test]
+    fn no_spelling_of_a_repository_is_let_through_unsigned() {
+        let policy = pinned("https://charts.vendor.example/stable/web");
+        for repo in [
+            "https:/charts.vendor.example/stable",
+            "https:\\\\charts.vendor.example\\stable",
+            "https:/\\charts.vendor.example/stable",
+            "https:charts.vendor.example/stable",
+            "https:///charts.vendor.example/stable",
+            "https://charts.vendor.example\\stable",
+            "ht\ttps://charts.vendor.example/stable",
+            "https:/\n/charts.vendor.example/stable",
+            "\u{1}https://charts.vendor.example/stable",
+            "HTTPS://Charts.vendor.example:443//stable/",
+            "https://me:secret@charts.vendor.example/x/../stable?a=b",
+        ] {
+            let through = is_let_through(&policy, &chart(repo, "web"));
+            assert!(!matches!(through, Ok(true)), "{repo:?}");
+        }
+        assert!(is_let_through(&policy, &chart("https://other.example", "web")).unwrap());
+    }
+
     #[test]
     fn a_name_that_makes_another_address_is_refused() {
-        let policy = "rules: [{name: r, sources: ['https://h/**'], digests: ['sha256:{0}']}]";
-        let policy = Policy::parse(&policy.replace("{0}", &"0".repeat(64))).unwrap();
-        let demands = |policy: &Policy, name: &str| {
-            let listed = chart("https://h/charts", name);
-            let fetched = fetched("https://cdn.example/x.tgz", "1.0.0", None);
-            let requirements = Requirements {
-                policy,
-                own: Vec::new(),
-            };
-            let demands = requirements.demands(&listed, &subject(&listed, &fetched));
-            demands.map(|demands| demands.are_none())
-        };
+        let policy = pinned("https://h/**");
+        let demands =
+            |policy: &Policy, name: &str| is_let_through(policy, &chart("https://h/charts", name));
         assert!(!demands(&policy, "web").unwrap());
         for name in ["../../evil.example/web", "%2e%2e", "web?x", "..", "a/b"] {
             demands(&policy, name).unwrap_err();

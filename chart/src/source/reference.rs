@@ -84,6 +84,45 @@ impl ChartRef {
         }
     }
 
+    /// The address that the chart is known by: its repository's with its name behind it, an archive's, or a registry's. It is made of what is
+    /// asked, however the texts are written; a query of the repository is none of it.
+    ///
+    /// ```
+    /// use chart::source::ChartRef;
+    ///
+    /// let chart = |repo: &str, chart: &str| ChartRef {
+    ///     repo: repo.into(),
+    ///     chart: chart.into(),
+    ///     version: String::new(),
+    /// };
+    /// let web = chart("HTTPS://charts.example:443/stable/?token=abc", "web");
+    /// assert_eq!(web.address()?.as_str(), "https://charts.example/stable/web");
+    /// assert!(chart("https:/charts.example/stable", "web").address().is_err());
+    /// # Ok::<(), chart::source::FetchError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`FetchError::InvalidReference`] and [`FetchError::Unsupported`], as when it is fetched.
+    pub fn address(&self) -> Result<SafeUrl, FetchError> {
+        match self.locate()? {
+            Location::Archive { url } => Ok(url),
+            Location::Oci { reference, .. } => {
+                let text = reference.to_string();
+                SafeUrl::parse(&text).map_err(|error| invalid(&text, error.to_string()))
+            }
+            Location::Repository { repo, chart, .. } => {
+                let mut url = Url::clone(&repo);
+                url.set_query(None);
+                url.set_fragment(None);
+                // Every address by HTTP has segments.
+                if let Ok(mut segments) = url.path_segments_mut() {
+                    segments.pop_if_empty().push(&chart);
+                }
+                Ok(SafeUrl::from(url))
+            }
+        }
+    }
+
     /// Reads the three texts as Fleet does.
     ///
     /// # Errors
@@ -119,6 +158,7 @@ impl ChartRef {
                 problem,
             });
         }
+        check_as_go(repo)?;
         Ok(Location::Repository {
             repo: url,
             chart: chart.to_owned(),
@@ -147,12 +187,30 @@ fn archive(chart: &str) -> Result<SafeUrl, FetchError> {
         ));
     }
     let url = SafeUrl::parse(chart).map_err(|error| invalid(chart, error.to_string()))?;
+    check_as_go(chart)?;
     if url.path().contains("//") {
         return Err(unsupported(
             "a subdirectory of an archive cannot be selected",
         ));
     }
     Ok(url)
+}
+
+/// Refuses an address by HTTP in which Go finds no host, in its words. What is lenient would find one behind any number of slashes and
+/// backslashes, and overlook control characters.
+fn check_as_go(text: &str) -> Result<(), FetchError> {
+    if text.contains(|c: char| c.is_ascii_control()) {
+        return Err(invalid(text, "net/url: invalid control character in URL"));
+    }
+    let rest = text.split_once(':').map_or("", |(_, rest)| rest);
+    let rest = rest.strip_prefix("//").unwrap_or_default();
+    match rest.split(['/', '?', '#']).next() {
+        None | Some("") => Err(invalid(text, "http: no Host in request URL")),
+        Some(host) if host.contains('\\') => {
+            Err(invalid(text, r#"invalid character "\\" in host name"#))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 fn invalid(reference: &str, problem: impl Into<String>) -> FetchError {
@@ -354,6 +412,22 @@ mod tests {
     #[case("oci://h:5000/charts/web", "", "oci")]
     #[case("oci://h/charts/web", "ignored", "oci")]
     #[case("", "oci://h/charts/web", "oci")]
+    #[case("HTTPS://h/charts", "web", "repository")]
+    #[case(" https://h/charts ", "web", "repository")]
+    #[case("https:/h/charts", "web", "InvalidChartSource")]
+    #[case("https:h/charts", "web", "InvalidChartSource")]
+    #[case("https:///h/charts", "web", "InvalidChartSource")]
+    #[case("https:\\\\h\\charts", "web", "InvalidChartSource")]
+    #[case("https:/\\h/charts", "web", "InvalidChartSource")]
+    #[case("https://\\h/charts", "web", "InvalidChartSource")]
+    #[case("https://h\\charts", "web", "InvalidChartSource")]
+    #[case("ht\ttps://h/charts", "web", "InvalidChartSource")]
+    #[case("https:/\n/h/charts", "web", "InvalidChartSource")]
+    #[case("https://\th/charts", "web", "InvalidChartSource")]
+    #[case("\u{1}https://h/charts", "web", "InvalidChartSource")]
+    #[case("", "https:///h/web-1.tgz", "InvalidChartSource")]
+    #[case("", "https://h/\tweb-1.tgz", "InvalidChartSource")]
+    #[case("", "https:/h/web-1.tgz", "UnsupportedChartSource")]
     #[case("https://h/charts", "", "InvalidChartSource")]
     #[case("", "", "InvalidChartSource")]
     #[case("oci://", "", "InvalidChartSource")]
@@ -370,6 +444,42 @@ mod tests {
             Err(error) => error.reason(),
         };
         assert_eq!(got, form);
+    }
+
+    #[test]
+    fn an_address_without_host_is_refused_in_gos_words() {
+        for (repo, problem) in [
+            ("https:/h/charts", "http: no Host in request URL"),
+            (
+                "https://h/\u{7f}charts",
+                "net/url: invalid control character in URL",
+            ),
+            (
+                "https://h\\charts",
+                "invalid character \"\\\\\" in host name",
+            ),
+        ] {
+            let error = reference(repo, "web", "").locate().unwrap_err().to_string();
+            assert!(error.ends_with(problem), "{error}");
+        }
+    }
+
+    #[rstest]
+    #[case("https://h/charts/?token=x#y", "web", "https://h/charts/web")]
+    #[case("https://h", "web", "https://h/web")]
+    #[case("https://h/c", "a/b?x", "https://h/c/a%2Fb%3Fx")]
+    #[case("", "https://h/web.tgz?t=x", "https://h/web.tgz?t=x")]
+    #[case("oci://h:5000/charts/web/", "ignored", "oci://h:5000/charts/web")]
+    #[case("", "oci://b\u{fc}cher.example/web:1", "oci://xn--bcher-kva.example/web:1")]
+    fn a_chart_has_the_address_that_is_asked(
+        #[case] repo: &str,
+        #[case] chart: &str,
+        #[case] address: &str,
+    ) {
+        assert_eq!(
+            reference(repo, chart, "").address().unwrap().as_str(),
+            address
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use signatures::{Attached, Evidence, Policy, Refusal, Subject, Verified};
+use signatures::{Address, Attached, Evidence, Policy, Refusal, Subject, Verified};
 
 pub(crate) const REGISTRY: &str = "127.0.0.1:5599";
 pub(crate) const ISSUER: &str = "https://issuer.test.invalid";
@@ -42,10 +42,14 @@ pub(crate) fn digest_of(name: &str) -> String {
     )
 }
 
+pub(crate) fn address(text: &str) -> Address {
+    Address::from(&text.parse().unwrap())
+}
+
 /// The chart of the registry cases, as it is pulled from a repository.
 pub(crate) fn pulled(repository: &str) -> Subject {
     Subject {
-        addresses: vec![format!("oci://{repository}:1.1.0")],
+        addresses: vec![address(&format!("oci://{repository}:1.1.0"))],
         archive: digest_of("web-1.1.0.tgz"),
         manifest: Some(text("manifest.digest").trim().to_owned()),
         repository: Some(repository.to_owned()),

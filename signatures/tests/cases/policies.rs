@@ -3,9 +3,28 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use signatures::policy::BundleRule;
-use signatures::{Evidence, Policy, Subject};
+use signatures::{Evidence, Policy, PolicyError, Subject};
 
 use crate::{checked, found, json_of, key, pulled};
+
+fn fetched_from(address: &str) -> Subject {
+    Subject {
+        addresses: vec![crate::address(address)],
+        ..Subject::default()
+    }
+}
+
+/// A policy with one rule about these sources.
+fn about(sources: Value) -> Result<Policy, PolicyError> {
+    let digests = [format!("sha256:{}", "0".repeat(64))];
+    let rule = json!({"name": "r", "sources": sources, "digests": digests});
+    Policy::parse(&json!({"rules": [rule]}).to_string())
+}
+
+fn is_about(policy: &Policy, address: &str) -> bool {
+    let subject = fetched_from(address);
+    !policy.demands(&subject, None).unwrap().are_none()
+}
 
 #[test]
 fn digests_are_pinned() {
@@ -109,12 +128,7 @@ fn no_spelling_of_an_address_escapes_a_rule() {
         "https://registry.example/v2/charts/web/blobs/sha256:00",
         "http://registry.example/x/..//v2/charts/%77eb/manifests/1.0.0",
     ] {
-        let subject = Subject {
-            addresses: vec![address.to_owned()],
-            ..Subject::default()
-        };
-        let demands = policy.demands(&subject, None).unwrap();
-        assert!(!demands.are_none(), "{address}");
+        assert!(is_about(&policy, address), "{address}");
     }
     for address in [
         "https://charts.example/other/web",
@@ -122,14 +136,7 @@ fn no_spelling_of_an_address_escapes_a_rule() {
         "https://registry.example/v2/charts/deep/web/blobs/sha256:00",
         "https://registry.example/v2/blobs/sha256:00",
     ] {
-        let subject = Subject {
-            addresses: vec![address.to_owned()],
-            ..Subject::default()
-        };
-        assert!(
-            policy.demands(&subject, None).unwrap().are_none(),
-            "{address}"
-        );
+        assert!(!is_about(&policy, address), "{address}");
     }
 }
 
@@ -217,13 +224,24 @@ fn a_pattern_is_about_the_address_that_it_is() {
     ] {
         let rule = json!({"name": "r", "sources": [pattern], "digests": [zeros]});
         let policy = Policy::parse(&json!({"rules": [rule]}).to_string()).unwrap();
-        let subject = Subject {
-            addresses: vec![address.to_owned()],
-            ..Subject::default()
-        };
-        assert!(
-            !policy.demands(&subject, None).unwrap().are_none(),
-            "{pattern}"
-        );
+        assert!(is_about(&policy, address), "{pattern}");
     }
+}
+
+#[test]
+fn an_address_of_which_rules_know_nothing_is_refused() {
+    let policy = about(json!(["https://charts.example/**"])).unwrap();
+    for address in [
+        "data:text/plain,x",
+        "file:///web.tgz",
+        "oci:registry.example/web",
+        "s3://bucket/web",
+    ] {
+        let refusal = policy.demands(&fetched_from(address), None).unwrap_err();
+        assert_eq!(refusal.unmet[0].rule, "unmatched", "{address}");
+        let nothing_asked = Policy::default();
+        let demands = nothing_asked.demands(&fetched_from(address), None).unwrap();
+        assert!(demands.are_none(), "{address}");
+    }
+    policy.demands(&Subject::default(), None).unwrap_err();
 }

@@ -10,7 +10,7 @@ use crate::{bytes, checked, digest_of, policy, text};
 /// A chart over HTTP, with its provenance file.
 fn downloaded(case: &str) -> Subject {
     Subject {
-        addresses: vec!["https://charts.test.invalid/web-1.1.0.tgz".to_owned()],
+        addresses: vec![crate::address("https://charts.test.invalid/web-1.1.0.tgz")],
         archive: digest_of(&format!("{case}.tgz")),
         file_name: "web-1.1.0.tgz".to_owned(),
         ..Subject::default()
