@@ -34,6 +34,7 @@ mod address;
 pub mod cosign;
 mod evidence;
 pub mod openpgp;
+mod pattern;
 pub mod policy;
 pub mod provenance;
 mod refusal;

@@ -6,12 +6,12 @@
 use golib::glob::Glob;
 use serde::Deserialize;
 use serde_json::Value;
-use url::Url;
 
 use crate::address::Address;
 use crate::cosign::{Keyless, PublicKey, Signer};
 use crate::evidence::{Evidence, Subject};
 use crate::openpgp::Keyring;
+use crate::pattern::SourcePattern;
 use crate::provenance;
 use crate::refusal::{Refusal, Unmet};
 
@@ -52,7 +52,7 @@ pub struct Policy {
 pub struct Rule {
     name: String,
     /// Addresses it is about; none where it is only about bundles that name it.
-    sources: Vec<Glob>,
+    sources: Vec<SourcePattern>,
     /// The archive's or the manifest's; one of them, where there are any.
     digests: Vec<String>,
     /// One of them must have signed, where there are any.
@@ -318,9 +318,7 @@ impl Rule {
             .enumerate()
             .map(|(index, pattern)| {
                 let at = format!("{at}.sources[{index}]");
-                let pattern =
-                    normal_pattern(pattern).map_err(|problem| PolicyError::new(&*at, problem))?;
-                Glob::as_documented(&pattern, '/').map_err(|error| PolicyError::new(at, error))
+                SourcePattern::parse(pattern).map_err(|problem| PolicyError::new(at, problem))
             })
             .collect::<Result<_, _>>()?;
         if text.digests.is_none() && text.signed_by.is_none() {
@@ -349,7 +347,7 @@ impl Rule {
 
     /// Whether it is about one of these forms of a chart's addresses.
     fn is_about(&self, forms: &[&str]) -> bool {
-        let matched = |source: &Glob| forms.iter().any(|form| source.matches(form));
+        let matched = |source: &SourcePattern| forms.iter().any(|form| source.matches(form));
         self.sources.iter().any(matched)
     }
 
@@ -668,32 +666,4 @@ fn limited(at: &str, entries: usize) -> Result<(), PolicyError> {
             format!("it has more than {MAX_ENTRIES} entries"),
         )),
     }
-}
-
-/// A pattern with its scheme and host in the form that addresses are brought into.
-fn normal_pattern(pattern: &str) -> Result<String, &'static str> {
-    let Some((scheme, rest)) = pattern.split_once("://") else {
-        return Err("a pattern begins with a scheme, as in oci://registry.example/charts/**");
-    };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (host, path) = rest.split_at(end);
-    // No address has these in its form, so such a pattern would be about nothing.
-    let dots = path.split('/').any(|part| part == "." || part == "..");
-    if dots
-        || path.contains("//")
-        || pattern.contains(['%', '#', '[', ']', '\\'])
-        || host.contains('@')
-    {
-        return Err(
-            "a pattern has no user, percent sign, bracket, backslash, fragment, doubled slash or dots between slashes",
-        );
-    }
-    let scheme = scheme.to_ascii_lowercase();
-    if host.contains(['*', '?', '{']) {
-        return Ok(format!("{scheme}://{}{path}", host.to_lowercase()));
-    }
-    let url = Url::parse(&format!("{scheme}://{host}/")).map_err(|_| "its host is none")?;
-    let address = Address::from(&url);
-    let form = address.forms().first().ok_or("its host is none")?;
-    Ok(format!("{}{path}", form.trim_end_matches('/')))
 }

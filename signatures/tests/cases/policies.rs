@@ -245,3 +245,51 @@ fn an_address_of_which_rules_know_nothing_is_refused() {
     }
     policy.demands(&Subject::default(), None).unwrap_err();
 }
+
+#[rstest]
+#[case::no_path("https://charts.example")]
+#[case::no_path_of_a_registry("oci://registry.example")]
+#[case::no_path_behind_a_pattern("oci://*.example")]
+#[case::a_slash_at_the_end("oci://registry.example/charts/")]
+#[case::a_slash_alone("https://charts.example/")]
+#[case::a_scheme_that_is_none("htps://charts.example/**")]
+#[case::a_scheme_among_others("{https,htps}://charts.example/**")]
+#[case::another_scheme("docker://registry.example/**")]
+#[case::no_host("https:///charts/**")]
+#[case::an_empty_label("https://*..example/**")]
+#[case::a_label_that_no_host_has("https://*.b\u{fc}cher*.example/**")]
+#[case::a_port_that_is_none("oci://*.example:http/**")]
+#[case::a_port_too_high("oci://*.example:70000/**")]
+#[case::capitals("oci://registry.example/Charts/**")]
+#[case::a_sign_that_no_repository_has("oci://registry.example/my charts/*")]
+#[case::one_of_two("oci://registry.example/{charts,Charts}/*")]
+#[case::braces_that_are_not_closed("https://{a,b.example/**")]
+fn a_pattern_that_no_address_can_match_is_no_pattern(#[case] pattern: &str) {
+    let error = about(json!(["oci://r.example/**", pattern])).unwrap_err();
+    assert_eq!(error.at, "rules[0].sources[1]", "{error}");
+}
+
+#[rstest]
+#[case::a_default_port("oci://*.example:443/**", "oci://r.example/charts/web")]
+#[case::a_default_port_of_http("http://*.example:80/**", "http://h.example/web")]
+#[case::another_port("oci://*.example:5000/**", "oci://r.example:5000/charts/web")]
+#[case::any_port("oci://r.example:*/**", "oci://r.example:5000/charts/web")]
+#[case::a_dot_at_the_end("https://*.example./**", "https://h.example/web")]
+#[case::no_ascii("https://*.B\u{fc}cher.example/**", "https://h.xn--bcher-kva.example/web")]
+#[case::numbers("https://10.0.*.*/**", "https://10.0.3.4/web")]
+#[case::hosts_in_braces("https://{a,B\u{fc}cher}.example/**", "https://xn--bcher-kva.example/web")]
+#[case::schemes_in_braces("{oci,https}://h.example/**", "oci://h.example/web")]
+#[case::whole_addresses_in_braces(
+    "{oci://r.example,https://{g,h}.example/x}/**",
+    "https://h.example/x/web"
+)]
+#[case::any_scheme("*://h.example/**", "oci://h.example/web")]
+#[case::everything("https://**", "https://h.example/x/web")]
+#[case::everything_of_hosts("oci://*.example**", "oci://r.example/charts/web")]
+#[case::dockers_own("oci://*.docker.io/acme/*", "oci://registry-1.docker.io/acme/web")]
+#[case::a_tag("oci://r.example/charts/web:1.0.0-RC*", "oci://r.example/charts/web:1.0.0-RC1")]
+fn a_pattern_is_read_as_addresses_are(#[case] pattern: &str, #[case] address: &str) {
+    let policy = about(json!([pattern])).unwrap_or_else(|error| panic!("{error}"));
+    assert!(is_about(&policy, address));
+    assert!(!is_about(&policy, "https://elsewhere.test/web") || pattern == "https://**");
+}
