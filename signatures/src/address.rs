@@ -10,6 +10,7 @@ use url::Url;
 ///
 /// let address = |text: &str| text.parse().map(|url| Address::from(&url));
 /// assert_eq!(address("HTTPS://joe:secret@Charts.example:443/stable//web?v=1")?, address("https://charts.example/stable/web")?);
+/// assert_eq!(address("oci://registry.example:80/web")?, address("oci://registry.example/web")?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +61,12 @@ impl Scheme {
         Self::ALL.into_iter().find(|scheme| scheme.text() == text)
     }
 
-    /// Whether forms leave out a port.
+    /// Whether forms leave out a port. A registry's settings say whether it is spoken to by TLS, and its address does not.
     pub(crate) fn is_default(self, port: u16) -> bool {
         match self {
             Self::Http => port == 80,
-            Self::Https | Self::Oci => port == 443,
+            Self::Https => port == 443,
+            Self::Oci => matches!(port, 80 | 443),
         }
     }
 }

@@ -288,8 +288,23 @@ fn a_pattern_that_no_address_can_match_is_no_pattern(#[case] pattern: &str) {
 #[case::everything_of_hosts("oci://*.example**", "oci://r.example/charts/web")]
 #[case::dockers_own("oci://*.docker.io/acme/*", "oci://registry-1.docker.io/acme/web")]
 #[case::a_tag("oci://r.example/charts/web:1.0.0-RC*", "oci://r.example/charts/web:1.0.0-RC1")]
+#[case::plain_http("oci://r.example:80/charts/*", "oci://r.example/charts/web")]
+#[case::plain_http_everywhere("oci://*.example:80/charts/*", "oci://r.example/charts/web")]
 fn a_pattern_is_read_as_addresses_are(#[case] pattern: &str, #[case] address: &str) {
     let policy = about(json!([pattern])).unwrap_or_else(|error| panic!("{error}"));
     assert!(is_about(&policy, address));
     assert!(!is_about(&policy, "https://elsewhere.test/web") || pattern == "https://**");
+}
+
+#[test]
+fn a_registry_by_plain_http_is_the_same_one() {
+    let policy = about(json!(["oci://registry.example/charts/**"])).unwrap();
+    for address in [
+        "oci://registry.example:80/charts/web:1.0.0",
+        "http://registry.example:80/v2/charts/web/blobs/sha256:00",
+        "https://registry.example:80/v2/charts/web/blobs/sha256:00",
+    ] {
+        assert!(is_about(&policy, address), "{address}");
+    }
+    assert!(!is_about(&policy, "oci://registry.example:5000/charts/web"));
 }
