@@ -46,54 +46,43 @@ impl Fingerprint {
 
 impl Access {
     /// This access for one address: with the credentials that go there, and none for others. `origin` is whom `credentials` are for.
-    pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> Self {
+    pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> LocalAccess {
         let is_for = origin.same_origin(url) || self.passes_credentials;
         let own = self.credentials.as_ref().filter(|_| is_for);
         // The author of an index must not choose that a login is shown without TLS.
         let is_plain = self.plain_http || origin.scheme() == "http";
         let may_be_shown = url.scheme() == "https" || is_plain;
         let logins = self.logins.as_ref().filter(|_| may_be_shown);
-        let login = || logins?.for_url(url)?.as_ref();
-        let access = Self {
-            credentials: own.or_else(login).cloned(),
-            identity: self.identity.clone().filter(|_| is_for),
-            logins: None,
-            hosts: None,
-            passes_credentials: false,
-            ..self.clone()
+        let login = || {
+            let (pattern, login) = logins?.entry_for(url)?;
+            Some((login.as_ref()?, Scope::below(pattern)))
         };
-        let hosts = self.hosts.as_ref();
-        match hosts.and_then(|hosts| hosts.for_url(url)) {
-            // The host's settings stay with the access, so that the request is refused.
-            Some(host) if host.is_refused => Self {
-                hosts: self.hosts.clone(),
-                ..access
+        let shown = own.map(|own| (own, Scope::Origin)).or_else(login).unzip();
+        let local = LocalAccess {
+            access: Self {
+                credentials: shown.0.cloned(),
+                identity: self.identity.clone().filter(|_| is_for),
+                logins: None,
+                hosts: None,
+                passes_credentials: false,
+                ..self.clone()
             },
-            Some(host) => access.with_host(host, url),
-            None => access,
-        }
-    }
-
-    /// The access to one host that the cluster's operator has settings for. A host that is sent its operator's credentials is trusted by these settings
-    /// alone, and reached by TLS unless they say otherwise: what a bundle says of trust must not give them away.
-    fn with_host(self, host: &HostAccess, url: &Url) -> Self {
-        if host.has_secrets() && url.scheme() == "http" && host.plain_http != Some(true) {
-            return self;
-        }
-        let (ca, insecure) = match host.has_secrets() {
-            true => (host.ca.clone(), host.insecure.unwrap_or_default()),
-            false => (
-                host.ca.clone().or(self.ca),
-                host.insecure.unwrap_or(self.insecure),
-            ),
+            origin: SafeUrl::from(url.clone()),
+            credentials_for: shown.1.unwrap_or(Scope::Origin),
+            identity_for: Scope::Origin,
+            hosts: self.hosts.clone(),
         };
-        Self {
-            credentials: host.credentials.clone().or(self.credentials),
-            identity: host.identity.clone().or(self.identity),
-            plain_http: host.is_plain(self.plain_http),
-            ca,
-            insecure,
-            ..self
+        match self.hosts.as_ref().and_then(|hosts| hosts.for_url(url)) {
+            // What was fetched before the host was refused is not handed out as fetched from it.
+            Some((_, host)) if host.is_refused => LocalAccess {
+                access: Self {
+                    hosts: self.hosts.clone(),
+                    ..local.access
+                },
+                ..local
+            },
+            Some((pattern, host)) => local.with_host(pattern, host),
+            None => local,
         }
     }
 
@@ -110,19 +99,12 @@ impl Access {
     pub(super) fn is_plain(&self, registry: &Url) -> bool {
         let hosts = self.hosts.as_ref();
         let host = hosts.and_then(|hosts| hosts.for_url(registry));
-        host.map_or(self.plain_http, |host| host.is_plain(self.plain_http))
-    }
-
-    /// Whether an address is of a host that nothing may be asked of.
-    pub(super) fn is_refused(&self, url: &Url) -> bool {
-        let hosts = self.hosts.as_ref();
-        let host = hosts.and_then(|hosts| hosts.for_url(url));
-        host.is_some_and(|host| host.is_refused)
+        host.map_or(self.plain_http, |(_, host)| host.is_plain(self.plain_http))
     }
 
     /// The credentials shown to a server at `url` that takes user name and password, for errors.
     pub(super) fn shown(&self, url: &Url, origin: &SafeUrl) -> CredentialsUse {
-        match self.at(url, origin).credentials {
+        match self.at(url, origin).credentials() {
             Some(credentials) if credentials.is_pair() => CredentialsUse::Sent,
             Some(_) => CredentialsUse::Unusable,
             None => match &self.logins {
@@ -164,6 +146,148 @@ impl Access {
         let flags = [self.insecure, self.plain_http, self.passes_credentials];
         field(&flags.map(u8::from));
         Fingerprint(hash.finalize().into())
+    }
+}
+
+/// An access as it is for one address, which [`Access::at`] alone makes of one for all: what is shown there, and how far that goes. Whether a
+/// request may be sent at all is asked by its own address, which may be another one.
+#[derive(Clone, Debug)]
+pub(super) struct LocalAccess {
+    access: Access,
+    /// The address that it is for.
+    origin: SafeUrl,
+    credentials_for: Scope,
+    /// For which the client certificate is.
+    identity_for: Scope,
+    hosts: Option<Arc<Hosts>>,
+}
+
+/// Which addresses of one server something is for.
+#[derive(Clone, Debug)]
+enum Scope {
+    /// All of them.
+    Origin,
+    /// Those that a login or a host's settings are for.
+    Below(HostPattern),
+}
+
+impl Scope {
+    fn below(pattern: &HostPattern) -> Self {
+        Self::Below(pattern.clone())
+    }
+
+    fn has(&self, url: &Url) -> bool {
+        match self {
+            Self::Origin => true,
+            Self::Below(pattern) => pattern.matches(url),
+        }
+    }
+}
+
+impl LocalAccess {
+    /// The access to one host that the cluster's operator has settings for. A host that is sent its operator's credentials is trusted by these settings
+    /// alone, and reached by TLS unless they say otherwise: what a bundle says of trust must not give them away.
+    fn with_host(self, pattern: &HostPattern, host: &HostAccess) -> Self {
+        if host.has_secrets() && self.origin.scheme() == "http" && host.plain_http != Some(true) {
+            return self;
+        }
+        let (credentials, credentials_for) = match &host.credentials {
+            Some(credentials) => (Some(credentials.clone()), Scope::below(pattern)),
+            None => (
+                self.access.credentials.clone(),
+                self.credentials_for.clone(),
+            ),
+        };
+        let (identity, identity_for) = match &host.identity {
+            Some(identity) => (Some(identity.clone()), Scope::below(pattern)),
+            None => (self.access.identity.clone(), self.identity_for.clone()),
+        };
+        let local = self.trusting(host);
+        Self {
+            access: Access {
+                credentials,
+                identity,
+                plain_http: host.is_plain(local.access.plain_http),
+                ..local.access
+            },
+            credentials_for,
+            identity_for,
+            ..local
+        }
+    }
+
+    /// With what the settings of a host say of trust.
+    fn trusting(self, host: &HostAccess) -> Self {
+        let (ca, insecure) = match host.has_secrets() {
+            true => (host.ca.clone(), host.insecure.unwrap_or_default()),
+            false => (
+                host.ca.clone().or(self.access.ca),
+                host.insecure.unwrap_or(self.access.insecure),
+            ),
+        };
+        Self {
+            access: Access {
+                ca,
+                insecure,
+                ..self.access
+            },
+            ..self
+        }
+    }
+
+    /// The access to the token service that a registry names, which trades the registry's credentials. It is trusted as the registry is, or as the
+    /// settings of its own host say. The client certificate is for the registry alone.
+    pub(super) fn for_token_service(&self, service: &Url) -> Self {
+        let is_for = self.origin.same_origin(service) && self.identity_for.has(service);
+        let local = Self {
+            access: Access {
+                identity: self.access.identity.clone().filter(|_| is_for),
+                ..self.access.clone()
+            },
+            origin: SafeUrl::from(service.clone()),
+            credentials_for: Scope::Origin,
+            identity_for: Scope::Origin,
+            hosts: self.hosts.clone(),
+        };
+        match self.hosts.as_ref().and_then(|hosts| hosts.for_url(service)) {
+            Some((_, host)) => local.trusting(host),
+            None => local,
+        }
+    }
+
+    pub(super) fn credentials(&self) -> Option<&Credentials> {
+        self.access.credentials.as_ref()
+    }
+
+    /// The client certificate, if it may be shown at an address of the same server.
+    pub(super) fn identity_at(&self, url: &Url) -> Option<&Identity> {
+        let identity = self.access.identity.as_ref();
+        identity.filter(|_| self.identity_for.has(url))
+    }
+
+    /// Whether the credentials, and what was had for them, may be shown at an address of the same server.
+    pub(super) fn shows_credentials_at(&self, url: &Url) -> bool {
+        self.credentials_for.has(url)
+    }
+
+    pub(super) fn ca(&self) -> Option<&[u8]> {
+        self.access.ca.as_deref()
+    }
+
+    pub(super) fn is_insecure(&self) -> bool {
+        self.access.insecure
+    }
+
+    /// Whether an address is of a host that nothing may be asked of.
+    pub(super) fn is_refused(&self, url: &Url) -> bool {
+        let hosts = self.hosts.as_ref();
+        let host = hosts.and_then(|hosts| hosts.for_url(url));
+        host.is_some_and(|(_, host)| host.is_refused)
+    }
+
+    /// See [`Access::fingerprint`].
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        self.access.fingerprint()
     }
 }
 
@@ -262,14 +386,15 @@ impl Hosts {
             .collect()
     }
 
-    pub(super) fn for_url(&self, url: &Url) -> Option<&HostAccess> {
+    /// The settings of an address, and what they are for.
+    pub(super) fn for_url(&self, url: &Url) -> Option<(&HostPattern, &HostAccess)> {
         // Another spelling of what is refused must not be asked as if nothing was said of it.
         let address = Address::of(url);
         let is_for = |pattern: &HostPattern, access: &HostAccess| {
             pattern.is_for(&address) || access.is_refused && pattern.may_be_for(&address)
         };
         let mut entries = self.entries.iter();
-        entries.find_map(|(pattern, access)| is_for(pattern, access).then_some(access))
+        entries.find_map(|(pattern, access)| is_for(pattern, access).then_some((pattern, access)))
     }
 
     pub(super) fn digest(&self) -> &[u8] {
@@ -308,7 +433,14 @@ mod tests {
             hosts: Some(Arc::new(Hosts::new(vec![(pattern, refused)]))),
             ..Access::default()
         };
-        let is_refused = |url: &str| access.is_refused(&url.parse().expect("a URL"));
+        let elsewhere = SafeUrl::parse("https://registry.example").expect("a URL");
+        let elsewhere = access.at(&elsewhere, &elsewhere);
+        let is_refused = |url: &str| {
+            let url = SafeUrl::parse(url).expect("a URL");
+            let is_refused = access.at(&url, &url).is_refused(&url);
+            assert_eq!(elsewhere.is_refused(&url), is_refused, "{url}");
+            is_refused
+        };
         for url in [
             "https://charts.example/stable/index.yaml",
             "https://charts.example./stable/index.yaml",

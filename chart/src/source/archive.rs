@@ -13,7 +13,7 @@ use reqwest::header::{ACCEPT, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::access::Access;
+use super::access::{Access, LocalAccess};
 use super::cached::{Cached, FetchedAt, Key};
 use super::disk::{ChartNote, Disk, blob_name, on_disk};
 use super::error::{CredentialsUse, FetchError};
@@ -87,7 +87,7 @@ impl Shared {
         key: Key,
         url: SafeUrl,
         checksum: Option<Checksum>,
-        access: &Access,
+        access: &LocalAccess,
         shown: CredentialsUse,
         cached: Option<Cached<FetchedChart>>,
     ) -> Result<Cached<FetchedChart>, FetchError> {

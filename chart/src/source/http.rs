@@ -1,7 +1,7 @@
 //! One bounded GET, with retries, redirects, proxies and a word for each way to fail.
 //!
 //! Nothing here knows charts. Clients are shared by accesses that trust the same certificates;
-//! credentials travel with the request and never follow a redirect to another origin.
+//! credentials travel with the request, and never to an address that they are not for: not after a redirect either.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::error::Error as StdError;
@@ -20,8 +20,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use url::Url;
 
-use super::access::Access;
-use super::credentials::{Credentials, Secret};
+use super::access::LocalAccess;
+use super::credentials::{Credentials, Identity, Secret};
 use super::deadline::{self, Deadline, Pace};
 use super::error::{CredentialsUse, FetchError, TransportError, is_transient};
 use super::index_filter::IndexFilter;
@@ -59,7 +59,7 @@ pub(super) struct Request<'a> {
     /// An answer longer than this is an error.
     pub(super) limit_bytes: u64,
     /// The access for `url`.
-    pub(super) access: &'a Access,
+    pub(super) access: &'a LocalAccess,
     /// Sent as a form, by POST; then no redirect is followed.
     pub(super) form: Option<Secret>,
     /// For an index: the charts whose entries alone are read where it is large.
@@ -69,7 +69,7 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn get(url: Url, limit_bytes: u64, access: &'a Access) -> Self {
+    pub(super) fn get(url: Url, limit_bytes: u64, access: &'a LocalAccess) -> Self {
         Self {
             url,
             told: None,
@@ -94,7 +94,7 @@ pub(super) struct Answer {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) body_is: BodyIs,
-    /// Another host gave it, which the one that was asked redirects to; it was shown no credentials.
+    /// It is of an address that the credentials are not for, mostly as the one that was asked redirects there; it was shown none.
     pub(super) is_elsewhere: bool,
 }
 
@@ -414,7 +414,8 @@ impl Http {
         }
     }
 
-    /// Sends it, and follows redirects. Only the server that was asked is shown credentials, not the one it redirects to.
+    /// Sends it, and follows redirects. Only the server that was asked is shown credentials, not the one it redirects to, and only where they
+    /// are for all addresses that it leads to.
     async fn follow(
         &self,
         request: &Request<'_>,
@@ -425,7 +426,9 @@ impl Http {
             source,
         };
         let (mut url, mut headers) = (request.url.clone(), request.headers.clone());
-        let mut client = self.client(request.access)?;
+        let access = request.access;
+        let mut identity = access.identity_at(&url);
+        let mut client = self.client(access, identity)?;
         let mut is_elsewhere = false;
         for left in (0..=MAX_REDIRECTS).rev() {
             let sent = match &request.form {
@@ -445,27 +448,32 @@ impl Http {
                 let problem = "too many redirects".to_owned();
                 return Err(failed(TransportError::Redirect { problem }));
             }
-            if !SafeUrl::from(url.clone()).same_origin(&next) && !is_upgrade(&url, &next) {
+            let stays = SafeUrl::from(url.clone()).same_origin(&next) || is_upgrade(&url, &next);
+            if !stays {
                 is_elsewhere = true;
                 headers.remove(AUTHORIZATION);
-                client = self.client(&Access {
-                    identity: None,
-                    ..request.access.clone()
-                })?;
+            }
+            if identity.is_some() && !stays {
+                identity = None;
+                client = self.client(access, None)?;
             }
             url = next;
         }
         unreachable!("the last redirect returns")
     }
 
-    /// The client for one trust. Credentials are no part of it.
-    fn client(&self, access: &Access) -> Result<reqwest::Client, FetchError> {
+    /// The client for one trust, with the certificate that it shows. Credentials are no part of it.
+    fn client(
+        &self,
+        access: &LocalAccess,
+        identity: Option<&Identity>,
+    ) -> Result<reqwest::Client, FetchError> {
         let mut hash = Sha256::new();
-        hash.update([u8::from(access.insecure)]);
-        let ca = access.ca.as_deref().unwrap_or_default();
+        hash.update([u8::from(access.is_insecure())]);
+        let ca = access.ca().unwrap_or_default();
         hash.update((ca.len() as u64).to_le_bytes());
         hash.update(ca);
-        if let Some(identity) = &access.identity {
+        if let Some(identity) = identity {
             hash.update((identity.certificates.len() as u64).to_le_bytes());
             hash.update(&identity.certificates);
             hash.update(identity.key.reveal());
@@ -478,7 +486,7 @@ impl Http {
             clients.push_back(found);
             return Ok(client);
         }
-        let client = self.build(access)?;
+        let client = self.build(access, identity)?;
         if clients.len() == MAX_CLIENTS {
             clients.pop_front();
         }
@@ -486,10 +494,13 @@ impl Http {
         Ok(client)
     }
 
-    fn build(&self, access: &Access) -> Result<reqwest::Client, FetchError> {
+    fn build(
+        &self,
+        access: &LocalAccess,
+        identity: Option<&Identity>,
+    ) -> Result<reqwest::Client, FetchError> {
         let bundles: Vec<&[u8]> = access
-            .ca
-            .as_deref()
+            .ca()
             .into_iter()
             .chain(self.settings.proxy_ca.as_deref())
             .collect();
@@ -497,8 +508,8 @@ impl Http {
             .user_agent(self.settings.user_agent.clone())
             .tls_backend_preconfigured(tls::client_config(
                 &bundles,
-                access.insecure,
-                access.identity.as_ref(),
+                access.is_insecure(),
+                identity,
             )?)
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
@@ -533,9 +544,8 @@ fn unknown_form(headers: &mut HeaderMap) -> Answer {
 }
 
 /// Adds user name and password, where it has some.
-pub(super) fn authorize<'a>(request: Request<'a>, access: &Access) -> Request<'a> {
-    let pair = access.credentials.as_ref().filter(|found| found.is_pair());
-    match pair {
+pub(super) fn authorize<'a>(request: Request<'a>, access: &LocalAccess) -> Request<'a> {
+    match access.credentials().filter(|found| found.is_pair()) {
         Some(credentials) => request.header(AUTHORIZATION, basic(credentials)),
         None => request,
     }

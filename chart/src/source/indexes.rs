@@ -8,7 +8,7 @@ use reqwest::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::access::Access;
+use super::access::{Access, LocalAccess};
 use super::cached::{Cached, CachedIndex, IndexKey};
 use super::disk::{Disk, on_disk};
 use super::error::{CredentialsUse, FetchError};
@@ -111,7 +111,7 @@ impl Shared {
         &self,
         key: IndexKey,
         url: SafeUrl,
-        access: &Access,
+        access: &LocalAccess,
         shown: CredentialsUse,
         cached: Option<Cached<Arc<Index>>>,
     ) -> Result<Cached<Arc<Index>>, FetchError> {

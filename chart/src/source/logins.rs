@@ -129,9 +129,14 @@ impl Logins {
     /// # Ok::<(), chart::source::LoginsError>(())
     /// ```
     pub fn for_url(&self, url: &Url) -> Option<&Option<Credentials>> {
+        self.entry_for(url).map(|(_, credentials)| credentials)
+    }
+
+    /// The same with the addresses that they are for.
+    pub(super) fn entry_for(&self, url: &Url) -> Option<&(HostPattern, Option<Credentials>)> {
         let address = Address::of(url);
         let mut entries = self.entries.iter();
-        entries.find_map(|(pattern, credentials)| pattern.is_for(&address).then_some(credentials))
+        entries.find(|(pattern, _)| pattern.is_for(&address))
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &(HostPattern, Option<Credentials>)> {

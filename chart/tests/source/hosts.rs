@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chart::source::{Access, Credentials, FetchError, HostAccess, HostPattern, Hosts};
 
 use super::registry::{content, plain};
-use super::server::{Server, answer, with};
+use super::server::{Answer, Seen, Server, answer, with};
 use super::{archive, chain, fetcher, reference};
 
 const JOE: &str = "Basic am9lOnNlY3JldA==";
@@ -159,4 +159,104 @@ async fn a_refused_host_is_asked_for_nothing() {
         assert!(matches!(error, FetchError::HostRefused { .. }), "{error:?}");
     }
     assert!(server.seen().is_empty());
+}
+
+/// A registry that has a token for whoever its token service knows.
+fn behind(service: &Server) -> impl Fn(&Seen) -> Answer + use<> {
+    let challenge = format!("Bearer realm=\"{}\"", service.url("/token"));
+    move |seen| match seen.authorization.as_deref() {
+        Some("Bearer t") => content(seen),
+        _ => with(answer(401, ""), "www-authenticate", &challenge),
+    }
+}
+
+#[tokio::test]
+async fn a_token_service_on_a_refused_host_is_asked_for_nothing() {
+    let service = Server::plain(|_| answer(200, r#"{"token":"t"}"#)).await;
+    let registry = Server::plain(behind(&service)).await;
+    let refused = HostAccess {
+        is_refused: true,
+        ..HostAccess::default()
+    };
+    let access = Access {
+        credentials: Credentials::new("joe", "secret"),
+        hosts: hosts(&[(&service.address.to_string(), refused)]),
+        ..plain()
+    };
+    let chart = reference(&registry.oci("charts/web"), "", "1.0.0");
+    let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+    assert!(matches!(error, FetchError::HostRefused { .. }), "{error:?}");
+    assert!(service.seen().is_empty());
+    let open = Access {
+        hosts: None,
+        ..access
+    };
+    fetcher().fetch(&chart, &open).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_service_is_trusted_as_its_hosts_settings_say() {
+    let service = Server::tls(|seen| match seen.authorization.as_deref() {
+        Some(JOE) => answer(200, r#"{"token":"t"}"#),
+        _ => answer(401, ""),
+    })
+    .await;
+    let registry = Server::tls(behind(&service)).await;
+    let [own, other] =
+        [&registry, &service].map(|server| format!("localhost:{}", server.address.port()));
+    let login = HostAccess {
+        ca: registry.ca.clone(),
+        ..joe()
+    };
+    let trust = |ca: &Option<Arc<[u8]>>| HostAccess {
+        ca: ca.clone(),
+        ..HostAccess::default()
+    };
+    let chart = reference(&registry.oci("charts/web"), "", "1.0.0");
+    let over = |entries: &[(&str, HostAccess)], insecure: bool| Access {
+        hosts: hosts(entries),
+        insecure,
+        ..Access::default()
+    };
+    let known = over(
+        &[(&own, login.clone()), (&other, trust(&service.ca))],
+        false,
+    );
+    fetcher().fetch(&chart, &known).await.unwrap();
+    // Whose login it is stays the registry's: another one that is kept for the service's host is not shown for it.
+    let ann = HostAccess {
+        credentials: Credentials::new("ann", "other"),
+        ..trust(&service.ca)
+    };
+    let known = over(&[(&own, login.clone()), (&other, ann)], false);
+    fetcher().fetch(&chart, &known).await.unwrap();
+    // What a bundle says of trust does not get the cluster's login shown to just anybody.
+    let asked = service.seen().len();
+    let error = fetcher().fetch(&chart, &over(&[(&own, login)], true)).await;
+    assert_eq!(error.unwrap_err().reason(), "UnknownIssuer");
+    assert_eq!(service.seen().len(), asked);
+}
+
+#[tokio::test]
+async fn another_page_of_a_registry_on_a_refused_path_is_not_asked_for() {
+    let registry = Server::plain(|seen| match seen.path.as_str() {
+        path if path.contains("/tags/list") => {
+            let page = answer(200, r#"{"tags":["1.0.0"]}"#);
+            with(page, "link", "</v2/other/tags/list>; rel=\"next\"")
+        }
+        _ => content(seen),
+    })
+    .await;
+    let refused = HostAccess {
+        is_refused: true,
+        ..HostAccess::default()
+    };
+    let access = Access {
+        hosts: hosts(&[(&format!("{}/other", registry.address), refused)]),
+        ..plain()
+    };
+    let chart = reference(&registry.oci("charts/web"), "", "^1");
+    let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+    assert!(matches!(error, FetchError::HostRefused { .. }), "{error:?}");
+    assert_eq!(registry.paths(), ["/v2/charts/web/tags/list?n=1000"]);
 }

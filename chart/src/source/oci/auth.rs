@@ -10,7 +10,6 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::super::access::Access;
 use super::super::credentials::{Credentials, Secret, ShownSecrets};
 use super::super::error::{CredentialsUse, FetchError};
 use super::super::http::{Request, authorize, basic};
@@ -139,8 +138,7 @@ pub(super) async fn answer(
     match challenge {
         Challenge::Basic => Ok(registry
             .access
-            .credentials
-            .as_ref()
+            .credentials()
             .filter(|credentials| credentials.is_pair())
             .map(|credentials| Authorization {
                 header: basic(credentials),
@@ -166,12 +164,12 @@ async fn token(
     service: Option<&str>,
     scope: &str,
 ) -> Result<Authorization, FetchError> {
-    let (http, access, registry, deadline) = (at.http, &at.access, &at.base, &at.deadline);
+    let (http, registry, deadline) = (at.http, &at.base, &at.deadline);
     let invalid = |problem: &str| FetchError::Artifact {
         reference: registry.to_string(),
         problem: format!("the token service it names {problem}"),
     };
-    let credentials = access.credentials.as_ref();
+    let credentials = at.access.credentials();
     if let Some(token) = credentials.and_then(Credentials::registry_token) {
         let header = bearer_header(token).ok_or_else(|| FetchError::Artifact {
             reference: registry.to_string(),
@@ -188,14 +186,7 @@ async fn token(
     if !is_safe {
         return Err(invalid("is not reached by TLS, though the registry is"));
     }
-    // A client certificate is for the registry alone.
-    let access = Access {
-        identity: access
-            .identity
-            .clone()
-            .filter(|_| registry.same_origin(&url)),
-        ..access.clone()
-    };
+    let access = at.access.for_token_service(&url);
     let form = credentials
         .and_then(Credentials::identity_token)
         .map(|token| identity_form(token, service, scope));

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256, Sha512};
 use url::Url;
 
-use super::super::access::Access;
+use super::super::access::{Access, LocalAccess};
 use super::super::credentials::ShownSecrets;
 use super::super::deadline::Deadline;
 use super::super::error::{CredentialsUse, FetchError};
@@ -75,7 +75,7 @@ impl Manifest {
 pub(in crate::source) struct Registry<'a> {
     pub(super) http: &'a Http,
     /// The access for this registry.
-    pub(super) access: Access,
+    pub(super) access: LocalAccess,
     /// The credentials the registry is shown, if it takes user names and passwords.
     pub(super) shown: CredentialsUse,
     pub(super) base: SafeUrl,
@@ -158,7 +158,7 @@ impl<'a> Registry<'a> {
         };
         let known = self.known_authorization();
         let answer = self.http.send(request(known.as_ref())).await?;
-        // A challenge of another host is not answered with the registry's credentials.
+        // A challenge of another host, or of an address that they are not for, is not answered with the registry's credentials.
         if answer.status != StatusCode::UNAUTHORIZED || answer.is_elsewhere {
             return Ok(answer);
         }
@@ -181,13 +181,13 @@ impl<'a> Registry<'a> {
     }
 
     /// The access to this registry, for telling apart fetched charts.
-    pub(in crate::source) fn access(&self) -> &Access {
+    pub(in crate::source) fn access(&self) -> &LocalAccess {
         &self.access
     }
 
     fn shown(&self) -> CredentialsUse {
         // Tokens count where a token was asked for.
-        match (&self.access.credentials, self.known_authorization()) {
+        match (self.access.credentials(), self.known_authorization()) {
             (Some(_), Some(_)) => CredentialsUse::Sent,
             _ => self.shown,
         }
@@ -195,7 +195,7 @@ impl<'a> Registry<'a> {
 
     /// The secrets that the registry is shown: errors quote none of them.
     pub(super) fn secrets(&self) -> ShownSecrets {
-        let mut secrets = ShownSecrets::of(self.access.credentials.as_ref());
+        let mut secrets = ShownSecrets::of(self.access.credentials());
         if let Some(authorization) = &*self.authorization.lock() {
             secrets.add(authorization.token());
         }
