@@ -18,7 +18,7 @@ pub enum CredentialsUse {
     NoLogin,
     /// No credentials, as the login for this address cannot be read.
     Broken,
-    /// No credentials, as the answer came from another host than the one that was asked, which redirects there.
+    /// No credentials, as the answer came from an address that they are not for, to which the one that was asked redirects.
     Elsewhere,
     /// No credentials, as the login for this address has a token of a kind that the server does not take.
     Unusable,
@@ -136,7 +136,7 @@ fn hint(status: u16, shown: CredentialsUse) -> &'static str {
             " (no credentials were sent: the login for this address cannot be read)"
         }
         (401 | 403, CredentialsUse::Elsewhere) => {
-            " (no credentials were sent: it redirects to another host)"
+            " (no credentials were sent: it redirects to an address that they are not for)"
         }
         (401 | 403, CredentialsUse::Unusable) => {
             " (no credentials were sent: the login for this address has a token alone, which this server does not take)"

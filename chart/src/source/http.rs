@@ -195,18 +195,26 @@ impl Http {
     ///
     /// Connection failures, 408, 429 and 5xx are tried again a few times; the whole thing ends
     /// after [`Settings::timeout`], in which waiting for memory does not count; so do all requests together that have one deadline.
-    pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, FetchError> {
+    pub(super) async fn send(&self, mut request: Request<'_>) -> Result<Answer, FetchError> {
         let address = || SafeUrl::from(request.url.clone());
         let url = request.told.clone().unwrap_or_else(address);
         if request.access.is_refused(&request.url) {
             return Err(FetchError::HostRefused { url });
+        }
+        // A registry names the pages of its lists, and may name another folder's.
+        let is_elsewhere = !request.access.shows_credentials_at(&request.url);
+        if is_elsewhere {
+            request.headers.remove(AUTHORIZATION);
         }
         let limit = self.settings.timeout;
         let own = Deadline::started();
         let deadline = request.deadline.unwrap_or(&own);
         tokio::select! {
             biased;
-            result = self.attempts(&request, &url, deadline) => result,
+            result = self.attempts(&request, &url, deadline) => result.map(|answer| Answer {
+                is_elsewhere: answer.is_elsewhere || is_elsewhere,
+                ..answer
+            }),
             () = deadline.expired(limit) => Err(FetchError::Transport {
                 source: TransportError::Timeout { limit },
                 url: url.clone(),
@@ -449,11 +457,11 @@ impl Http {
                 return Err(failed(TransportError::Redirect { problem }));
             }
             let stays = SafeUrl::from(url.clone()).same_origin(&next) || is_upgrade(&url, &next);
-            if !stays {
+            if !stays || !access.shows_credentials_at(&next) {
                 is_elsewhere = true;
                 headers.remove(AUTHORIZATION);
             }
-            if identity.is_some() && !stays {
+            if identity.is_some() && (!stays || access.identity_at(&next).is_none()) {
                 identity = None;
                 client = self.client(access, None)?;
             }

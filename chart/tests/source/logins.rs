@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chart::source::{Access, Credentials, Logins};
+use chart::source::{Access, Credentials, HostAccess, HostPattern, Hosts, Logins};
 use serde_json::{Value, json};
 
 use super::registry::{content, plain};
@@ -256,7 +256,9 @@ async fn a_redirect_target_gets_no_credentials() {
         .await;
         let error = error.unwrap_err();
         assert!(
-            error.ends_with("(no credentials were sent: it redirects to another host)"),
+            error.ends_with(
+                "(no credentials were sent: it redirects to an address that they are not for)"
+            ),
             "{error}"
         );
     }
@@ -267,6 +269,84 @@ async fn a_redirect_target_gets_no_credentials() {
             .iter()
             .all(|seen| seen.authorization.is_none())
     );
+}
+
+/// A folder of a server that many share: whoever has the one next to it is shown nothing of its login.
+#[tokio::test]
+async fn a_redirect_to_another_folder_gets_no_login_of_this_one() {
+    let own = Server::plain(|seen| match seen.path.as_str() {
+        "/charts/near.tgz" => with(answer(302, ""), "location", "/charts/web.tgz"),
+        "/charts/far.tgz" => with(answer(302, ""), "location", "/tenant/far.tgz"),
+        "/charts/around.tgz" => with(answer(302, ""), "location", "/charts/..%2ftenant/web.tgz"),
+        "/charts/back.tgz" => with(answer(302, ""), "location", "/tenant/back.tgz"),
+        "/tenant/back.tgz" => with(answer(302, ""), "location", "/charts/web.tgz"),
+        _ => answer(200, archive("web")),
+    })
+    .await;
+    let host = own.address.to_string();
+    let shown = async |chart: &str, access: &Access| {
+        let before = own.seen().len();
+        let chart = reference("", &own.url(&format!("/charts/{chart}.tgz")), "");
+        fetcher().fetch(&chart, access).await.unwrap();
+        let seen = own.seen().into_iter().skip(before);
+        let shown: Vec<bool> = seen.map(|seen| seen.authorization.is_some()).collect();
+        shown
+    };
+    let joe = Credentials::new("joe", "secret");
+    let docker = Access {
+        logins: logins(json!({ format!("{host}/charts"): pair("joe", "secret") })),
+        ..Access::default()
+    };
+    let pattern = HostPattern::parse(&format!("{host}/charts")).unwrap();
+    let settings = HostAccess {
+        credentials: joe.clone(),
+        plain_http: Some(true),
+        ..HostAccess::default()
+    };
+    let cluster = Access {
+        hosts: Some(Arc::new(Hosts::new(vec![(pattern, settings)]))),
+        ..Access::default()
+    };
+    for access in [&docker, &cluster] {
+        assert_eq!(shown("near", access).await, [true, true]);
+        assert_eq!(shown("far", access).await, [true, false]);
+        assert_eq!(shown("around", access).await, [true, false]);
+        assert_eq!(shown("back", access).await, [true, false, false]);
+    }
+    // A bundle's own login is for the whole of its repository's host, as Helm has it.
+    let bundle = Access {
+        credentials: joe,
+        ..Access::default()
+    };
+    assert_eq!(shown("far", &bundle).await, [true, true]);
+}
+
+#[tokio::test]
+async fn another_page_of_a_registry_in_another_folder_gets_no_login_of_this_one() {
+    let registry = Server::plain(|seen| match seen.path.as_str() {
+        "/v2/other/tags/list" => answer(200, r#"{"tags":[]}"#),
+        path if path.contains("/tags/list") => {
+            let page = answer(200, r#"{"tags":["1.0.0"]}"#);
+            let page = with(page, "link", "</v2/other/tags/list>; rel=\"next\"");
+            match seen.authorization == basic("joe", "secret") {
+                true => page,
+                false => with(answer(401, ""), "www-authenticate", "Basic realm=\"r\""),
+            }
+        }
+        _ => content(seen),
+    })
+    .await;
+    let folder = format!("{}/charts", registry.address);
+    let access = Access {
+        logins: logins(json!({ folder: pair("joe", "secret") })),
+        ..plain()
+    };
+    let chart = reference(&registry.oci("charts/web"), "", "^1");
+    fetcher().fetch(&chart, &access).await.unwrap();
+    let seen = registry.seen().into_iter();
+    let other = seen.filter(|seen| seen.path.starts_with("/v2/other"));
+    let shown: Vec<_> = other.map(|seen| seen.authorization).collect();
+    assert_eq!(shown, [None]);
 }
 
 #[tokio::test]
