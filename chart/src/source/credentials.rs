@@ -154,14 +154,15 @@ impl ShownSecrets {
         }
     }
 
-    /// A text without them.
+    /// A text without them, in small letters and in capitals: a host's name is repeated in small ones.
     pub(super) fn redact(&self, text: &str) -> String {
         let (mut redacted, mut rest) = (String::new(), text);
         while let Some(next) = rest.chars().next() {
-            let found = self
-                .0
-                .iter()
-                .find_map(|secret| rest.strip_prefix(secret.as_str()));
+            let after = |secret: &String| {
+                let (begin, after) = rest.split_at_checked(secret.len())?;
+                begin.eq_ignore_ascii_case(secret).then_some(after)
+            };
+            let found = self.0.iter().find_map(after);
             rest = match found {
                 Some(after) => {
                     redacted.push_str(MASK);

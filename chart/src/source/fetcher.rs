@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use super::access::{Access, Fingerprint};
 use super::cache::{Cache, SingleFlight};
 use super::cached::{Cached, CachedIndex, FetchedAt, IndexKey, Key, is_since};
+use super::credentials::ShownSecrets;
 use super::disk::Disk;
+use super::echoed;
 use super::error::FetchError;
 use super::fetched::{ChartSignatures, FetchedChart};
 use super::http::{Http, Request, Transport, authorize};
@@ -403,7 +405,7 @@ impl Shared {
             Some(unanswered) => unanswered.clone(),
             None => FetchError::NotFound {
                 location: repo.to_string(),
-                lookup,
+                lookup: echoed::lookup(lookup, &shown_to(repo, access)),
             },
         })?;
         let (mut fetched, asked) = self.entry(repo, chart, entry, access, since).await?;
@@ -417,7 +419,20 @@ impl Shared {
         Ok((fetched, asked))
     }
 
+    /// The archive that an index names. Its address is the repository's word, and so are versions.
     async fn entry(
+        self: &Arc<Self>,
+        repo: &SafeUrl,
+        chart: &str,
+        entry: &Entry,
+        access: &Access,
+        since: Option<Instant>,
+    ) -> Result<FetchedAt, FetchError> {
+        let fetched = self.fetch_named(repo, chart, entry, access, since).await;
+        fetched.map_err(|error| echoed::named(error, repo, &shown_to(repo, access)))
+    }
+
+    async fn fetch_named(
         self: &Arc<Self>,
         repo: &SafeUrl,
         chart: &str,
@@ -438,6 +453,12 @@ impl Shared {
         fetched.version.clone_from(&entry.version);
         Ok((fetched, asked))
     }
+}
+
+/// What a repository is shown when its index is asked for.
+fn shown_to(repo: &SafeUrl, access: &Access) -> ShownSecrets {
+    let index = reference::index_url(repo);
+    ShownSecrets::of(access.at(&index, repo).credentials())
 }
 
 /// Whether a newer index might help.

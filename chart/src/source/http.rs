@@ -21,8 +21,9 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::access::LocalAccess;
-use super::credentials::{Credentials, Identity, Secret};
+use super::credentials::{Credentials, Identity, Secret, ShownSecrets};
 use super::deadline::{self, Deadline, Pace};
+use super::echoed;
 use super::error::{CredentialsUse, FetchError, TransportError, is_transient};
 use super::index_filter::IndexFilter;
 use super::memory::Reservation;
@@ -201,6 +202,7 @@ impl Http {
         if request.access.is_refused(&request.url) {
             return Err(FetchError::HostRefused { url });
         }
+        let secrets = shown(&request);
         // A registry names the pages of its lists, and may name another folder's.
         let is_elsewhere = !request.access.shows_credentials_at(&request.url);
         if is_elsewhere {
@@ -209,7 +211,7 @@ impl Http {
         let limit = self.settings.timeout;
         let own = Deadline::started();
         let deadline = request.deadline.unwrap_or(&own);
-        tokio::select! {
+        let result = tokio::select! {
             biased;
             result = self.attempts(&request, &url, deadline) => result.map(|answer| Answer {
                 is_elsewhere: answer.is_elsewhere || is_elsewhere,
@@ -219,7 +221,16 @@ impl Http {
                 source: TransportError::Timeout { limit },
                 url: url.clone(),
             }),
-        }
+        };
+        // Where the address is not to be shown a server named it.
+        let asked = request.url.host_str().filter(|_| request.told.is_none());
+        result.map_err(|error| match error {
+            FetchError::Transport { url, source } => FetchError::Transport {
+                source: echoed::transport(source, asked, &secrets),
+                url,
+            },
+            error => error,
+        })
     }
 
     async fn attempts(
@@ -549,6 +560,17 @@ fn unknown_form(headers: &mut HeaderMap) -> Answer {
         body_is: BodyIs::UnknownForm,
         is_elsewhere: false,
     }
+}
+
+/// What the server is shown that nobody else may read.
+fn shown(request: &Request<'_>) -> ShownSecrets {
+    let mut secrets = ShownSecrets::of(request.access.credentials());
+    let header = request.headers.get(AUTHORIZATION);
+    let header = header.and_then(|value| value.to_str().ok());
+    if let Some((_, token)) = header.and_then(|text| text.split_once(' ')) {
+        secrets.add(token);
+    }
+    secrets
 }
 
 /// Adds user name and password, where it has some.

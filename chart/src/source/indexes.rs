@@ -10,7 +10,9 @@ use tokio::time::Instant;
 
 use super::access::{Access, LocalAccess};
 use super::cached::{Cached, CachedIndex, IndexKey};
+use super::credentials::ShownSecrets;
 use super::disk::{Disk, on_disk};
+use super::echoed;
 use super::error::{CredentialsUse, FetchError};
 use super::fetcher::Shared;
 use super::http::{Answer, BodyIs, Request, SMALL_BYTES, authorize};
@@ -172,14 +174,18 @@ impl Shared {
             let (status, shown) = (answer.status.as_u16(), answer.shown(shown));
             return Err(FetchError::IndexStatus { url, status, shown });
         }
-        let mut index = index.map_err(|source| FetchError::Index { url, source })?;
+        let secrets = ShownSecrets::of(access.credentials());
+        let mut index = index.map_err(|source| FetchError::Index {
+            source: echoed::index(source, &secrets),
+            url,
+        })?;
         if answer.is_filtered() {
             index.only = Some(requested.charts);
         }
         for warning in &index.warnings {
             logging::warn!(
                 repo = key.0,
-                name = warning.chart(),
+                name = secrets.redact(warning.chart()),
                 "skipping an entry of the index"
             );
         }

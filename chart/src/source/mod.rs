@@ -26,6 +26,7 @@ mod cached;
 mod credentials;
 mod deadline;
 mod disk;
+mod echoed;
 mod error;
 mod fetched;
 mod fetcher;

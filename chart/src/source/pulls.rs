@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::access::Access;
 use super::archive;
 use super::cached::{Cached, FetchedAt, Key};
+use super::echoed;
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
 use super::fetcher::{Fetcher, Shared};
@@ -50,19 +51,36 @@ impl Shared {
         key: Key,
     ) -> Result<Cached<FetchedChart>, FetchError> {
         let asked = Instant::now();
-        let named = match oci::requested(reference, version)? {
-            Requested::Name(named) => named,
-            Requested::Constraint(constraint) => {
-                oci::resolve(registry, reference, &constraint).await?
+        match oci::requested(reference, version)? {
+            Requested::Name(named) => {
+                let pulled = self.pull_named(registry, named, version, key, asked);
+                pulled.await
             }
-        };
-        let url = shown(&named)?;
+            Requested::Constraint(constraint) => {
+                let named = oci::resolve(registry, reference, &constraint).await?;
+                let pulled = self.pull_named(registry, named, version, key, asked);
+                // The tag is the registry's word.
+                let told = |error| echoed::named(error, registry.base(), &registry.secrets());
+                pulled.await.map_err(told)
+            }
+        }
+    }
+
+    async fn pull_named(
+        &self,
+        registry: &Registry<'_>,
+        reference: Reference,
+        version: &str,
+        key: Key,
+        asked: Instant,
+    ) -> Result<Cached<FetchedChart>, FetchError> {
+        let url = shown(&reference)?;
         let oci::Found {
             layer,
             named: manifest,
             manifests,
             ..
-        } = oci::layer(registry, &named).await?;
+        } = oci::layer(registry, &reference).await?;
         let blob = (format!("{} {}", reference.registry, layer.digest), key.1);
         let digest = layer.digest.clone();
         let is_sound =
@@ -76,7 +94,7 @@ impl Shared {
                 archive::checked(bytes, &url, self.settings.max_unpacked_bytes).await?
             }
         };
-        let version = named.tag.clone().unwrap_or_else(|| version.to_owned());
+        let version = reference.tag.unwrap_or_else(|| version.to_owned());
         let chart = FetchedChart {
             bytes,
             unpacked_bytes,

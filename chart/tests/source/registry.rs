@@ -311,12 +311,33 @@ async fn credentials_echoed_in_unusable_registry_answers_are_redacted() {
     }
 }
 
+/// A tag that a registry lists is as much its word as what it answers.
+#[tokio::test]
+async fn credentials_echoed_in_a_tag_are_redacted() {
+    let server = Server::plain(|seen| match seen.authorization {
+        None => with(answer(401, ""), "www-authenticate", "Basic realm=\"r\""),
+        _ if seen.path.contains("/tags/") => answer(200, r#"{"tags":["1.0.0_canary-1"]}"#),
+        _ => answer(404, ""),
+    });
+    let server = server.await;
+    let access = Access {
+        credentials: Credentials::new("joe", "canary-1"),
+        ..plain()
+    };
+    let chart = reference(&server.oci("charts/web"), "", "^1");
+    let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+    let reported = chain(&error);
+    assert!(reported.contains("registry answered 404"), "{reported}");
+    assert!(!reported.contains("canary"), "{reported}");
+}
+
 /// It may know a login from before.
 #[rstest]
 #[case::refused("/token", "canary-1", "/token\"")]
 #[case::refused_at_a_path("/token/canary-1", "s", "/v2/charts/web/\"")]
 // Nobody listens there.
 #[case::not_reached("http://127.0.0.1:1/token", "canary-1", "http://127.0.0.1:1/token\"")]
+#[case::no_host("http://Canary-1.invalid/token", "s", "lookup **REDACTED**.invalid: no such host")]
 #[tokio::test]
 async fn credentials_echoed_in_a_challenge_are_redacted(
     #[case] realm: &str,

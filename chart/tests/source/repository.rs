@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chart::source::{Access, Credentials, Fetcher, SafeUrl, Settings, TransportError};
+use chart::source::{Access, Credentials, Fetcher, SafeUrl, Settings, Strictness, TransportError};
 use futures_util::future::join_all;
+use rstest::rstest;
 use serde_json::json;
 
 use super::server::{Server, answer, with};
@@ -352,6 +353,88 @@ async fn credentials_stay_with_their_origin() {
         .await
         .unwrap_err();
     assert!(chain(&error).ends_with("error code: 401 (no credentials were sent)"));
+}
+
+/// A server that tells a tenant the operator's login: in the repository's index, or by where it leads.
+#[rstest]
+#[case::a_version("9.0.0-canary-1", "", "^1", "newest seen: 9.0.0-**REDACTED**)")]
+#[case::a_version_without_address("9.0.0-canary-1", "", "9.0.0-0 - 10", "**REDACTED**")]
+#[case::a_time("1.0.0", "generated: canary-1\n", "", "failed to load the index")]
+#[case::a_field("1.0.0", "canary-1: x\ngenerated: canary-1\n", "", "failed to load the index")]
+#[case::no_yaml("1.0.0", "canary-1: *canary-1\n", "", "failed to load the index")]
+#[tokio::test]
+async fn credentials_echoed_in_an_index_are_redacted(
+    #[case] version: &'static str,
+    #[case] more: &'static str,
+    #[case] asked: &str,
+    #[case] told: &str,
+    #[values(Strictness::Fleet, Strictness::Helm)] strictness: Strictness,
+) {
+    let server = Server::plain(move |_| {
+        let index = format!(
+            "apiVersion: v1\n{more}entries:\n  web:\n  - {{apiVersion: v1, name: web, version: {version}}}\n"
+        );
+        answer(200, index)
+    });
+    let server = server.await;
+    let access = Access {
+        credentials: Credentials::new("joe", "canary-1"),
+        ..Access::default()
+    };
+    let fetcher = Fetcher::new(Settings {
+        strictness,
+        ..settings()
+    });
+    let chart = reference(&server.url(""), "web", asked);
+    let error = fetcher.fetch(&chart, &access).await.unwrap_err();
+    let reported = chain(&error);
+    assert!(!reported.contains("canary"), "{reported}");
+    assert!(
+        reported.contains(told) || more.contains("x\n"),
+        "{reported}"
+    );
+}
+
+#[rstest]
+#[case::a_place("https://cdn.invalid/canary-1/web.tgz")]
+#[case::a_host("https://canary-1.invalid/web.tgz")]
+#[case::a_kind("canary-1://cdn.invalid/web.tgz")]
+#[case::a_registry("oci://cdn.invalid/canary-1/")]
+#[case::no_registry("oci://cdn.invalid/Canary-1/")]
+#[tokio::test]
+async fn credentials_echoed_in_an_address_of_an_index_are_redacted(#[case] url: &'static str) {
+    let index = simple_index(&[("web", "1.0.0", url)]);
+    let server = Server::plain(move |_| answer(200, index.clone())).await;
+    let access = Access {
+        credentials: Credentials::new("joe", "canary-1"),
+        ..Access::default()
+    };
+    let chart = reference(&server.url(""), "web", "");
+    let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+    let reported = chain(&error);
+    assert!(!reported.to_lowercase().contains("canary"), "{reported}");
+}
+
+#[tokio::test]
+async fn credentials_echoed_in_a_redirect_are_redacted() {
+    let target = "https://canary-1.invalid/";
+    let server = Server::plain(move |_| with(answer(302, ""), "location", target)).await;
+    let access = Access {
+        credentials: Credentials::new("joe", "Canary-1"),
+        ..Access::default()
+    };
+    for chart in [
+        reference(&server.url(""), "web", ""),
+        reference("", &server.url("/web.tgz"), ""),
+    ] {
+        let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+        let reported = chain(&error);
+        assert!(
+            reported.contains("lookup **REDACTED**.invalid"),
+            "{reported}"
+        );
+        assert!(!reported.contains("canary"), "{reported}");
+    }
 }
 
 #[tokio::test]

@@ -10,10 +10,10 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::super::credentials::{Credentials, Secret, ShownSecrets};
+use super::super::credentials::{Credentials, Secret};
+use super::super::echoed;
 use super::super::error::{CredentialsUse, FetchError};
 use super::super::http::{Request, authorize, basic};
-use super::super::safe_url::SafeUrl;
 use super::problem::{detail, message};
 use super::registry::Registry;
 
@@ -205,7 +205,9 @@ async fn token(
             authorize(request, &access)
         }
     };
-    let told = told(&request.url, registry, &at.secrets());
+    // The challenge that names it may have in it what the registry was shown. What a registry asks for is shown otherwise, as nobody sees
+    // without it why a token is refused.
+    let told = echoed::told(&request.url, registry, &at.secrets());
     let request = Request {
         told: Some(told.clone()),
         ..request
@@ -240,20 +242,6 @@ async fn token(
         header,
         expires: Some(Instant::now() + lifetime),
     })
-}
-
-/// A token service's address as errors show it, whether it answers or not: the challenge that names it may have in it what the registry was shown.
-/// What a registry asks for is shown otherwise, as nobody sees without it why a token is refused.
-fn told(asked: &Url, registry: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
-    let is_free = |url: &Url| shown.redact(url.as_str()) == url.as_str();
-    let mut told = asked.clone();
-    if !is_free(&told) {
-        told.set_query(None);
-    }
-    match is_free(&told) {
-        true => SafeUrl::from(told),
-        false => registry.clone(),
-    }
 }
 
 fn bearer_header(token: &str) -> Option<HeaderValue> {

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use golib::semver::{Constraint, Version};
 
+use super::super::echoed;
 use super::super::error::FetchError;
 use super::super::index::{LookupError, NEWEST_SHOWN};
 use super::reference::{Reference, is_digest, version};
@@ -97,15 +98,9 @@ pub(in crate::source) async fn resolve(
     reference: &Reference,
     constraint: &str,
 ) -> Result<Reference, FetchError> {
-    let not_found = |mut lookup| {
-        if let LookupError::Tag { newest, .. } = &mut lookup {
-            let secrets = registry.secrets();
-            newest.iter_mut().for_each(|tag| *tag = secrets.redact(tag));
-        }
-        FetchError::NotFound {
-            location: reference.to_string(),
-            lookup,
-        }
+    let not_found = |lookup| FetchError::NotFound {
+        location: reference.to_string(),
+        lookup: echoed::lookup(lookup, &registry.secrets()),
     };
     let tags = match registry.tags().await {
         Ok(tags) => versions(&tags),

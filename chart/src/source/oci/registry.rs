@@ -185,6 +185,11 @@ impl<'a> Registry<'a> {
         &self.access
     }
 
+    /// Where the repository lies.
+    pub(in crate::source) fn base(&self) -> &SafeUrl {
+        &self.base
+    }
+
     fn shown(&self) -> CredentialsUse {
         // Tokens count where a token was asked for.
         match (self.access.credentials(), self.known_authorization()) {
@@ -194,7 +199,7 @@ impl<'a> Registry<'a> {
     }
 
     /// The secrets that the registry is shown: errors quote none of them.
-    pub(super) fn secrets(&self) -> ShownSecrets {
+    pub(in crate::source) fn secrets(&self) -> ShownSecrets {
         let mut secrets = ShownSecrets::of(self.access.credentials());
         if let Some(authorization) = &*self.authorization.lock() {
             secrets.add(authorization.token());

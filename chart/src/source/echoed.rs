@@ -1,0 +1,175 @@
+//! What errors quote of servers, without what those were shown: one may repeat a login, and whoever reads the error may be somebody else.
+//!
+//! Only what a server said or named goes through here. What somebody asked for stays as it is, or he could find out by guessing.
+
+use url::Url;
+
+use super::credentials::ShownSecrets;
+use super::error::{FetchError, TransportError};
+use super::index::{IndexError, LookupError};
+use super::safe_url::SafeUrl;
+
+/// An address that a server named, as errors show it: without its query, or that of `instead`, where the server says more with it than it should.
+pub(super) fn told(named: &Url, instead: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
+    let is_free = |url: &Url| shown.redact(url.as_str()) == url.as_str();
+    let mut told = named.clone();
+    if !is_free(&told) {
+        told.set_query(None);
+    }
+    match is_free(&told) {
+        true => SafeUrl::from(told),
+        false => instead.clone(),
+    }
+}
+
+/// Why there is no answer: a server says where it leads, and what its certificate is for. `asked` is the host that was asked.
+pub(super) fn transport(
+    error: TransportError,
+    asked: Option<&str>,
+    shown: &ShownSecrets,
+) -> TransportError {
+    let redact = |text: String| match asked.filter(|host| !host.is_empty()) {
+        Some(host) => {
+            let parts: Vec<String> = text.split(host).map(|part| shown.redact(part)).collect();
+            parts.join(host)
+        }
+        None => shown.redact(&text),
+    };
+    match error {
+        TransportError::UnknownHost { host, source } => TransportError::UnknownHost {
+            host: redact(host),
+            source,
+        },
+        TransportError::Tls { problem } => TransportError::Tls {
+            problem: redact(problem),
+        },
+        TransportError::Connect { problem } => TransportError::Connect {
+            problem: redact(problem),
+        },
+        TransportError::Redirect { problem } => TransportError::Redirect {
+            problem: redact(problem),
+        },
+        TransportError::Interrupted { problem } => TransportError::Interrupted {
+            problem: redact(problem),
+        },
+        error @ (TransportError::UnknownIssuer
+        | TransportError::Timeout { .. }
+        | TransportError::TooSlow { .. }) => error,
+    }
+}
+
+/// Why an index cannot be read, which quotes it.
+pub(super) fn index(error: IndexError, shown: &ShownSecrets) -> IndexError {
+    match error {
+        IndexError::Decode(problem) => IndexError::Decode(shown.redact(&problem)),
+        error @ (IndexError::Empty | IndexError::NoApiVersion) => error,
+    }
+}
+
+/// What is not there, and what is there instead.
+pub(super) fn lookup(mut error: LookupError, shown: &ShownSecrets) -> LookupError {
+    match &mut error {
+        LookupError::Version { newest, .. } | LookupError::Tag { newest, .. } => {
+            newest.iter_mut().for_each(|one| *one = shown.redact(one));
+        }
+        LookupError::Chart { .. }
+        | LookupError::Empty
+        | LookupError::Constraint { .. }
+        | LookupError::NoTags { .. } => {}
+    }
+    error
+}
+
+/// Why that cannot be had which a server named: an archive of an index, a tag of a list. `instead` is what was asked for.
+pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) -> FetchError {
+    let told = |url: SafeUrl| told(&url, instead, shown);
+    let redact = |text: String| shown.redact(&text);
+    match error {
+        FetchError::InvalidReference { reference, problem } => FetchError::InvalidReference {
+            reference: redact(reference),
+            problem: redact(problem),
+        },
+        FetchError::Unsupported { reference, problem } => FetchError::Unsupported {
+            reference: redact(reference),
+            problem,
+        },
+        FetchError::HostRefused { url } => FetchError::HostRefused { url: told(url) },
+        FetchError::Transport { url, source } => FetchError::Transport {
+            url: told(url),
+            source: transport(source, None, shown),
+        },
+        FetchError::IndexStatus {
+            url,
+            status,
+            shown: sent,
+        } => FetchError::IndexStatus {
+            url: told(url),
+            status,
+            shown: sent,
+        },
+        FetchError::Status {
+            url,
+            status,
+            shown: sent,
+        } => FetchError::Status {
+            url: told(url),
+            status,
+            shown: sent,
+        },
+        FetchError::Index { url, source } => FetchError::Index {
+            url: told(url),
+            source: index(source, shown),
+        },
+        FetchError::NotFound {
+            location,
+            lookup: error,
+        } => FetchError::NotFound {
+            location: redact(location),
+            lookup: lookup(error, shown),
+        },
+        FetchError::NoUrls {
+            chart,
+            version,
+            repo,
+        } => FetchError::NoUrls {
+            chart,
+            version: redact(version),
+            repo,
+        },
+        FetchError::TooLarge { url, limit_bytes } => FetchError::TooLarge {
+            url: told(url),
+            limit_bytes,
+        },
+        FetchError::Checksum {
+            url,
+            expected,
+            actual,
+        } => FetchError::Checksum {
+            url: told(url),
+            expected: redact(expected),
+            actual,
+        },
+        FetchError::Archive { url, problem } => FetchError::Archive {
+            url: told(url),
+            problem: redact(problem),
+        },
+        FetchError::Registry {
+            url,
+            status,
+            message,
+            detail,
+            shown: sent,
+        } => FetchError::Registry {
+            url: told(url),
+            status,
+            message: redact(message),
+            detail: redact(detail),
+            shown: sent,
+        },
+        FetchError::Artifact { reference, problem } => FetchError::Artifact {
+            reference: redact(reference),
+            problem: redact(problem),
+        },
+        error @ FetchError::Tls { .. } => error,
+    }
+}
