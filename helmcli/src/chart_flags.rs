@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use chart::source::{Access, ChartRef, Credentials};
+use chart::source::{Access, ChartRef, Credentials, SafeUrl};
 use chart::{Chart, Warnings, loader};
 use golib::strconv::quote;
 
@@ -150,12 +150,29 @@ impl ChartFlags {
         })
     }
 
+    /// The access for what the index of `--repo` names: its author must not choose who else is shown the login.
+    fn access_to(&self, url: &str, access: Access) -> Access {
+        let is_of_repo = match (SafeUrl::parse(&self.repo), SafeUrl::parse(url)) {
+            (Ok(repo), Ok(url)) => repo.same_origin(&url),
+            _ => false,
+        };
+        match is_of_repo || self.pass_credentials {
+            true => access,
+            false => Access {
+                credentials: None,
+                ..access
+            },
+        }
+    }
+
     fn fetch(&self, client: &Client, reference: &str, helm: &HelmFlags) -> Result<Fetched, String> {
         let access = self.access()?;
         let version = self.version();
         if !self.repo.is_empty() {
             let (url, digest) =
                 repositories::find_at(client, &self.repo, reference, &version, &access)?;
+            // Before that of another repository takes its place: the login is for this one.
+            let access = self.access_to(&url, access);
             // Whoever has the archive in an index that is kept has a say in how to get it.
             let owner = match url.starts_with("oci://") {
                 true => None,
@@ -243,5 +260,89 @@ fn check_address(reference: &str) -> Result<(), String> {
             Some(_) => Err(format!("scheme {} not supported", quote(scheme))),
         },
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// A server with one file, which tells what it was asked.
+    fn serve(listener: TcpListener, path: &'static str, body: String) -> Receiver<String> {
+        let (asked, seen) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if stream.read(&mut byte).unwrap() == 0 {
+                        break;
+                    }
+                    request.push(byte[0]);
+                }
+                let request = String::from_utf8(request).unwrap().to_lowercase();
+                let (status, body) = match request.starts_with(&format!("get {path} ")) {
+                    true => ("200 OK", body.as_str()),
+                    false => ("404 Not Found", ""),
+                };
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                stream.write_all(answer.as_bytes()).unwrap();
+                if asked.send(request).is_err() {
+                    return;
+                }
+            }
+        });
+        seen
+    }
+
+    fn index(url: &str) -> String {
+        let entry = format!("{{apiVersion: v1, name: web, version: 1.0.0, urls: [\"{url}\"]}}");
+        format!("apiVersion: v1\nentries:\n  web:\n  - {entry}\n")
+    }
+
+    #[test]
+    fn a_login_for_one_repository_is_not_shown_to_another_that_its_index_names() {
+        let [ours, theirs] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let at = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
+        let (repo, other) = (at(&ours), at(&theirs));
+        let far = format!("{other}/web-1.0.0.tgz");
+        let own = serve(ours, "/index.yaml", index(&far));
+        let seen = serve(theirs, "/web-1.0.0.tgz", "no chart".to_owned());
+        // The other one is configured, and its index has the archive too.
+        let home = tempfile::tempdir().unwrap();
+        let file = |name: &str| home.path().join(name);
+        let known = format!("repositories:\n- name: other\n  url: {other}\n");
+        std::fs::write(file("repositories.yaml"), known).unwrap();
+        std::fs::write(file("other-index.yaml"), index(&far)).unwrap();
+        let helm = HelmFlags {
+            repository_config: Some(file("repositories.yaml")),
+            repository_cache: Some(home.path().to_owned()),
+            ..HelmFlags::default()
+        };
+        let login = |pass_credentials: bool| ChartFlags {
+            repo: repo.clone(),
+            username: "joe".to_owned(),
+            password: "secret".to_owned(),
+            pass_credentials,
+            ..ChartFlags::default()
+        };
+        for pass_credentials in [false, true] {
+            login(pass_credentials).locate("web", &helm).unwrap_err();
+            assert!(own.recv().unwrap().contains("authorization: "));
+            let asked = seen.recv().unwrap();
+            assert_eq!(
+                asked.contains("authorization: "),
+                pass_credentials,
+                "{asked}"
+            );
+        }
     }
 }

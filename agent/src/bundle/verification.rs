@@ -348,7 +348,8 @@ mod tests {
     #[test]
     fn a_name_that_makes_another_address_is_refused() {
         let policy = pinned("https://h/**");
-        let demands = |policy, name| is_let_through(policy, &chart("https://h/charts", name));
+        let demands =
+            |policy: &Policy, name: &str| is_let_through(policy, &chart("https://h/charts", name));
         assert!(!demands(&policy, "web").unwrap());
         for name in ["../../evil.example/web", "%2e%2e", "web?x", "..", "a/b"] {
             demands(&policy, name).unwrap_err();
