@@ -178,11 +178,12 @@ fn expanded(pattern: &str) -> Result<Vec<String>, String> {
     let mut expanded = Vec::new();
     let mut waiting = vec![pattern.to_owned()];
     while let Some(pattern) = waiting.pop() {
-        let Some((before, alternatives, after)) = first_braces(&pattern)? else {
+        let Some(braces) = first_braces(&pattern)? else {
             expanded.push(pattern);
             continue;
         };
-        for alternative in alternatives {
+        for alternative in braces.alternatives {
+            let (before, after) = (braces.before, braces.after);
             waiting.push(format!("{before}{alternative}{after}"));
             if expanded.len() + waiting.len() > MAX_ALTERNATIVES {
                 return Err(format!(
@@ -194,8 +195,15 @@ fn expanded(pattern: &str) -> Result<Vec<String>, String> {
     Ok(expanded)
 }
 
-/// What stands before the first braces, the alternatives in them, and what follows.
-fn first_braces(pattern: &str) -> Result<Option<(&str, Vec<&str>, &str)>, String> {
+/// The alternatives in braces, and what stands around them.
+struct Braces<'p> {
+    before: &'p str,
+    alternatives: Vec<&'p str>,
+    after: &'p str,
+}
+
+/// The first braces of a pattern, those in them left as they are.
+fn first_braces(pattern: &str) -> Result<Option<Braces<'_>>, String> {
     let Some((before, rest)) = pattern.split_once('{') else {
         return Ok(None);
     };
@@ -211,7 +219,12 @@ fn first_braces(pattern: &str) -> Result<Option<(&str, Vec<&str>, &str)>, String
             }
             '}' => {
                 alternatives.push(&rest[start..at]);
-                return Ok(Some((before, alternatives, &rest[at + 1..])));
+                let after = &rest[at + 1..];
+                return Ok(Some(Braces {
+                    before,
+                    alternatives,
+                    after,
+                }));
             }
             _ => {}
         }
