@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use agent::api::BundleDeploymentOptions;
-use agent::controllers::bundle_deployment::observe::{self, Live, View};
+use agent::api::BundleDeployment;
+use agent::controllers::bundle_deployment::observe::{self, KindAndName, Live, View};
 use agent::summary::{ErrorMapping, IgnoredConditions};
 use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, stream};
@@ -18,6 +18,7 @@ use kube::Api;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
+use objects::manifest::build_stored_names;
 use release::kube::Owner;
 use release::model::Release;
 use serde_json::{Value, json};
@@ -225,15 +226,24 @@ impl<'w> Case<'w> {
         let cluster = &self.world.cluster;
         let (wanted, unserved) =
             observe::objects(cluster, &release(&self.given["desired"])).await?;
-        let former = observe::stored_objects(cluster, &release(&self.given["previous"])).await?;
+        let previous = release(&self.given["previous"]);
+        let discovery = cluster.discovery().await?;
+        let former = build_stored_names(&previous.manifest, &previous.namespace, &discovery)?;
+        let former = former.listed();
+        let former = former
+            .iter()
+            .map(|one| KindAndName::of(&one.key()))
+            .collect();
         let all = [list(&self.given["desired"]), list(&self.given["live"])].concat();
         let hash = all
             .first()
             .map(|one| one["metadata"]["labels"][HASH].clone());
         let hash = hash.as_ref().and_then(Value::as_str).unwrap_or_default();
-        let options: BundleDeploymentOptions =
-            serde_json::from_value(json!({"diff": self.given["diff"]}))?;
-        let rules = observe::rules(&options);
+        let bundle: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {"name": owner.name},
+            "spec": {"options": {"diff": self.given["diff"]}},
+        }))?;
+        let rules = observe::rules(cluster, &bundle.into()).await?;
         let mut live = Live::read(&self.world.cluster, hash, &wanted, |_| ()).await?;
         let differences = live.differences(cluster, owner, &wanted, &rules, &[]).await;
         let mapping = ErrorMapping::default();
