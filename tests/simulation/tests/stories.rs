@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    an_upgrade_takes_what_another_bundle_makes_anew_in_that_very_moment
     a_removal_that_failed_is_over_once_its_bundle_is_deployed_above_a_forged_number
     what_an_attempt_brought_stays_where_its_record_is_pruned_before_it_is_withdrawn
     what_lies_below_a_forged_record_stays_where_a_helm_client_goes_back

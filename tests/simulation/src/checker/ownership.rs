@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Checker, FORGED_STATUS, GRACE, LATEST_NEWS, Origin, ReleaseKey, release_of};
+use super::{
+    Checker, FORGED_STATUS, GRACE, LATEST_NEWS, ON_ITS_WAY, Origin, ReleaseKey, release_of,
+};
 use crate::apiserver::{Id, Write, without_additions};
 use crate::desired::{ACCOUNTS, BUNDLES, Desired, bundle_name};
 
@@ -302,6 +304,11 @@ impl Checker {
             let is_late = lost
                 .zip(upgrade)
                 .is_some_and(|(lost, upgrade)| self.passed(*lost, upgrade.begun) < LATEST_NEWS);
+            // And what somebody deleted, if another bundle makes it anew in that very moment.
+            let is_new = origin.as_ref().is_some_and(|origin| {
+                origin.actor.deploys_bundles() && origin.written.elapsed() < ON_ITS_WAY
+            });
+            let is_late = is_late || was_made && is_new && self.is_upgrading(new);
             if let (Some(old), false, false) = (&old, may, is_late) {
                 let text = format!("{} of {old:?} becomes {new:?}'s", write.id);
                 self.violate("takes what another release has", text);
