@@ -79,14 +79,22 @@ impl Alternative {
             ));
         }
         let mut all = Vec::new();
+        let mut refused = None;
         for scheme in schemes {
-            check_path(scheme, host, path)?;
-            for host in hosts(scheme, host)? {
-                let path = path.to_owned();
-                all.push(Self { scheme, host, path });
+            let hosts = check_path(scheme, host, path).and_then(|()| hosts(scheme, host));
+            match hosts {
+                Ok(hosts) => all.extend(hosts.into_iter().map(|host| {
+                    let path = path.to_owned();
+                    Self { scheme, host, path }
+                })),
+                Err(error) => refused = Some(error),
             }
         }
-        Ok(all)
+        // Of a scheme with wildcards one is enough that has such addresses.
+        match refused {
+            Some(error) if all.is_empty() => Err(error),
+            _ => Ok(all),
+        }
     }
 }
 

@@ -660,6 +660,14 @@ fn set_entry(state: &mut LedgerState, key: &ReleaseKey, entry: LedgerEntry) -> k
         false => entry.shortened(),
     };
     if !state.has_room(key, &entry) {
+        // What the objects of others are in gives way: these count as in every container.
+        for (other, known) in state.all() {
+            if other != *key {
+                state.set(&other, known.shortened());
+            }
+        }
+    }
+    if !state.has_room(key, &entry) {
         let problem = format!("the ledger has no room for {key}: keep fewer revisions");
         return Err(kube::Error::Service(problem.into()));
     }
@@ -682,6 +690,29 @@ mod tests {
     use super::*;
     use crate::client::scripted;
     use crate::error;
+
+    /// What a release's objects are in is of use where something is deleted; that a release can be deployed comes first.
+    #[test]
+    fn a_full_ledger_makes_room_by_what_objects_of_others_are_in() {
+        let names: Vec<String> = (0..20).map(|n| format!("{n:0>60}")).collect();
+        let wide = |bundle: &str| LedgerEntry {
+            containers: serde_json::from_value(json!(names)).unwrap(),
+            ..entry(bundle)
+        };
+        let mut state = LedgerState::default();
+        for n in 0..2_000 {
+            let key = ReleaseKey {
+                name: format!("r{n}"),
+                ..key("apps")
+            };
+            if set_entry(&mut state, &key, wide("b")).is_err() {
+                panic!("{n}");
+            }
+        }
+        let all = state.all();
+        assert_eq!(all.len(), 2_000);
+        assert!(all.iter().any(|(_, entry)| entry.containers.has("any")));
+    }
 
     /// A copy that depends on its bundle's entry learns that there is none.
     #[tokio::test]

@@ -238,7 +238,8 @@ impl LocalAccess {
     /// The access to the token service that a registry names, which trades the registry's credentials. It is trusted as the registry is, or as the
     /// settings of its own host say. The client certificate is for the registry alone.
     pub(super) fn for_token_service(&self, service: &Url) -> Self {
-        let is_for = self.origin.same_origin(service) && self.identity_for.has(service);
+        // No token service lies below the folder that a certificate is for: the registry there names it.
+        let is_for = self.origin.same_origin(service);
         let local = Self {
             access: Access {
                 identity: self.access.identity.clone().filter(|_| is_for),

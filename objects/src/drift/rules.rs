@@ -92,7 +92,7 @@ pub enum RulesError {
 }
 
 /// The rules of one release, compiled: each pattern once, and nothing that is searched for one by one but patterns. They are asked about the objects of one
-/// look, all of which they have one [`Work`] for.
+/// look, all of which they have one budget for.
 #[derive(Debug, Default)]
 pub struct Rules {
     pointers: Vec<PointerRule>,

@@ -11,7 +11,7 @@
 use chart::Chart;
 
 use super::install::crd_kinds;
-use crate::kube::{Cluster, DeleteError, Owner, Spared, find_kept};
+use crate::kube::{Cluster, Contents, DeleteError, Owner, Spared, find_kept};
 use crate::state::ownership::Operation;
 use objects::{Object, Resource};
 
@@ -71,7 +71,7 @@ impl<'a> Retained<'a> {
     /// themselves. For that the objects in containers which are due are read, and no others.
     ///
     /// # Errors
-    /// Objects that cannot be read.
+    /// Objects in a namespace that cannot be read, but for those whose definition is due too.
     pub(super) async fn decide(
         &self,
         cluster: &Cluster,
@@ -92,7 +92,17 @@ impl<'a> Retained<'a> {
         let inside = going
             .chain(asked_for)
             .filter(|(object, _)| is_inside(object));
-        let kept = find_kept(cluster, owner, spared, &inside.collect::<Vec<_>>()).await?;
+        let Contents { kept, mut unseen } =
+            find_kept(cluster, owner, spared, &inside.collect::<Vec<_>>()).await;
+        // What converts objects of a definition may be gone already, or broken for good: they go by what the record says, which does not ask to keep them.
+        let goes_with_kind = |object: &Object| {
+            let mut containers = containers.iter();
+            containers.any(|one| one.is_crd() && contains(one, object))
+        };
+        unseen.retain(|(object, _)| !goes_with_kind(object));
+        if !unseen.is_empty() {
+            return Err(unseen.into_iter().map(|(_, failure)| failure).collect());
+        }
         let holds = |container: &Object| kept.iter().any(|object| contains(container, object));
         let (mut goes, mut stays) = (Vec::new(), Vec::new());
         for (object, operation) in &objects {
@@ -270,5 +280,41 @@ mod tests {
         assert!(goes(&other));
         let is_stored = matches!(reason, Reason::Stored | Reason::StoredAndGone);
         assert_eq!(kept.contains(&content), is_stored);
+    }
+
+    /// As where the webhook that converts them is gone already: nothing else than the definition's end takes them away.
+    #[rstest]
+    #[case::a_definition_goes_with_what_cannot_be_read(true)]
+    #[case::a_namespace_does_not(false)]
+    #[tokio::test(start_paused = true)]
+    async fn a_container_of_what_cannot_be_read(#[case] is_definition: bool) {
+        let cluster = fixture::server(|_, _, _| Some((500, json!({"kind": "Status"}))));
+        let (group, kind, name) = match is_definition {
+            true => (
+                "apiextensions.k8s.io",
+                "CustomResourceDefinition",
+                "cars.x.io",
+            ),
+            false => ("", "Namespace", "data"),
+        };
+        let container = object(group, kind, None, name);
+        let content = object("x.io", "Car", Some("data"), "beetle");
+        let obsolete = Obsolete {
+            objects: vec![(container, Operation::Drop), (content, Operation::Drop)],
+            kept: Vec::new(),
+        };
+        let retained = Retained::new("apps", &[], None);
+        let owner = Owner::new("web", "apps");
+        let decided = retained
+            .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)
+            .await;
+        let going = decided.map(|decided| decided.objects.len());
+        assert_eq!(
+            going.map_err(|failures| failures.len()),
+            match is_definition {
+                true => Ok(2),
+                false => Err(1),
+            }
+        );
     }
 }

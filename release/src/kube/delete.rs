@@ -252,16 +252,13 @@ pub(crate) async fn is_deferred(
 }
 
 /// Those of `objects` that stay where what contains them goes not: an operation would leave them, as they ask to be kept or were there before the
-/// release, or, without an operation, a record asks to keep them and they are there. All are read before anything is deleted.
-///
-/// # Errors
-/// Objects that cannot be read.
+/// release, or, without an operation, a record asks to keep them and they are there, or cannot be read. All are read before anything is deleted.
 pub(crate) async fn find_kept<'o>(
     cluster: &Cluster,
     owner: &Owner,
     spared: Spared<'_>,
     objects: &[(&'o Object, Option<Operation>)],
-) -> Result<Vec<&'o Object>, Vec<DeleteError>> {
+) -> Contents<'o> {
     let looks: Vec<_> = objects
         .iter()
         .map(|(object, operation)| {
@@ -270,19 +267,42 @@ pub(crate) async fn find_kept<'o>(
         })
         .collect();
     let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
-    let (mut kept, mut failures) = (Vec::new(), Vec::new());
+    let mut found = Contents::default();
     for ((object, operation), proof) in objects.iter().zip(proofs) {
         match (proof, operation) {
             (Ok(Err(Removal::Absent)), _) => {}
-            (Ok(Err(Removal::Kept | Removal::Adopted)), _) | (Ok(_), None) => kept.push(*object),
+            (Ok(Err(Removal::Adopted)), Some(_)) if is_made_with_namespace(object) => {}
+            (Ok(Err(Removal::Kept | Removal::Adopted)), _) | (_, None) => found.kept.push(*object),
             (Ok(_), Some(_)) => {}
-            (Err(source), _) => failures.push(DeleteError::unseen(object, source)),
+            (Err(source), Some(_)) => {
+                let failure = DeleteError::unseen(object, source);
+                found.unseen.push((*object, failure));
+            }
         }
     }
-    match failures.is_empty() {
-        true => Ok(kept),
-        false => Err(failures),
-    }
+    found
+}
+
+/// What is in containers that are about to go.
+#[derive(Default)]
+pub(crate) struct Contents<'o> {
+    /// It stays: by what it says itself, or as a record asks for that.
+    pub(crate) kept: Vec<&'o Object>,
+    /// It cannot be read.
+    pub(crate) unseen: Vec<(&'o Object, DeleteError)>,
+}
+
+/// Whether Kubernetes makes the object with its namespace: that it was there before the release says nothing.
+fn is_made_with_namespace(object: &Object) -> bool {
+    let kind = (
+        object.resource.group.as_str(),
+        object.resource.kind.as_str(),
+    );
+    let made = [
+        (("", "ServiceAccount"), "default"),
+        (("", "ConfigMap"), "kube-root-ca.crt"),
+    ];
+    made.contains(&(kind, object.name.as_str()))
 }
 
 /// Whether none of `objects` would be refused to who deletes them: an account may lack a right, a webhook may say no. What would be left

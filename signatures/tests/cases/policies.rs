@@ -284,6 +284,11 @@ fn a_pattern_that_no_address_can_match_is_no_pattern(#[case] pattern: &str) {
     "https://h.example/x/web"
 )]
 #[case::any_scheme("*://h.example/**", "oci://h.example/web")]
+#[case::any_scheme_that_has_capitals("*://h.example/Charts/**", "https://h.example/Charts/web")]
+#[case::any_scheme_that_has_a_plus(
+    "*://h.example/web-1.0.0+b.tgz",
+    "http://h.example/web-1.0.0+b.tgz"
+)]
 #[case::everything("https://**", "https://h.example/x/web")]
 #[case::everything_of_hosts("oci://*.example**", "oci://r.example/charts/web")]
 #[case::dockers_own("oci://*.docker.io/acme/*", "oci://registry-1.docker.io/acme/web")]
