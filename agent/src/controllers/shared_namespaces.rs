@@ -280,7 +280,6 @@ mod tests {
     struct Shared {
         shared: SharedNamespaces,
         store: Arc<Store>,
-        ledger: Arc<Ledger>,
     }
 
     impl Shared {
@@ -304,11 +303,7 @@ mod tests {
                 ledger.attempt(key(bundle), entry).await.unwrap();
                 store.applied(bundle_of(bundle, bundle));
             }
-            Self {
-                shared,
-                store,
-                ledger,
-            }
+            Self { shared, store }
         }
 
         fn deploy(&self, name: &str, container: Container<'_>) -> ContainerUsage {
