@@ -11,7 +11,12 @@ use super::safe_url::SafeUrl;
 
 /// An address that a server named, as errors show it: without its query, or that of `instead`, where the server says more with it than it should.
 pub(super) fn told(named: &Url, instead: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
-    let is_free = |url: &Url| shown.redact(url.as_str()) == url.as_str();
+    // A scheme is one of three: that a short password stands in it says nothing.
+    let is_free = |url: &Url| {
+        let text = url.as_str();
+        let rest = text.strip_prefix(url.scheme()).unwrap_or(text);
+        shown.redact(rest) == rest
+    };
     let mut told = named.clone();
     if !is_free(&told) {
         told.set_query(None);
