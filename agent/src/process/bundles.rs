@@ -101,14 +101,14 @@ impl BundleWatch<'_> {
                 watcher::Event::Init => self.health.lists(),
                 _ => self.health.contact(Side::Upstream),
             }
-            for name in self.take(event).await {
+            for name in self.take(event) {
                 self.queue.wake(&name, ReconcileKind::Full);
             }
         }
     }
 
     /// Brings the store up to an event. Which bundles it wakes.
-    async fn take(&self, event: watcher::Event<RawObject<BundleDeployment>>) -> Vec<String> {
+    fn take(&self, event: watcher::Event<RawObject<BundleDeployment>>) -> Vec<String> {
         match event {
             watcher::Event::Init => {
                 self.store.relist();
@@ -128,11 +128,7 @@ impl BundleWatch<'_> {
                     self.ledger.found_restored();
                 }
                 let mut wake = self.store.relisted();
-                if let Err(failed) = self.collector.check_continuity().await {
-                    // Every removal lists again.
-                    let error = PublicText::nothing_secret_in(&failed);
-                    logging::warn!(error, "cannot compare upstream with what it was before");
-                }
+                self.collector.check_continuity();
                 // Deleted while nobody watched: such bundles are in the ledger and not in the list.
                 wake.extend(self.collector.orphans());
                 wake

@@ -25,6 +25,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use error::RemovalError;
@@ -61,7 +62,8 @@ pub const NAMESPACES_RETRY: Duration = Duration::from_secs(20);
 ///
 /// # Expected flow
 /// [`Collector::remove`] for each bundle that is missed, again and again until the verdict is final; [`Collector::is_back`] for each that
-/// is there; [`Collector::check_continuity`] when a watch has begun anew. [`Collector::run`] beside it finds changes without an event.
+/// is there; [`Collector::check_continuity`] when a watch has begun anew. [`Collector::run`] beside it compares upstream, and finds changes without an
+/// event.
 ///
 /// # Guarantees
 /// A release is removed only after a fresh list without its bundle and a second proof, or because an operator let it, and only as far as its
@@ -82,6 +84,8 @@ pub struct Collector {
     search: Search,
     shared_namespaces: SharedNamespaces,
     health: Health,
+    /// Notified when upstream is to be compared at once.
+    compares: Notify,
     /// How long a bundle is missed before its removal is checked.
     removal_grace: Duration,
     /// For how long few bundles must have vanished before one that did counts as deleted.
@@ -152,6 +156,7 @@ impl Collector {
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
             health: health.clone(),
+            compares: Notify::new(),
             removal_grace,
             removal_settle,
             rename_grace,
@@ -190,6 +195,7 @@ impl Collector {
                 tokio::select! {
                     biased;
                     () = permitted(&mut permissions) => schedule = CheckSchedule::default(),
+                    () = self.compares.notified() => {}
                     () = tokio::time::sleep(CHECK_INTERVAL) => {}
                 }
                 self.compare().await;
@@ -294,13 +300,11 @@ impl Collector {
         self.report.let_go(bundle);
     }
 
-    /// Lists our BundleDeployments and compares upstream with the one seen before. To be called when a
-    /// watch has begun anew.
-    ///
-    /// # Errors
-    /// Upstream does not answer, or not with a list.
-    pub async fn check_continuity(&self) -> Result<(), RemovalError> {
-        self.lister.check_continuity().await
+    /// Has upstream compared with the one seen before, as [`Self::doubt_upstream`], and at once. To be called when a watch has begun anew. The watch itself
+    /// does not wait for that: only removals need it.
+    pub fn check_continuity(&self) {
+        self.lister.doubt();
+        self.compares.notify_one();
     }
 
     /// Has upstream compared with the one seen before, before anything else it says is proof, and soon. To be called when its connection broke:
@@ -366,5 +370,23 @@ mod tests {
         tokio::time::timeout(hour, running).await.unwrap_err();
         let asked = asked.load(Ordering::Relaxed);
         assert!((30..=100).contains(&asked), "{asked}");
+    }
+
+    /// Not with the next check, which removals would wait for.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_begins_anew_has_upstream_compared_at_once() {
+        let (store, asked) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&asked);
+        let code = move |path: &str| {
+            counted.fetch_add(usize::from(path.contains("/clusters/")), Ordering::Relaxed);
+            200
+        };
+        let (collector, _) = collector(&store, &[], code).await;
+        collector.check_continuity();
+        let running = collector.run(&collector.queue, Duration::from_secs(3600));
+        tokio::time::timeout(CHECK_INTERVAL / 10, running)
+            .await
+            .unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 }

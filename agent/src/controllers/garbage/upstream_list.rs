@@ -116,15 +116,6 @@ impl UpstreamLister {
         }
     }
 
-    /// Lists, and compares upstream with what it was, by the last heartbeat it remembers too.
-    ///
-    /// # Errors
-    /// As [`UpstreamLister::list`].
-    pub(super) async fn check_continuity(&self) -> Result<(), RemovalError> {
-        self.doubt();
-        self.compare().await
-    }
-
     /// Drops the result of the last comparison: the connection broke, and upstream may be a restored backup by now, whatever version a
     /// watch goes on from. A comparison that is under way settles nothing then.
     pub(super) fn doubt(&self) {
@@ -132,7 +123,7 @@ impl UpstreamLister {
         self.health.compares();
     }
 
-    /// Goes on with [`UpstreamLister::check_continuity`] where it failed.
+    /// Lists, and compares upstream with what it was, by the last heartbeat it remembers too, unless that was done since it was last in doubt.
     ///
     /// # Errors
     /// As [`UpstreamLister::list`].
@@ -422,7 +413,7 @@ mod tests {
             lister.doubt();
             begun.elapsed()
         };
-        let (compared, doubted) = tokio::join!(lister.check_continuity(), doubting);
+        let (compared, doubted) = tokio::join!(lister.compare(), doubting);
         compared.unwrap();
         assert!(doubted < slow, "{doubted:?}");
         assert!(!lister.is_compared());
