@@ -129,10 +129,7 @@ impl SharedNamespaces {
         if is_wanted(container, bundle, &claimants) {
             return ContainerUsage::InUse;
         }
-        usage(key, &leaving, &self.waiting.lock(), |release, container| {
-            let known = self.ledger.get(release);
-            known.is_some_and(|known| known.is_in(release, container))
-        })
+        usage(key, &leaving, &self.waiting.lock())
     }
 
     /// Whether a bundle's objects are to stay when it goes.
@@ -142,20 +139,20 @@ impl SharedNamespaces {
             || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
     }
 
-    /// The removal of a release has come to containers that others are about to leave, or to none while another bundle is at it. Whether it waited for
+    /// The removal of a release has come to namespaces that others are about to leave, or to none while another bundle is at it. Whether it waited for
     /// the same before.
-    pub fn waits(&self, key: &ReleaseKey, containers: Vec<String>) -> bool {
-        let containers: BTreeSet<String> = containers.into_iter().collect();
-        let before = self.waiting.lock().insert(key.clone(), containers.clone());
-        before == Some(containers)
+    pub fn waits(&self, key: &ReleaseKey, namespaces: Vec<String>) -> bool {
+        let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
+        let before = self.waiting.lock().insert(key.clone(), namespaces.clone());
+        before == Some(namespaces)
     }
 
-    /// The containers that the removal of a release, while its bundle has another one, has come to and that others are about to leave still.
+    /// The namespaces that the removal of a release, while its bundle has another one, has come to and that others are about to leave still.
     pub fn pending_namespaces(&self, key: &ReleaseKey, bundle: &str) -> Vec<String> {
         let known = self.waiting.lock().get(key).cloned();
         let mut known: Vec<_> = known.into_iter().flatten().collect();
-        known.retain(|container| {
-            self.beside(key, bundle, false, container) == ContainerUsage::Draining
+        known.retain(|namespace| {
+            self.beside(key, bundle, false, namespace) == ContainerUsage::Draining
         });
         known
     }
@@ -173,13 +170,13 @@ impl SharedNamespaces {
         });
     }
 
-    /// A release was removed, or given to somebody, of which `entry` was known. The bundles whose removals may have waited for that.
-    pub fn is_over(&self, key: &ReleaseKey, entry: &LedgerEntry) -> BTreeSet<String> {
+    /// A release was removed, or given to somebody. The bundles whose removals may have waited for that.
+    pub fn is_over(&self, key: &ReleaseKey) -> BTreeSet<String> {
         let mut waiting = self.waiting.lock();
         waiting.remove(key);
-        let is_there = |one: &String| *one == key.namespace || entry.containers.has(one);
-        let waited = |containers: &BTreeSet<String>| containers.iter().any(is_there);
-        let keys = waiting.iter().filter(|(_, all)| waited(all));
+        let keys = waiting
+            .iter()
+            .filter(|(_, namespaces)| namespaces.contains(&key.namespace));
         let bundles = keys.filter_map(|(key, _)| self.ledger.get(key));
         bundles.map(|entry| entry.bundle).collect()
     }
@@ -201,14 +198,9 @@ fn is_wanted(namespace: &str, bundle: &str, claimants: &[Claimant]) -> bool {
     })
 }
 
-/// What a release is to do with a namespace or definition that others are `leaving`. It waits for them, as their records may be in it, and as they may need
-/// what it has. Of removals that wait for each other in a circle the first by key leaves the container, which is all that is lost so.
-fn usage(
-    key: &ReleaseKey,
-    leaving: &[&ReleaseKey],
-    waiting: &Waiting,
-    is_in: impl Fn(&ReleaseKey, &str) -> bool,
-) -> ContainerUsage {
+/// What a release is to do with a namespace that others are `leaving`, whose records are in it. It waits for them, also as they may need what it has. Of
+/// removals that wait for each other in a circle the first by key leaves the namespace, which is all that is lost so.
+fn usage(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> ContainerUsage {
     if leaving.is_empty() {
         return ContainerUsage::Unused;
     }
@@ -219,10 +211,10 @@ fn usage(
         if other <= key || !seen.insert(other) {
             continue;
         }
-        let Some(containers) = waiting.get(other) else {
+        let Some(namespaces) = waiting.get(other) else {
             continue;
         };
-        let waits_for = |one: &ReleaseKey| containers.iter().any(|container| is_in(one, container));
+        let waits_for = |one: &ReleaseKey| !one.is_claims() && namespaces.contains(&one.namespace);
         if waits_for(key) {
             return ContainerUsage::InUse;
         }
@@ -271,7 +263,6 @@ mod tests {
             &key(name),
             &leaving.iter().collect::<Vec<_>>(),
             &waiting.collect(),
-            |release, container| release.namespace == container,
         );
         assert_eq!(found, expected);
     }

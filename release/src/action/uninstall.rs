@@ -504,20 +504,20 @@ async fn stored_objects(
     Ok(Obsolete { objects, kept })
 }
 
-/// Checks whether a namespace or definition is to be deleted in which there are releases that are about to go: they may need what this one has for
-/// that, such as the controller that lets go of a custom resource.
+/// Checks whether a namespace is to be deleted in which there are releases that are about to go: they may need what this one has for that, such as the
+/// controller that lets go of a custom resource.
 async fn check_namespaces(
     cluster: &Cluster,
     owner: &Owner,
     spec: &UninstallSpec,
     stored: &Obsolete,
 ) -> Result<(), UninstallError> {
-    let containers = stored.objects.iter();
-    let containers = containers.filter(|(object, _)| object.is_namespace() || object.is_crd());
+    let namespaces = stored.objects.iter();
+    let namespaces = namespaces.filter(|(object, _)| object.is_namespace());
     let mut deferred = Vec::new();
-    for (container, operation) in containers {
-        match is_deferred(cluster, owner, &spec.other_releases, container, *operation).await {
-            Ok(true) => deferred.push(container.name.clone()),
+    for (namespace, operation) in namespaces {
+        match is_deferred(cluster, owner, &spec.other_releases, namespace, *operation).await {
+            Ok(true) => deferred.push(namespace.name.clone()),
             Ok(false) => {}
             Err(failure) => {
                 return Err(UninstallError::Delete {

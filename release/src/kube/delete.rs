@@ -225,7 +225,7 @@ where
     }
 }
 
-/// Whether a namespace or definition that may be deleted has releases in it that are about to go.
+/// Whether a namespace that may be deleted has releases in it that are about to go.
 ///
 /// # Errors
 /// The object cannot be read.
@@ -233,21 +233,21 @@ pub(crate) async fn is_deferred(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    container: &Object,
+    namespace: &Object,
     operation: Operation,
 ) -> Result<bool, DeleteError> {
-    if usage(container, other_releases) != ContainerUsage::Draining {
+    if usage(namespace, other_releases) != ContainerUsage::Draining {
         return Ok(false);
     }
     let proof = prove(
         cluster,
         owner,
         Spared::default(),
-        (container, operation),
+        (namespace, operation),
         None,
     )
     .await;
-    let proof = proof.map_err(|error| DeleteError::unseen(container, error))?;
+    let proof = proof.map_err(|error| DeleteError::unseen(namespace, error))?;
     Ok(proof.is_ok())
 }
 
