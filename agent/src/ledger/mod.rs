@@ -659,14 +659,7 @@ fn set_entry(state: &mut LedgerState, key: &ReleaseKey, entry: LedgerEntry) -> k
         true => entry,
         false => entry.shortened(),
     };
-    if !state.has_room(key, &entry) {
-        // What the objects of others are in gives way: these count as in every container.
-        for (other, known) in state.all() {
-            if other != *key {
-                state.set(&other, known.shortened());
-            }
-        }
-    }
+    state.make_room(key, &entry);
     if !state.has_room(key, &entry) {
         let problem = format!("the ledger has no room for {key}: keep fewer revisions");
         return Err(kube::Error::Service(problem.into()));
@@ -711,7 +704,13 @@ mod tests {
         }
         let all = state.all();
         assert_eq!(all.len(), 2_000);
-        assert!(all.iter().any(|(_, entry)| entry.containers.has("any")));
+        let shortened = |(_, entry): &&(ReleaseKey, LedgerEntry)| entry.containers.has("any");
+        let before = all.iter().filter(shortened).count();
+        // A third has room with all names.
+        assert!((1_200..1_500).contains(&before), "{before}");
+        let too_large = entry(&"b".repeat(1 << 20));
+        set_entry(&mut state, &key("huge"), too_large).unwrap_err();
+        assert_eq!(state.all().iter().filter(shortened).count(), before);
     }
 
     /// A copy that depends on its bundle's entry learns that there is none.

@@ -1,5 +1,6 @@
 //! What the ledger holds: an entry for each release, as it is known to be written, and what is yet to be. No I/O.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::entry::{DeploymentDigest, Hold, LedgerEntry};
@@ -15,6 +16,12 @@ const MAX_BYTES: usize = 900 << 10;
 
 /// More than an entry of a release takes that keeps as many revisions as it may, with those of somebody else's.
 const MOST_OF_AN_ENTRY: usize = 8 << 10;
+
+/// How many bytes an entry takes in the ConfigMap.
+fn size(key: &ReleaseKey, entry: &LedgerEntry) -> usize {
+    let text = serde_json::to_string(entry).map_or(0, |text| text.len());
+    key.data_key().len() + text
+}
 
 #[derive(Debug, Default)]
 pub(super) struct LedgerState {
@@ -93,20 +100,47 @@ impl LedgerState {
     /// Whether an entry has room in the ConfigMap, which all releases share. What makes none of it larger always has: one write too many
     /// would be refused with all others.
     pub(super) fn has_room(&self, key: &ReleaseKey, entry: &LedgerEntry) -> bool {
-        let size = |key: &ReleaseKey, entry: &LedgerEntry| {
-            let text = serde_json::to_string(entry).map_or(0, |text| text.len());
-            key.data_key().len() + text
-        };
+        self.lacks(key, entry) == 0
+    }
+
+    /// How many bytes there are too few for an entry.
+    fn lacks(&self, key: &ReleaseKey, entry: &LedgerEntry) -> usize {
         let all = self.all();
         let before = all.iter().find(|(known, _)| known == key);
         let before = before.map_or(0, |(key, entry)| size(key, entry));
         let after = size(key, entry);
         // Most ledgers are far from it, and need not be measured.
         if after <= before || all.len() * MOST_OF_AN_ENTRY < MAX_BYTES {
-            return true;
+            return 0;
         }
         let total: usize = all.iter().map(|(key, entry)| size(key, entry)).sum();
-        total - before + after <= MAX_BYTES
+        (total - before + after).saturating_sub(MAX_BYTES)
+    }
+
+    /// Makes room for an entry, if that can be: what the objects of other releases are in gives way, of as few as will do. These count as in every container.
+    pub(super) fn make_room(&mut self, key: &ReleaseKey, entry: &LedgerEntry) {
+        let lacks = self.lacks(key, entry);
+        if lacks == 0 {
+            return;
+        }
+        let others = self.all().into_iter().filter(|(other, _)| other != key);
+        let mut shorter: Vec<_> = others
+            .map(|(other, known)| {
+                let before = size(&other, &known);
+                let known = known.shortened();
+                (before.saturating_sub(size(&other, &known)), other, known)
+            })
+            .collect();
+        shorter.sort_by_key(|(saved, ..)| Reverse(*saved));
+        let mut saved = 0;
+        let enough = shorter.iter().position(|(saves, ..)| {
+            saved += saves;
+            saved >= lacks
+        });
+        let Some(last) = enough else { return };
+        for (_, other, known) in shorter.into_iter().take(last + 1) {
+            self.set(&other, known);
+        }
     }
 
     /// Whether a person released the removal of any held release.
