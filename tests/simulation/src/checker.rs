@@ -19,14 +19,13 @@ use std::time::Duration;
 use agent::api::{ANNOTATION_BUNDLE_ID, LABEL_BUNDLE_DEPLOYMENT};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use release::model::Release;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::apiserver::{Actor, Audit, Id, Write, is_leaving};
 use crate::desired::{BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
 use crate::records::{HIGHEST, decoded};
-use attempts::Attempt;
+use attempts::{Attempt, has};
 use hooks::Run;
 pub use leftovers::Rest;
 use ownership::{adoption, is_bookkeeping, is_note};
@@ -92,6 +91,8 @@ pub struct Checker {
     left: BTreeMap<(usize, ReleaseKey), Instant>,
     /// When what is wanted of a bundle changed.
     changed: BTreeMap<usize, Vec<Instant>>,
+    /// When upstream told an agent anything of bundles.
+    told: Vec<Instant>,
     /// The newest record that the agent wrote of each release, with its revision.
     written: BTreeMap<ReleaseKey, (i64, Arc<Value>)>,
     /// The newest record of each release that a helm client wrote as deployed, with its revision.
@@ -179,6 +180,8 @@ pub struct Checker {
     outlived: BTreeMap<String, Run>,
     /// When somebody else last deleted a release's record.
     robbed: BTreeMap<ReleaseKey, Instant>,
+    /// When somebody else last gave a release's record another status.
+    relabelled: BTreeMap<ReleaseKey, Instant>,
     /// Writes of the agent by object, since this was last taken.
     pub writes: BTreeMap<Id, u64>,
     /// From when to when webhooks kept writes of the agent waiting.
@@ -433,7 +436,7 @@ impl Checker {
     /// Whether a bundle came back too soon for the agent to know of it: what is begun is ended.
     fn is_returning(&self, bundle: usize) -> bool {
         let since = self.returned.get(&bundle);
-        since.is_some_and(|since| self.is_news(*since))
+        since.is_some_and(|since| self.is_upstream_news(*since))
     }
 
     fn is_deployed(status: &str) -> bool {
@@ -563,21 +566,26 @@ impl Checker {
         }
         let mut statuses = records.into_iter().flat_map(BTreeMap::values);
         let is_removed = statuses.any(|status| status == "uninstalling");
-        let name = format!("name: {}", id.name);
-        let has = |release: Arc<Release>| release.manifest.lines().any(|line| line.trim() == name);
         let cut_off = self.cut_off.get(release).and_then(|record| decoded(record));
-        let is_dropped = cut_off.is_some_and(|cut_off| !has(cut_off));
+        let is_dropped = cut_off.is_some_and(|cut_off| !has(&cut_off, id));
         newest == written
             && status == "deployed"
             && !is_removed
             && !is_dropped
             && release.0 == id.namespace
-            && decoded(record).is_some_and(has)
+            && decoded(record).is_some_and(|release| has(&release, id))
     }
 
     /// Whether something is so new that what began before may still be under way.
     fn is_news(&self, at: Instant) -> bool {
         self.passed(at, Instant::now()) < LATEST_NEWS
+    }
+
+    /// The same of what upstream has to tell, which nobody knows while it cannot be reached.
+    fn is_upstream_news(&self, at: Instant) -> bool {
+        let first = self.told.partition_point(|told| *told < at);
+        let told = self.told.get(first);
+        told.is_none_or(|told| self.is_news(*told))
     }
 
     /// How much time has passed, but for that in which a webhook kept a write waiting: whoever waits for an answer does nothing else meanwhile.
@@ -593,24 +601,29 @@ impl Checker {
     /// How often what is wanted of a bundle has changed lately: a deploy of that time may have begun with any of it.
     fn recent_changes(&self, bundle: usize) -> usize {
         let changed = self.changed.get(&bundle).into_iter().flatten();
-        changed.filter(|at| self.is_news(**at)).count()
+        changed.filter(|at| self.is_upstream_news(**at)).count()
     }
 
     /// Whether the agent is at an upgrade of a release. What somebody else writes above its record in the meantime does not end it, nor does at once who
-    /// deletes that.
+    /// deletes or labels that.
     fn is_upgrading(&self, release: &ReleaseKey) -> bool {
-        let Some((revision, record)) = self.written.get(release) else {
-            return false;
+        self.written_status(release) == Some("pending-upgrade")
+    }
+
+    /// The status of the newest record that the agent wrote of a release: its own words where somebody else has deleted or labelled it so lately that the
+    /// agent may not know it.
+    fn written_status(&self, release: &ReleaseKey) -> Option<&str> {
+        let (revision, record) = self.written.get(release)?;
+        let known = self.records.get(release).and_then(|all| all.get(revision));
+        let relabelled = self.relabelled.get(release);
+        let is_unknown = match known {
+            Some(_) => relabelled.is_some_and(|at| self.is_news(*at)),
+            None => self.is_robbed(release),
         };
-        let records = self.records.get(release);
-        let status = match records.and_then(|records| records.get(revision)) {
-            Some(status) => Some(status.as_str()),
-            None if self.is_robbed(release) => record
-                .pointer("/metadata/labels/status")
-                .and_then(Value::as_str),
-            None => None,
-        };
-        status == Some("pending-upgrade")
+        match is_unknown {
+            true => record.pointer("/metadata/labels/status")?.as_str(),
+            false => known.map(String::as_str),
+        }
     }
 
     /// Whether somebody else has deleted a record of a release so lately that the agent may not know it.
@@ -621,6 +634,10 @@ impl Checker {
 }
 
 impl Audit for Checker {
+    fn told(&mut self) {
+        self.told.push(Instant::now());
+    }
+
     fn held_up(&mut self, held: Duration) {
         let (now, until) = (Instant::now(), Instant::now() + held);
         match self.held_up.last_mut() {

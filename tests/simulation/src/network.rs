@@ -102,6 +102,9 @@ impl Outage {
     }
 }
 
+/// What upstream tells agents to do.
+const BUNDLE_DEPLOYMENTS: &str = "bundledeployments";
+
 /// The state of the network.
 pub struct Traffic {
     random: Random,
@@ -430,6 +433,17 @@ impl Connection {
             self.network.note("its answer is lost");
             return Err(broken());
         }
+        let is_of_bundles = request
+            .path
+            .last()
+            .is_some_and(|part| part == BUNDLE_DEPLOYMENTS);
+        if self.to == "upstream"
+            && answer.code == 200
+            && is_of_bundles
+            && request.who.agent().is_some()
+        {
+            self.server.told();
+        }
         respond(&answer)
     }
 
@@ -590,6 +604,9 @@ impl WatchStream {
                     }
                     if self.connection.to == "upstream" && self.who.agent().is_some() {
                         network.lock().hear(&text);
+                        if self.watch.is_of(BUNDLE_DEPLOYMENTS) {
+                            server.told();
+                        }
                     }
                     return Some(Ok(text));
                 }

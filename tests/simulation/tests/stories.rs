@@ -22,6 +22,11 @@ macro_rules! stories {
 }
 
 stories! {
+    an_undo_below_which_a_helm_client_has_deployed_takes_what_an_attempt_before_that_made
+    a_removal_that_another_bundle_waits_for_is_finished_below_a_helm_clients_revision
+    what_an_agent_cut_off_from_upstream_has_not_heard_of_is_not_what_it_deploys
+    what_a_helm_client_wrote_under_a_known_number_is_pruned_below_a_forged_one
+    an_upgrade_that_a_tenant_labels_as_over_goes_on
     an_upgrade_takes_what_another_bundle_makes_anew_in_that_very_moment
     a_removal_that_failed_is_over_once_its_bundle_is_deployed_above_a_forged_number
     what_an_attempt_brought_stays_where_its_record_is_pruned_before_it_is_withdrawn

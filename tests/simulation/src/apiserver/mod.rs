@@ -58,6 +58,9 @@ pub trait Audit: Send {
 
     /// A webhook keeps a write waiting for so long from now on.
     fn held_up(&mut self, held: Duration);
+
+    /// An agent is told which BundleDeployments there are, or that one has changed.
+    fn told(&mut self);
 }
 
 /// An object that a webhook refuses.
@@ -193,6 +196,13 @@ impl Server {
     /// Tells every write to somebody.
     pub fn audited_by(&self, audit: Arc<Mutex<dyn Audit>>) {
         self.lock().audit = Some(audit);
+    }
+
+    /// An agent is told which BundleDeployments there are, or that one has changed.
+    pub fn told(&self) {
+        if let Some(audit) = &self.lock().audit {
+            audit.lock().unwrap_or_else(PoisonError::into_inner).told();
+        }
     }
 
     /// Answers a request that is no watch.

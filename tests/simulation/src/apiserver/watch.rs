@@ -147,6 +147,11 @@ impl Server {
 }
 
 impl Watch {
+    /// Whether it tells of objects of this kind.
+    pub(crate) fn is_of(&self, plural: &str) -> bool {
+        self.kind.plural == plural
+    }
+
     /// Returns when there may be something to tell.
     pub(crate) fn wakeup(&self) -> Arc<Notify> {
         Arc::clone(&self.wakeup)

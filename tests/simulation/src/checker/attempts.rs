@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use release::model::Release;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle, release_of};
-use crate::apiserver::Write;
+use crate::apiserver::{Id, Write};
 use crate::records::decoded;
 
 /// A deploy of the agent that has not succeeded.
@@ -22,6 +23,12 @@ pub(super) struct Attempt {
     /// The life of the agent that began it, or went on with it; none where that was before a restore.
     pub(super) life: Option<u32>,
     pub(super) begun: Instant,
+}
+
+/// Whether a release has an object of that name.
+pub(super) fn has(release: &Release, id: &Id) -> bool {
+    let name = format!("name: {}", id.name);
+    release.manifest.lines().any(|line| line.trim() == name)
 }
 
 /// Whether a record that is written over has the same objects, hooks and values before and after.
@@ -147,7 +154,21 @@ impl Checker {
         let attempt = self.attempts.get(release);
         attempt.is_some_and(|attempt| {
             let is_install = attempt.is_first || !self.has_deployed(release);
-            born >= attempt.good && (attempt.is_atomic || is_install)
+            let is_of_attempt =
+                born >= attempt.good || object.is_some_and(|one| self.is_above_helms(release, one));
+            is_of_attempt && (attempt.is_atomic || is_install)
         })
+    }
+
+    /// Whether an undo goes back to what a helm client deployed, which has not what an attempt before that had made.
+    fn is_above_helms(&self, release: &ReleaseKey, object: &Origin) -> bool {
+        let (Some((helms, record)), Some(records)) =
+            (self.helms.get(release), self.records.get(release))
+        else {
+            return false;
+        };
+        let mut good = records.iter().filter(|(_, one)| Self::is_deployed(one));
+        good.next_back().is_some_and(|(last, _)| last == helms)
+            && decoded(record).is_some_and(|release| !has(&release, &object.id))
     }
 }

@@ -142,10 +142,19 @@ impl Checker {
         status.starts_with("pending") && self.began_without(deployed, bundle, release, id)
     }
 
-    /// How it stands with a release, by its newest record that no tenant wrote.
+    /// How it stands with a release, by its newest record that no tenant wrote, or by a removal that has begun below it.
     fn newest_status(&self, release: &ReleaseKey) -> Option<&str> {
-        let statuses = self.records.get(release)?.values().map(String::as_str);
-        statuses.rev().find(|status| *status != FORGED_STATUS)
+        let own = self.written_status(release);
+        if own == Some("uninstalling") {
+            return own;
+        }
+        let mut records = self.records.get(release)?.iter().rev();
+        let (revision, status) = records.find(|(_, status)| *status != FORGED_STATUS)?;
+        let written = self.written.get(release);
+        match written.is_some_and(|(written, _)| written == revision) {
+            true => own,
+            false => Some(status),
+        }
     }
 
     /// Whether a deploy of a release, for one bundle, may have begun before another one, or it itself, wanted the object there.
@@ -153,7 +162,7 @@ impl Checker {
         let mut recent = self.recent(one);
         if one != bundle {
             let left = self.left.get(&(one, release.clone()));
-            return left.is_some_and(|at| self.is_news(*at))
+            return left.is_some_and(|at| self.is_upstream_news(*at))
                 && recent.any(|desired| release_of(desired) == *release && desired.take_ownership);
         }
         recent.any(|desired| desired.ids().all(|wanted| wanted != *id))

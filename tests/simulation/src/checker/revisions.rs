@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::attempts::has;
 use super::holders::{entry_of, names};
 use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle, release_of};
 use crate::apiserver::{Actor, Id, Write};
@@ -75,6 +76,9 @@ impl Checker {
                 _ => status.to_owned(),
             }
         });
+        if !write.who.actor.deploys_bundles() && known_before.is_some() && status.is_some() {
+            self.relabelled.insert(release.clone(), Instant::now());
+        }
         let was_good = known_before.is_some_and(|known| Self::is_deployed(&known));
         match (write.who.actor, &write.after) {
             (Actor::Tenant, Some(_)) if was_good => {
@@ -233,12 +237,21 @@ impl Checker {
         let keeps_good = kept.any(|(kept, _)| self.were_good.contains(&(release.clone(), *kept)));
         // Whoever deletes the good one after the agent has read the history leaves it none; or one of the Go agent's, whose records are as good as forged ones.
         let is_robbed = self.is_robbed(&release) || was_go && self.forgotten.contains(&release);
+        // As docs/security.md has it: what others write under a number that the ledger knew is not believed.
+        let is_others = |uid: &String| {
+            let origin = self.origins.get(uid);
+            origin.is_some_and(|origin| !origin.actor.deploys_bundles())
+        };
+        let deleted = write.before.as_deref().filter(|_| write.after.is_none());
+        let is_disbelieved = deleted.map(Self::uid).as_ref().is_some_and(is_others)
+            && self.is_entered(&release, revision);
         if by_agent
             && !wanting.is_empty()
             && had_deployed
             && !keeps_good
             && !self.is_good_half_removed(&release)
             && !is_robbed
+            && !is_disbelieved
             && !self.has_deployed(&release)
             && !was_anothers()
         {
@@ -315,13 +328,10 @@ impl Checker {
         let Some(helms) = decoded(record) else {
             return;
         };
-        let has = |id: &Id| {
-            let name = format!("name: {}", id.name);
-            helms.manifest.lines().any(|line| line.trim() == name)
-        };
         let objects = self.origins.iter();
-        let left = objects
-            .filter(|(_, origin)| origin.release.as_ref() == Some(release) && !has(&origin.id));
+        let left = objects.filter(|(_, origin)| {
+            origin.release.as_ref() == Some(release) && !has(&helms, &origin.id)
+        });
         let left: Vec<_> = left.map(|(uid, _)| uid.clone()).collect();
         self.given_up.extend(left);
     }
@@ -335,7 +345,7 @@ impl Checker {
         let mut now = self.desired_state.now.get(&bundle).into_iter();
         let left = self.left.get(&(bundle, release.clone()));
         let is_wanted = now.any(|desired| release_of(desired) == *release)
-            || left.is_some_and(|left| self.is_news(*left));
+            || left.is_some_and(|left| self.is_upstream_news(*left));
         let last = self.deployed_for.get(release);
         let Some(attempt) = decoded(record) else {
             return;
@@ -343,13 +353,10 @@ impl Checker {
         if !is_wanted || last.is_none_or(|last| *last == bundle) {
             return;
         }
-        let has = |id: &Id| {
-            let name = format!("name: {}", id.name);
-            attempt.manifest.lines().any(|line| line.trim() == name)
-        };
         let objects = self.origins.iter();
-        let left = objects
-            .filter(|(_, origin)| origin.release.as_ref() == Some(release) && has(&origin.id));
+        let left = objects.filter(|(_, origin)| {
+            origin.release.as_ref() == Some(release) && has(&attempt, &origin.id)
+        });
         let left: Vec<_> = left.map(|(uid, _)| uid.clone()).collect();
         self.given_up.extend(left);
     }
