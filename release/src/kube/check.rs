@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::client::Cluster;
-use super::delete::pause;
 use super::error::ApiError;
 use super::ownership::OwnershipError;
 use super::transport::{PARALLEL, found_to_write};
+use super::tries::pause;
 use super::version::Version;
 
 /// Reads those of `objects` that exist and are written next. Nothing is changed. Of a kind that is not served yet there is none.

@@ -37,6 +37,7 @@ mod replace;
 mod sender;
 mod tls;
 mod transport;
+mod tries;
 mod unlisted;
 mod version;
 mod wait;

@@ -10,13 +10,13 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::claim::Claim;
-use super::delete::{MAX_TRIES, pause};
 use super::error::ApiError;
 use super::losses::{contents, is_custom};
 use super::migrate;
 use super::object_failure::ObjectFailure;
 use super::ownership::{ADOPTED_ANNOTATION, adoption, is_kept};
 use super::sender::{Body, Sender};
+use super::tries::{MAX_TRIES, pause};
 use super::version::Version;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict};
 

@@ -16,7 +16,6 @@ use tokio::time::sleep;
 
 use super::claim::{Claim, HookClaim, HookVerdict};
 use super::client::Cluster;
-use super::delete::{MAX_TRIES, pause};
 use super::error::ApiError;
 use super::migrate;
 use super::object_failure::ObjectFailure;
@@ -24,6 +23,7 @@ use super::ownership::{Created, HookState, Observed, OwnershipError, adoption};
 use super::replace::Replacement;
 use super::sender::{Body, Sender};
 use super::transport::found_to_write;
+use super::tries::{MAX_TRIES, pause};
 use super::version::Version;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 
