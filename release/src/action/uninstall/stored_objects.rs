@@ -1,0 +1,392 @@
+//! The objects of a release that is removed: what its records have, and deleting that.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+
+use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
+use jiff::Timestamp;
+use objects::manifest::build_stored_names;
+use objects::{Object, ObjectKey};
+use serde_json::Value;
+
+use crate::action::error::UninstallError;
+use crate::action::retained::{Obsolete, Retained};
+use crate::action::spec::{UninstallSpec, Uninstalled};
+use crate::action::unquoted::error_unquoted;
+use crate::kube::{
+    Cluster, Owner, Removal, ResourcePolicy, Spared, TakeBackError, delete_all, is_deferred,
+    resource_policy,
+};
+use crate::model::Release;
+use crate::state::ownership::Operation;
+use crate::storage::{Storage, StorageError, StoredRevision};
+
+/// What the records of a release have.
+pub(super) async fn stored_objects(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &UninstallSpec,
+    (release, operation): (&Release, Operation),
+    others: &[(&StoredRevision, Operation)],
+) -> Result<Obsolete, UninstallError> {
+    let discovery = cluster
+        .fresh_discovery()
+        .await
+        .map_err(UninstallError::Discovery)?;
+    let mut seen: HashMap<ObjectKey, Option<usize>> = HashMap::new();
+    let Obsolete {
+        mut objects,
+        mut kept,
+    } = Obsolete::default();
+    // Objects with a policy that an attempt which failed has taken off.
+    let mut asked_before = HashSet::new();
+    let mut take = |built: Vec<Object>, operation| {
+        for mut object in built {
+            let policy = resource_policy(&object.body);
+            // The object's content is not needed any more.
+            object.body = Value::Null;
+            let key = object.key();
+            let is_new = !seen.contains_key(&key);
+            if let Some(at) = seen.get(&key) {
+                // Of several revisions that have it the one counts that was deployed.
+                let known = at.and_then(|at| objects.get_mut(at));
+                let Some((_, known)) = known.filter(|_| operation == Operation::Remove) else {
+                    continue;
+                };
+                let was_attempt = *known == Operation::Undo;
+                *known = operation;
+                if policy.is_none() || !was_attempt || !asked_before.insert(key.clone()) {
+                    continue;
+                }
+            }
+            if is_new {
+                let at = policy.is_none().then_some(objects.len());
+                seen.insert(key, at);
+            }
+            match policy {
+                Some(ResourcePolicy::Keep) => kept.push(object),
+                Some(ResourcePolicy::Other) => {}
+                None => objects.push((object, operation)),
+            }
+        }
+    };
+    let built = build_stored_names(&release.manifest, &spec.namespace, &discovery);
+    let built = built.map_err(UninstallError::Corrupted)?;
+    let left = cluster.all_that_is_left(built).await;
+    take(left.map_err(UninstallError::Discovery)?, operation);
+    for (head, operation) in others {
+        let other = match storage.get_listed(&spec.name, head).await {
+            Ok(other) => other,
+            // The record was there a moment ago.
+            Err(StorageError::NotFound | StorageError::Decode { .. }) => continue,
+            Err(source) => {
+                let name = spec.name.clone();
+                return Err(UninstallError::Load { name, source });
+            }
+        };
+        match build_stored_names(&other.manifest, &spec.namespace, &discovery) {
+            Ok(built) => {
+                let left = cluster.all_that_is_left(built).await;
+                take(left.map_err(UninstallError::Discovery)?, *operation);
+            }
+            Err(error) => {
+                let error = error_unquoted(&error);
+                logging::warn!(release = spec.name, error, "unreadable manifest");
+            }
+        }
+    }
+    objects.retain(|(object, _)| !asked_before.contains(&object.key()));
+    sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
+        object.resource.kind.as_str()
+    });
+    Ok(Obsolete { objects, kept })
+}
+
+/// Checks whether a namespace is to be deleted in which there are releases that are about to go: they may need what this one has for that, such as the
+/// controller that lets go of a custom resource.
+pub(super) async fn check_namespaces(
+    cluster: &Cluster,
+    owner: &Owner,
+    spec: &UninstallSpec,
+    stored: &Obsolete,
+) -> Result<(), UninstallError> {
+    let namespaces = stored.objects.iter();
+    let namespaces = namespaces.filter(|(object, _)| object.is_namespace());
+    let mut deferred = Vec::new();
+    for (namespace, operation) in namespaces {
+        match is_deferred(cluster, owner, &spec.other_releases, namespace, *operation).await {
+            Ok(true) => deferred.push(namespace.name.clone()),
+            Ok(false) => {}
+            Err(failure) => {
+                return Err(UninstallError::Delete {
+                    name: spec.name.clone(),
+                    failures: vec![failure],
+                });
+            }
+        }
+    }
+    match deferred.is_empty() {
+        true => Ok(()),
+        false => Err(UninstallError::NamespacesDeferred(deferred)),
+    }
+}
+
+pub(super) async fn delete_objects(
+    cluster: &Cluster,
+    owner: &Owner,
+    spec: &UninstallSpec,
+    since: Option<Timestamp>,
+    stored: Obsolete,
+    done: &mut Uninstalled,
+) -> Result<(), UninstallError> {
+    let failed = |failures| UninstallError::Delete {
+        name: spec.name.clone(),
+        failures,
+    };
+    let spared = Spared::before(since);
+    let retained = Retained::of_removal();
+    let decided = retained.decide(cluster, owner, spared, stored, |_| true);
+    let Obsolete { objects, kept } = decided.await.map_err(failed)?;
+    done.kept.extend(kept.iter().map(Object::key));
+    // Objects in other namespaces go before the records, which are in one of these namespaces.
+    let (namespaces, objects): (Vec<_>, Vec<_>) = objects
+        .into_iter()
+        .partition(|(object, _)| object.is_namespace());
+    let (own, namespaces): (Vec<_>, Vec<_>) = namespaces
+        .into_iter()
+        .partition(|(object, _)| object.name == spec.namespace);
+    let mut deferred: Vec<String> = Vec::new();
+    for objects in [objects, namespaces, own] {
+        if !deferred.is_empty() {
+            break;
+        }
+        // A removal has many kinds, before each of which a list would cost more than all else of it: that it goes its record says, which helm upgrades no more.
+        let check = || std::future::ready(Ok::<_, Infallible>(()));
+        let removed =
+            delete_all(cluster, owner, &spec.other_releases, spared, objects, check).await;
+        let removed = removed.map_err(|stopped| match stopped {
+            TakeBackError::Stopped(never) => match never {},
+            TakeBackError::Delete(failures) => failed(failures),
+        })?;
+        let keys = |fate| removed.with(fate).map(Object::key);
+        done.kept.extend(keys(Removal::Kept));
+        done.adopted.extend(keys(Removal::Adopted));
+        done.not_owned.extend(keys(Removal::NotOwned));
+        done.in_use.extend(keys(Removal::InUse));
+        let waiting = removed.with(Removal::Deferred);
+        deferred.extend(waiting.map(|namespace| namespace.name.clone()));
+    }
+    if !done.adopted.is_empty() {
+        let release = &spec.name;
+        for ObjectKey {
+            kind,
+            namespace,
+            name,
+            ..
+        } in &done.adopted
+        {
+            logging::info!(
+                release,
+                kind,
+                namespace,
+                name,
+                "was there before the release, left"
+            );
+        }
+    }
+    match deferred.is_empty() {
+        true => Ok(()),
+        false => Err(UninstallError::NamespacesDeferred(deferred)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Method;
+    use parking_lot::Mutex;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::fixtures::{InMemory, cluster, config_map, web};
+    use super::super::uninstall;
+    use super::*;
+    use crate::kube::fixture;
+    use crate::model::Status;
+
+    /// By what the version that was deployed says, and what one says that failed after it: only a version that succeeds ends what the one before it
+    /// asks for.
+    #[rstest]
+    #[case::taken_off_by_an_attempt_that_failed(Some("Keep"), None, false)]
+    #[case::added_by_an_attempt_that_failed(None, Some("keep"), false)]
+    #[case::nobody_asks(None, None, true)]
+    #[tokio::test]
+    async fn what_was_deployed_to_be_kept_is_kept_though_an_attempt_took_that_off(
+        #[case] deployed: Option<&str>,
+        #[case] failed: Option<&str>,
+        #[case] goes: bool,
+    ) {
+        let (cluster, deleted) = cluster(|| ());
+        let storage = Storage::new(InMemory::default());
+        let policy =
+            |policy: Option<&str>| policy.map(|one| json!({"helm.sh/resource-policy": one}));
+        for (revision, policy, status) in [
+            (1, policy(deployed), Status::Deployed),
+            (2, policy(failed), Status::Failed),
+        ] {
+            let mut release = web(revision, false);
+            let annotations = policy.unwrap_or_else(|| json!({}));
+            release.manifest = format!("---\n{}\n", config_map("a", &annotations));
+            release.set_status(status, "");
+            storage.create(&release).await.unwrap();
+        }
+        let spec = UninstallSpec::new("web", "shop");
+        let done = uninstall(&cluster, &storage, &spec).await.unwrap();
+        assert_eq!(deleted.lock().contains(&"a".to_owned()), goes);
+        assert_eq!(done.kept.len(), usize::from(!goes));
+    }
+
+    /// A namespace goes with all that is in it, and a definition goes before the objects of its kind.
+    #[rstest]
+    #[case::in_a_namespace("Namespace", "data", "v1", "PersistentVolumeClaim", "data")]
+    #[case::of_a_definition("CustomResourceDefinition", "cars.x.io", "x.io/v1", "Car", "shop")]
+    #[tokio::test]
+    async fn what_contains_a_kept_object_outlives_the_release(
+        #[case] container: &'static str,
+        #[case] name: &'static str,
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] namespace: &str,
+    ) {
+        let deleted = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&deleted);
+        let cluster = fixture::server(move |method, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => {
+                let kinds = [
+                    ("PersistentVolumeClaim", true),
+                    ("Namespace", false),
+                    ("ConfigMap", true),
+                ];
+                Some(fixture::discovered(&[fixture::discovery("", &kinds)]))
+            }
+            "/apis" => {
+                let definitions = [("CustomResourceDefinition", false)];
+                let definitions = fixture::discovery("apiextensions.k8s.io", &definitions);
+                let cars = fixture::discovery("x.io", &[("Car", true)]);
+                Some(fixture::discovered(&[definitions, cars]))
+            }
+            path => {
+                if *method == Method::DELETE {
+                    noted
+                        .lock()
+                        .push(path.rsplit('/').next().unwrap_or_default().to_owned());
+                }
+                let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+                Owner::new("web", "shop").mark(&mut live);
+                if path.ends_with("/kept") {
+                    live["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
+                }
+                Some((200, live))
+            }
+        });
+        let version = match container {
+            "Namespace" => "v1",
+            _ => "apiextensions.k8s.io/v1",
+        };
+        let object = |api_version: &str, kind: &str, name: &str| {
+            format!(
+                "---\napiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n"
+            )
+        };
+        let mut release = web(1, false);
+        release.manifest = object(version, container, name)
+            + &object(api_version, kind, "kept")
+            + &object("v1", "ConfigMap", "a");
+        let storage = Storage::new(InMemory::default());
+        storage.create(&release).await.unwrap();
+        let spec = UninstallSpec::new("web", "shop");
+        let done = uninstall(&cluster, &storage, &spec).await.unwrap();
+        assert_eq!(*deleted.lock(), ["a"]);
+        let kept: Vec<&str> = done.kept.iter().map(|key| key.name.as_str()).collect();
+        assert_eq!(kept, [name, "kept"]);
+    }
+
+    /// Release "web" with an object of a kind, and an API server that lists it and answers `asked` for its objects, by how often it was asked what
+    /// it serves.
+    async fn removed_of(
+        group: &'static str,
+        asked: impl Fn(&Method, usize) -> Option<(u16, Value)> + Send + Sync + 'static,
+        is_listed: impl Fn(usize) -> bool + Send + Sync + 'static,
+    ) -> (Result<Uninstalled, UninstallError>, usize) {
+        let looks = AtomicUsize::new(0);
+        let cluster = fixture::server(move |method, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => {
+                looks.fetch_add(1, Ordering::Relaxed);
+                let core = ("", &[("Car", true)][..]);
+                let kinds = if group.is_empty() { core.1 } else { &[] };
+                Some(fixture::discovered(&[fixture::discovery("", kinds)]))
+            }
+            "/apis" if is_listed(looks.load(Ordering::Relaxed)) && !group.is_empty() => {
+                let group = fixture::discovery(group, &[("Car", true)]);
+                Some(fixture::discovered(&[group]))
+            }
+            "/apis" => Some(fixture::discovered(&[])),
+            path if path.ends_with("/cars/a") => asked(method, looks.load(Ordering::Relaxed)),
+            _ => None,
+        });
+        let mut release = web(1, false);
+        let prefix = if group.is_empty() { "" } else { "/" };
+        release.manifest = format!(
+            "---\napiVersion: {group}{prefix}v1\nkind: Car\nmetadata: {{name: a, namespace: shop}}\n"
+        );
+        let storage = Storage::new(InMemory::default());
+        storage.create(&release).await.unwrap();
+        let spec = UninstallSpec::new("web", "shop");
+        let done = uninstall(&cluster, &storage, &spec).await;
+        let left = storage.history("web").await.unwrap().len();
+        (done, left)
+    }
+
+    /// API servers of two versions answer in turn, or an `APIService` is taken away: that the address is not served says nothing of the object.
+    #[rstest]
+    #[case::read("x.io", Method::GET)]
+    #[case::deleted("x.io", Method::DELETE)]
+    #[case::read_of_kubernetes_own("", Method::GET)]
+    #[tokio::test(start_paused = true)]
+    async fn a_record_stays_whose_objects_are_asked_for_where_nothing_is_served(
+        #[case] group: &'static str,
+        #[case] unserved: Method,
+    ) {
+        let live = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}}});
+        let asked = move |method: &Method, _| (*method != unserved).then(|| (200, live.clone()));
+        let (done, left) = removed_of(group, asked, |_| true).await;
+        assert!(
+            matches!(done, Err(UninstallError::Delete { .. })),
+            "{done:?}"
+        );
+        assert_eq!(left, 1);
+    }
+
+    /// What discovery remembers may be older than the end of a definition.
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_goes_during_a_removal_holds_up_nothing() {
+        let live = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}}});
+        // The definition goes after the object was read once.
+        let reads = AtomicUsize::new(0);
+        let asked = move |method: &Method, _| {
+            let is_first = *method == Method::GET && reads.fetch_add(1, Ordering::Relaxed) == 0;
+            is_first.then(|| (200, live.clone()))
+        };
+        let (done, left) = removed_of("x.io", asked, |looks| looks == 1).await;
+        assert!(done.is_ok(), "{done:?}");
+        assert_eq!(left, 0);
+    }
+}
