@@ -1,0 +1,428 @@
+//! The live objects of a release: reading them, and which there are.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use kube::api::Preconditions;
+use objects::drift;
+use objects::fields::text;
+use objects::manifest::Unserved;
+use objects::{GroupKind, Object, ObjectKey, Resource};
+use release::kube::{ApiError, Cluster, Owner};
+use serde_json::Value;
+
+use super::wanted::{KindAndName, by_kind};
+use crate::api::{LABEL_OBJECT_SET_HASH, ModifiedStatus};
+use crate::controllers::bundle_deployment::observation_cache::InSync;
+use crate::controllers::bundle_deployment::ownership;
+use crate::controllers::drift_watch::Seen;
+
+/// Monitoring failed: the Monitored condition.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    #[error("failed to list {kind}")]
+    List { kind: String, source: ApiError },
+    #[error("{} is nested too deep to be compared", shown(.0))]
+    TooDeep(ObjectKey),
+    #[error("failed to compare {}", shown(.0))]
+    Predict(ObjectKey, #[source] ApiError),
+    #[error("failed to get {}", shown(.0))]
+    Get(ObjectKey, #[source] ApiError),
+}
+
+fn shown(object: &ObjectKey) -> String {
+    let (kind, namespace, name) = (&object.kind, &object.namespace, &object.name);
+    format!("{kind} {namespace}/{name}")
+}
+
+/// The live objects of a set.
+#[derive(Debug, Default)]
+pub struct Live {
+    pub(super) objects: HashMap<ObjectKey, Value>,
+    /// Wanted objects that do not carry our hash but are there: the release that has one, and since when.
+    pub(super) foreign: BTreeMap<ObjectKey, Option<(Owner, String)>>,
+    /// Of these the objects that the account may not read.
+    pub(super) unreadable: BTreeSet<ObjectKey>,
+    /// Objects that were found in order before and have not changed since.
+    pub(super) in_sync: InSync,
+    /// Definitions that visibly are what is wanted; without their schemas.
+    pub(super) covered: BTreeSet<ObjectKey>,
+    /// Kinds that the cluster has stopped to serve, so that there is no object of them.
+    gone: BTreeSet<GroupKind>,
+    /// What the objects take, in bytes, about: whoever may write one makes it as large as he likes.
+    bytes: u64,
+}
+
+/// An object as it was read, with what items of a list do not carry, and without who wrote which field.
+fn whole(resource: &Resource, mut item: Value) -> Value {
+    if let Some(Value::Object(metadata)) = item.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+    if let Value::Object(fields) = &mut item {
+        fields
+            .entry("apiVersion")
+            .or_insert_with(|| resource.api_version().into());
+        fields
+            .entry("kind")
+            .or_insert_with(|| resource.kind.clone().into());
+    }
+    item
+}
+
+impl Live {
+    /// Reads the live objects of the set with this hash. `held` is told what they take, in bytes, as they come.
+    ///
+    /// # Errors
+    /// A kind cannot be listed, or a wanted object that is not listed cannot be read. Where the account may not list, its wanted objects are read
+    /// one by one, and extras go unnoticed; what it may not read either counts as there.
+    pub async fn read(
+        cluster: &Cluster,
+        hash: &str,
+        desired: &[Object],
+        mut held: impl FnMut(u64) + Send,
+    ) -> Result<Self, ObserveError> {
+        let mut live = Self::default();
+        let selector = format!("{LABEL_OBJECT_SET_HASH}={hash}");
+        for (resource, objects) in by_kind(desired) {
+            let namespaces: BTreeSet<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
+            for namespace in namespaces {
+                let mut unreadable = Vec::new();
+                let take = |items, deep: Vec<Value>| {
+                    unreadable.extend(deep.into_iter().map(|item| whole(&resource, item)));
+                    match resource.is_definition() {
+                        true => live.add_definitions(&resource, items, &objects),
+                        false => live.add(&resource, items),
+                    }
+                    held(live.bytes);
+                };
+                let listed = cluster.list_pages(&resource, namespace, &selector, take);
+                match listed.await {
+                    Ok(()) => live.add_unreadable(unreadable, &objects)?,
+                    Err(error) if error.is_forbidden() => {
+                        let here = objects
+                            .iter()
+                            .filter(|o| o.namespace.as_deref() == namespace);
+                        for object in here {
+                            let found = match get(cluster, object).await {
+                                Ok(Some(found)) => found,
+                                Ok(None) => continue,
+                                // The kind seems to be served no more.
+                                Err(ObserveError::Get(_, ApiError::NotServed(kind))) => {
+                                    live.gone.insert(kind);
+                                    continue;
+                                }
+                                Err(failed) => return Err(failed),
+                            };
+                            if hash_of(&found) == hash {
+                                live.add(&resource, vec![found]);
+                                held(live.bytes);
+                            }
+                        }
+                    }
+                    // The kind seems to be served no more.
+                    Err(error) if error.is_unserved() => {
+                        live.gone.insert(resource.group_kind());
+                    }
+                    Err(error) if error.is_not_found() => {}
+                    Err(source) => {
+                        let kind = resource.kind.clone();
+                        return Err(ObserveError::List { kind, source });
+                    }
+                }
+            }
+        }
+        live.prove_gone(cluster).await?;
+        let is_unlisted =
+            |object: &&Object| !live.objects.contains_key(&object.key()) && !live.is_gone(object);
+        let unlisted: Vec<_> = desired.iter().filter(is_unlisted).collect();
+        for object in unlisted {
+            let holder = match get(cluster, object).await {
+                Ok(None) => continue,
+                Ok(Some(found)) => ownership::holder(&found),
+                // Not for this account to see: that does not mean that it is gone.
+                Err(ObserveError::Get(_, source)) if source.is_forbidden() => {
+                    live.unreadable.insert(object.key());
+                    None
+                }
+                // Whoever does not answer is not asked once for each object.
+                Err(failed) => return Err(failed),
+            };
+            live.foreign.insert(object.key(), holder);
+        }
+        Ok(live)
+    }
+
+    /// Shows that there is no object of the kinds that are not served any more. Kubernetes' own are not taken away by a person.
+    async fn prove_gone(&mut self, cluster: &Cluster) -> Result<(), ObserveError> {
+        let Some(first) = self.gone.first() else {
+            return Ok(());
+        };
+        let own = self.gone.iter().find(|kind| kind.is_kubernetes_own());
+        let proven = match own {
+            Some(kind) => Err(ApiError::NotServed(kind.clone())),
+            None => cluster.prove_gone(&self.gone).await,
+        };
+        let kind = own.unwrap_or(first).to_string();
+        proven.map_err(|source| ObserveError::List { kind, source })?;
+        // Another namespace was listed before the kind went.
+        let gone = &self.gone;
+        self.objects
+            .retain(|key, _| !gone.contains(&key.group_kind()));
+        Ok(())
+    }
+
+    fn is_gone(&self, object: &Object) -> bool {
+        self.gone.contains(&object.resource.group_kind())
+    }
+
+    /// Takes what is of kinds that are not served any more out of what is wanted.
+    pub fn take_unserved(&self, desired: &mut Vec<Object>) -> Vec<Unserved> {
+        let gone = desired.extract_if(.., |object| self.is_gone(object));
+        gone.map(|object| Unserved {
+            api_version: object.resource.api_version(),
+            kind: object.resource.kind.clone(),
+            namespace: object.namespace.unwrap_or_default(),
+            name: object.name,
+        })
+        .collect()
+    }
+
+    /// What a first install just wrote; none if it did not write everything that is wanted.
+    pub fn written(hash: &str, desired: &[Object], applied: Vec<Value>) -> Option<Self> {
+        let mut live = Self::default();
+        let mut answers: HashMap<_, VecDeque<Value>> = HashMap::new();
+        for found in applied {
+            let version = text(&found, "/apiVersion").to_owned();
+            let key = (ObjectKey::of(&found), version);
+            answers.entry(key).or_default().push_back(found);
+        }
+        for object in desired {
+            let key = (object.key(), object.resource.api_version());
+            let found = answers.get_mut(&key)?.pop_front()?;
+            if hash_of(&found) != hash {
+                return None;
+            }
+            live.add(&object.resource, vec![found]);
+        }
+        Some(live)
+    }
+
+    /// Reads those wanted objects of a set that are not among `in_sync`. None if one is missing, or
+    /// cannot be read: then all must be read.
+    pub async fn reread(
+        cluster: &Cluster,
+        hash: &str,
+        desired: &[Object],
+        in_sync: InSync,
+    ) -> Option<Self> {
+        let mut live = Self {
+            in_sync,
+            ..Self::default()
+        };
+        for object in desired {
+            if live.in_sync.contains_key(&object.key()) {
+                continue;
+            }
+            let found = cluster.get(object).await.ok()??;
+            if hash_of(&found) != hash {
+                return None;
+            }
+            live.add(&object.resource, vec![found]);
+        }
+        Some(live)
+    }
+
+    pub(super) fn add(&mut self, resource: &Resource, items: Vec<Value>) {
+        for item in items {
+            self.keep(whole(resource, item));
+        }
+    }
+
+    fn keep(&mut self, item: Value) {
+        self.bytes += golib::budget::weigh(&item) as u64;
+        self.objects.insert(ObjectKey::of(&item), item);
+    }
+
+    /// Takes in what is known of objects that are nested too deep to be read: of what is not wanted that is enough.
+    fn add_unreadable(
+        &mut self,
+        items: Vec<Value>,
+        desired: &[&Object],
+    ) -> Result<(), ObserveError> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let desired: HashSet<_> = desired.iter().map(|object| object.key()).collect();
+        for item in items {
+            let key = ObjectKey::of(&item);
+            if desired.contains(&key) {
+                return Err(ObserveError::TooDeep(key));
+            }
+            self.objects.insert(key, item);
+        }
+        Ok(())
+    }
+
+    /// Takes in definitions: of one that visibly is what is wanted nothing but what it says of itself, as its schemas may be a mebibyte.
+    fn add_definitions(&mut self, resource: &Resource, items: Vec<Value>, desired: &[&Object]) {
+        let desired = desired.iter().map(|object| (&*object.name, object));
+        let desired: HashMap<_, _> = desired.rev().collect();
+        for item in items {
+            let mut item = whole(resource, item);
+            let desired = desired.get(text(&item, "/metadata/name"));
+            let covered = desired.filter(|object| drift::covers(&item, &object.body));
+            if let (Some(object), Value::Object(fields)) = (covered, &mut item) {
+                fields.remove("spec");
+                self.covered.insert(object.key());
+            }
+            self.keep(item);
+        }
+    }
+
+    /// The objects of the set that are not wanted.
+    pub fn others_than(&self, desired: &[Object]) -> BTreeSet<KindAndName> {
+        let desired: BTreeSet<_> = desired.iter().map(Object::key).collect();
+        let others = self.objects.keys().filter(|key| !desired.contains(key));
+        others.map(KindAndName::of).collect()
+    }
+
+    /// Entries about live objects that no other release has marked, each with what must still be so when the object is deleted.
+    pub fn deletable<'e>(
+        &self,
+        owner: &Owner,
+        entries: impl Iterator<Item = &'e ModifiedStatus>,
+    ) -> Vec<(ModifiedStatus, Preconditions)> {
+        let deletable = |entry: &ModifiedStatus| {
+            let live = self.objects.get(&entry.key())?;
+            if Owner::of(live).is_some_and(|marked| marked != *owner) {
+                return None;
+            }
+            let found = |pointer: &str| Some(text(live, pointer).to_owned());
+            let conditions = Preconditions {
+                uid: found("/metadata/uid"),
+                resource_version: found("/metadata/resourceVersion"),
+            };
+            Some((entry.clone(), conditions))
+        };
+        entries.filter_map(deletable).collect()
+    }
+
+    /// Wanted objects that are there and not ours.
+    pub fn foreign(&self) -> BTreeSet<ObjectKey> {
+        self.foreign.keys().cloned().collect()
+    }
+
+    /// The versions that were read, so that the watch can tell later changes from those.
+    pub fn seen(&self) -> Seen {
+        let version = |object| text(object, "/metadata/resourceVersion").to_owned();
+        let objects = self.objects.iter();
+        objects
+            .map(|(key, object)| (key.clone(), version(object)))
+            .collect()
+    }
+}
+
+pub(super) fn hash_of(object: &Value) -> &str {
+    object
+        .get("metadata")
+        .and_then(|metadata| metadata.get("labels")?.get(LABEL_OBJECT_SET_HASH)?.as_str())
+        .unwrap_or_default()
+}
+
+async fn get(cluster: &Cluster, object: &Object) -> Result<Option<Value>, ObserveError> {
+    let found = cluster.get(object).await;
+    found.map_err(|source| ObserveError::Get(object.key(), source))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::fixtures::{desired, live, resource};
+    use super::*;
+    use crate::controllers::bundle_deployment::rendering::Compared;
+
+    /// Somebody filled up what is wanted empty.
+    #[test]
+    fn memory_for_live_objects_is_counted_by_their_real_size() {
+        let mut live = Live::default();
+        let full = |name: &str| json!({"metadata": {"namespace": "ns", "name": name}, "data": {"a": "x".repeat(1 << 20)}});
+        live.add(&resource("ConfigMap"), vec![full("a"), full("b")]);
+        assert!((2 << 20..3 << 20).contains(&live.bytes), "{}", live.bytes);
+        let wanted = Compared {
+            known: 100,
+            live: 10,
+        };
+        assert_eq!((wanted.bytes(3), wanted.bytes(1_000)), (110, 1_100));
+    }
+
+    /// A wanted object that no list has: only that it may not be looked at is no sign of its absence. An API server that does not answer tells nothing,
+    /// and is not asked once for each.
+    #[rstest]
+    #[case::gone(404, Some(0))]
+    #[case::forbidden(403, Some(3))]
+    #[case::overloaded(503, None)]
+    #[case::too_many(429, None)]
+    #[tokio::test]
+    async fn an_object_that_could_not_be_read_does_not_count_as_there(
+        #[case] code: u16,
+        #[case] expected: Option<usize>,
+    ) {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        let serve = tower::service_fn(move |request: http::Request<Body>| {
+            let is_list = request.uri().path().ends_with("/configmaps");
+            let (code, answer) = match is_list {
+                true => (200, json!({"metadata": {}, "items": []})),
+                false => {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    (
+                        code,
+                        json!({"kind": "Status", "status": "Failure", "code": code, "reason": "", "details": {"name": "a"}}),
+                    )
+                }
+            };
+            async move {
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(answer)?)
+            }
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let manifest = ["a", "b", "c"].map(|name| desired("ConfigMap", name));
+        let read = Live::read(&cluster, "h", &manifest, |_| ()).await;
+        let there = read.map(|live| live.foreign().len());
+        match (there, expected) {
+            (Ok(there), Some(expected)) => assert_eq!(there, expected),
+            (Err(ObserveError::Get { .. }), None) => {
+                assert_eq!(looks.load(Ordering::Relaxed), 1);
+            }
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn live_objects_are_known_from_the_complete_answers_to_an_install() {
+        let manifest = [desired("ConfigMap", "a"), desired("ConfigMap", "b")];
+        let answer = |name: &str| {
+            let (_, mut object) = live("ConfigMap", name, json!({"x": "1"}));
+            object["apiVersion"] = "v1".into();
+            object["kind"] = "ConfigMap".into();
+            object["metadata"]["labels"] = json!({LABEL_OBJECT_SET_HASH: "h"});
+            object
+        };
+        let all = vec![answer("b"), answer("a")];
+        assert_eq!(
+            Live::written("h", &manifest, all.clone())
+                .unwrap()
+                .objects
+                .len(),
+            2
+        );
+        assert!(Live::written("h", &manifest, vec![answer("a")]).is_none());
+        assert!(Live::written("other", &manifest, all).is_none());
+    }
+}
