@@ -320,8 +320,8 @@ mod tests {
                 (name, entry)
             });
             let comes_and_goes = async |watch: &BundleWatch<'_>| {
-                watch.take(watcher::Event::Apply(told())).await;
-                watch.take(watcher::Event::Delete(told())).await;
+                watch.take(watcher::Event::Apply(told()));
+                watch.take(watcher::Event::Delete(told()));
             };
             let ledger = watching(&Arc::default(), &entries, 404, comes_and_goes).await;
             let hold = |bundle| ledger.of_bundle(bundle)[0].1.hold;
