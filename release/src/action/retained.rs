@@ -47,6 +47,8 @@ pub(super) struct Retained<'a> {
     desired: &'a [Object],
     /// Kinds that the chart's `crds/` define.
     defined: Vec<Resource>,
+    /// Whether what nobody converts any more goes with its definition.
+    unconverted_go: bool,
 }
 
 impl<'a> Retained<'a> {
@@ -55,15 +57,17 @@ impl<'a> Retained<'a> {
             namespace: Some(namespace),
             desired,
             defined: chart.map(crd_kinds).unwrap_or_default(),
+            unconverted_go: false,
         }
     }
 
-    /// For a removal: nothing is desired any more.
-    pub(super) fn of_removal() -> Self {
+    /// For a removal: nothing is desired any more. `unconverted_go`: what cannot be read, as the webhook that converts it fails, goes with its definition.
+    pub(super) fn of_removal(unconverted_go: bool) -> Self {
         Self {
             namespace: None,
             desired: &[],
             defined: Vec::new(),
+            unconverted_go,
         }
     }
 
@@ -71,7 +75,7 @@ impl<'a> Retained<'a> {
     /// themselves. For that the objects in containers which are due are read, and no others.
     ///
     /// # Errors
-    /// Objects in a namespace that cannot be read, but for those whose definition is due too.
+    /// Objects in a container that is due which cannot be read: they may ask to be kept.
     pub(super) async fn decide(
         &self,
         cluster: &Cluster,
@@ -92,18 +96,24 @@ impl<'a> Retained<'a> {
         let inside = going
             .chain(asked_for)
             .filter(|(object, _)| is_inside(object));
-        let Contents { kept, mut unseen } =
+        let Contents { mut kept, unseen } =
             find_kept(cluster, owner, spared, &inside.collect::<Vec<_>>()).await;
-        // What converts objects of a definition may be gone already, or broken for good: they go by what the record says, which does not ask to keep them.
-        let goes_with_kind = |object: &Object| {
-            let mut containers = containers.iter();
-            containers.any(|one| one.is_crd() && contains(one, object))
-        };
-        unseen.retain(|(object, _)| !goes_with_kind(object));
+        let (unconverted, unseen): (Vec<_>, Vec<_>) = unseen
+            .into_iter()
+            .partition(|one| self.unconverted_go && one.failure.is_unconverted());
         if !unseen.is_empty() {
-            return Err(unseen.into_iter().map(|(_, failure)| failure).collect());
+            return Err(unseen.into_iter().map(|one| one.failure).collect());
         }
-        let holds = |container: &Object| kept.iter().any(|object| contains(container, object));
+        let asked_for = unconverted.iter().filter(|one| one.is_asked_for);
+        kept.extend(asked_for.map(|one| one.object));
+        let is_kept = |container: &Object| kept.iter().any(|object| contains(container, object));
+        // Whether their definitions go is not certain yet, as others may use them: nothing else takes these along.
+        let holds = |container: &Object| {
+            let mut unconverted = unconverted.iter();
+            is_kept(container)
+                || container.is_namespace()
+                    && unconverted.any(|one| contains(container, one.object))
+        };
         let (mut goes, mut stays) = (Vec::new(), Vec::new());
         for (object, operation) in &objects {
             match holds(object) {
@@ -265,7 +275,7 @@ mod tests {
             _ => obsolete.objects.push((content.clone(), operation)),
         }
         let retained = match operation {
-            Operation::Remove => Retained::of_removal(),
+            Operation::Remove => Retained::of_removal(false),
             _ => Retained::new("apps", &[], None),
         };
         let decided = retained
@@ -282,39 +292,63 @@ mod tests {
         assert_eq!(kept.contains(&content), is_stored);
     }
 
-    /// As where the webhook that converts them is gone already: nothing else than the definition's end takes them away.
+    const UNCONVERTED: &str = "conversion webhook for x.io/v1, Kind=Car failed: service not found";
+
+    /// It may ask to be kept. Where the webhook that converts it is gone for good nothing but the definition's end takes it away.
     #[rstest]
-    #[case::a_definition_goes_with_what_cannot_be_read(true)]
-    #[case::a_namespace_does_not(false)]
+    #[case::no_answer_says_so("", true, Err(1))]
+    #[case::the_webhook_may_come_back(UNCONVERTED, false, Err(1))]
+    #[case::the_webhook_is_gone(UNCONVERTED, true, Ok(2))]
     #[tokio::test(start_paused = true)]
-    async fn a_container_of_what_cannot_be_read(#[case] is_definition: bool) {
-        let cluster = fixture::server(|_, _, _| Some((500, json!({"kind": "Status"}))));
-        let (group, kind, name) = match is_definition {
-            true => (
-                "apiextensions.k8s.io",
-                "CustomResourceDefinition",
-                "cars.x.io",
-            ),
-            false => ("", "Namespace", "data"),
-        };
-        let container = object(group, kind, None, name);
+    async fn a_definition_goes_with_what_cannot_be_read_only_where_nobody_converts_it(
+        #[case] message: &'static str,
+        #[case] unconverted_go: bool,
+        #[case] expected: Result<usize, usize>,
+        #[values(false, true)] has_namespace: bool,
+    ) {
+        let refusal = json!({"kind": "Status", "code": 500, "message": message});
+        let cluster = fixture::server(move |_, _, _| Some((500, refusal.clone())));
+        let definition = object(CRD.0, CRD.1, None, "cars.x.io");
+        let namespace = object("", "Namespace", None, "data");
         let content = object("x.io", "Car", Some("data"), "beetle");
+        let mut objects = vec![
+            (definition, Operation::Remove),
+            (content, Operation::Remove),
+        ];
+        if has_namespace {
+            objects.push((namespace.clone(), Operation::Remove));
+        }
         let obsolete = Obsolete {
-            objects: vec![(container, Operation::Drop), (content, Operation::Drop)],
+            objects,
             kept: Vec::new(),
         };
-        let retained = Retained::new("apps", &[], None);
+        let retained = Retained::of_removal(unconverted_go);
         let owner = Owner::new("web", "apps");
         let decided = retained
             .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)
             .await;
-        let going = decided.map(|decided| decided.objects.len());
-        assert_eq!(
-            going.map_err(|failures| failures.len()),
-            match is_definition {
-                true => Ok(2),
-                false => Err(1),
-            }
-        );
+        let found = decided.map_err(|failures| failures.len());
+        let (going, kept) = match found {
+            Ok(decided) => (Ok(decided.objects.len()), decided.kept),
+            Err(failures) => (Err(failures), Vec::new()),
+        };
+        assert_eq!(going, expected);
+        assert_eq!(kept.contains(&namespace), has_namespace && expected.is_ok());
+    }
+
+    /// Of what a record asks to keep only an answer says whether it is there.
+    #[tokio::test(start_paused = true)]
+    async fn a_container_waits_for_what_a_record_asks_to_keep_and_nobody_can_read() {
+        let cluster = fixture::server(|_, _, _| Some((500, json!({"kind": "Status"}))));
+        let obsolete = Obsolete {
+            objects: vec![(object("", "Namespace", None, "data"), Operation::Remove)],
+            kept: vec![object("", "PersistentVolumeClaim", Some("data"), "disk")],
+        };
+        let retained = Retained::of_removal(true);
+        let owner = Owner::new("web", "apps");
+        let decided = retained
+            .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)
+            .await;
+        assert_eq!(decided.unwrap_err().len(), 1);
     }
 }

@@ -122,6 +122,16 @@ impl ApiError {
         }
     }
 
+    /// Whether the webhook failed that converts objects of a definition, in the words of the API server: `webhookConverter` of apiextensions-apiserver.
+    pub(crate) fn is_unconverted(&self) -> bool {
+        match self {
+            Self::Refused(status) => {
+                status.code == 500 && status.message.contains("conversion webhook for ")
+            }
+            _ => false,
+        }
+    }
+
     /// The object, or its namespace, does not exist: the answer names what is missing. A 404 that names nothing is of the address alone
     /// ([`Self::is_unserved`]), and says nothing about objects.
     pub fn is_not_found(&self) -> bool {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
@@ -20,6 +20,9 @@ use crate::kube::{
 use crate::model::Release;
 use crate::state::ownership::Operation;
 use crate::storage::{Storage, StorageError, StoredRevision};
+
+/// How long the webhook that converts objects of a definition must have failed, since the removal began, before these go with the definition unread.
+const UNCONVERTED_GO: SignedDuration = SignedDuration::from_mins(5);
 
 /// What the records of a release have.
 pub(super) async fn stored_objects(
@@ -102,20 +105,20 @@ pub(super) async fn stored_objects(
     Ok(Obsolete { objects, kept })
 }
 
-/// Checks whether a namespace is to be deleted in which there are releases that are about to go: they may need what this one has for that, such as the
-/// controller that lets go of a custom resource.
+/// Checks whether a namespace or definition is to be deleted in which there are releases that are about to go: they may need what this one has for
+/// that, such as the controller that lets go of a custom resource.
 pub(super) async fn check_namespaces(
     cluster: &Cluster,
     owner: &Owner,
     spec: &UninstallSpec,
     stored: &Obsolete,
 ) -> Result<(), UninstallError> {
-    let namespaces = stored.objects.iter();
-    let namespaces = namespaces.filter(|(object, _)| object.is_namespace());
+    let containers = stored.objects.iter();
+    let containers = containers.filter(|(object, _)| object.is_namespace() || object.is_crd());
     let mut deferred = Vec::new();
-    for (namespace, operation) in namespaces {
-        match is_deferred(cluster, owner, &spec.other_releases, namespace, *operation).await {
-            Ok(true) => deferred.push(namespace.name.clone()),
+    for (container, operation) in containers {
+        match is_deferred(cluster, owner, &spec.other_releases, container, *operation).await {
+            Ok(true) => deferred.push(container.name.clone()),
             Ok(false) => {}
             Err(failure) => {
                 return Err(UninstallError::Delete {
@@ -131,11 +134,16 @@ pub(super) async fn check_namespaces(
     }
 }
 
+/// Deletes them.
+///
+/// # Errors
+/// Objects that cannot be read or deleted; namespaces or definitions that others are about to leave.
 pub(super) async fn delete_objects(
     cluster: &Cluster,
     owner: &Owner,
     spec: &UninstallSpec,
     since: Option<Timestamp>,
+    began: Timestamp,
     stored: Obsolete,
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
@@ -144,7 +152,8 @@ pub(super) async fn delete_objects(
         failures,
     };
     let spared = Spared::before(since);
-    let retained = Retained::of_removal();
+    let is_long = cluster.host().now().duration_since(began) >= UNCONVERTED_GO;
+    let retained = Retained::of_removal(is_long);
     let decided = retained.decide(cluster, owner, spared, stored, |_| true);
     let Obsolete { objects, kept } = decided.await.map_err(failed)?;
     done.kept.extend(kept.iter().map(Object::key));

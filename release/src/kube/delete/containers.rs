@@ -11,7 +11,7 @@ use crate::kube::transport::PARALLEL;
 use crate::others::{Container, ContainerUsage, OtherReleases};
 use crate::state::ownership::Operation;
 
-/// Whether a namespace that may be deleted has releases in it that are about to go.
+/// Whether a namespace or definition that may be deleted has releases in it that are about to go.
 ///
 /// # Errors
 /// The object cannot be read.
@@ -19,26 +19,26 @@ pub(crate) async fn is_deferred(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
-    namespace: &Object,
+    container: &Object,
     operation: Operation,
 ) -> Result<bool, DeleteError> {
-    if usage(namespace, other_releases) != ContainerUsage::Draining {
+    if usage(container, other_releases) != ContainerUsage::Draining {
         return Ok(false);
     }
     let proof = prove(
         cluster,
         owner,
         Spared::default(),
-        (namespace, operation),
+        (container, operation),
         None,
     )
     .await;
-    let proof = proof.map_err(|error| DeleteError::unseen(namespace, error))?;
+    let proof = proof.map_err(|error| DeleteError::unseen(container, error))?;
     Ok(proof.is_ok())
 }
 
 /// Those of `objects` that stay where what contains them goes not: an operation would leave them, as they ask to be kept or were there before the
-/// release, or, without an operation, a record asks to keep them and they are there, or cannot be read. All are read before anything is deleted.
+/// release, or, without an operation, a record asks to keep them and they are there. All are read before anything is deleted.
 pub(crate) async fn find_kept<'o>(
     cluster: &Cluster,
     owner: &Owner,
@@ -58,12 +58,15 @@ pub(crate) async fn find_kept<'o>(
         match (proof, operation) {
             (Ok(Err(Removal::Absent)), _) => {}
             (Ok(Err(Removal::Adopted)), Some(_)) if is_made_with_namespace(object) => {}
-            (Ok(Err(Removal::Kept | Removal::Adopted)), _) | (_, None) => found.kept.push(*object),
-            (Ok(_), Some(_)) => {}
-            (Err(source), Some(_)) => {
-                let failure = DeleteError::unseen(object, source);
-                found.unseen.push((*object, failure));
+            (Ok(Err(Removal::Kept | Removal::Adopted)), _) | (Ok(_), None) => {
+                found.kept.push(*object);
             }
+            (Ok(_), Some(_)) => {}
+            (Err(source), _) => found.unseen.push(Unseen {
+                object,
+                is_asked_for: operation.is_none(),
+                failure: DeleteError::unseen(object, source),
+            }),
         }
     }
     found
@@ -74,8 +77,15 @@ pub(crate) async fn find_kept<'o>(
 pub(crate) struct Contents<'o> {
     /// It stays: by what it says itself, or as a record asks for that.
     pub(crate) kept: Vec<&'o Object>,
-    /// It cannot be read.
-    pub(crate) unseen: Vec<(&'o Object, DeleteError)>,
+    pub(crate) unseen: Vec<Unseen<'o>>,
+}
+
+/// Something in a container that cannot be read.
+pub(crate) struct Unseen<'o> {
+    pub(crate) object: &'o Object,
+    /// Whether a record asks to keep it.
+    pub(crate) is_asked_for: bool,
+    pub(crate) failure: DeleteError,
 }
 
 /// Whether Kubernetes makes the object with its namespace: that it was there before the release says nothing.
