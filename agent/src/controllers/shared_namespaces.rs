@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use release::{Container, ContainerUsage, OtherReleases};
+use tokio::time::Instant;
 
 use super::bundle_deployment::claims::{self, Claimant, NextOwner};
 use super::store::Store;
@@ -17,8 +19,21 @@ use crate::public;
 use crate::public::Name;
 use crate::report::events::{Events, Reason};
 
-/// Namespaces and definitions that removals have come to and wait to delete, by release: it has nothing else left. None while another bundle deploys it.
-type Waiting = BTreeMap<ReleaseKey, BTreeSet<String>>;
+/// How long a removal waits for objects of others in a namespace or definition that it is to delete, whose removals have begun: what they wait for may be
+/// in the release that waits, such as a webhook that refuses their deletion.
+const WAITS_FOR_OBJECTS: Duration = Duration::from_secs(60);
+
+/// What the removals of releases wait for.
+type Waiting = BTreeMap<ReleaseKey, Wait>;
+
+/// What a removal waits for.
+#[derive(Debug, Default)]
+struct Wait {
+    /// Namespaces and definitions that it has come to and that others are about to leave. None while another bundle deploys the release.
+    containers: BTreeSet<String>,
+    /// Since when there are any.
+    since: Option<Instant>,
+}
 
 /// The bundles and releases of this cluster, as those who share namespaces and definitions.
 #[derive(Clone)]
@@ -107,6 +122,8 @@ impl SharedNamespaces {
     ) -> ContainerUsage {
         let claimants = self.store.claimants();
         let releases = self.ledger.releases_in(container);
+        let since = self.waiting.lock().get(key).and_then(|wait| wait.since);
+        let has_waited = since.is_some_and(|since| since.elapsed() >= WAITS_FOR_OBJECTS);
         let mut leaving = Vec::new();
         for (other, known) in releases.iter().filter(|(other, _)| other != key) {
             let goes_along = with_bundle && known.bundle == bundle;
@@ -120,9 +137,8 @@ impl SharedNamespaces {
             if !goes_along && is_kept() || next_owner() != NextOwner::Nobody {
                 return ContainerUsage::InUse;
             }
-            // Its records are in it. For what merely has objects there nobody waits: it goes too, and may need that this one goes, as where a webhook of
-            // this one refuses its deletions.
-            if other.namespace == container {
+            // Its records are in it, or it may yet be held back, or wanted again.
+            if other.namespace == container || !known.is_removing || !has_waited {
                 leaving.push(other);
             }
         }
@@ -139,20 +155,31 @@ impl SharedNamespaces {
             || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
     }
 
-    /// The removal of a release has come to namespaces that others are about to leave, or to none while another bundle is at it. Whether it waited for
+    /// The removal of a release has come to containers that others are about to leave, or to none while another bundle is at it. Whether it waited for
     /// the same before.
-    pub fn waits(&self, key: &ReleaseKey, namespaces: Vec<String>) -> bool {
-        let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
-        let before = self.waiting.lock().insert(key.clone(), namespaces.clone());
-        before == Some(namespaces)
+    pub fn waits(&self, key: &ReleaseKey, containers: Vec<String>) -> bool {
+        let containers: BTreeSet<String> = containers.into_iter().collect();
+        let mut waiting = self.waiting.lock();
+        let is_known = waiting.contains_key(key);
+        let wait = waiting.entry(key.clone()).or_default();
+        wait.since = match containers.is_empty() {
+            true => None,
+            false => wait.since.or_else(|| Some(Instant::now())),
+        };
+        let before = std::mem::replace(&mut wait.containers, containers);
+        is_known && before == wait.containers
     }
 
-    /// The namespaces that the removal of a release, while its bundle has another one, has come to and that others are about to leave still.
+    /// The containers that the removal of a release, while its bundle has another one, has come to and that others are about to leave still.
     pub fn pending_namespaces(&self, key: &ReleaseKey, bundle: &str) -> Vec<String> {
-        let known = self.waiting.lock().get(key).cloned();
+        let known = self
+            .waiting
+            .lock()
+            .get(key)
+            .map(|wait| wait.containers.clone());
         let mut known: Vec<_> = known.into_iter().flatten().collect();
-        known.retain(|namespace| {
-            self.beside(key, bundle, false, namespace) == ContainerUsage::Draining
+        known.retain(|container| {
+            self.beside(key, bundle, false, container) == ContainerUsage::Draining
         });
         known
     }
@@ -170,13 +197,14 @@ impl SharedNamespaces {
         });
     }
 
-    /// A release was removed, or given to somebody. The bundles whose removals may have waited for that.
-    pub fn is_over(&self, key: &ReleaseKey) -> BTreeSet<String> {
+    /// A release was removed, or given to somebody, of which `entry` was known. The bundles whose removals may have waited for that.
+    pub fn is_over(&self, key: &ReleaseKey, entry: &LedgerEntry) -> BTreeSet<String> {
         let mut waiting = self.waiting.lock();
         waiting.remove(key);
+        let is_there = |one: &String| *one == key.namespace || entry.containers.has(one);
         let keys = waiting
             .iter()
-            .filter(|(_, namespaces)| namespaces.contains(&key.namespace));
+            .filter(|(_, wait)| wait.containers.iter().any(is_there));
         let bundles = keys.filter_map(|(key, _)| self.ledger.get(key));
         bundles.map(|entry| entry.bundle).collect()
     }
@@ -198,8 +226,9 @@ fn is_wanted(namespace: &str, bundle: &str, claimants: &[Claimant]) -> bool {
     })
 }
 
-/// What a release is to do with a namespace that others are `leaving`, whose records are in it. It waits for them, also as they may need what it has. Of
-/// removals that wait for each other in a circle the first by key leaves the namespace, which is all that is lost so.
+/// What a release is to do with a namespace or definition that others are `leaving`. It waits for them, as their records may be in it, and as they may need
+/// what it has. Of removals that wait for each other's records in a circle the first by key leaves the namespace, which is all that is lost so; for objects
+/// nobody waits without end.
 fn usage(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> ContainerUsage {
     if leaving.is_empty() {
         return ContainerUsage::Unused;
@@ -211,10 +240,11 @@ fn usage(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> Contai
         if other <= key || !seen.insert(other) {
             continue;
         }
-        let Some(namespaces) = waiting.get(other) else {
+        let Some(wait) = waiting.get(other) else {
             continue;
         };
-        let waits_for = |one: &ReleaseKey| !one.is_claims() && namespaces.contains(&one.namespace);
+        let waits_for =
+            |one: &ReleaseKey| !one.is_claims() && wait.containers.contains(&one.namespace);
         if waits_for(key) {
             return ContainerUsage::InUse;
         }
@@ -258,7 +288,13 @@ mod tests {
     ) {
         let leaving: Vec<_> = leaving.iter().copied().map(key).collect();
         let waiting = waiting.iter();
-        let waiting = waiting.map(|(name, on)| (key(name), BTreeSet::from([(*on).to_owned()])));
+        let waiting = waiting.map(|(name, on)| {
+            let wait = Wait {
+                containers: BTreeSet::from([(*on).to_owned()]),
+                since: None,
+            };
+            (key(name), wait)
+        });
         let found = usage(
             &key(name),
             &leaving.iter().collect::<Vec<_>>(),
@@ -342,15 +378,44 @@ mod tests {
         assert_eq!(all.deploy("namespaces", coming), ContainerUsage::InUse);
     }
 
-    /// All are deleted at once. A webhook of the one may refuse what the other one deletes.
-    #[tokio::test]
-    async fn no_removal_waits_for_objects_that_are_about_to_go() {
+    /// All are deleted at once. The one may need what the other one has to be removed, or a webhook of it may refuse that.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_waits_a_while_for_objects_that_are_about_to_go() {
         let all = Shared::new().await;
         for bundle in ["namespaces", "crds", "app"] {
             all.store.deleted(bundle);
+            all.shared.ledger.begin_removal(bundle).await.unwrap();
         }
-        for (owner, container) in [("namespaces", "shop"), ("crds", "cars.x.io")] {
+        let both = [("namespaces", "shop"), ("crds", "cars.x.io")];
+        for (owner, container) in both {
+            assert_eq!(all.removal(owner, container), ContainerUsage::Draining);
+            let waits = |container: &str| all.shared.waits(&key(owner), vec![container.to_owned()]);
+            assert_eq!((waits(container), waits(container)), (false, true));
+        }
+        let app = all.shared.ledger.get(&key("app")).unwrap();
+        let woken = all.shared.is_over(&key("app"), &app);
+        let woken: Vec<_> = woken.into_iter().collect();
+        assert_eq!(woken, ["crds", "namespaces"]);
+        tokio::time::advance(WAITS_FOR_OBJECTS).await;
+        for (owner, container) in both {
             assert_eq!(all.removal(owner, container), ContainerUsage::Unused);
         }
+    }
+
+    /// It is missing from the watch, and nobody has asked upstream yet whether it was deleted.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_waits_for_objects_of_a_bundle_that_may_be_held_back() {
+        let all = Shared::new().await;
+        for bundle in ["namespaces", "app"] {
+            all.store.deleted(bundle);
+        }
+        all.shared.ledger.begin_removal("namespaces").await.unwrap();
+        all.shared
+            .waits(&key("namespaces"), vec!["shop".to_owned()]);
+        tokio::time::advance(WAITS_FOR_OBJECTS * 10).await;
+        assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::Draining);
+        let app = BTreeSet::from(["app".to_owned()]);
+        all.shared.ledger.hold(&app).await.unwrap();
+        assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::InUse);
     }
 }

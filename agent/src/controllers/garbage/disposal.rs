@@ -307,7 +307,7 @@ impl Collector {
                 self.give_or_remove(key, &entry, removal).await?;
             }
         }
-        for waiting in self.shared_namespaces.is_over(key) {
+        for waiting in self.shared_namespaces.is_over(key, entry) {
             self.queue.wake(&waiting, ReconcileKind::Full);
         }
         Ok(())
