@@ -18,6 +18,7 @@ mod verdict;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chart::source::Memory;
@@ -86,6 +87,8 @@ pub struct Collector {
     health: Health,
     /// Notified when upstream is to be compared at once.
     compares: Notify,
+    /// Of which doubt it was said that it cannot be.
+    warned: AtomicU64,
     /// How long a bundle is missed before its removal is checked.
     removal_grace: Duration,
     /// For how long few bundles must have vanished before one that did counts as deleted.
@@ -157,6 +160,7 @@ impl Collector {
             search: Search::new(&agent, system_namespace),
             health: health.clone(),
             compares: Notify::new(),
+            warned: AtomicU64::default(),
             removal_grace,
             removal_settle,
             rename_grace,
@@ -237,7 +241,14 @@ impl Collector {
                 self.health.unanswered(Side::Upstream);
             }
             let error = PublicText::nothing_secret_in(&failed);
-            logging::debug!(error, "upstream is not compared yet");
+            let doubt = self.ledger.doubts();
+            // Once for each time that it is in doubt, as `/readyz` refers to it.
+            match self.warned.swap(doubt, Ordering::Relaxed) == doubt {
+                true => logging::debug!(error, "upstream is not compared yet"),
+                false => {
+                    logging::warn!(error, "cannot compare upstream with what it was before");
+                }
+            }
         }
     }
 
@@ -330,7 +341,7 @@ pub(crate) mod fixtures;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::fixtures::collector;
     use super::*;

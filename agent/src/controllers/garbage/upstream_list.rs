@@ -39,6 +39,9 @@ pub(super) struct UpstreamList {
     pub(super) has_live_bundles: bool,
 }
 
+/// How often upstream is listed at once where its connection breaks meanwhile: who asked comes back later then.
+const LIST_TRIES: usize = 3;
+
 /// How soon a list that upstream did not end is asked for again, at first and at most: everybody who waits for one would have it read again.
 const UNENDED_RETRY: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3600)];
 
@@ -165,7 +168,7 @@ impl UpstreamLister {
         &self,
         not_before: Instant,
     ) -> Result<Arc<UpstreamList>, RemovalError> {
-        loop {
+        for _ in 0..LIST_TRIES {
             let doubt = self.ledger.doubts();
             self.compare().await?;
             let list = self.fresh(not_before).await?;
@@ -173,6 +176,8 @@ impl UpstreamLister {
                 return Ok(list);
             }
         }
+        let problem = "its connection broke each time that it was listed";
+        Err(RemovalError::Compare(kube::Error::Service(problem.into())))
     }
 
     /// The release that a bundle wants as upstream has it, whatever the watch has delivered, which may be dead unnoticed. Nothing where it is
@@ -420,6 +425,32 @@ mod tests {
         lister.compare().await.unwrap();
         assert!(lister.is_compared());
         assert!(begun.elapsed() >= slow * 2);
+    }
+
+    /// As where a proxy ends watches sooner than a list is answered.
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_whose_connection_breaks_during_each_list_is_asked_again_later() {
+        let slow = Duration::from_secs(20);
+        let clients = scripted::clients(move |_: Request<Body>| async move {
+            tokio::time::sleep(slow).await;
+            let metadata = json!({"resourceVersion": "5"});
+            (200, json!({"metadata": metadata, "spec": {}, "items": []}))
+        });
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+        let breaking = async {
+            loop {
+                tokio::time::sleep(slow / 2).await;
+                lister.doubt();
+            }
+        };
+        let listed = async {
+            tokio::select! {
+                listed = lister.list(Instant::now()) => listed.is_ok(),
+                () = breaking => true,
+            }
+        };
+        let listed = tokio::time::timeout(slow * 20, listed).await;
+        assert!(!listed.expect("it is listed without end"));
     }
 
     /// Otherwise no removal is ever looked at again, and what is listed fills the memory.
