@@ -127,7 +127,7 @@ impl Ledger {
     /// It cannot be written; the next write tries again.
     pub async fn reported(&self, heartbeat: Heartbeat) -> kube::Result<()> {
         match &mut self.state.lock().upstream {
-            Some(upstream) => upstream.heartbeat = heartbeat,
+            Some(upstream) => upstream.reports(heartbeat),
             None => return Ok(()),
         }
         self.flush(None).await

@@ -188,6 +188,15 @@ impl UpstreamState {
         self.version = self.version.max(version);
     }
 
+    /// Takes in a heartbeat that upstream took: one that another Cluster of that name took is no answer to the last one.
+    pub fn reports(&mut self, heartbeat: Heartbeat) {
+        let (before, now) = (&self.heartbeat.cluster, &heartbeat.cluster);
+        if !before.is_empty() && !now.is_empty() && before != now {
+            self.broken = Some(ContinuityBreak::Restored);
+        }
+        self.heartbeat = heartbeat;
+    }
+
     /// Takes in what upstream itself says of the last heartbeat. `sent` is what [`Self::heartbeat`] was before upstream was asked: one that it took
     /// after its answer was not forgotten.
     pub fn remembers(&mut self, now: Remembered, sent: &Heartbeat) {
@@ -322,6 +331,8 @@ mod tests {
     #[case::a_report_whose_answer_was_lost(|seen: &mut UpstreamState| seen.remembers(remembered(101), &sent()), false)]
     #[case::a_report_that_was_under_way(|seen: &mut UpstreamState| { seen.heartbeat.at = Some(160); seen.remembers(remembered(100), &sent()); }, false)]
     #[case::the_first_question(|seen: &mut UpstreamState| seen.remembers(remembered(50), &Heartbeat::default()), false)]
+    #[case::a_report_that_the_same_cluster_took(|seen: &mut UpstreamState| seen.reports(sent()), false)]
+    #[case::a_report_that_another_cluster_took(|seen: &mut UpstreamState| seen.reports(Heartbeat { cluster: "two".into(), ..sent() }), true)]
     #[case::bumped_revisions_in_an_event(|seen: &mut UpstreamState| seen.sees(BUMPED), true)]
     #[case::the_next_event(|seen: &mut UpstreamState| seen.sees(8), false)]
     #[case::the_first_event(|seen: &mut UpstreamState| { seen.version = 0; seen.sees(BUMPED); }, false)]
