@@ -693,7 +693,7 @@ mod tests {
             ..entry(bundle)
         };
         let mut state = LedgerState::default();
-        for n in 0..2_000 {
+        for n in 0..900 {
             let key = ReleaseKey {
                 name: format!("r{n}"),
                 ..key("apps")
@@ -703,11 +703,11 @@ mod tests {
             }
         }
         let all = state.all();
-        assert_eq!(all.len(), 2_000);
+        assert_eq!(all.len(), 900);
         let shortened = |(_, entry): &&(ReleaseKey, LedgerEntry)| entry.containers.has("any");
         let before = all.iter().filter(shortened).count();
-        // A third has room with all names.
-        assert!((1_200..1_500).contains(&before), "{before}");
+        // As many as the others need.
+        assert!((150..400).contains(&before), "{before}");
         let too_large = entry(&"b".repeat(1 << 20));
         set_entry(&mut state, &key("huge"), too_large).unwrap_err();
         assert_eq!(state.all().iter().filter(shortened).count(), before);
