@@ -11,11 +11,11 @@ use super::safe_url::SafeUrl;
 
 /// An address that a server named, as errors show it: without its query, or that of `instead`, where the server says more with it than it should.
 pub(super) fn told(named: &Url, instead: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
-    // A scheme is one of three: that a short password stands in it says nothing.
+    // A scheme is one of three: that a short password stands in it says nothing. A token may be an address itself.
     let is_free = |url: &Url| {
         let text = url.as_str();
         let rest = text.strip_prefix(url.scheme()).unwrap_or(text);
-        shown.redact(rest) == rest
+        shown.redact(rest) == rest && shown.redact(text).ends_with(rest)
     };
     let mut told = named.clone();
     if !is_free(&told) {
@@ -176,5 +176,29 @@ pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) 
             problem: redact(problem),
         },
         error @ FetchError::Tls { .. } => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing_of_it("secret", true)]
+    #[case::only_the_scheme("http", true)]
+    #[case::all_of_it("https://h.example/x", false)]
+    #[case::a_part("h.example/x", false)]
+    fn an_address_is_told_unless_a_secret_stands_in_it(
+        #[case] secret: &str,
+        #[case] is_told: bool,
+    ) {
+        let mut shown = ShownSecrets::of(None);
+        shown.add(secret);
+        let named = Url::parse("https://h.example/x").unwrap();
+        let asked = SafeUrl::from(Url::parse("https://asked.example/").unwrap());
+        let found = told(&named, &asked, &shown);
+        assert_eq!(found.to_string() == named.as_str(), is_told, "{found}");
     }
 }
