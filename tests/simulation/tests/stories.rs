@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    what_a_tenant_wrote_over_the_go_agents_last_record_stands_for_the_last_good_one
     an_undo_below_which_a_helm_client_has_deployed_takes_what_an_attempt_before_that_made
     a_removal_that_another_bundle_waits_for_is_finished_below_a_helm_clients_revision
     what_an_agent_cut_off_from_upstream_has_not_heard_of_is_not_what_it_deploys

@@ -232,9 +232,12 @@ impl Checker {
             let mut bundles = [named, last, holder].into_iter().flatten();
             bundles.any(|bundle| !wanting.contains(&bundle))
         };
-        // What a tenant says of the one that is good does not make it another.
+        // What a tenant says of the one that is good does not make it another, and what he writes in the place of the Go agent's last one is believed.
+        let believed = self.in_place.get(&release).map(|one| one.revision);
         let mut kept = self.records.get(&release).into_iter().flatten();
-        let keeps_good = kept.any(|(kept, _)| self.were_good.contains(&(release.clone(), *kept)));
+        let keeps_good = kept.any(|(kept, _)| {
+            self.were_good.contains(&(release.clone(), *kept)) || Some(*kept) == believed
+        });
         // Whoever deletes the good one after the agent has read the history leaves it none; or one of the Go agent's, whose records are as good as forged ones.
         let is_robbed = self.is_robbed(&release) || was_go && self.forgotten.contains(&release);
         // As docs/security.md has it: what others write under a number that the ledger knew is not believed.
