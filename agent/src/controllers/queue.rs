@@ -4,7 +4,7 @@
 //! reconciles never overlap. Failed ones back off per bundle and kind, 5 ms to 60 s with jitter: that a look at live objects
 //! goes well makes no failing deploy hasty. An event cuts the wait short.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
@@ -350,6 +350,14 @@ impl Queue {
         running
             .filter_map(|entry| entry.running.as_ref())
             .for_each(CancellationToken::cancel);
+    }
+
+    /// The bundles that are being reconciled.
+    pub fn running(&self) -> BTreeSet<String> {
+        let schedule = self.schedule.lock();
+        let running = schedule.entries.iter();
+        let running = running.filter(|(_, entry)| entry.running.is_some());
+        running.map(|(name, _)| name.clone()).collect()
     }
 
     /// The token that cancels the running reconcile of a bundle, if there is one.

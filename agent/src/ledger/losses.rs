@@ -57,6 +57,7 @@ impl LedgerState {
                 self.pending.insert(key, Some(entry));
             }
         }
+        self.note_vanished(listed, found.filter(|_| !is_confirmed));
         self.breaks += u64::from(told.is_some());
         let mut upstream = now;
         if let Some(before) = &before {
@@ -83,6 +84,27 @@ impl LedgerState {
             .is_none_or(|before| told.is_some() || own(before) != own(&upstream));
         self.upstream = Some(upstream);
         (told, is_worth_a_write || !self.pending.is_empty())
+    }
+}
+
+impl LedgerState {
+    /// Takes note of known bundles that are not listed after a break: what a deploy enters later of one of them is as lost as what was there.
+    fn note_vanished(&mut self, listed: Listed<'_>, found: Option<ContinuityBreak>) {
+        let is_missing = |name: &String| listed.known.contains(name) && !listed.all.contains(name);
+        self.vanished.retain(|name, _| is_missing(name));
+        if let Some(found) = found {
+            let missing = listed.known.iter().filter(|name| is_missing(name));
+            let missing = missing.map(|name| (name.clone(), found));
+            self.vanished.extend(missing);
+        }
+    }
+
+    /// An entry as it is to be written, of a bundle that may have vanished while it was deployed.
+    pub(super) fn marked(&self, entry: LedgerEntry) -> LedgerEntry {
+        LedgerEntry {
+            lost: entry.lost.or(self.vanished.get(&entry.bundle).copied()),
+            ..entry
+        }
     }
 }
 
@@ -167,6 +189,37 @@ mod tests {
         assert_eq!(state.check_continuity(upstream(9), 8, later).0, found);
         assert_eq!(state.of_bundle("newer")[0].1.lost, found);
         assert_eq!(state.check_continuity(upstream(10), 9, later).0, None);
+    }
+
+    /// The chart took its time: nothing of the bundle was in the ledger when upstream was restored.
+    #[test]
+    fn what_is_deployed_of_a_bundle_that_a_restore_took_meanwhile_is_lost() {
+        let mut state = LedgerState {
+            upstream: Some(upstream(7)),
+            ..LedgerState::default()
+        };
+        let known = BTreeSet::from(["deploying".to_owned()]);
+        let without = Listed {
+            known: &known,
+            ..listed(&NONE)
+        };
+        let found = state.check_continuity(upstream(6), 7, without).0;
+        assert_eq!(found, Some(ContinuityBreak::Restored));
+        // As the next list has it still.
+        state.check_continuity(upstream(8), 6, without);
+        let lost = |state: &LedgerState, bundle: &str| state.marked(entry(bundle)).lost;
+        assert_eq!(lost(&state, "deploying"), found);
+        assert_eq!(lost(&state, "another"), None);
+        let with = Listed {
+            known: &known,
+            ..listed(&known)
+        };
+        state.check_continuity(upstream(9), 8, with);
+        assert_eq!(lost(&state, "deploying"), None);
+        state.check_continuity(upstream(5), 9, without);
+        assert_eq!(lost(&state, "deploying"), found);
+        state.check_continuity(upstream(10), 5, listed(&NONE));
+        assert_eq!(state.vanished.len(), 0, "none is being deployed any more");
     }
 
     /// Bundles that go with the agent's own BundleDeployment are not deleted, though a restored upstream lacks that one already.
@@ -315,6 +368,7 @@ mod tests {
             let list = Listed {
                 all: &all,
                 leaving: &leaving,
+                known: &NONE,
                 own_name: None,
                 was_broken: true,
                 renewal,

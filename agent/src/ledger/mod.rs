@@ -655,6 +655,7 @@ fn set_claims(
 }
 
 fn set_entry(state: &mut LedgerState, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
+    let entry = state.marked(entry);
     let entry = match state.has_room(key, &entry) {
         true => entry,
         false => entry.shortened(),

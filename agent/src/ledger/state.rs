@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::entry::{DeploymentDigest, Hold, LedgerEntry};
 use super::key::ReleaseKey;
 use super::postponed::AllPostponed;
-use super::upstream::UpstreamState;
+use super::upstream::{ContinuityBreak, UpstreamState};
 
 /// Changes that were asked for and are not known to be written; `None` removes an entry.
 pub(super) type Pending = BTreeMap<ReleaseKey, Option<LedgerEntry>>;
@@ -36,6 +36,8 @@ pub(super) struct LedgerState {
     pub(super) is_postponed_pending: bool,
     /// How often upstream was not the one seen before.
     pub(super) breaks: u64,
+    /// Bundles without an entry that a break has lost, while they may get one: a deploy of theirs may be under way.
+    pub(super) vanished: BTreeMap<String, ContinuityBreak>,
     /// A permission for held removals was taken in, and is to be taken off the ConfigMap with the next write.
     pub(super) ends_permission: bool,
     /// Bundles that it released, not reported yet.

@@ -216,6 +216,8 @@ pub struct Listed<'a> {
     pub all: &'a BTreeSet<String>,
     /// The listed names that are being deleted.
     pub leaving: &'a BTreeSet<String>,
+    /// The names of bundles that the watch has told of, or that are being reconciled: an entry of theirs may come.
+    pub known: &'a BTreeSet<String>,
     /// What the agent's own BundleDeployment is called, where that is known.
     pub own_name: Option<&'a str>,
     /// Whether a break of upstream was known when the list was requested. A break found while the list comes may be newer than it.

@@ -128,6 +128,8 @@ impl BundleWatch<'_> {
                     self.ledger.found_restored();
                 }
                 let mut wake = self.store.relisted();
+                // Nobody said that they were deleted: they may be lost, and what is deployed of them with them.
+                wake.iter().for_each(|gone| self.queue.supersede(gone));
                 self.collector.check_continuity();
                 // Deleted while nobody watched: such bundles are in the ledger and not in the list.
                 wake.extend(self.collector.orphans());

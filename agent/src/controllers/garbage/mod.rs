@@ -143,7 +143,15 @@ impl Collector {
             ledger: Arc::clone(ledger),
             queue: Arc::clone(queue),
             events: Arc::clone(events),
-            lister: UpstreamLister::new(upstream, store, ledger, events, health, removal_settle),
+            lister: UpstreamLister::new(
+                upstream,
+                store,
+                queue,
+                ledger,
+                events,
+                health,
+                removal_settle,
+            ),
             held: Held::new(ledger, removal_grace * WAVE_GRACES),
             uninstaller: Uninstaller {
                 system_namespace: system_namespace.to_owned(),

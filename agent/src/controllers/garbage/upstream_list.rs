@@ -15,6 +15,7 @@ use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
 use crate::client::listed::{self, Metadata, RawObject};
 use crate::controllers::edition::Edition;
+use crate::controllers::queue::Queue;
 use crate::controllers::store::Store;
 use crate::error::{self, ListUnended};
 use crate::ledger::{
@@ -73,6 +74,7 @@ impl Unended {
 pub(super) struct UpstreamLister {
     upstream: Upstream,
     store: Arc<Store>,
+    queue: Arc<Queue>,
     ledger: Arc<Ledger>,
     events: Arc<Events>,
     health: Health,
@@ -97,6 +99,7 @@ impl UpstreamLister {
     pub(super) fn new(
         upstream: &Upstream,
         store: &Arc<Store>,
+        queue: &Arc<Queue>,
         ledger: &Arc<Ledger>,
         events: &Arc<Events>,
         health: &Health,
@@ -105,6 +108,7 @@ impl UpstreamLister {
         Self {
             upstream: upstream.clone(),
             store: Arc::clone(store),
+            queue: Arc::clone(queue),
             ledger: Arc::clone(ledger),
             events: Arc::clone(events),
             health: health.clone(),
@@ -299,9 +303,12 @@ impl UpstreamLister {
             ..UpstreamState::default()
         };
         let renewal = self.renewal(&own, &list.listed);
+        let mut known = self.store.names();
+        known.extend(self.queue.running());
         let listed = Listed {
             all: &list.listed,
             leaving: &leaving,
+            known: &known,
             own_name,
             was_broken: was_broken || is_older,
             renewal,
@@ -380,6 +387,7 @@ mod tests {
     use super::*;
     use crate::client::requests::Clients;
     use crate::client::scripted;
+    use crate::controllers::queue::Backoff;
     use crate::report::metrics::Metrics;
 
     /// A lister of what these clients answer, with the ledger that they have.
@@ -389,9 +397,14 @@ mod tests {
         let events = Arc::new(Events::new(&agent, "system", "host", metrics.clone()));
         let health = Health::new(Duration::from_secs(300));
         let upstream = Upstream::scripted(clients);
+        let backoff = Backoff {
+            min: settle,
+            max: settle,
+        };
         UpstreamLister::new(
             &upstream,
             &Arc::default(),
+            &Arc::new(Queue::new(backoff, metrics.clone())),
             &ledger,
             &events,
             &health,
