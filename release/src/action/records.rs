@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::error::DeployError;
 use super::spec::Writer;
 use super::unquoted::error_unquoted;
+use crate::history::last;
 use crate::kube::{Cluster, Owner, find_all};
 use crate::model::{Release, Status};
 use crate::state::{Plan, decide};
@@ -188,7 +189,8 @@ pub(super) fn is_mislabelled(
 }
 
 /// Turns the plan to install over a release that was deployed here into an upgrade, if the release's objects are there. Where it was removed
-/// indeed, nothing is there but what outlives a removal, or what an attempt after that has created.
+/// indeed, nothing is there but what outlives a removal, or what an attempt after that has created. So of somebody else's release whose removal has
+/// begun and gave way: what it had goes as with any takeover.
 ///
 /// # Errors
 /// Records or objects cannot be read.
@@ -201,10 +203,12 @@ pub(super) async fn confirm_install(
     plan: Plan,
 ) -> Result<Plan, DeployError> {
     let is_install = plan.action.revision() > 0 && plan.action.is_install();
-    if !is_install || !storage.was_deployed(name) {
-        return Ok(plan);
-    }
-    let Some(good) = last_good(storage, history, name, i64::MAX).await? else {
+    let good = match storage.was_deployed(name) {
+        _ if !is_install => None,
+        true => last_good(storage, history, name, i64::MAX).await?,
+        false => half_removed(storage, history, name).await?,
+    };
+    let Some(good) = good else {
         return Ok(plan);
     };
     let attempts = history
@@ -226,6 +230,20 @@ pub(super) async fn confirm_install(
         }
     }
     Ok(plan)
+}
+
+/// The newest revision, where its removal has begun and it was good before.
+async fn half_removed(
+    storage: &Storage,
+    history: &[StoredRevision],
+    name: &str,
+) -> Result<Option<StoredRelease>, StorageError> {
+    let newest = last(history).filter(|head| head.status == Status::Uninstalling);
+    let Some(newest) = newest else {
+        return Ok(None);
+    };
+    let release = read_if_possible(storage, name, newest.revision).await?;
+    Ok(release.filter(|release| was_good(release)))
 }
 
 /// When the first attempt at a release began, as long as its record is there.
