@@ -127,6 +127,8 @@ pub struct Checker {
     attempts: BTreeMap<ReleaseKey, Attempt>,
     /// The bundle that each release was last deployed for.
     deployed_for: BTreeMap<ReleaseKey, usize>,
+    /// Releases that the agent has given to another bundle than they were last deployed for, until it deploys them.
+    given: BTreeSet<ReleaseKey>,
     /// The bundles that a release ever was deployed for.
     ever_deployed_for: BTreeSet<(ReleaseKey, usize)>,
     /// Bundles that are wanted again after they were deleted, and since when.

@@ -22,6 +22,10 @@ macro_rules! stories {
 }
 
 stories! {
+    what_is_let_go_while_upstream_cannot_be_reached_goes_though_it_was_back_meanwhile
+    what_is_deployed_of_a_bundle_that_a_restore_took_meanwhile_is_held
+    a_takeover_from_a_removal_that_has_begun_takes_what_that_has_left
+    what_lies_below_a_forged_record_stays_where_its_bundle_gave_the_release_away_and_gets_it_back
     what_a_tenant_wrote_over_the_go_agents_last_record_stands_for_the_last_good_one
     an_undo_below_which_a_helm_client_has_deployed_takes_what_an_attempt_before_that_made
     a_removal_that_another_bundle_waits_for_is_finished_below_a_helm_clients_revision

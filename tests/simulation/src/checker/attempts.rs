@@ -104,8 +104,9 @@ impl Checker {
                     .into_iter()
                     .flat_map(BTreeMap::values);
                 let former = self.deployed_for.get(release);
+                let is_given = self.given.contains(release);
                 if former.is_some()
-                    && former != named.as_ref()
+                    && (is_given || former != named.as_ref())
                     && statuses.any(|status| status == FORGED_STATUS)
                 {
                     let taken = Takeover {
@@ -125,6 +126,7 @@ impl Checker {
             }
             Some("deployed") => {
                 self.attempts.remove(release);
+                self.given.remove(release);
                 if let Some(bundle) = named {
                     self.deployed_for.insert(release.clone(), bundle);
                     let has = (release.clone(), bundle);

@@ -10,6 +10,7 @@ use super::attempts::has;
 use super::holders::{entry_of, names};
 use super::{Checker, FORGED_STATUS, Origin, ReleaseKey, Takeover, named_bundle, release_of};
 use crate::apiserver::{Actor, Id, Write};
+use crate::desired::bundle_name;
 use crate::records::decoded;
 
 /// The status of a forged record that whoever deployed a later revision has closed.
@@ -296,6 +297,13 @@ impl Checker {
     /// What the ledger says of revisions, and of bundles.
     pub(super) fn keep_entered(&mut self, ledger: &Arc<Value>) {
         self.ledger = Some(Arc::clone(ledger));
+        let is_given = |(release, bundle): &(&ReleaseKey, &usize)| {
+            let entry = entry_of(ledger, release);
+            let owner = entry.as_ref().and_then(|entry| entry.get("bundle"));
+            owner.is_some_and(|owner| *owner != bundle_name(**bundle))
+        };
+        let given = self.deployed_for.iter().filter(is_given);
+        self.given.extend(given.map(|(release, _)| release.clone()));
         self.give_up();
         let claimed = &self.claimed;
         self.unnoticed.retain(|uid, namespace| {

@@ -20,12 +20,14 @@ impl World {
         let body = json!({"metadata": {"annotations": {
             "fleet.cattle.io/release-held-removals": "true"}}});
         self.local.act(Actor::Person, "PATCH", &path(&id), body);
-        let noted = self.missing_with(&["hold"]);
+        let noted = self.noted_with(&["hold"]);
+        let (back, missing): (Vec<_>, Vec<_>) =
+            noted.into_iter().partition(|bundle| self.present(*bundle));
         let mut checker = self.checker();
-        checker.let_through.extend(noted);
-        // What is held is what the agent could say of it last.
+        checker.let_through.extend(missing);
+        // What is held is what the agent could say of it last: also of what has come back and it was not told of.
         let held: Vec<usize> = checker.lost.union(&self.held).copied().collect();
-        checker.allowed.extend(held);
+        checker.allowed.extend(held.into_iter().chain(back));
     }
 
     /// What people and programs do to the local cluster.

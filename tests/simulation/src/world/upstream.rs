@@ -100,13 +100,20 @@ impl World {
 
     /// The same of those that the ledger has one of these fields of.
     pub(super) fn missing_with(&self, fields: &[&str]) -> Vec<usize> {
+        let mut noted = self.noted_with(fields);
+        noted.retain(|bundle| !self.present(*bundle));
+        noted
+    }
+
+    /// The bundles of entries in the ledger that have one of these fields.
+    pub(super) fn noted_with(&self, fields: &[&str]) -> Vec<usize> {
         let ledger = self.ledger();
         let entries = ledger["data"].as_object().into_iter().flatten();
         let held = entries.filter_map(|(_, text)| {
             let entry: Value = serde_json::from_str(text.as_str()?).ok()?;
             let is_held = fields.iter().any(|field| entry.get(field).is_some());
             let bundle = (0..BUNDLES).find(|bundle| entry["bundle"] == bundle_name(*bundle))?;
-            (is_held && !self.present(bundle)).then_some(bundle)
+            is_held.then_some(bundle)
         });
         held.collect()
     }
