@@ -39,10 +39,11 @@ impl State {
                 }
             };
         }
+        self.admit(request, &route, &body)?;
+        // Whether the name is free is seen last (`Store.create`), by a dry run too.
         if self.objects.contains_key(&route.id) {
             return Err(Self::refused(&route, 409, "AlreadyExists", ""));
         }
-        self.admit(request, &route, &body)?;
         let mut managed = Vec::new();
         let value = self.newborn(&route, body);
         let mut written = value.clone();
@@ -126,7 +127,9 @@ impl State {
         body: &Value,
     ) -> Result<(), Answer> {
         let id = &route.id;
-        if route.kind.namespaced && !self.objects.contains_key(id) {
+        // Of a creation it is not known yet whether the name is free.
+        let is_creation = request.method == "POST" || !self.objects.contains_key(id);
+        if route.kind.namespaced && is_creation {
             let namespace = Id::new("", "namespaces", "", &id.namespace);
             let Some(found) = self.objects.get(&namespace) else {
                 let message = format!("namespaces \"{}\" not found", id.namespace);
@@ -156,7 +159,7 @@ impl State {
         if let Some(problem) = apply::invalid(&route.kind, body, request) {
             return Err(problem);
         }
-        if route.subresource.is_empty() && !self.objects.contains_key(id) {
+        if route.subresource.is_empty() && is_creation {
             self.meter(route)?;
         }
         Ok(())
