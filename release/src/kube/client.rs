@@ -371,9 +371,33 @@ impl Cluster {
 
     /// Creates an object with strict field validation.
     pub(crate) async fn create(&self, object: &Object) -> Result<Value, ApiError> {
-        let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
+        self.post(object, "", &object.body).await
+    }
+
+    /// The dry run of [`Cluster::create`], of `body` in place of the object's own.
+    pub(super) async fn try_create(
+        &self,
+        object: &Object,
+        body: &Value,
+    ) -> Result<Value, ApiError> {
+        self.post(object, "&dryRun=All", body).await
+    }
+
+    async fn post(&self, object: &Object, options: &str, body: &Value) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict{options}");
         let path = path(&object.resource, object.namespace.as_deref(), None, &query);
-        self.send(Verb::write("POST"), path, Some(encode(&object.body)))
+        self.send(Verb::write("POST"), path, Some(encode(body)))
+            .await
+    }
+
+    /// Asks whether this identity may do something with a resource, by its `resourceAttributes`.
+    pub(super) async fn review_access(&self, attributes: &Value) -> Result<Value, ApiError> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned();
+        self.send(Verb::write("POST"), path, Some(encode(&review)))
             .await
     }
 

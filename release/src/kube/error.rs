@@ -205,6 +205,32 @@ impl ApiError {
         self.is_invalid() && self.causes().iter().any(is_about_it)
     }
 
+    /// Whether a ResourceQuota is used up, in the words of `admission/plugin/resourcequota`.
+    pub(crate) fn is_quota_exceeded(&self) -> bool {
+        self.is_forbidden()
+            && !self.is_webhooks()
+            && self.message().contains(" is forbidden: exceeded quota: ")
+    }
+
+    /// Whether the API server refused a dry run because it would have asked a webhook that has side effects.
+    pub(crate) fn is_dry_run_unsupported(&self) -> bool {
+        self.is_webhooks()
+            && self.reason() == "BadRequest"
+            && self.message().ends_with("\" does not support dry run")
+    }
+
+    /// Whether the refusal is a webhook's, or about one.
+    pub(crate) fn is_webhooks(&self) -> bool {
+        self.message().starts_with("admission webhook \"")
+    }
+
+    fn message(&self) -> &str {
+        match self {
+            Self::Refused(status) => &status.message,
+            _ => "",
+        }
+    }
+
     /// Whether the API server judged this request, and will judge it alike while nobody changes anything. So it does with a 500 without a
     /// reason, by which it says that the schema lacks a field, unless that passes on what etcd said; a webhook that is away has a reason.
     pub fn is_lasting(&self) -> bool {

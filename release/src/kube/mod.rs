@@ -10,6 +10,7 @@
 //! - `discovery` and `unlisted`: which kinds there are, and which are only not served at the moment.
 //! - `write`, `apply`, `migrate` and `dry_run`: one object, a manifest in order, the fields of other
 //!   Helm clients, and what a write would change.
+//! - `replace` and `successor`: what `force` does to an object that cannot change, and whether the new one would be created.
 //! - `delete`, `wait` and `hook_watch`: removing objects, and waiting for them.
 //!
 //! Mirrors `pkg/kube` of Helm 4.
@@ -35,6 +36,7 @@ mod ownership;
 mod record_lists;
 mod replace;
 mod sender;
+mod successor;
 mod tls;
 mod transport;
 mod tries;

@@ -21,7 +21,7 @@ pub enum ObjectFailure {
     /// Field ownership of another client could not be taken over.
     #[error("failed to upgrade managed fields for object {0}")]
     Migrate(String, #[source] ApiError),
-    /// The object should have been recreated, and its predecessor could not be deleted.
+    /// The object should have been recreated, and its predecessor could not be deleted, or nobody said whether it would be created anew.
     #[error("failed to replace object {0}")]
     Recreate(String, #[source] ApiError),
     /// A field of the object cannot change, and the object is not recreated, whatever was asked for.
@@ -32,6 +32,16 @@ pub enum ObjectFailure {
         /// The immutable field, in the API server's words.
         source: ApiError,
     },
+    /// A field of the object cannot change, and it stays, since the object in its place would be refused.
+    #[error(
+        "object {0} is not recreated, although a field of it cannot change: its successor would be refused"
+    )]
+    NoSuccessor(String, #[source] ApiError),
+    /// The object was deleted to be recreated, and was refused then: it is not there until an attempt creates it.
+    #[error(
+        "object {0} was deleted, as a field of it cannot change, and could not be created anew"
+    )]
+    Lost(String, #[source] ApiError),
     /// The object is being deleted and does not go, with the finalizers it waits for.
     #[error("object {0} is being deleted")]
     Terminating(String, #[source] WaitError),
@@ -59,7 +69,9 @@ impl ObjectFailure {
             | Self::Create(_, source)
             | Self::Conflict(_, source)
             | Self::Migrate(_, source)
-            | Self::Recreate(_, source) => source.reason(),
+            | Self::Recreate(_, source)
+            | Self::NoSuccessor(_, source)
+            | Self::Lost(_, source) => source.reason(),
             Self::Terminating(..) => "Terminating",
             Self::Irreplaceable { .. } => "Irreplaceable",
             Self::NotOwned(OwnershipError::Unknown { source, .. }) => source.reason(),
@@ -86,7 +98,9 @@ impl ObjectFailure {
     /// Whether the kind itself may be gone since it was discovered.
     pub(super) fn is_unserved(&self) -> bool {
         match self {
-            Self::Apply(_, source) | Self::Create(_, source) => source.is_unserved(),
+            Self::Apply(_, source) | Self::Create(_, source) | Self::Lost(_, source) => {
+                source.is_unserved()
+            }
             _ => false,
         }
     }

@@ -1,7 +1,8 @@
 //! Making an object what is desired where the API server calls the change invalid, because `force` asks for that.
 //!
 //! It is written whole, which drops what others wrote into it; where a field of it cannot change it is deleted and created anew, if nothing is
-//! lost by that but the object ([`super::losses`]). Either is done only to an object that was read; one that may be somebody else's by then is left.
+//! lost by that but the object ([`super::losses`]) and nothing refuses the new one ([`super::successor`]). Either is done only to an object that
+//! was read; one that may be somebody else's by then is left.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ use super::migrate;
 use super::object_failure::ObjectFailure;
 use super::ownership::{ADOPTED_ANNOTATION, adoption, is_kept};
 use super::sender::{Body, Sender};
+use super::successor::check_successor;
 use super::tries::{MAX_TRIES, pause};
 use super::version::Version;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict};
@@ -120,7 +122,7 @@ impl Replacement<'_> {
         }
     }
 
-    /// Deletes the object and creates it anew, where that loses nothing but the object.
+    /// Deletes the object and creates it anew, where that loses nothing but the object, and the new one would be created.
     async fn recreate(&self, object: &Object, refusal: ApiError) -> Result<Value, ObjectFailure> {
         let failed = |source| ObjectFailure::Recreate(object.describe(), source);
         let irreplaceable = |lost, source| ObjectFailure::Irreplaceable {
@@ -174,6 +176,12 @@ impl Replacement<'_> {
                     return Err(ObjectFailure::NotOwned(refusal));
                 }
             };
+            check_successor(self.sender.cluster, object, &live)
+                .await
+                .map_err(|source| match source.is_outcome_unknown() {
+                    true => failed(source),
+                    false => ObjectFailure::NoSuccessor(object.describe(), source),
+                })?;
             match self.sender.cluster.delete(object, &proof, false).await {
                 Ok(()) => break,
                 Err(error) if error.is_not_found() => break,
@@ -185,7 +193,7 @@ impl Replacement<'_> {
             }
         }
         self.sender.until_gone(object).await?;
-        let live = match self.sender.create(object).await? {
+        let live = match self.create_successor(object).await? {
             Ok(created) => created,
             // Somebody else was faster.
             Err(live) => {
@@ -200,6 +208,28 @@ impl Replacement<'_> {
                 .map_err(failed)?;
         }
         Ok(live)
+    }
+
+    /// Creates the object in the place of the one that was deleted; what is there instead, if something is.
+    async fn create_successor(
+        &self,
+        object: &Object,
+    ) -> Result<Result<Value, Value>, ObjectFailure> {
+        let mut tries = 1;
+        loop {
+            let (name, source) = match self.sender.create(object).await {
+                Err(ObjectFailure::Apply(name, source) | ObjectFailure::Create(name, source)) => {
+                    (name, source)
+                }
+                created => return created,
+            };
+            // The quota's controller counts the deletion a moment later.
+            if !source.is_quota_exceeded() || tries == MAX_TRIES {
+                return Err(ObjectFailure::Lost(name, source));
+            }
+            sleep(pause(tries)).await;
+            tries += 1;
+        }
     }
 
     /// Notes on the object that was created that one was there before, whatever its controller has written into it by now. Where that is another one
@@ -245,10 +275,250 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::json;
 
+    use super::super::client::Cluster;
     use super::super::fixture;
     use super::super::ownership::Owner;
-    use super::super::write::{ApplyOptions, ObjectWriter};
+    use super::super::write::{ApplyOptions, ObjectWriter, Written};
     use super::*;
+
+    /// Writes the Secret `a` of a release that has it.
+    async fn write_by_force(cluster: &Cluster, owner: &Owner) -> Written {
+        let body = json!({"metadata": {"name": "a"}});
+        let object = fixture::object("", "Secret", body);
+        let previous = BTreeMap::from([(object.key(), object.clone())]);
+        let recorded = HashSet::from([object.key()]);
+        let claim = Claim {
+            owner,
+            operation: Operation::Upgrade,
+            open: &HashMap::new(),
+            recorded: &recorded,
+        };
+        let writer = ObjectWriter {
+            claim: Some(claim),
+            options: ApplyOptions {
+                force: true,
+                ..ApplyOptions::default()
+            },
+            ..ObjectWriter::again(cluster, &previous)
+        };
+        writer.write(&object).await
+    }
+
+    /// An API server with a Secret of this release that cannot change. It answers the dry run with a status, and refuses creations with these, one after
+    /// the other; what it did is noted.
+    fn immutable_secret(
+        owner: &Owner,
+        is_allowed_by_name: bool,
+        of_dry_run: Value,
+        refusals: Vec<Value>,
+    ) -> (Cluster, Arc<Mutex<Vec<&'static str>>>) {
+        let steps: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let noted = Arc::clone(&steps);
+        let mut live = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+        owner.mark(&mut live);
+        let state = Mutex::new((true, refusals.into_iter()));
+        let cluster = fixture::server(move |method, path, _| {
+            let (is_there, refusals) = &mut *state.lock();
+            let answer = |status: Value| {
+                let code = status["code"].as_u64().and_then(|it| it.try_into().ok());
+                code.map(|code| (code, status))
+            };
+            match *method {
+                Method::POST if path.ends_with("/selfsubjectaccessreviews") => {
+                    Some((201, json!({"status": {"allowed": is_allowed_by_name}})))
+                }
+                Method::POST => answer(of_dry_run.clone()),
+                Method::DELETE => {
+                    noted.lock().push("deleted");
+                    *is_there = false;
+                    Some((200, json!({})))
+                }
+                Method::PATCH if *is_there => {
+                    let cause =
+                        json!({"reason": "FieldValueInvalid", "message": "field is immutable"});
+                    let mut status = status(422, "Invalid", "field is immutable");
+                    status["details"] = json!({"name": "a", "causes": [cause]});
+                    answer(status)
+                }
+                Method::PATCH => {
+                    if let Some(refusal) = refusals.next() {
+                        noted.lock().push("refused");
+                        return answer(refusal);
+                    }
+                    noted.lock().push("created");
+                    *is_there = true;
+                    Some((201, live.clone()))
+                }
+                _ if *is_there => Some((200, live.clone())),
+                _ => Some(fixture::missing("a")),
+            }
+        });
+        (cluster, steps)
+    }
+
+    fn status(code: u16, reason: &str, message: &str) -> Value {
+        json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
+    }
+
+    fn quota(from: &str) -> Value {
+        let text = "secrets \"a\" is forbidden: exceeded quota: few, requested: secrets=1, used: secrets=1, limited: secrets=1";
+        status(403, "Forbidden", &format!("{from}{text}"))
+    }
+
+    /// What runs is deleted only where the API server does not refuse what would take its place.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_whose_successor_would_be_refused_is_not_deleted() {
+        let forbidden = |kind: &str| {
+            let message = "secrets is forbidden: User \"ann\" cannot create resource \"secrets\"";
+            let mut status = status(403, "Forbidden", message);
+            status["details"] = json!({"kind": kind});
+            status
+        };
+        let webhook = "admission webhook \"no.example.com\"";
+        let denied = format!("{webhook} denied the request");
+        let without_dry_run = format!("{webhook} does not support dry run");
+        let away = "failed calling webhook \"no.example.com\": connection refused";
+        let of_webhook = |mut status: Value| {
+            status["message"] = denied.as_str().into();
+            status
+        };
+        let named = (true, forbidden("secrets"));
+        for (situation, (is_allowed_by_name, answer), is_deleted) in [
+            (
+                "there is one",
+                (false, status(409, "AlreadyExists", "exists")),
+                true,
+            ),
+            (
+                "it has gone",
+                (false, json!({"code": 201, "metadata": {}})),
+                true,
+            ),
+            ("a quota is full", (false, quota("")), true),
+            (
+                "a webhook has a quota",
+                (false, quota(&format!("{denied}: "))),
+                false,
+            ),
+            (
+                "no dry run",
+                (false, status(400, "BadRequest", &without_dry_run)),
+                true,
+            ),
+            (
+                "a bad request",
+                (false, status(400, "BadRequest", "no such field")),
+                false,
+            ),
+            (
+                "a webhook's words",
+                (
+                    false,
+                    status(400, "", &format!("{denied}: it does not support dry run")),
+                ),
+                false,
+            ),
+            ("no right to create", (false, forbidden("secrets")), false),
+            ("a right to create this name", named, true),
+            ("somebody else's refusal", (true, forbidden("")), false),
+            (
+                "a webhook without a name",
+                (true, of_webhook(forbidden("secrets"))),
+                false,
+            ),
+            (
+                "a webhook's own reason",
+                (true, of_webhook(status(409, "AlreadyExists", "exists"))),
+                false,
+            ),
+            (
+                "a webhook refuses",
+                (true, status(403, "Forbidden", &denied)),
+                false,
+            ),
+            (
+                "it is invalid",
+                (true, status(422, "Invalid", "not valid")),
+                false,
+            ),
+            (
+                "a webhook is away",
+                (false, status(500, "InternalError", away)),
+                false,
+            ),
+            (
+                "somebody writes it",
+                (false, status(409, "Conflict", "modified")),
+                false,
+            ),
+            (
+                "too many requests",
+                (false, status(429, "TooManyRequests", "later")),
+                false,
+            ),
+            (
+                "no verdict",
+                (false, status(504, "Timeout", "later")),
+                false,
+            ),
+        ] {
+            let owner = Owner::new("web", "shop");
+            let told = answer["message"].as_str().unwrap_or_default().to_owned();
+            let (cluster, steps) = immutable_secret(&owner, is_allowed_by_name, answer, Vec::new());
+            let wrote = write_by_force(&cluster, &owner).await;
+            let expected: &[&str] = match is_deleted {
+                true => &["deleted", "created"],
+                false => &[],
+            };
+            assert_eq!(*steps.lock(), expected, "{situation}");
+            let Err(failed) = wrote else {
+                assert!(is_deleted, "{situation}");
+                continue;
+            };
+            let text = crate::error_chain(&failed);
+            assert!(
+                text.contains("shop/a /v1, Kind=Secret") && text.contains(&told),
+                "{situation}: {text}"
+            );
+            let is_certain = situation != "no verdict";
+            assert_eq!(
+                text.contains("its successor would be refused"),
+                is_certain,
+                "{text}"
+            );
+        }
+    }
+
+    /// A dry run may be told something else than the creation: then what is gone is told, and created by the next attempt.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_refused_after_its_predecessor_was_deleted_is_told_as_lost() {
+        let owner = Owner::new("web", "shop");
+        let taken = status(409, "AlreadyExists", "exists");
+        let refusals = vec![status(403, "Forbidden", "not today")];
+        let (cluster, steps) = immutable_secret(&owner, false, taken, refusals);
+        let failed = write_by_force(&cluster, &owner).await.err();
+        let text = failed.map(|failed| crate::error_chain(&failed));
+        assert_eq!(
+            text.as_deref(),
+            Some(
+                "object shop/a /v1, Kind=Secret was deleted, as a field of it cannot change, and could not be created anew: not today"
+            )
+        );
+        let wrote = write_by_force(&cluster, &owner).await;
+        assert!(wrote.is_ok(), "{:?}", wrote.err());
+        assert_eq!(*steps.lock(), ["deleted", "refused", "created"]);
+    }
+
+    /// A quota goes on counting what was deleted for a moment.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_created_once_the_quota_has_counted_what_was_deleted() {
+        let owner = Owner::new("web", "shop");
+        let (cluster, steps) = immutable_secret(&owner, false, quota(""), vec![quota(""); 3]);
+        let wrote = write_by_force(&cluster, &owner).await;
+        assert!(wrote.is_ok(), "{:?}", wrote.err());
+        let expected = ["deleted", "refused", "refused", "refused", "created"];
+        assert_eq!(*steps.lock(), expected);
+    }
 
     /// An object that cannot change is made anew, with the note that one was there before; its controller writes it at once, or somebody makes another
     /// one in its place.
@@ -287,6 +557,7 @@ mod tests {
                     }
                     (&Method::GET, (None, _)) => Some(fixture::missing("a")),
                     (&Method::GET, (Some(uid), version)) => Some((200, live(uid, version))),
+                    (&Method::POST, _) => refused(409, "AlreadyExists", ""),
                     (_, (Some("old"), _)) => refused(422, "Invalid", "field is immutable"),
                     (_, (None, _)) => {
                         let created = live("new", 9);
@@ -305,25 +576,7 @@ mod tests {
                     (_, (Some(uid), version)) => Some((200, live(uid, version))),
                 }
             });
-            let body = json!({"metadata": {"name": "a"}});
-            let object = fixture::object("", "Secret", body);
-            let previous = BTreeMap::from([(object.key(), object.clone())]);
-            let recorded = HashSet::from([object.key()]);
-            let claim = Claim {
-                owner: &owner,
-                operation: Operation::Upgrade,
-                open: &HashMap::new(),
-                recorded: &recorded,
-            };
-            let writer = ObjectWriter {
-                claim: Some(claim),
-                options: ApplyOptions {
-                    force: true,
-                    ..ApplyOptions::default()
-                },
-                ..ObjectWriter::again(&cluster, &previous)
-            };
-            let wrote = writer.write(&object).await;
+            let wrote = write_by_force(&cluster, &owner).await;
             assert!(wrote.is_ok(), "{:?}", wrote.err());
             let notes = notes.lock();
             assert_eq!(notes.len(), if is_replaced { 1 } else { 2 }, "{notes:?}");

@@ -51,10 +51,20 @@ async fn narrow_account(agent: &TestAgent<'_>, target: &str, secrets: &[&str]) -
 async fn revoke(agent: &TestAgent<'_>, namespace: &str) -> Result<()> {
     let bindings = agent.objects("rbac.authorization.k8s.io/v1", "RoleBinding", namespace);
     bindings.delete("narrow", &DeleteParams::default()).await?;
+    wait_revoked(agent, namespace, "secrets", "get").await
+}
+
+/// Waits until the account may not do something in a namespace any more.
+async fn wait_revoked(
+    agent: &TestAgent<'_>,
+    namespace: &str,
+    resource: &str,
+    verb: &str,
+) -> Result<()> {
     let user = format!("system:serviceaccount:{}:narrow", agent.system_namespace);
     let review = json!({ "spec": {
         "user": user,
-        "resourceAttributes": { "namespace": namespace, "resource": "secrets", "verb": "get" },
+        "resourceAttributes": { "namespace": namespace, "resource": resource, "verb": verb },
     }});
     let review: SubjectAccessReview = serde_json::from_value(review)?;
     let reviews = Api::<SubjectAccessReview>::all(agent.downstream.clone());
@@ -89,6 +99,71 @@ async fn an_account_deploys_without_the_right_to_read_secrets() -> Result<()> {
         let release = format!("{target}/narrow:{revision}");
         assert_eq!(ready["status"]["release"], json!(release));
     }
+    Ok(())
+}
+
+/// `force` deletes nothing that the account may not create again. A right to create it by its name alone is enough.
+#[tokio::test]
+async fn what_an_account_may_not_create_again_is_not_recreated() -> Result<()> {
+    let agent = in_haste().await?;
+    let target = target(&agent);
+    narrow_account(&agent, &target, WRITES).await?;
+    let bundle = |value: &str| {
+        let file = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings}}\nimmutable: true\ndata: {{value: {value:?}}}\n"
+        );
+        BundleDeployment::content("narrow", vec![("cm.yaml".to_owned(), file.into_bytes())])
+            .release("narrow", &target)
+            .option("serviceAccount", json!("narrow"))
+            .helm("force", json!(true))
+    };
+    agent.apply(&bundle("one")).await?;
+    agent.wait_ready("narrow").await?;
+    let settings = async || {
+        let map = agent.object("v1", "ConfigMap", &target, "settings").await?;
+        map.context("the ConfigMap is gone")
+    };
+    let before = settings().await?;
+    let maps = |rule: Value| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": "narrow", "namespace": target },
+            "rules": [
+                { "apiGroups": [""], "resources": ["secrets"], "verbs": WRITES },
+                { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "patch", "delete"] },
+                rule,
+            ],
+        })
+    };
+    let other = json!({
+        "apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"], "resourceNames": ["other"],
+    });
+    apply(&agent.downstream, maps(other)).await?;
+    wait_revoked(&agent, &target, "configmaps", "create").await?;
+    agent.apply(&bundle("two")).await?;
+    let told = agent
+        .wait_deploy_error("narrow", |message| {
+            message.contains("cannot create resource")
+        })
+        .await?;
+    for part in [
+        "Kind=ConfigMap",
+        "is not recreated",
+        "its successor would be refused",
+    ] {
+        ensure!(told.contains(part), "{part}: {told}");
+    }
+    let still = settings().await?;
+    ensure!(still.metadata.uid == before.metadata.uid, "{still:?}");
+    ensure!(still.data["data"]["value"] == "one", "{still:?}");
+    let named = json!({
+        "apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"], "resourceNames": ["settings"],
+    });
+    apply(&agent.downstream, maps(named)).await?;
+    agent.wait_ready("narrow").await?;
+    let made = settings().await?;
+    ensure!(made.data["data"]["value"] == "two", "{made:?}");
+    ensure!(made.metadata.uid != before.metadata.uid, "{made:?}");
     Ok(())
 }
 

@@ -14,6 +14,7 @@ mod differences;
 mod disaster;
 mod drift;
 mod filled_in_names;
+mod force;
 mod held_removals;
 mod hooks;
 mod hostile;
