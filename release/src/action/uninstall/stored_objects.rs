@@ -219,7 +219,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    use super::super::fixtures::{InMemory, cluster, config_map, web};
+    use super::super::tests::{InMemory, cluster, config_map, web};
     use super::super::uninstall;
     use super::*;
     use crate::kube::fixture;
