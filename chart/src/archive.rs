@@ -12,11 +12,12 @@ use flate2::bufread::MultiGzDecoder;
 use tar::EntryType;
 
 use crate::chart::File;
-use crate::loader::MAX_CHART_DEPTH;
 use crate::time::Time;
 
 /// Sum of all decompressed files of a chart, in bytes, those of nested archives included.
 pub const MAX_DECOMPRESSED_CHART_SIZE: u64 = 100 * 1024 * 1024;
+/// How deep charts may lie in charts.
+pub const MAX_CHART_DEPTH: usize = 64;
 /// Number of entries of an archive, or of files of a directory.
 pub const MAX_FILES: usize = 50_000;
 /// Limit on tar streams besides the files in them, in bytes: headers, padding and skipped entries.

@@ -1,14 +1,11 @@
 //! Charts that cannot be loaded, in Helm's words.
 
 use crate::DecodeError;
-use crate::archive::{self, ArchiveError};
+use crate::archive::{self, ArchiveError, MAX_CHART_DEPTH};
 use crate::depth::TooDeep;
 use crate::ignore::IgnoreError;
 use crate::metadata::ValidationError;
 use crate::values::LoadValuesError;
-
-/// How deep charts may lie in charts.
-pub const MAX_CHART_DEPTH: usize = 64;
 
 /// A chart that cannot be loaded. The text is Helm's.
 #[derive(Debug, thiserror::Error)]

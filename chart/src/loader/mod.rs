@@ -26,7 +26,8 @@ use crate::metadata::{Draft, Lock};
 use crate::values::{self, MAX_VALUES};
 use crate::warning::{Warning, Warnings};
 
-pub use error::{FileError, LoadError, MAX_CHART_DEPTH};
+pub use crate::archive::MAX_CHART_DEPTH;
+pub use error::{FileError, LoadError};
 pub use golib::path::io_cause;
 
 /// Loads a chart from a directory or an archive file.

@@ -13,9 +13,9 @@ use sigstore_verify::types::{
 };
 use sigstore_verify::{PublicKeyVerificationPolicy, Verifier};
 
-use super::FieldProblem;
 use super::attached::signature_of;
 use super::bundle::Signed;
+use super::field_problem::FieldProblem;
 use super::keyless::{self, LogEntry};
 use crate::evidence::Attached;
 

@@ -18,9 +18,9 @@ use sigstore_verify::types::{
 };
 use sigstore_verify::{VerificationPolicy, VerificationResult, Verifier};
 
-use super::FieldProblem;
 use super::attached::signature_of;
 use super::bundle::Signed;
+use super::field_problem::FieldProblem;
 use crate::evidence::Attached;
 
 const CERTIFICATE: &str = "dev.sigstore.cosign/certificate";

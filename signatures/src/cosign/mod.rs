@@ -6,6 +6,7 @@
 
 mod attached;
 mod bundle;
+mod field_problem;
 mod key;
 mod keyless;
 mod simple;
@@ -21,9 +22,6 @@ use crate::evidence::{Attached, Evidence, MAX_SIGNATURES};
 
 /// Problems that an error tells; the rest are counted.
 const MAX_TOLD: usize = 3;
-
-/// A field of a policy, and what is wrong with it.
-pub(crate) type FieldProblem = (&'static str, String);
 
 /// Whose signature counts.
 #[derive(Clone, Debug)]

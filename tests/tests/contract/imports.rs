@@ -1,7 +1,7 @@
 //! Which file of a crate uses which: what stands after `use` and every path in the code, followed to the file that has the item.
 //!
 //! A file is named by its module; the root of the crate has no name. Macros are not looked into, and what a file only hands on
-//! (`pub use`) it does not use.
+//! (`pub use`), without naming it anywhere else, it does not use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -54,7 +54,7 @@ impl Imports {
         for name in tests {
             self.tests.insert([&module[..], &[name]].concat());
         }
-        let mut used = Vec::new();
+        let (mut used, mut named_so) = (Vec::new(), Vec::new());
         while let Some((start, end)) = first_use(&code) {
             let statement: String = code.drain(start..end).collect();
             let (visibility, tree) = statement.split_once("use ").unwrap_or_default();
@@ -65,11 +65,17 @@ impl Imports {
                 if visibility.contains("pub") {
                     let key = (module.clone(), name.to_owned());
                     self.handed_on.insert(key, path.to_owned());
+                    named_so.push((name.to_owned(), path.to_owned()));
                 } else {
                     used.push(path.to_owned());
                 }
             }
         }
+        let names: BTreeSet<&str> = code
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .collect();
+        named_so.retain(|(name, _)| names.contains(name.as_str()));
+        used.extend(named_so.into_iter().map(|(_, path)| path));
         let words = code.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
         let is_path = |word: &&str| word.contains("::") && word.starts_with(char::is_lowercase);
         let written = words.map(|word| word.trim_end_matches(':')).filter(is_path);
@@ -294,6 +300,17 @@ fn the_user_of_an_item_that_is_handed_on_uses_the_file_that_has_it() {
     };
     assert!(with("use super::Error;\n").is_empty());
     assert_eq!(with("use super::Unknown;\n"), [["", "build"]]);
+}
+
+#[test]
+fn what_a_file_hands_on_and_names_itself_it_uses() {
+    let with = |text| circles(&[("", ""), ("a", text), ("a::b", "use super::A;\n")]);
+    let handed_on = "mod b;\npub use b::{B as Handed, C};\npub struct A;\n";
+    assert!(with(handed_on).is_empty());
+    let named = format!("{handed_on}fn made() -> Handed {{}}\n");
+    assert_eq!(with(&named), [["a", "a::b"]]);
+    let tested = format!("{handed_on}#[cfg(test)]\nmod tests {{\n    use super::Handed;\n}}\n");
+    assert!(with(&tested).is_empty());
 }
 
 #[test]
