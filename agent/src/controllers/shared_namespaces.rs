@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use release::{Container, ContainerUsage, OtherReleases};
 use tokio::time::Instant;
 
-use super::bundle_deployment::claims::{self, Claimant, NextOwner};
+use super::claims::{self, Claimant, NextOwner};
 use super::store::Store;
 use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::ledger::{Hold, Ledger, LedgerEntry, ReleaseKey};

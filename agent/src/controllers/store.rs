@@ -9,10 +9,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::bundle_deployment::claims::{self, Claimant, ReleaseId};
-use super::bundle_deployment::plan::{is_relevant_change, suspend_reason};
-use super::bundle_deployment::{dependencies, status};
+use super::claims::{self, Claimant, ReleaseId};
+use super::conditions::DEPLOYED;
 use super::edition::Edition;
+use super::relevant_change::is_relevant_change;
+use super::suspension::suspend_reason;
+use super::{bundle_state, dependencies};
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::ledger::ReleaseKey;
 use crate::report::metrics::Entries;
@@ -268,14 +270,14 @@ impl Store {
         }) else {
             return Vec::new();
         };
-        let before = status::state(known);
+        let before = bundle_state::state(known);
         let is_newer = version(&known.metadata) < version(&answer.metadata);
         let known = Arc::make_mut(known);
         known.status = answer.status;
         if is_newer {
             known.metadata.resource_version = answer.metadata.resource_version;
         }
-        match status::state(known) == before {
+        match bundle_state::state(known) == before {
             true => Vec::new(),
             false => inner.waiting_for(name),
         }
@@ -355,7 +357,8 @@ impl Store {
         let old = inner.bundles.get(&name);
         let wants_the_same = old.is_some_and(|old| wants_the_same(old, &bundle));
         let relevant = old.is_none_or(|old| is_relevant_change(old, &bundle, written));
-        let state_changed = old.is_some_and(|old| status::state(old) != status::state(&bundle));
+        let state_changed =
+            old.is_some_and(|old| bundle_state::state(old) != bundle_state::state(&bundle));
         inner.bundles.insert(name.clone(), Arc::new(bundle));
         if !wants_the_same {
             inner.filled.remove(&name);
@@ -474,7 +477,7 @@ impl Inner {
             bundle.name() != name
                 && !bundle.spec.depends_on.is_empty()
                 && suspend_reason(&bundle.spec).is_none()
-                && bundle.status.condition(status::DEPLOYED) == "False"
+                && bundle.status.condition(DEPLOYED) == "False"
                 && dependencies::is_on(bundle, changed)
         });
         waiting.map(|bundle| bundle.name().to_owned()).collect()

@@ -21,7 +21,7 @@ use crate::client::health::{Health, Role, Side};
 use crate::client::identity::Identities;
 use crate::client::requests::Clients;
 use crate::config::{self, AgentConfig, Settings};
-use crate::controllers::bundle_deployment::deployed_ids::DeployedIds;
+use crate::controllers::deployed_ids::DeployedIds;
 use crate::controllers::facts::LastHold;
 use crate::controllers::source_hosts::SourceHosts;
 use crate::ledger::Ledger;

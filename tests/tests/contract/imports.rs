@@ -119,8 +119,9 @@ impl Imports {
             .collect()
     }
 
-    /// The modules below the root that each file names, with the file; the root itself is left out.
-    pub(crate) fn top_modules(&self) -> BTreeSet<(&Module, String)> {
+    /// The modules of a folder that the files in it name: each with the module that the file is of. The root of the folder itself is left out.
+    pub(crate) fn named_in(&self, folder: &[&str]) -> BTreeSet<(&Module, String)> {
+        let in_folder: Module = folder.iter().map(|name| (*name).to_owned()).collect();
         let handed_on = self
             .handed_on
             .iter()
@@ -131,11 +132,10 @@ impl Imports {
             .flat_map(|(module, paths)| paths.iter().map(move |path| (module, path)));
         let named = handed_on
             .chain(used)
-            .filter(|(module, _)| !module.is_empty());
+            .filter(|(module, _)| module.len() > folder.len() && module.starts_with(&in_folder));
+        let below = |path: Module| Some(path.strip_prefix(&in_folder[..])?.first()?.clone());
         named
-            .filter_map(|(module, path)| {
-                Some((module, self.absolute(module, path)?.first()?.clone()))
-            })
+            .filter_map(|(module, path)| Some((module, below(self.absolute(module, path)?)?)))
             .collect()
     }
 

@@ -20,9 +20,9 @@ use release::model::Release;
 use release::storage::Storage;
 use tokio::time::Instant;
 
-use super::status::CORRECTIONS_POSTPONED;
 use crate::api::{BundleDeploymentStatus, ModifiedStatus};
 use crate::client::identity::DeploymentClient;
+use crate::controllers::conditions::CORRECTIONS_POSTPONED;
 use crate::error;
 use crate::public::PublicText;
 

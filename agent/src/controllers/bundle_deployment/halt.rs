@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use regex::RegexSet;
 
-use super::status::{DEPLOYED, MAX_MESSAGE_BYTES, MONITORED, READY};
+use super::status::MAX_MESSAGE_BYTES;
 use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
+use crate::controllers::conditions::{DEPLOYED, MONITORED, READY};
 use crate::controllers::queue::Requeue;
 use crate::error;
 use crate::public;
@@ -443,9 +444,9 @@ mod tests {
     use rstest::rstest;
 
     use super::super::outcome::tests::{conditions, report};
-    use super::super::status::INSTALLED;
     use super::*;
     use crate::api::ANNOTATION_LOOKED_UP;
+    use crate::controllers::conditions::INSTALLED;
 
     const DEPENDENCY_RETRY: Requeue = Requeue::after(Duration::from_secs(15));
     const NAMESPACE_RETRY: Requeue = Requeue::after(Duration::from_secs(2 * 60));

@@ -9,15 +9,14 @@ use k8s_openapi::jiff::Timestamp;
 use objects::ObjectKey;
 use objects::conflict::{FieldConflict, Outcome};
 
-use super::claims::ReleaseId;
 use super::halt::{Effect, Halt, StatusChange, Waiting};
 use super::ownership::{OwnershipConflict, OwnershipConflicts, Part};
 use super::plan;
-use super::status::{
-    self, DEPLOYED, INSTALLED, MAX_MESSAGE_BYTES, MONITORED, READY, RedactedObservation,
-};
+use super::status::{self, MAX_MESSAGE_BYTES, RedactedObservation};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, Condition, TRY_AGAIN};
 use crate::config::Timing;
+use crate::controllers::claims::ReleaseId;
+use crate::controllers::conditions::{DEPLOYED, INSTALLED, MONITORED, READY};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::ledger::ReleaseKey;
 use crate::public;

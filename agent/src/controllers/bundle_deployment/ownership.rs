@@ -10,9 +10,10 @@ use objects::ObjectKey;
 use release::kube::Owner;
 use serde_json::Value;
 
-use super::claims;
-use super::status::{self, INSTALLED};
+use super::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
+use crate::controllers::claims;
+use crate::controllers::conditions::INSTALLED;
 use crate::ledger::ReleaseKey;
 
 /// What a sentence about a release begins with; no kind has a space.

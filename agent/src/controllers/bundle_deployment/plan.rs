@@ -7,30 +7,13 @@ use std::fmt;
 
 use release::model::Status;
 
-use super::status::{self, CORRECTIONS_POSTPONED, DEPLOYED, INSTALLED};
 use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
     ModifiedStatus,
 };
+use crate::controllers::conditions::{CORRECTIONS_POSTPONED, DEPLOYED, INSTALLED};
+use crate::controllers::downstream_resources::Copies;
 use crate::public::Public;
-
-/// Why a bundle is left alone for now: nothing is deployed, corrected, removed or reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SuspendReason {
-    Paused,
-    OffSchedule,
-    WaitingForValues,
-}
-
-/// Whether the bundle is to be left alone.
-pub fn suspend_reason(spec: &BundleDeploymentSpec) -> Option<SuspendReason> {
-    match spec {
-        _ if spec.paused => Some(SuspendReason::Paused),
-        _ if spec.off_schedule => Some(SuspendReason::OffSchedule),
-        _ if spec.waiting_for_values => Some(SuspendReason::WaitingForValues),
-        _ => None,
-    }
-}
 
 /// Whether a deploy is called for, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +44,6 @@ impl Public for DeployReason {
     }
 }
 
-impl Public for SuspendReason {
-    fn fmt_public(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
 impl DeployReason {
     /// Whether what is deployed already is deployed anew, as somebody else took it away: who does so each time is not answered each time.
     pub fn is_answer(self) -> bool {
@@ -75,17 +52,6 @@ impl DeployReason {
             Self::ReleaseGone | Self::Overwritten | Self::DownstreamResourcesPutBack
         )
     }
-}
-
-/// How the copies of upstream resources stand to the release that needs them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copies {
-    /// It was deployed with them.
-    Same,
-    /// Somebody else changed one since it was deployed, and each is again what it was then.
-    PutBack,
-    /// One is what its source says by now, and the release was not deployed with it.
-    Changed,
 }
 
 /// State of the release record that a status names: whether it was deployed to its end.
@@ -225,47 +191,17 @@ pub fn may_read_changes_alone(bundle: &BundleDeployment, status: &BundleDeployme
         && should_monitor(bundle, status)
 }
 
-/// Whether an event about a BundleDeployment calls for a reconcile: its spec, labels or annotations
-/// changed, or its status is neither what it was nor what we left there.
-pub fn is_relevant_change(
-    old: &BundleDeployment,
-    new: &BundleDeployment,
-    written: Option<&BundleDeploymentStatus>,
-) -> bool {
-    let status_is_ours = || {
-        status::patch(&old.status, &new.status).is_none()
-            || written.is_some_and(|written| status::patch(written, &new.status).is_none())
-    };
-    old.metadata.generation != new.metadata.generation
-        || old.metadata.labels != new.metadata.labels
-        || old.metadata.annotations != new.metadata.annotations
-        || old.metadata.uid != new.metadata.uid
-        || old.spec != new.spec
-        || !status_is_ours()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::controllers::conditions::MONITORED;
     use rstest::rstest;
     use serde_json::json;
 
     fn bundle(value: serde_json::Value) -> BundleDeployment {
         serde_json::from_value(value).unwrap()
-    }
-
-    #[test]
-    fn suspend_reasons_come_in_upstreams_order() {
-        let mut spec = BundleDeploymentSpec {
-            waiting_for_values: true,
-            ..Default::default()
-        };
-        assert_eq!(suspend_reason(&spec), Some(SuspendReason::WaitingForValues));
-        spec.paused = true;
-        assert_eq!(suspend_reason(&spec), Some(SuspendReason::Paused));
-        assert_eq!(suspend_reason(&BundleDeploymentSpec::default()), None);
     }
 
     #[rstest]
@@ -467,7 +403,7 @@ mod tests {
     #[case::reported_not_deployed(DEPLOYED, "False", true)]
     #[case::reported_not_installed(INSTALLED, "False", true)]
     #[case::deployed(DEPLOYED, "True", false)]
-    #[case::only_not_monitored(status::MONITORED, "False", false)]
+    #[case::only_not_monitored(MONITORED, "False", false)]
     fn ownership_is_checked_before_anything_is_written_where_the_last_try_failed(
         #[case] condition: &str,
         #[case] reported: &str,
@@ -541,19 +477,5 @@ mod tests {
         check(|entry| entry.missing = false, false);
         check(|entry| entry.name = "b".into(), false);
         check(|entry| entry.kind = "Secret".into(), false);
-    }
-
-    #[test]
-    fn status_and_display_changes_queue_no_bundle() {
-        let old = bundle(json!({"metadata": {"generation": 1}, "spec": {}}));
-        let mut new = old.clone();
-        new.status.display.state = "Ready".into();
-        assert!(!is_relevant_change(&old, &new, None));
-        new.status.release = "a/b:1".into();
-        assert!(!is_relevant_change(&old, &new, Some(&new.status)));
-        assert!(is_relevant_change(&old, &new, None));
-        let mut spec = old.clone();
-        spec.spec.downstream_resources_generation = 2;
-        assert!(is_relevant_change(&old, &spec, None));
     }
 }

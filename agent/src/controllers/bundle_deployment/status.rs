@@ -1,7 +1,6 @@
 //! What a BundleDeployment's status says, computed from what was found.
 //!
-//! Mirrors `internal/cmd/agent/deployer/monitor`. The patch sent upstream is made from status
-//! alone: neither spec, values nor anything read from a Secret can get into it.
+//! Mirrors `internal/cmd/agent/deployer/monitor`. What is sent upstream of it is in [`status_patch`](crate::controllers::status_patch).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,29 +9,16 @@ use k8s_openapi::jiff::Timestamp;
 use objects::ObjectKey;
 use objects::conflict::{FieldConflict, Outcome};
 use objects::drift::MASK;
-use objects::merge;
 use release::kube::Owner;
-use serde_json::{Value, json};
 
 use crate::api::{
-    BundleDeployment, BundleDeploymentResource, BundleDeploymentSpec, BundleDeploymentStatus,
-    Condition, ModifiedStatus, NonReadyStatus, ResourceCounts,
+    BundleDeploymentResource, BundleDeploymentSpec, BundleDeploymentStatus, Condition,
+    ModifiedStatus, NonReadyStatus, ResourceCounts,
 };
+use crate::controllers::conditions::{CORRECTIONS_POSTPONED, FIELD_CONFLICTS, INSTALLED, READY};
 use crate::public;
 use crate::public::redact::{RedactedDetail, SensitiveData};
 use crate::public::{Name, PublicText, cut};
-
-/// Condition types in the order of a first success.
-pub const INSTALLED: &str = "Installed";
-pub const DEPLOYED: &str = "Deployed";
-pub const READY: &str = "Ready";
-pub const MONITORED: &str = "Monitored";
-/// Fields that other managers held when we last wrote; there only if there were any. Ours alone:
-/// the controller takes texts from the others, for bundles that are not Ready.
-pub const FIELD_CONFLICTS: &str = "FieldConflicts";
-
-/// Objects that were corrected in vain and how long they are left; there only if there are any. Ours alone too.
-pub const CORRECTIONS_POSTPONED: &str = "CorrectionsPostponed";
 
 /// The longest message of a condition: a chart's `fail` may have megabytes to say, and a status that is too large is not taken at all.
 pub(super) const MAX_MESSAGE_BYTES: usize = 16 << 10;
@@ -184,15 +170,6 @@ impl BundleDeploymentStatus {
                 ..Condition::default()
             });
         }
-    }
-
-    /// A condition's status word, empty when it was never set.
-    pub fn condition(&self, type_: &str) -> &str {
-        let found = self
-            .conditions
-            .iter()
-            .find(|condition| condition.type_ == type_);
-        found.map_or("", |condition| condition.status.as_str())
     }
 
     /// Takes over what monitoring found, and sets Ready accordingly: the first reason why it is not.
@@ -398,41 +375,6 @@ fn as_count(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
-/// State of a bundle as `dependsOn` sees it; upstream's `GetDeploymentState`, first match wins.
-pub fn state(bundle: &BundleDeployment) -> &'static str {
-    let (spec, status) = (&bundle.spec, &bundle.status);
-    if status.applied_deployment_id != spec.deployment_id {
-        if status.condition(DEPLOYED) == "False" {
-            "ErrApplied"
-        } else {
-            "WaitApplied"
-        }
-    } else if !status.ready {
-        "NotReady"
-    } else if spec.deployment_id != spec.staged_deployment_id {
-        "OutOfSync"
-    } else if !status.non_modified {
-        "Modified"
-    } else {
-        "Ready"
-    }
-}
-
-/// The merge patch that takes upstream from one status to another; `None` when there is nothing
-/// to say.
-pub fn patch(old: &BundleDeploymentStatus, new: &BundleDeploymentStatus) -> Option<Value> {
-    let tree = |status: &BundleDeploymentStatus| {
-        let mut tree = serde_json::to_value(status).unwrap_or_default();
-        if let Value::Object(fields) = &mut tree {
-            // The controller's.
-            fields.remove("display");
-        }
-        tree
-    };
-    let difference = merge::json::create(&tree(old), &tree(new))?;
-    Some(json!({ "status": difference }))
-}
-
 /// The first of the objects that fit into a status.
 fn fitting(mut resources: Vec<BundleDeploymentResource>) -> Vec<BundleDeploymentResource> {
     /// Names of fields, quotes and the time.
@@ -456,8 +398,7 @@ fn fitting(mut resources: Vec<BundleDeploymentResource>) -> Vec<BundleDeployment
 mod tests {
     use super::*;
     use crate::public::redact::MAX_DETAIL_BYTES;
-    use rstest::rstest;
-    use serde_json::Map;
+    use serde_json::{Map, Value};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -703,60 +644,5 @@ mod tests {
         };
         status.observe(redacted(found), 0, at(0));
         assert_eq!(status.conditions[0].message, "configmap.v1 ns/gone missing");
-    }
-
-    #[rstest]
-    #[case::nothing_applied("new", "old", "", true, true, "WaitApplied")]
-    #[case::failed("new", "old", "False", true, true, "ErrApplied")]
-    #[case::not_ready("id", "id", "False", false, true, "NotReady")]
-    #[case::modified("id", "id", "True", true, false, "Modified")]
-    #[case::ready("id", "id", "True", true, true, "Ready")]
-    fn states(
-        #[case] desired: &str,
-        #[case] applied: &str,
-        #[case] deployed: &str,
-        #[case] ready: bool,
-        #[case] non_modified: bool,
-        #[case] expected: &str,
-    ) {
-        let mut bundle = BundleDeployment::default();
-        bundle.spec.deployment_id = desired.into();
-        bundle.spec.staged_deployment_id = desired.into();
-        bundle.status.applied_deployment_id = applied.into();
-        bundle.status.ready = ready;
-        bundle.status.non_modified = non_modified;
-        if !deployed.is_empty() {
-            let why = PublicText::from("x");
-            let outcome = (deployed == "True").then_some(()).ok_or(&why);
-            bundle.status.set_condition(DEPLOYED, outcome, at(0));
-        }
-        assert_eq!(state(&bundle), expected);
-        if expected == "Ready" {
-            bundle.spec.staged_deployment_id = "next".into();
-            assert_eq!(state(&bundle), "OutOfSync");
-        }
-    }
-
-    #[test]
-    fn patches_hold_only_what_changed_and_never_display() {
-        let mut old = BundleDeploymentStatus {
-            release: "a/b:1".into(),
-            ..Default::default()
-        };
-        old.display.state = "Ready".into();
-        let mut new = old.clone();
-        assert_eq!(patch(&old, &new), None);
-        new.display.state.clear();
-        assert_eq!(patch(&old, &new), None);
-        new.release.clear();
-        new.ready = true;
-        new.sync_generation = Some(0);
-        new.resource_counts.ready = 2;
-        assert_eq!(
-            patch(&old, &new),
-            Some(json!({"status": {
-                "release": null, "ready": true, "syncGeneration": 0, "resourceCounts": {"ready": 2},
-            }}))
-        );
     }
 }

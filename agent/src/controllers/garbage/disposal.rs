@@ -12,7 +12,7 @@ use super::verdict::Verdict;
 use super::{Collector, NAMESPACES_RETRY};
 use crate::api::ANNOTATION_INSTALL_ONCE;
 use crate::client::health::Side;
-use crate::controllers::bundle_deployment::claims::{self, NextOwner};
+use crate::controllers::claims::{self, NextOwner};
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::{Hold, LedgerEntry, ReleaseKey};

@@ -14,7 +14,7 @@ use super::report::REPORT_NAME;
 use super::upstream_list::UpstreamList;
 use super::verdict::{HoldReason, Verdict};
 use crate::api::RELEASE_HOLD_ANNOTATION;
-use crate::controllers::bundle_deployment::claims::NextOwner;
+use crate::controllers::claims::NextOwner;
 use crate::controllers::queue::ReconcileKind;
 use crate::ledger::{Hold, LEDGER_NAME, Ledger, LedgerEntry, ReleaseKey};
 use crate::public;

@@ -37,8 +37,8 @@ use unknown::Search;
 use upstream_list::UpstreamLister;
 pub use verdict::{HoldReason, Verdict};
 
-use super::bundle_deployment::claims::ReleaseLocks;
-use super::bundle_deployment::downstream_resources::UnnotedCopies;
+use super::claims::ReleaseLocks;
+use super::downstream_resources::UnnotedCopies;
 use super::queue::{Queue, ReconcileKind};
 use super::shared_namespaces::SharedNamespaces;
 use super::store::Store;

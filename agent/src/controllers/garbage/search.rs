@@ -7,8 +7,8 @@ use super::report::REPORT_NAME;
 use super::unknown::{Found, Newest};
 use crate::api::BundleDeployment;
 use crate::client::identity::AgentClient;
-use crate::controllers::bundle_deployment::claims::ReleaseId;
-use crate::controllers::bundle_deployment::plan;
+use crate::controllers::claims::ReleaseId;
+use crate::controllers::suspension::suspend_reason;
 use crate::ledger::ReleaseKey;
 use crate::public;
 use crate::public::{Name, PublicText};
@@ -103,7 +103,7 @@ impl Collector {
     fn is_expected(&self, bundle: &str, key: &ReleaseKey) -> bool {
         self.store.get(bundle).is_some_and(|bundle| {
             self.store.desired(&bundle).as_ref() == Some(key)
-                && plan::suspend_reason(&bundle.spec).is_none()
+                && suspend_reason(&bundle.spec).is_none()
         })
     }
 }

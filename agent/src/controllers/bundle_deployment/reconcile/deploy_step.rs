@@ -14,16 +14,15 @@ use super::{Current, FOREIGN_RECHECK, ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::chart_poll;
-use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::deployer::Base;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::RedeployReason;
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
-use crate::controllers::bundle_deployment::plan::{
-    self, Copies, DeployFacts, DeployReason, Record,
-};
+use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason, Record};
 use crate::controllers::bundle_deployment::values::Filled;
+use crate::controllers::claims::{self, ReleaseId};
+use crate::controllers::downstream_resources::Copies;
 use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;

@@ -25,29 +25,31 @@ use release::storage::StoredRelease;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::claims::{self, ReleaseId, ReleaseLocks};
 use super::correct::Attempts;
-use super::deployed_ids::DeployedIds;
 use super::deployer::Deployer;
-use super::downstream_resources::{RolledOutCopies, UnnotedCopies};
 use super::halt::{Cause, Halt, InputError};
 use super::observation_cache::ObservationCache;
 use super::outcome::Report;
 use super::ownership::OwnershipConflicts;
 use super::plan;
-use super::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus, LeftOut, TooMany};
 use crate::bundle::SetId;
 use crate::client::health::{Health, Side};
 use crate::client::identity::{Identities, Purpose};
 use crate::client::listed::RawObject;
 use crate::config::{Settings, Timing};
+use crate::controllers::claims::{self, ReleaseId, ReleaseLocks};
+use crate::controllers::conditions::MONITORED;
 use crate::controllers::crd_watch::CrdWatch;
+use crate::controllers::deployed_ids::DeployedIds;
+use crate::controllers::downstream_resources::{RolledOutCopies, UnnotedCopies};
 use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::Facts;
 use crate::controllers::garbage::Collector;
 use crate::controllers::queue::{ReconcileKind, Requeue};
+use crate::controllers::status_patch;
 use crate::controllers::store::Store;
+use crate::controllers::suspension::suspend_reason;
 use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::ledger::Ledger;
@@ -183,7 +185,7 @@ impl ReconcileState {
         // What is missing with its kind is among them, and cannot be made.
         let mut conditions = told.conditions.iter();
         let lacks_kind =
-            conditions.any(|one| one.type_ == status::MONITORED && one.message.contains(NO_MATCH));
+            conditions.any(|one| one.type_ == MONITORED && one.message.contains(NO_MATCH));
         !lacks_kind && plan::is_overwritten(&self.bundle.spec, &told.modified_status)
     }
 
@@ -249,7 +251,7 @@ impl Reconciler {
         let keeps = bundle.spec.options.keep_resources;
         self.context.collector.is_back(name, keeps).await;
         let imported = self.import(&bundle).await;
-        if let Some(reason) = plan::suspend_reason(&bundle.spec) {
+        if let Some(reason) = suspend_reason(&bundle.spec) {
             logging::debug!(bundle = name, reason, "suspended");
             self.context.drift.clear(name);
             self.context.crd_watch.forget(name);
@@ -513,7 +515,7 @@ impl Reconciler {
             .get(name)
             .filter(|now| now.metadata.uid == state.bundle.metadata.uid);
         let Some(known) = known else { return Ok(()) };
-        let Some(patch) = status::patch(&known.status, status) else {
+        let Some(patch) = status_patch::patch(&known.status, status) else {
             return Ok(());
         };
         let bundles = self
@@ -670,7 +672,7 @@ mod tests {
         ] {
             let mut status = bundle.status.clone();
             let why = PublicText::from(why);
-            status.set_condition(status::MONITORED, Err(&why), Timestamp::UNIX_EPOCH);
+            status.set_condition(MONITORED, Err(&why), Timestamp::UNIX_EPOCH);
             assert_eq!(state(bundle.clone(), status).is_overwritten(), expected);
         }
     }

@@ -26,11 +26,13 @@ use crate::controllers::bundle_deployment::observe::{self, KindAndName, Live, Ob
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::Record;
 use crate::controllers::bundle_deployment::rendering::Compared;
-use crate::controllers::bundle_deployment::status::{Observation, READY, RedactedObservation};
+use crate::controllers::bundle_deployment::status::{Observation, RedactedObservation};
 use crate::controllers::bundle_deployment::values;
 use crate::controllers::bundle_deployment::{
-    claims, correct, deployer, observation_cache, ownership, plan,
+    correct, deployer, observation_cache, ownership, plan,
 };
+use crate::controllers::claims;
+use crate::controllers::conditions::READY;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::records::Writes;

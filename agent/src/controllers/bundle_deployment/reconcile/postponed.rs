@@ -9,11 +9,11 @@ use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
 use crate::client::identity::DeploymentClient;
 use crate::config::Timing;
-use crate::controllers::bundle_deployment::claims;
 use crate::controllers::bundle_deployment::halt::{Halt, Waiting};
 use crate::controllers::bundle_deployment::outcome::tried_again;
 use crate::controllers::bundle_deployment::plan::DeployReason;
 use crate::controllers::bundle_deployment::values::Filled;
+use crate::controllers::claims;
 use crate::ledger::{Pauses, Postponed, Tried, Wait};
 use crate::public::PublicText;
 

@@ -12,11 +12,11 @@ use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
 use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
-use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::observe::KindAndName;
 use crate::controllers::bundle_deployment::outcome::{RedeployReason, ReleaseImport};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
+use crate::controllers::claims::{self, ReleaseId};
 use crate::ledger::records::{self, Writes};
 use crate::ledger::{
     Containers, DeploymentDigest, LedgerEntry, Notes, PlannedContainers, Proof, ReleaseKey,

@@ -5,7 +5,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
-use super::status;
+use super::bundle_state;
 use crate::api::{
     BundleDeployment, BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NAMESPACE, Selector,
 };
@@ -53,7 +53,7 @@ pub fn check<'a>(
                 continue;
             }
             found = true;
-            let state = *state.get_or_init(|| status::state(other));
+            let state = *state.get_or_init(|| bundle_state::state(other));
             let accepted = match dependency.accepted_states.as_slice() {
                 [] => state == "Ready",
                 states => states.iter().any(|accepted| accepted == state),

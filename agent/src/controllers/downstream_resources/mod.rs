@@ -27,7 +27,6 @@ use self::rolled_out::{Content, Contents};
 use self::source_version::SourceVersion;
 use self::unnoted::CopiedVersion;
 pub use self::unnoted::UnnotedCopies;
-use super::plan::Copies;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::client::listed::Metadata;
@@ -84,6 +83,17 @@ pub enum CopyError {
         namespace: String,
         source: kube::Error,
     },
+}
+
+/// How the copies of upstream resources stand to the release that needs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// It was deployed with them.
+    Same,
+    /// Somebody else changed one since it was deployed, and each is again what it was then.
+    PutBack,
+    /// One is what its source says by now, and the release was not deployed with it.
+    Changed,
 }
 
 /// The copies of a bundle that changed since its release was deployed.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::deployed_ids::DeployedIds;
 use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 use crate::bundle::release_name;
-use crate::controllers::bundle_deployment::deployed_ids::DeployedIds;
 use crate::ledger::{LedgerEntry, ReleaseKey};
 
 /// A release as `status.release` names it.

@@ -11,7 +11,7 @@ use super::{TRIES, UnnotedCopies, change_claims};
 use crate::api::LABEL_BUNDLE_DEPLOYMENT;
 use crate::client::identity::DeploymentClient;
 use crate::client::listed::{self, Metadata};
-use crate::controllers::bundle_deployment::claims::Claimant;
+use crate::controllers::claims::Claimant;
 use crate::error;
 use crate::public::PublicText;
 
