@@ -176,6 +176,13 @@ fn a_room_of_the_controllers_names_only_those_above_it() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_module_of_the_template_engine_names_only_those_above_it() -> Result<()> {
+    let uses = names_only_those_above("templating/README.md", "## Modules", "templating", &[])?;
+    ensure!(uses > 150, "only {uses} uses were found");
+    Ok(())
+}
+
 /// Holds the modules of a folder of a crate against the table after a heading, whose rows come from the bottom up. Gives how many uses it has seen.
 fn names_only_those_above(
     page: &str,
