@@ -141,7 +141,7 @@ mod tests {
         assert!(has_code(&error.0, 404) && is_not_found(&error.0));
     }
 
-    /// As kube tells what is no `Status`, and one without a reason.
+    /// A 404 page from a proxy (not a `Status`, or one without a reason) is not "object not found".
     #[test]
     fn a_404_page_does_not_count_as_a_missing_object() {
         for reason in ["Failed to parse error data", ""] {

@@ -183,8 +183,8 @@ impl StoredRevision {
         }
     }
 
-    /// Leaves of a history, in the order of its revisions, those that count: what was written here has whatever number came next, and so has
-    /// what another client wrote above that.
+    /// Keeps the records of a history, in the order of its revisions, that count: ours at any number, another client's above [`MAX_OF_OTHERS`] only in
+    /// unbroken sequence.
     pub(crate) fn retain_counting(history: &mut Vec<Self>) {
         let mut next = 0;
         history.retain(|head| {

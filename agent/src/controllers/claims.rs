@@ -186,13 +186,13 @@ pub fn conflicting_bundle(
     others: &[Claimant],
 ) -> Option<String> {
     let is_owner = |one: &BundleDeployment| owner.is_some_and(|owner| owner.bundle == one.name());
-    let mut rivals = others
+    let mut conflicting = others
         .iter()
         .filter(|other| other.bundle.name() != bundle.name());
     // A status above what the ledger knows makes its owner wait, and gives nobody the release: what lies there is read for that first.
     let proven = owner.filter(|owner| owner.is_proven());
     if proven.is_some_and(|_| {
-        rivals
+        conflicting
             .clone()
             .any(|one| is_owner(&one.bundle) && one.holds_on(key, owner))
     }) {
@@ -200,7 +200,7 @@ pub fn conflicting_bundle(
     }
     let rank = |one: &BundleDeployment| (reached(one, key, owner), is_owner(one));
     let ours = rank(bundle);
-    rivals
+    conflicting
         .by_ref()
         .filter(|other| other.holds_on(key, owner))
         .map(|other| (rank(&other.bundle), other))

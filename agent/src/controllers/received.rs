@@ -15,7 +15,7 @@ use crate::api::{
     HelmOptions, LeftOut, TooMany,
 };
 use crate::client::listed::RawObject;
-use crate::controllers::edition::Edition;
+use crate::controllers::spec_identity::SpecIdentity;
 
 /// What a spec may take while it is read, in bytes.
 const MAX_SPEC: usize = 24 << 20;
@@ -228,12 +228,12 @@ impl RawObject<BundleDeployment> {
     ///
     /// # Errors
     /// As [`RawObject::whole`].
-    pub fn is_edition_of(&self, told: &BundleDeployment) -> Result<bool, UnreadableBundle> {
+    pub fn has_identity_of(&self, told: &BundleDeployment) -> Result<bool, UnreadableBundle> {
         let has_options = match &told.spec.left_out {
             None => true,
             Some(LeftOut::Large(digest) | LeftOut::Refused(digest, _)) => self.digest()? == *digest,
         };
-        Ok(has_options && Edition::of(&self.metadata).is_of(&told.metadata))
+        Ok(has_options && SpecIdentity::of(&self.metadata).is_of(&told.metadata))
     }
 
     /// Of the options as they were sent: upstream writes equal ones alike.

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::claims::{self, Claimant, ReleaseId};
 use super::conditions::DEPLOYED;
-use super::edition::Edition;
 use super::relevant_change::is_relevant_change;
+use super::spec_identity::SpecIdentity;
 use super::suspension::suspend_reason;
 use super::{bundle_state, dependencies};
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
@@ -145,7 +145,7 @@ impl Store {
     }
 
     /// Whether the watch has delivered a bundle as it is listed. One that cannot be read is delivered without its content.
-    pub fn is_told(&self, name: &str, listed: &Edition) -> bool {
+    pub fn is_told(&self, name: &str, listed: &SpecIdentity) -> bool {
         let inner = self.inner.lock();
         match inner.bundles.get(name) {
             Some(told) => listed.is_of(&told.metadata),

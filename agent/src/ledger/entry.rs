@@ -302,9 +302,9 @@ impl LedgerEntry {
         self.revisions.iter().chain(claims)
     }
 
-    /// What a revision's record must be, for the bundle that has the release or for one that claims it. Up to the newest one ever noted, all
-    /// that is not known stands in the place of what was written here; but what was seen there before, or lies below the first attempt at
-    /// somebody's release, is somebody else's. To a claimant the whole release is.
+    /// Digest the record of `revision` must have for `bundle`, which has the release or claims it. Where it has it, an unknown record up to our newest
+    /// revision replaces one of ours; records found at adoption, or below the first attempt at another's release, are another writer's. To a bundle
+    /// that only claims the release, every unknown record is.
     pub fn known_digest(&self, bundle: &str, revision: i64) -> KnownDigest {
         let is_own = bundle == self.bundle;
         let own = self.notes_of(bundle);

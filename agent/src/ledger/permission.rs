@@ -150,7 +150,7 @@ mod tests {
         assert!(ledger.take_let_go().is_empty());
     }
 
-    /// Nobody was shown that the removal of one bundle is to be held, as that could not be written, when somebody let go another one.
+    /// A hold whose write failed was never visible to the operator, so no permission covers it.
     #[tokio::test]
     async fn a_permission_does_not_cover_a_hold_that_could_not_be_written() {
         let entry = |bundle: &str, hold| {

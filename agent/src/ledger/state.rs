@@ -243,8 +243,8 @@ impl LedgerState {
         }
     }
 
-    /// Lets go what is held by what was `found` written where the permission for it stood, and takes that back: nobody was shown what is yet to be
-    /// written as held. The released bundles are reported later. Where the agent's own bundle is among them, that upstream lists none
+    /// Releases the removals that the ConfigMap showed as held where the permission was written (`found`), and revokes the permission. The released
+    /// bundles are reported later. Where the agent's own bundle is among them, that upstream lists none
     /// holds nothing back from now on, until it lists one again: whoever let it go says that Fleet does not manage this agent any more.
     pub(super) fn release_held(&mut self, found: &BTreeMap<ReleaseKey, LedgerEntry>) {
         self.ends_permission = true;

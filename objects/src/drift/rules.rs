@@ -343,7 +343,7 @@ impl Rules {
         let Some(names) = self.ignored.get(&place) else {
             return false;
         };
-        // What is told without a search is told whatever was asked before.
+        // Exact names, and the entry for every name, need no pattern search, so they cost no budget.
         if names.contains_key(&key.name) || names.contains_key("") {
             return true;
         }

@@ -410,7 +410,7 @@ impl Attempt<'_> {
             return Ok(kept.iter().map(Object::key).collect());
         }
         let other_releases = &self.options.other_releases;
-        // Hooks and what is awaited take their time: whoever has written a record since has what that says, and is who goes on.
+        // Hooks and waits take time. A record written since means another client continues, so check before deleting.
         let known = KnownRecords::of(self.history).with(self.release.id());
         let check = || known.check(self.storage, &self.release.name);
         let (cluster, owner, spared) = (self.cluster, &self.owner, self.spared());

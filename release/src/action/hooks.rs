@@ -27,7 +27,7 @@ use crate::kube::{
 use crate::model::{HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::{Storage, StoredRelease};
 
-/// For how long what has ended is left to who started it, in another process: more than two of its reads.
+/// How long a finished hook is left to the other process that started it: more than two of its reads.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How the hooks of a release are run.

@@ -32,7 +32,7 @@ impl Obsolete {
     }
 }
 
-/// Whether an object goes with another one.
+/// Whether deleting `container` also deletes `object`.
 fn contains(container: &Object, object: &Object) -> bool {
     match container.is_namespace() {
         true => object.namespace.as_deref() == Some(&container.name),

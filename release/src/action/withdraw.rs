@@ -223,7 +223,7 @@ fn plan(
     own: impl Fn(i64) -> Option<String>,
     vouched: Option<Vec<Digest>>,
 ) -> Plan {
-    // A record that is the claimant's is nobody else's: who noted its number before did not come to write it.
+    // A revision in the claimant's own digests was written by it; other digests for that number do not count.
     let vouched = vouched.map(|mut vouched| {
         vouched.retain(|(revision, _)| own(*revision).is_none());
         vouched

@@ -185,8 +185,8 @@ impl RunMark {
         Some((Owner::new(name, namespace), RecordId { revision, uid }))
     }
 
-    /// The name of what the chart leaves the API server to name, by the position of its hook and its own in that. It looks like the API server's, is
-    /// another one in each run, and the same one whenever a run goes on: so what it wrote is found again.
+    /// Name for a `generateName` object of a hook, by the position of the hook and its own in that: new for each run, stable within one, so a restart
+    /// finds it. It looks like the API server's.
     pub(crate) fn name(&self, prefix: &str, (hook, object): (usize, usize)) -> String {
         /// The letters of the API server's generated names, which make no words.
         const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -207,7 +207,7 @@ impl RunMark {
         }
     }
 
-    /// What `live` is to this run. Who copies an object copies what it says; that our field manager applied it nobody copies.
+    /// Which run wrote `live`. Annotations can be copied to another object; the field manager cannot.
     pub(crate) fn state(&self, live: &Value) -> HookState {
         if self.owner.hook(live).is_none() {
             return HookState::NoHook;

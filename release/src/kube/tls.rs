@@ -205,7 +205,7 @@ mod tests {
         let (other, _) = self_signed(HERE, 2100);
         let failed = server.trusting(&other.pem()).await.unwrap_err();
         assert!(failed.contains("UnknownIssuer"), "{failed}");
-        // Nor is it the system's, which is not asked where somebody is given, or nobody.
+        // System roots are not consulted when CAs are configured, or explicitly none; where nothing is configured they do not know it either.
         let mut config = kube::Config::new(server.address.parse().unwrap());
         for given in [Some(Vec::new()), None] {
             config.root_cert = given;

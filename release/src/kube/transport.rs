@@ -233,8 +233,7 @@ pub(super) fn found(
     }
 }
 
-/// What a read found whose object is written next, or made way for: of a kind that is not served, as one is whose definition is a moment old, nothing.
-/// What is there all the same the write meets, which creates only where nothing is.
+/// What a read found before a write: an unserved kind counts as "not found", as its CRD may be new. The write only creates then, so it cannot overwrite.
 pub(super) fn found_to_write(
     found: Result<Option<Value>, ApiError>,
 ) -> Result<Option<Value>, ApiError> {

@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// The kinds that a manifest's objects had when it was read are not looked for where the next look shows them.
+    /// A kind that appears between two discovery calls is not reported as removed.
     #[tokio::test]
     async fn a_kind_that_is_served_between_two_discoveries_is_not_taken_for_gone() {
         let served = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "x.io"}, "versions": [

@@ -64,7 +64,7 @@ async fn max_history_records_are_kept_and_always_the_last_good_one() -> Result<(
 }
 
 #[tokio::test]
-async fn labels_that_somebody_gave_a_record_are_those_of_the_next() -> Result<()> {
+async fn labels_added_to_a_record_are_carried_to_the_next_revision() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     let record = "sh.helm.release.v1.web.v1";

@@ -45,7 +45,7 @@ impl Public for DeployReason {
 }
 
 impl DeployReason {
-    /// Whether what is deployed already is deployed anew, as somebody else took it away: who does so each time is not answered each time.
+    /// Whether this deploy repairs what others removed or changed; repeated repairs are delayed.
     pub fn is_answer(self) -> bool {
         matches!(
             self,

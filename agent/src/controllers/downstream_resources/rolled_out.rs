@@ -160,7 +160,7 @@ mod tests {
 
     /// Otherwise the two bundles that share the copy woke each other without a pause, and deployed by force each time.
     #[tokio::test]
-    async fn a_copy_that_somebody_changes_is_an_answer_and_a_changed_source_is_none() {
+    async fn an_edited_copy_delays_the_redeploy_and_a_changed_source_does_not() {
         let secrets = Arc::new(Mutex::new(Secrets {
             source: "b25l",
             ..Secrets::default()

@@ -392,7 +392,7 @@ impl WatchedBundles {
                 // The former owner has lost it, also where the new one read it before this event.
                 Some(version) => watched.receive(object, WatchEvent::Foreign(version)),
                 None if is_owner => watched.receive(object, WatchEvent::Gone),
-                // Another one had it, and nobody has it now.
+                // Another release owned it; it no longer exists.
                 None => watched.freed(object),
             };
             if !watched.has(object) {
@@ -467,7 +467,7 @@ impl WatchedBundle {
         is_change
     }
 
-    /// An object of another one was deleted. Whether this one wants it.
+    /// An object owned by another release was deleted. Returns whether this bundle's manifest has it.
     fn freed(&mut self, object: &ObjectKey) -> bool {
         let is_wanted = self.foreign.remove(object);
         if is_wanted {

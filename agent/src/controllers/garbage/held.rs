@@ -66,7 +66,7 @@ impl Held {
         *self.last_wave.lock() = Some(Instant::now());
     }
 
-    /// Whether what goes now goes with those that are held.
+    /// Whether a removal that comes now belongs to the wave of removals being held back.
     pub(super) fn is_in_wave(&self) -> bool {
         let last = *self.last_wave.lock();
         last.is_some_and(|last| last.elapsed() < self.wave)

@@ -125,7 +125,7 @@ impl Collector {
             has_live_bundles: alive.clone().next().is_some(),
             own_is_listed: alive.any(|bundle| is_own(bundle.name(), own_name)),
             listed,
-            editions: Vec::new(),
+            identities: Vec::new(),
         })
     }
 
@@ -142,10 +142,10 @@ impl Collector {
     /// Whether upstream has bundles that the store has not heard of yet, or not again, or not as they are: one of them may want a release that others
     /// give up.
     pub(super) fn may_miss_claimants(&self, list: &UpstreamList) -> bool {
-        let mut editions = list.editions.iter();
+        let mut identities = list.identities.iter();
         self.store.is_listing()
             || !list.listed.is_subset(&self.store.names())
-            || !editions.all(|(name, edition)| self.store.is_told(name, edition))
+            || !identities.all(|(name, identity)| self.store.is_told(name, identity))
     }
 
     pub(super) fn judge(

@@ -14,8 +14,8 @@ use crate::api::BundleDeployment;
 use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
 use crate::client::listed::{self, Metadata, RawObject};
-use crate::controllers::edition::Edition;
 use crate::controllers::queue::Queue;
+use crate::controllers::spec_identity::SpecIdentity;
 use crate::controllers::store::Store;
 use crate::error::{self, ListUnended};
 use crate::ledger::{
@@ -32,8 +32,8 @@ const REUSED_FOR: Duration = Duration::from_secs(1);
 /// A fresh, successful list.
 pub(super) struct UpstreamList {
     pub(super) listed: BTreeSet<String>,
-    /// The editions of the listed BundleDeployments; none of those known only from events.
-    pub(super) editions: Vec<(String, Edition)>,
+    /// The identities of the listed BundleDeployments; none of those known only from events.
+    pub(super) identities: Vec<(String, SpecIdentity)>,
     /// The agent's own BundleDeployment is listed, and not being deleted.
     pub(super) own_is_listed: bool,
     /// Something that is listed is not being deleted.
@@ -251,13 +251,13 @@ impl UpstreamLister {
         let (seen_version, was_broken) = (self.ledger.seen_version(), self.ledger.is_broken());
         let seen = self.store.versions();
         let mut is_older = false;
-        let (mut listed, mut editions) = (BTreeSet::new(), Vec::new());
+        let (mut listed, mut identities) = (BTreeSet::new(), Vec::new());
         let (mut leaving, mut own) = (BTreeSet::new(), BTreeMap::new());
         let mut names = |item: Metadata<BundleDeployment>| {
             is_older |= seen.is_older(&item.metadata);
-            let edition = Edition::of(&item.metadata);
+            let identity = SpecIdentity::of(&item.metadata);
             let name = item.metadata.name.unwrap_or_default();
-            editions.push((name.clone(), edition));
+            identities.push((name.clone(), identity));
             if item.metadata.deletion_timestamp.is_some() {
                 leaving.insert(name.clone());
             } else if is_own(&name, None) {
@@ -292,7 +292,7 @@ impl UpstreamLister {
             own_is_listed: has_own,
             has_live_bundles: listed.len() > leaving.len(),
             listed,
-            editions,
+            identities,
         });
         let now = UpstreamState {
             server: self.upstream.server.clone(),

@@ -303,7 +303,7 @@ mod tests {
 
     /// Somebody rolls the release back while its first kind is deleted.
     #[tokio::test]
-    async fn of_a_release_that_somebody_goes_on_with_no_further_kind_is_deleted() {
+    async fn deletion_stops_before_the_next_kind_when_another_client_writes_a_record() {
         let deleted = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&deleted);
         let serve = tower::service_fn(move |request: Request<Body>| {

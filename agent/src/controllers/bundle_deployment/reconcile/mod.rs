@@ -562,7 +562,7 @@ async fn asked_again(
     // A BundleDeployment that is gone is reported by the watch.
     let received = bundles.get(told.name()).await;
     let received = received.map_err(Halt::at(Cause::WaitForUpstream, facts))?;
-    let is_told = received.is_edition_of(told);
+    let is_told = received.has_identity_of(told);
     if !is_told.map_err(Halt::at(Cause::FillIn, facts))? {
         return Err(Halt::new(
             Cause::NotToldYet,

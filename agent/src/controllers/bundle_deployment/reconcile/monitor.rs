@@ -537,7 +537,7 @@ impl Reconciler {
         let others = self.context.store.all();
         let conflicts = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
         if !conflicts.is_empty() {
-            // That the other one goes is no event of this one.
+            // No event wakes this bundle when the other one releases its objects, so check again later.
             state
                 .report
                 .wake_after(ReconcileKind::Drift, FOREIGN_RECHECK);

@@ -9,14 +9,14 @@ use crate::client::listed::MOST_LABELS;
 /// The metadata that identify an object's spec: another spec has others, but where the object was restored from a backup and
 /// changed anew.
 #[derive(Clone, Debug)]
-pub struct Edition {
+pub struct SpecIdentity {
     uid: Option<String>,
     generation: Option<i64>,
     /// A digest of labels and annotations, which name releases and count as no change of the spec.
     marks: u64,
 }
 
-impl Edition {
+impl SpecIdentity {
     /// As an object's metadata have it.
     pub fn of(metadata: &ObjectMeta) -> Self {
         let mut marks = DefaultHasher::new();
@@ -30,7 +30,7 @@ impl Edition {
         }
     }
 
-    /// Whether the object `told`, as the watch delivered it, has this edition. Of one with more labels than are read in lists those count for
+    /// Whether the object `told`, as the watch delivered it, has this identity. Of one with more labels than are read in lists those count for
     /// nothing.
     pub fn is_of(&self, told: &ObjectMeta) -> bool {
         let mut marks = [&told.labels, &told.annotations].into_iter().flatten();
@@ -55,13 +55,13 @@ mod tests {
     #[case::made_anew(json!({"generation": 2, "uid": "other"}), false)]
     #[case::an_annotation(json!({"generation": 2, "annotations": {"a": "b"}}), false)]
     #[case::a_label(json!({"generation": 2, "labels": {"a": "b"}}), false)]
-    fn a_new_generation_uid_annotation_or_label_makes_another_edition(
+    fn a_new_generation_uid_annotation_or_label_makes_another_identity(
         #[case] metadata: Value,
         #[case] is_equal: bool,
     ) {
         let read = |metadata: Value| serde_json::from_value::<ObjectMeta>(metadata).unwrap();
         let told = read(json!({"generation": 2, "resourceVersion": "7"}));
-        assert_eq!(Edition::of(&read(metadata)).is_of(&told), is_equal);
+        assert_eq!(SpecIdentity::of(&read(metadata)).is_of(&told), is_equal);
     }
 
     #[test]
@@ -70,12 +70,12 @@ mod tests {
             labels: Some((0..count).map(|n| (n.to_string(), String::new())).collect()),
             ..ObjectMeta::default()
         };
-        let listed = Edition::of(&with(0));
+        let listed = SpecIdentity::of(&with(0));
         assert!(listed.is_of(&with(MOST_LABELS + 1)) && !listed.is_of(&with(MOST_LABELS)));
         let annotated = ObjectMeta {
             annotations: with(1).labels,
             ..ObjectMeta::default()
         };
-        assert!(!Edition::of(&with(1)).is_of(&annotated));
+        assert!(!SpecIdentity::of(&with(1)).is_of(&annotated));
     }
 }
