@@ -17,6 +17,7 @@ use crate::api::{BundleDeployment, BundleDeploymentStatus, Condition, TRY_AGAIN}
 use crate::config::Timing;
 use crate::controllers::claims::ReleaseId;
 use crate::controllers::conditions::{DEPLOYED, INSTALLED, MONITORED, READY};
+use crate::controllers::garbage::{NAMESPACES_RETRY, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::ledger::ReleaseKey;
 use crate::public;
@@ -38,6 +39,54 @@ impl ReleaseImport {
         match self {
             Self::Complete => Requeue::IDLE,
             Self::Pending => Requeue::RETRY,
+        }
+    }
+}
+
+/// How often it is looked whether a bundle that may want a release has its `${ }` filled in; when it has, its owner is woken.
+const CLAIMED_RETRY: Duration = Duration::from_secs(20);
+
+/// What comes of removing the releases of a bundle that is gone: it has no status any more.
+#[derive(Debug)]
+pub struct RemovalReport {
+    /// The Event to be written.
+    pub event: Option<(Reason, PublicText)>,
+    /// When to come back, unless somebody wakes the bundle.
+    pub requeue: Requeue,
+}
+
+impl RemovalReport {
+    /// Nothing is removed while the site holds changes.
+    pub fn held_by_site(bundle: &str, hold: &PublicText) -> Self {
+        logging::info!(bundle, hold = *hold, "not removing a release");
+        let text = public!("not removed while the site holds deploys: {}", *hold);
+        Self {
+            event: Some((Reason::RemovalHeld, text)),
+            requeue: Requeue::IDLE,
+        }
+    }
+
+    /// What the garbage collection decided, and did.
+    pub fn decided(verdict: Verdict) -> Self {
+        let requeue = match verdict {
+            // All held releases are checked together.
+            Verdict::Alive | Verdict::Remove | Verdict::Held(_) => Requeue::IDLE,
+            Verdict::Wait(pause) => Requeue::after(pause),
+            Verdict::Claimed => Requeue::after(CLAIMED_RETRY),
+            Verdict::NamespacesDeferred => Requeue::after(NAMESPACES_RETRY),
+        };
+        Self {
+            event: None,
+            requeue,
+        }
+    }
+
+    /// It could not be decided, or the removal failed on the way.
+    pub fn failed(bundle: &str, error: PublicText) -> Self {
+        logging::error!(bundle, error, "failed to clean up missing bundledeployment");
+        Self {
+            event: Some((Reason::RemovalFailed, error)),
+            requeue: Requeue::RETRY,
         }
     }
 }

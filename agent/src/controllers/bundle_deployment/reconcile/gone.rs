@@ -1,27 +1,10 @@
 //! A BundleDeployment that is not there: whether its releases go, and what is forgotten of it.
 
-use std::time::Duration;
-
 use super::Reconciler;
 use crate::client::health::Side;
-use crate::controllers::garbage::{NAMESPACES_RETRY, RemovalError, Verdict};
+use crate::controllers::bundle_deployment::outcome::RemovalReport;
+use crate::controllers::garbage::{RemovalError, Verdict};
 use crate::controllers::queue::Requeue;
-use crate::public;
-use crate::report::events::Reason;
-
-/// How often it is looked whether a bundle that may want a release has its `${ }` filled in; when it has, its owner is woken.
-const CLAIMED_RETRY: Duration = Duration::from_secs(20);
-
-/// When to come back to a bundle the removal of whose releases came to this.
-fn requeue(verdict: Verdict) -> Requeue {
-    match verdict {
-        // All held releases are checked together.
-        Verdict::Alive | Verdict::Remove | Verdict::Held(_) => Requeue::IDLE,
-        Verdict::Wait(pause) => Requeue::after(pause),
-        Verdict::Claimed => Requeue::after(CLAIMED_RETRY),
-        Verdict::NamespacesDeferred => Requeue::after(NAMESPACES_RETRY),
-    }
-}
 
 impl Reconciler {
     /// The BundleDeployment is not there; says when to come back to it, unless somebody wakes it.
@@ -42,10 +25,7 @@ impl Reconciler {
             return Requeue::IDLE;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
-            logging::info!(bundle = name, hold, "not removing a release");
-            let text = public!("not removed while the site holds deploys: {}", hold);
-            self.context.events.emit(Reason::RemovalHeld, name, text);
-            return Requeue::IDLE;
+            return self.told(name, RemovalReport::held_by_site(name, &hold));
         }
         let missing_since = self.context.store.missing_since(name);
         let missed = missing_since.elapsed();
@@ -57,22 +37,24 @@ impl Reconciler {
                 if matches!(verdict, Verdict::Alive | Verdict::Remove) {
                     self.forget_all(name);
                 }
-                requeue(verdict)
+                self.told(name, RemovalReport::decided(verdict))
             }
             Err(failed) => {
                 if matches!(failed, RemovalError::List(_)) {
                     self.context.health.trouble(Side::Upstream);
                 }
                 let error = failed.public_text();
-                logging::error!(
-                    bundle = name,
-                    error,
-                    "failed to clean up missing bundledeployment"
-                );
-                self.context.events.emit(Reason::RemovalFailed, name, error);
-                Requeue::RETRY
+                self.told(name, RemovalReport::failed(name, error))
             }
         }
+    }
+
+    /// Hands out what a removal came to.
+    fn told(&self, name: &str, report: RemovalReport) -> Requeue {
+        if let Some((reason, text)) = report.event {
+            self.context.events.emit(reason, name, text);
+        }
+        report.requeue
     }
 
     /// The bundle is gone for good.
