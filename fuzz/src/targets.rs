@@ -120,7 +120,6 @@ fn read_yaml(text: &[u8]) {
     let _ = yaml::decode_strict(text);
     let _ = yaml::decode_into_map(text);
     let _ = yaml::decode_into_list(text);
-    let _ = yaml::decode_into_strings(text);
     let all = yaml::decode_all(text);
     if let Ok(value) = yaml::decode(text) {
         write_yaml(&value);

@@ -288,36 +288,6 @@ pub fn decode_into_list(text: &[u8]) -> Result<Vec<Value>, Error> {
         .decode_into_list(text, &mut Budget::default())
 }
 
-/// The first document, as `Unmarshal` puts it into a `map[string]string`: numbers and booleans become text, null the empty
-/// string.
-///
-/// ```
-/// assert_eq!(golib::yaml::decode_into_strings(b"version: 1.10")?["version"], "1.1");
-/// # Ok::<(), golib::yaml::Error>(())
-/// ```
-///
-/// # Errors
-/// As [`decode`], for a document that is no map, and for values that are collections.
-pub fn decode_into_strings(
-    text: &[u8],
-) -> Result<std::collections::BTreeMap<String, String>, Error> {
-    let input = reader::read(text);
-    let raw = read(&input, false, &mut Budget::default())?;
-    let entries = match raw.into_json(Target::Strings)? {
-        Value::Object(entries) => entries,
-        Value::Null => Map::new(),
-        other => return Err(wrong_type(&other, "map[string]string")),
-    };
-    entries
-        .into_iter()
-        .map(|(key, value)| match value {
-            Value::String(text) => Ok((key, text)),
-            Value::Null => Ok((key, String::new())),
-            other => Err(wrong_type(&other, "string")),
-        })
-        .collect()
-}
-
 /// Every document of a stream, as yaml.v2's `Decoder` reads them one after the other.
 ///
 /// ```

@@ -61,22 +61,6 @@ fn a_merge_key_overrides_only_what_stands_before_it() {
 }
 
 #[test]
-fn strings_are_coerced_by_value() {
-    let strings = decode_into_strings(b"a: 1.10\nb: yes\nc: null\nd: 0x10\n").unwrap();
-    let want = [("a", "1.1"), ("b", "true"), ("c", ""), ("d", "16")];
-    assert!(
-        strings
-            .iter()
-            .map(|(k, v)| (k.as_str(), v.as_str()))
-            .eq(want)
-    );
-    assert_eq!(
-        decode_into_strings(b"a: []").unwrap_err().to_string(),
-        "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type string"
-    );
-}
-
-#[test]
 fn nesting_is_bounded_and_needs_no_stack() {
     // On a thread of 2 MiB, as tests have: what is decoded is cloned, compared, printed and dropped by recursion.
     for (opening, closing) in [("[", "]"), ("{a: ", "}")] {

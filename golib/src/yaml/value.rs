@@ -105,8 +105,6 @@ pub(super) type Keep<'k> = &'k dyn Fn(&[&str]) -> bool;
 #[derive(Clone, Copy)]
 pub(super) enum Target<'k> {
     Any,
-    /// A map of strings: its numbers and booleans become text.
-    Strings,
     /// A struct with texts at these places: floats there that JSON lacks become text.
     Texts(Keep<'k>),
 }
@@ -134,14 +132,9 @@ impl Raw {
         let mut frames: Vec<JsonFrame> = Vec::new();
         let mut current = self;
         loop {
-            let in_strings = matches!(target, Target::Strings) && frames.len() == 1;
             let mut done = match &mut current {
                 Self::Scalar(scalar) => match std::mem::replace(scalar, Key::Null) {
                     Key::Null => Value::Null,
-                    Key::Bool(value) if in_strings => value.to_string().into(),
-                    Key::Int(value) if in_strings => value.to_string().into(),
-                    Key::Uint(value) if in_strings => value.to_string().into(),
-                    Key::Float(value) if in_strings => format_float(value, b'g', -1, 32).into(),
                     Key::Bool(value) => value.into(),
                     Key::Int(value) => value.into(),
                     Key::Uint(value) => value.into(),

@@ -46,10 +46,6 @@ fn decode(case: &Case) -> Result<Outcome, Error> {
             entries if entries.is_empty() && want.is_null() => Value::Null,
             entries => Value::Object(entries),
         },
-        Some("strings") => match yaml::decode_into_strings(&text)? {
-            entries if entries.is_empty() && want.is_null() => Value::Null,
-            entries => entries.into_iter().collect(),
-        },
         _ => yaml::Decoder::new().decode(&text, &mut Budget::default().with_depth(GO_DEPTH))?,
     };
     if let Some(depth) = case.get("depth").and_then(Value::as_u64) {
