@@ -20,3 +20,4 @@ mod sources;
 mod specimens;
 mod status;
 mod steps;
+mod ways;
