@@ -23,17 +23,8 @@ use crate::report::events::{Events, Reason};
 /// in the release that waits, such as a webhook that refuses their deletion.
 const WAITS_FOR_OBJECTS: Duration = Duration::from_secs(60);
 
-/// What the removals of releases wait for.
-type Waiting = BTreeMap<ReleaseKey, Wait>;
-
-/// What a removal waits for.
-#[derive(Debug, Default)]
-struct Wait {
-    /// Namespaces and definitions that it has come to and that others are about to leave. None while another bundle deploys the release.
-    containers: BTreeSet<String>,
-    /// Since when there are any.
-    since: Option<Instant>,
-}
+/// Namespaces and definitions that removals have come to and wait to delete, by release: it has nothing else left. None while another bundle deploys it.
+type Waiting = BTreeMap<ReleaseKey, BTreeSet<String>>;
 
 /// The bundles and releases of this cluster, as those who share namespaces and definitions.
 #[derive(Clone)]
@@ -42,6 +33,8 @@ pub struct SharedNamespaces {
     ledger: Arc<Ledger>,
     events: Arc<Events>,
     waiting: Arc<Mutex<Waiting>>,
+    /// Since when it is known that the removal of a release has begun whose objects another one is to wait for.
+    begun: Arc<Mutex<BTreeMap<ReleaseKey, Instant>>>,
 }
 
 impl SharedNamespaces {
@@ -52,6 +45,7 @@ impl SharedNamespaces {
             ledger: Arc::clone(ledger),
             events: Arc::clone(events),
             waiting: Arc::default(),
+            begun: Arc::default(),
         }
     }
 
@@ -122,9 +116,7 @@ impl SharedNamespaces {
     ) -> ContainerUsage {
         let claimants = self.store.claimants();
         let releases = self.ledger.releases_in(container);
-        let since = self.waiting.lock().get(key).and_then(|wait| wait.since);
-        let has_waited = since.is_some_and(|since| since.elapsed() >= WAITS_FOR_OBJECTS);
-        let mut leaving = Vec::new();
+        let (mut leaving, mut has_objects) = (Vec::new(), false);
         for (other, known) in releases.iter().filter(|(other, _)| other != key) {
             let goes_along = with_bundle && known.bundle == bundle;
             let is_kept = || {
@@ -137,15 +129,29 @@ impl SharedNamespaces {
             if !goes_along && is_kept() || next_owner() != NextOwner::Nobody {
                 return ContainerUsage::InUse;
             }
-            // Its records are in it, or it may yet be held back, or wanted again.
-            if other.namespace == container || !known.is_removing || !has_waited {
-                leaving.push(other);
+            match other.namespace == container {
+                true => leaving.push(other),
+                // It may yet be held back, or wanted again.
+                false => has_objects |= !known.is_removing || !self.has_had_time(other),
             }
         }
         if is_wanted(container, bundle, &claimants) {
             return ContainerUsage::InUse;
         }
-        usage(key, &leaving, &self.waiting.lock())
+        match usage(key, &leaving, &self.waiting.lock()) {
+            ContainerUsage::Unused if has_objects => ContainerUsage::Draining,
+            found => found,
+        }
+    }
+
+    /// Whether others have waited long enough for the objects of a release whose removal has begun.
+    fn has_had_time(&self, release: &ReleaseKey) -> bool {
+        let mut begun = self.begun.lock();
+        let is_removing =
+            |key: &ReleaseKey| self.ledger.get(key).is_some_and(|one| one.is_removing);
+        begun.retain(|key, _| is_removing(key));
+        let since = begun.entry(release.clone()).or_insert_with(Instant::now);
+        since.elapsed() >= WAITS_FOR_OBJECTS
     }
 
     /// Whether a bundle's objects are to stay when it goes.
@@ -159,24 +165,13 @@ impl SharedNamespaces {
     /// the same before.
     pub fn waits(&self, key: &ReleaseKey, containers: Vec<String>) -> bool {
         let containers: BTreeSet<String> = containers.into_iter().collect();
-        let mut waiting = self.waiting.lock();
-        let is_known = waiting.contains_key(key);
-        let wait = waiting.entry(key.clone()).or_default();
-        wait.since = match containers.is_empty() {
-            true => None,
-            false => wait.since.or_else(|| Some(Instant::now())),
-        };
-        let before = std::mem::replace(&mut wait.containers, containers);
-        is_known && before == wait.containers
+        let before = self.waiting.lock().insert(key.clone(), containers.clone());
+        before == Some(containers)
     }
 
     /// The containers that the removal of a release, while its bundle has another one, has come to and that others are about to leave still.
     pub fn pending_namespaces(&self, key: &ReleaseKey, bundle: &str) -> Vec<String> {
-        let known = self
-            .waiting
-            .lock()
-            .get(key)
-            .map(|wait| wait.containers.clone());
+        let known = self.waiting.lock().get(key).cloned();
         let mut known: Vec<_> = known.into_iter().flatten().collect();
         known.retain(|container| {
             self.beside(key, bundle, false, container) == ContainerUsage::Draining
@@ -204,7 +199,7 @@ impl SharedNamespaces {
         let is_there = |one: &String| *one == key.namespace || entry.containers.has(one);
         let keys = waiting
             .iter()
-            .filter(|(_, wait)| wait.containers.iter().any(is_there));
+            .filter(|(_, containers)| containers.iter().any(is_there));
         let bundles = keys.filter_map(|(key, _)| self.ledger.get(key));
         bundles.map(|entry| entry.bundle).collect()
     }
@@ -226,9 +221,9 @@ fn is_wanted(namespace: &str, bundle: &str, claimants: &[Claimant]) -> bool {
     })
 }
 
-/// What a release is to do with a namespace or definition that others are `leaving`. It waits for them, as their records may be in it, and as they may need
-/// what it has. Of removals that wait for each other's records in a circle the first by key leaves the namespace, which is all that is lost so; for objects
-/// nobody waits without end.
+/// What a release is to do with a namespace that others are `leaving`, whose records are in it. It waits for them, also as they may need what it has. Of
+/// removals that wait for each other's records in a circle the first by key leaves the namespace, which is all that is lost so; for objects nobody waits
+/// without end.
 fn usage(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> ContainerUsage {
     if leaving.is_empty() {
         return ContainerUsage::Unused;
@@ -240,11 +235,10 @@ fn usage(key: &ReleaseKey, leaving: &[&ReleaseKey], waiting: &Waiting) -> Contai
         if other <= key || !seen.insert(other) {
             continue;
         }
-        let Some(wait) = waiting.get(other) else {
+        let Some(containers) = waiting.get(other) else {
             continue;
         };
-        let waits_for =
-            |one: &ReleaseKey| !one.is_claims() && wait.containers.contains(&one.namespace);
+        let waits_for = |one: &ReleaseKey| !one.is_claims() && containers.contains(&one.namespace);
         if waits_for(key) {
             return ContainerUsage::InUse;
         }
@@ -288,13 +282,7 @@ mod tests {
     ) {
         let leaving: Vec<_> = leaving.iter().copied().map(key).collect();
         let waiting = waiting.iter();
-        let waiting = waiting.map(|(name, on)| {
-            let wait = Wait {
-                containers: BTreeSet::from([(*on).to_owned()]),
-                since: None,
-            };
-            (key(name), wait)
-        });
+        let waiting = waiting.map(|(name, on)| (key(name), BTreeSet::from([(*on).to_owned()])));
         let found = usage(
             &key(name),
             &leaving.iter().collect::<Vec<_>>(),
@@ -417,5 +405,36 @@ mod tests {
         let app = BTreeSet::from(["app".to_owned()]);
         all.shared.ledger.hold(&app).await.unwrap();
         assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::InUse);
+    }
+
+    /// However long the one has waited until then.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_begins_has_its_time_before_what_its_objects_are_in_goes() {
+        let all = Shared::new().await;
+        for bundle in ["namespaces", "app"] {
+            all.store.deleted(bundle);
+        }
+        all.shared.ledger.begin_removal("namespaces").await.unwrap();
+        assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::Draining);
+        tokio::time::advance(WAITS_FOR_OBJECTS * 10).await;
+        all.shared.ledger.begin_removal("app").await.unwrap();
+        assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::Draining);
+        tokio::time::advance(WAITS_FOR_OBJECTS).await;
+        assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::Unused);
+    }
+
+    /// "crds" has its records in what "app" has, and "app" objects of a kind that "crds" has.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_leaves_nothing_for_objects_of_one_that_waits_for_its_records() {
+        let all = Shared::new().await;
+        for bundle in ["crds", "app"] {
+            all.store.deleted(bundle);
+            all.shared.ledger.begin_removal(bundle).await.unwrap();
+        }
+        assert_eq!(all.removal("app", "crds"), ContainerUsage::Draining);
+        all.shared.waits(&key("app"), vec!["crds".to_owned()]);
+        assert_eq!(all.removal("crds", "cars.x.io"), ContainerUsage::Draining);
+        tokio::time::advance(WAITS_FOR_OBJECTS).await;
+        assert_eq!(all.removal("crds", "cars.x.io"), ContainerUsage::Unused);
     }
 }

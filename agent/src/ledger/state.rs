@@ -237,7 +237,7 @@ impl LedgerState {
         let Some(entry) = self.get(key).cloned() else {
             return;
         };
-        let changed = change(entry.clone());
+        let changed = self.marked(change(entry.clone()));
         if changed != entry {
             self.pending.insert(key.clone(), Some(changed));
         }

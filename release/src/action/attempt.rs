@@ -113,6 +113,8 @@ pub(super) struct Attempt<'a> {
     pub(super) found: bool,
     /// The objects that were written.
     pub(super) written: WrittenObjects,
+    /// What was read in containers that are to be deleted, before anything was.
+    pub(super) contents: HashSet<ObjectKey>,
     /// Whether all was carried out, so that only the attempt's record can be missing.
     pub(super) is_carried_out: bool,
     pub(super) previous: PreviousObjects,
@@ -209,7 +211,14 @@ impl Attempt<'_> {
         let drops_last = self.operation == Operation::Upgrade && !self.previous.is_proven();
         // What a volume, a namespace or a definition held cannot be brought back either, nor what a controller kept for a custom resource.
         let goes_last = |object: &Object| drops_last || holds_more(object) || is_custom(object);
-        let deleted = self.delete_obsolete(|object| !goes_last(object)).await;
+        // Before anything goes: what converts the objects of a definition may be among that.
+        let deleted = match self.decide_obsolete(|_| true).await {
+            Ok(decided) => {
+                self.contents = decided.read;
+                self.delete_obsolete(|object| !goes_last(object)).await
+            }
+            Err(unseen) => Err(unseen),
+        };
         let failed = deleted.as_ref().err();
         if failed.is_none_or(DeployError::is_unseen) {
             // An object that cannot be read is no reason to undo the attempt; one that was written and does not become ready is.
@@ -377,6 +386,7 @@ impl Attempt<'_> {
         let obsolete = self.previous.obsolete(&self.objects);
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
+        let retained = retained.having_read(&self.contents);
         let (cluster, owner, spared) = (self.cluster, &self.owner, self.spared());
         let decided = retained.decide(cluster, owner, spared, obsolete, is_due);
         decided.await.map_err(DeployError::Delete)
@@ -405,6 +415,7 @@ impl Attempt<'_> {
         let Obsolete {
             objects: obsolete,
             kept,
+            ..
         } = self.decide_obsolete(is_due).await?;
         if obsolete.is_empty() {
             return Ok(kept.iter().map(Object::key).collect());

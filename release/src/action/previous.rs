@@ -483,7 +483,7 @@ mod tests {
         }
         let mut previous = PreviousObjects::new(&[], vec![claim(good)], others);
         previous.forget_bodies();
-        let Obsolete { objects, kept } = previous.obsolete(&[]);
+        let Obsolete { objects, kept, .. } = previous.obsolete(&[]);
         assert_eq!(
             (objects.len(), kept.len()),
             if is_kept { (0, 1) } else { (1, 0) }

@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::error::DeployError;
 use super::spec::Writer;
 use super::unquoted::error_unquoted;
-use crate::history::last;
 use crate::kube::{Cluster, Owner, find_all};
 use crate::model::{Release, Status};
 use crate::state::{Plan, decide};
@@ -232,18 +231,31 @@ pub(super) async fn confirm_install(
     Ok(plan)
 }
 
-/// The newest revision, where its removal has begun and it was good before.
+/// The newest revision of somebody else's, where an agent has begun its removal and it was good before. Attempts of ours above it took nothing of it.
 async fn half_removed(
     storage: &Storage,
     history: &[StoredRevision],
     name: &str,
 ) -> Result<Option<StoredRelease>, StorageError> {
-    let newest = last(history).filter(|head| head.status == Status::Uninstalling);
-    let Some(newest) = newest else {
-        return Ok(None);
+    let is_attempt = |head: &&StoredRevision| {
+        head.provenance == Provenance::Noted
+            && (head.status.is_pending() || head.status == Status::Failed)
     };
-    let release = read_if_possible(storage, name, newest.revision).await?;
-    Ok(release.filter(|release| was_good(release)))
+    let others = history.iter().filter(|head| !is_attempt(head));
+    let newest = others.max_by_key(|head| head.revision);
+    let was_good = |head: &&StoredRevision| {
+        matches!(
+            head.before_removal,
+            Some(Status::Deployed | Status::Superseded)
+        )
+    };
+    let newest = newest.filter(|head| {
+        head.status == Status::Uninstalling && head.provenance == Provenance::Foreign
+    });
+    match newest.filter(was_good) {
+        Some(newest) => read_if_possible(storage, name, newest.revision).await,
+        None => Ok(None),
+    }
 }
 
 /// When the first attempt at a release began, as long as its record is there.

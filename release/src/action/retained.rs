@@ -8,12 +8,14 @@
 //! another release writes it now) does not ask for that. Helm deletes it, and with it what the same
 //! upgrade has just written, and the release's own records.
 
+use std::collections::HashSet;
+
 use chart::Chart;
 
 use super::install::crd_kinds;
 use crate::kube::{Cluster, Contents, DeleteError, Owner, Spared, find_kept};
 use crate::state::ownership::Operation;
-use objects::{Object, Resource};
+use objects::{Object, ObjectKey, Resource};
 
 /// What a release has no longer, without bodies.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub(super) struct Obsolete {
     pub(super) objects: Vec<(Object, Operation)>,
     /// Left: a record asks for that, or something is in it.
     pub(super) kept: Vec<Object>,
+    /// What was read in containers that are to be deleted, and goes.
+    pub(super) read: HashSet<ObjectKey>,
 }
 
 impl Obsolete {
@@ -47,8 +51,8 @@ pub(super) struct Retained<'a> {
     desired: &'a [Object],
     /// Kinds that the chart's `crds/` define.
     defined: Vec<Resource>,
-    /// Whether what nobody converts any more goes with its definition.
-    unconverted_go: bool,
+    /// What was read before anything went, and goes.
+    read: Option<&'a HashSet<ObjectKey>>,
 }
 
 impl<'a> Retained<'a> {
@@ -57,17 +61,26 @@ impl<'a> Retained<'a> {
             namespace: Some(namespace),
             desired,
             defined: chart.map(crd_kinds).unwrap_or_default(),
-            unconverted_go: false,
+            read: None,
         }
     }
 
-    /// For a removal: nothing is desired any more. `unconverted_go`: what cannot be read, as the webhook that converts it fails, goes with its definition.
-    pub(super) fn of_removal(unconverted_go: bool) -> Self {
+    /// The same once these were read and are about to go: the webhook that converts them may have gone since.
+    #[must_use]
+    pub(super) fn having_read(self, read: &'a HashSet<ObjectKey>) -> Self {
+        Self {
+            read: Some(read),
+            ..self
+        }
+    }
+
+    /// For a removal: nothing is desired any more.
+    pub(super) fn of_removal() -> Self {
         Self {
             namespace: None,
             desired: &[],
             defined: Vec::new(),
-            unconverted_go,
+            read: None,
         }
     }
 
@@ -75,7 +88,8 @@ impl<'a> Retained<'a> {
     /// themselves. For that the objects in containers which are due are read, and no others.
     ///
     /// # Errors
-    /// Objects in a container that is due which cannot be read: they may ask to be kept.
+    /// Objects in a container that is due which cannot be read: they may ask to be kept. Where the webhook that converts them is gone for good they go
+    /// with their definition all the same.
     pub(super) async fn decide(
         &self,
         cluster: &Cluster,
@@ -96,11 +110,16 @@ impl<'a> Retained<'a> {
         let inside = going
             .chain(asked_for)
             .filter(|(object, _)| is_inside(object));
-        let Contents { mut kept, unseen } =
-            find_kept(cluster, owner, spared, &inside.collect::<Vec<_>>()).await;
-        let (unconverted, unseen): (Vec<_>, Vec<_>) = unseen
-            .into_iter()
-            .partition(|one| self.unconverted_go && one.failure.is_unconverted());
+        let inside: Vec<_> = inside.collect();
+        let Contents {
+            mut kept,
+            going,
+            mut unseen,
+        } = find_kept(cluster, owner, spared, &inside).await;
+        let was_read = |one: &Object| self.read.is_some_and(|read| read.contains(&one.key()));
+        unseen.retain(|one| !(one.is_unconverted && was_read(one.object)));
+        let (unconverted, unseen): (Vec<_>, Vec<_>) =
+            unseen.into_iter().partition(|one| one.is_lasting);
         if !unseen.is_empty() {
             return Err(unseen.into_iter().map(|one| one.failure).collect());
         }
@@ -122,6 +141,7 @@ impl<'a> Retained<'a> {
             }
         }
         let mut decided = Obsolete {
+            read: going.iter().map(|object| object.key()).collect(),
             objects: goes,
             kept: obsolete.kept,
         };
@@ -158,6 +178,7 @@ impl<'a> Retained<'a> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -268,20 +289,20 @@ mod tests {
         let other = object("", "ConfigMap", Some("apps"), "a");
         let mut obsolete = Obsolete {
             objects: vec![(container.clone(), operation), (other.clone(), operation)],
-            kept: Vec::new(),
+            ..Obsolete::default()
         };
         match reason {
             Reason::Stored | Reason::StoredAndGone => obsolete.kept.push(content.clone()),
             _ => obsolete.objects.push((content.clone(), operation)),
         }
         let retained = match operation {
-            Operation::Remove => Retained::of_removal(false),
+            Operation::Remove => Retained::of_removal(),
             _ => Retained::new("apps", &[], None),
         };
         let decided = retained
             .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)
             .await;
-        let Obsolete { objects, kept } = decided.unwrap();
+        let Obsolete { objects, kept, .. } = decided.unwrap();
         let goes = |object: &Object| objects.iter().any(|(one, _)| one == object);
         assert_eq!(
             (goes(&container), kept.contains(&container)),
@@ -294,46 +315,69 @@ mod tests {
 
     const UNCONVERTED: &str = "conversion webhook for x.io/v1, Kind=Car failed: service not found";
 
+    /// When a definition and its object are decided about, and how often before.
+    #[derive(Clone, Copy)]
+    enum Tried {
+        Once,
+        ForMinutes,
+        OnceReadBefore,
+    }
+
     /// It may ask to be kept. Where the webhook that converts it is gone for good nothing but the definition's end takes it away.
     #[rstest]
-    #[case::no_answer_says_so("", true, Err(1))]
-    #[case::the_webhook_may_come_back(UNCONVERTED, false, Err(1))]
-    #[case::the_webhook_is_gone(UNCONVERTED, true, Ok(2))]
+    #[case::no_answer_says_so("", Tried::ForMinutes, Err(1))]
+    #[case::the_webhook_may_come_back(UNCONVERTED, Tried::Once, Err(1))]
+    #[case::the_webhook_is_gone(UNCONVERTED, Tried::ForMinutes, Ok(2))]
+    #[case::it_was_read_before_the_webhook_went(UNCONVERTED, Tried::OnceReadBefore, Ok(2))]
     #[tokio::test(start_paused = true)]
     async fn a_definition_goes_with_what_cannot_be_read_only_where_nobody_converts_it(
         #[case] message: &'static str,
-        #[case] unconverted_go: bool,
+        #[case] tried: Tried,
         #[case] expected: Result<usize, usize>,
         #[values(false, true)] has_namespace: bool,
+        #[values(false, true)] is_removal: bool,
     ) {
         let refusal = json!({"kind": "Status", "code": 500, "message": message});
         let cluster = fixture::server(move |_, _, _| Some((500, refusal.clone())));
-        let definition = object(CRD.0, CRD.1, None, "cars.x.io");
         let namespace = object("", "Namespace", None, "data");
         let content = object("x.io", "Car", Some("data"), "beetle");
-        let mut objects = vec![
-            (definition, Operation::Remove),
-            (content, Operation::Remove),
-        ];
-        if has_namespace {
-            objects.push((namespace.clone(), Operation::Remove));
+        let read = HashSet::from([content.key()]);
+        let obsolete = || {
+            let definition = object(CRD.0, CRD.1, None, "cars.x.io");
+            let mut objects = vec![definition, content.clone()];
+            objects.extend(has_namespace.then(|| namespace.clone()));
+            let going = objects.into_iter().map(|one| (one, Operation::Remove));
+            Obsolete {
+                objects: going.collect(),
+                ..Obsolete::default()
+            }
+        };
+        let mut retained = match is_removal {
+            true => Retained::of_removal(),
+            false => Retained::new("apps", &[], None),
+        };
+        if let Tried::OnceReadBefore = tried {
+            retained = retained.having_read(&read);
         }
-        let obsolete = Obsolete {
-            objects,
-            kept: Vec::new(),
-        };
-        let retained = Retained::of_removal(unconverted_go);
         let owner = Owner::new("web", "apps");
-        let decided = retained
-            .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)
-            .await;
-        let found = decided.map_err(|failures| failures.len());
-        let (going, kept) = match found {
-            Ok(decided) => (Ok(decided.objects.len()), decided.kept),
-            Err(failures) => (Err(failures), Vec::new()),
+        let decide = || {
+            let spared = Spared::default();
+            retained.decide(&cluster, &owner, spared, obsolete(), |_| true)
         };
-        assert_eq!(going, expected);
-        assert_eq!(kept.contains(&namespace), has_namespace && expected.is_ok());
+        let mut decided = decide().await;
+        if let Tried::ForMinutes = tried {
+            for _ in 0..3 {
+                tokio::time::advance(Duration::from_secs(120)).await;
+                decided = decide().await;
+            }
+        }
+        let found = decided.map_err(|failures| failures.len());
+        let is_left = matches!(&found, Ok(decided) if decided.kept.contains(&namespace));
+        let extra = usize::from(has_namespace && !is_left && found.is_ok());
+        assert_eq!(found.map(|decided| decided.objects.len() - extra), expected);
+        // Where it was read, it is known that nothing in it stays.
+        let is_unread = matches!(tried, Tried::ForMinutes);
+        assert_eq!(is_left, has_namespace && expected.is_ok() && is_unread);
     }
 
     /// Of what a record asks to keep only an answer says whether it is there.
@@ -343,8 +387,9 @@ mod tests {
         let obsolete = Obsolete {
             objects: vec![(object("", "Namespace", None, "data"), Operation::Remove)],
             kept: vec![object("", "PersistentVolumeClaim", Some("data"), "disk")],
+            ..Obsolete::default()
         };
-        let retained = Retained::of_removal(true);
+        let retained = Retained::of_removal();
         let owner = Owner::new("web", "apps");
         let decided = retained
             .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)

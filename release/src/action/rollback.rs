@@ -149,6 +149,7 @@ pub(super) async fn rollback(
         is_unchecked: false,
         created: Vec::new(),
         written: WrittenObjects::default(),
+        contents: HashSet::new(),
         is_carried_out: false,
         found: false,
         previous,

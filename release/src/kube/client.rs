@@ -25,6 +25,7 @@ use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Page, Verb, Watched, escape,
     found, object_path, path, send, send_for_text,
 };
+use super::unconverted::Unconverted;
 use super::version::Version;
 use crate::host::Host;
 use crate::state::ownership::Adoption;
@@ -54,6 +55,7 @@ pub struct Cluster {
     /// By namespace and name.
     releases: Arc<Locks<(String, String)>>,
     hooks: Arc<Locks<ObjectKey>>,
+    unconverted: Arc<Unconverted>,
     host: Host,
 }
 
@@ -74,6 +76,7 @@ impl Cluster {
             record_lists: Arc::default(),
             releases: Arc::default(),
             hooks: Arc::default(),
+            unconverted: Arc::default(),
             host: Host::default(),
         }
     }
@@ -98,6 +101,11 @@ impl Cluster {
             record_lists: Arc::default(),
             ..self.clone()
         }
+    }
+
+    /// The definitions whose objects nobody can read, whatever their identity.
+    pub(super) fn unconverted(&self) -> &Unconverted {
+        &self.unconverted
     }
 
     /// Waits until nobody else in this process acts on a release, whatever their identity.

@@ -40,6 +40,7 @@ mod successor;
 mod tls;
 mod transport;
 mod tries;
+mod unconverted;
 mod unlisted;
 mod version;
 mod wait;

@@ -219,16 +219,7 @@ pub(super) async fn uninstall_locked(
     if let Some(objects) = objects {
         // An object that cannot be read is reported once the removal is recorded.
         let since = first_attempt(&records.history);
-        let deleted = delete_objects(
-            cluster,
-            &owner,
-            spec,
-            since,
-            began.instant(),
-            objects?,
-            &mut done,
-        );
-        deleted.await?;
+        delete_objects(cluster, &owner, spec, since, objects?, &mut done).await?;
     }
     match scope {
         UninstallScope::All => {}

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
@@ -20,9 +20,6 @@ use crate::kube::{
 use crate::model::Release;
 use crate::state::ownership::Operation;
 use crate::storage::{Storage, StorageError, StoredRevision};
-
-/// How long the webhook that converts objects of a definition must have failed, since the removal began, before these go with the definition unread.
-const UNCONVERTED_GO: SignedDuration = SignedDuration::from_mins(5);
 
 /// What the records of a release have.
 pub(super) async fn stored_objects(
@@ -40,6 +37,7 @@ pub(super) async fn stored_objects(
     let Obsolete {
         mut objects,
         mut kept,
+        read,
     } = Obsolete::default();
     // Objects with a policy that an attempt which failed has taken off.
     let mut asked_before = HashSet::new();
@@ -102,7 +100,11 @@ pub(super) async fn stored_objects(
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });
-    Ok(Obsolete { objects, kept })
+    Ok(Obsolete {
+        objects,
+        kept,
+        read,
+    })
 }
 
 /// Checks whether a namespace or definition is to be deleted in which there are releases that are about to go: they may need what this one has for
@@ -143,7 +145,6 @@ pub(super) async fn delete_objects(
     owner: &Owner,
     spec: &UninstallSpec,
     since: Option<Timestamp>,
-    began: Timestamp,
     stored: Obsolete,
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
@@ -152,10 +153,9 @@ pub(super) async fn delete_objects(
         failures,
     };
     let spared = Spared::before(since);
-    let is_long = cluster.host().now().duration_since(began) >= UNCONVERTED_GO;
-    let retained = Retained::of_removal(is_long);
+    let retained = Retained::of_removal();
     let decided = retained.decide(cluster, owner, spared, stored, |_| true);
-    let Obsolete { objects, kept } = decided.await.map_err(failed)?;
+    let Obsolete { objects, kept, .. } = decided.await.map_err(failed)?;
     done.kept.extend(kept.iter().map(Object::key));
     // Objects in other namespaces go before the records, which are in one of these namespaces.
     let (namespaces, objects): (Vec<_>, Vec<_>) = objects

@@ -1,11 +1,14 @@
 //! Namespaces and definitions, which take along what is in them: what stays of that, and which other releases are in them.
 
+use std::collections::BTreeMap;
+
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::Object;
 
 use super::outcome::{DeleteError, Removal};
 use super::proof::{Spared, prove};
 use crate::kube::client::Cluster;
+use crate::kube::error::ApiError;
 use crate::kube::ownership::Owner;
 use crate::kube::transport::PARALLEL;
 use crate::others::{Container, ContainerUsage, OtherReleases};
@@ -53,6 +56,7 @@ pub(crate) async fn find_kept<'o>(
         })
         .collect();
     let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
+    note_unconverted(cluster, objects, &proofs);
     let mut found = Contents::default();
     for ((object, operation), proof) in objects.iter().zip(proofs) {
         match (proof, operation) {
@@ -61,20 +65,48 @@ pub(crate) async fn find_kept<'o>(
             (Ok(Err(Removal::Kept | Removal::Adopted)), _) | (Ok(_), None) => {
                 found.kept.push(*object);
             }
-            (Ok(_), Some(_)) => {}
-            (Err(source), _) => found.unseen.push(Unseen {
-                object,
-                is_asked_for: operation.is_none(),
-                failure: DeleteError::unseen(object, source),
-            }),
+            (Ok(_), Some(_)) => found.going.push(*object),
+            (Err(source), _) => {
+                let definition = object.resource.definition_name();
+                let is_unconverted = source.is_unconverted();
+                found.unseen.push(Unseen {
+                    object,
+                    is_asked_for: operation.is_none(),
+                    is_unconverted,
+                    is_lasting: is_unconverted && cluster.unconverted().is_lasting(&definition),
+                    failure: DeleteError::unseen(object, source),
+                });
+            }
         }
     }
     found
 }
 
+/// Takes note of the definitions whose objects were read, or of which some cannot be converted.
+fn note_unconverted<P>(
+    cluster: &Cluster,
+    objects: &[(&Object, Option<Operation>)],
+    proofs: &[Result<P, ApiError>],
+) {
+    let mut tried: BTreeMap<String, bool> = BTreeMap::new();
+    for ((object, _), proof) in objects.iter().zip(proofs) {
+        let failed = proof.as_ref().err();
+        // Any other failure says nothing of the webhook.
+        if failed.is_none_or(ApiError::is_unconverted) {
+            let has_failed = tried.entry(object.resource.definition_name()).or_default();
+            *has_failed |= failed.is_some();
+        }
+    }
+    for (definition, has_failed) in tried {
+        cluster.unconverted().note(&definition, has_failed);
+    }
+}
+
 /// What is in containers that are about to go.
 #[derive(Default)]
 pub(crate) struct Contents<'o> {
+    /// Nothing says that it stays.
+    pub(crate) going: Vec<&'o Object>,
     /// It stays: by what it says itself, or as a record asks for that.
     pub(crate) kept: Vec<&'o Object>,
     pub(crate) unseen: Vec<Unseen<'o>>,
@@ -85,6 +117,9 @@ pub(crate) struct Unseen<'o> {
     pub(crate) object: &'o Object,
     /// Whether a record asks to keep it.
     pub(crate) is_asked_for: bool,
+    /// Whether the webhook failed that converts it to the version which was asked for, and has for so long that it counts as gone.
+    pub(crate) is_unconverted: bool,
+    pub(crate) is_lasting: bool,
     pub(crate) failure: DeleteError,
 }
 

@@ -101,11 +101,6 @@ impl DeleteError {
         self.is_unseen
     }
 
-    /// Whether the webhook failed that converts its object to the version which was asked for.
-    pub(crate) fn is_unconverted(&self) -> bool {
-        self.source.is_unconverted()
-    }
-
     /// Whether its object is one of this namespace.
     pub(crate) fn is_in(&self, namespace: &str) -> bool {
         self.namespace == namespace
