@@ -50,12 +50,12 @@ pub use apply::{Applied, ApplyError, reapply};
 pub use client::Cluster;
 pub(crate) use client::RecordRequest;
 pub use connection::{NotInCluster, in_cluster};
-pub use delete::{DeleteError, Removal, Removed};
+pub use delete::{DeleteError, Removal, Removed, delete_left_over};
 pub use dry_run::{DryRun, dry_run};
 pub use error::{AnswerLimit, AnswerTooLarge, ApiError, is_too_large};
 pub use lookup::ClusterLookup;
 pub use object_failure::ObjectFailure;
-pub use ownership::{Owner, OwnershipError, unnote};
+pub use ownership::{Owner, OwnershipError, is_kept, unnote};
 pub use wait::WaitError;
 pub use write::ApplyOptions;
 
@@ -69,6 +69,6 @@ pub(crate) use delete::{
 pub(crate) use hook_watch::{running_hooks, wait_for_hooks};
 pub(crate) use lock::Lock;
 pub(crate) use losses::{holds_more, is_custom};
-pub(crate) use ownership::{Created, ResourcePolicy, RunMark, is_kept, is_noted, resource_policy};
+pub(crate) use ownership::{Created, ResourcePolicy, RunMark, is_noted, resource_policy};
 pub(crate) use version::WrittenObjects;
 pub(crate) use wait::{wait_until_left, wait_until_over, wait_until_ready};

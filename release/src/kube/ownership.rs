@@ -488,7 +488,7 @@ pub(crate) fn resource_policy(object: &Value) -> Option<ResourcePolicy> {
 }
 
 /// Whether an object, a live one or a manifest's, asks to be kept where its release lets go of it.
-pub(crate) fn is_kept(object: &Value) -> bool {
+pub fn is_kept(object: &Value) -> bool {
     resource_policy(object) == Some(ResourcePolicy::Keep)
 }
 

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use agent::api::BundleDeployment;
-use agent::controllers::bundle_deployment::observe::{self, KindAndName, Live, View};
+use agent::controllers::bundle_deployment::observe::{self, Kept, KindAndName, Live, View};
 use agent::summary::{ErrorMapping, IgnoredConditions};
 use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, stream};
@@ -232,7 +232,7 @@ impl<'w> Case<'w> {
         let former = former.listed();
         let former = former
             .iter()
-            .map(|one| KindAndName::of(&one.key()))
+            .map(|one| (KindAndName::of(&one.key()), Kept::No))
             .collect();
         let all = [list(&self.given["desired"]), list(&self.given["live"])].concat();
         let hash = all

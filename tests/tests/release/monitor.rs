@@ -1,9 +1,7 @@
 //! Monitoring while others write: what is reported is of one moment.
 
-use std::collections::BTreeSet;
-
 use agent::api::ModifiedStatus;
-use agent::controllers::bundle_deployment::observe::{self, Live, View};
+use agent::controllers::bundle_deployment::observe::{self, FormerObjects, Live, View};
 use agent::error;
 use agent::summary::{ErrorMapping, IgnoredConditions};
 use anyhow::Result;
@@ -97,9 +95,13 @@ impl MonitorPass {
             ignored_conditions: IgnoredConditions::default(),
             now: k8s_openapi::jiff::Timestamp::now(),
         };
-        let found = self
-            .live
-            .compare(&self.wanted, &[], &BTreeSet::new(), &differences, &view);
+        let found = self.live.compare(
+            &self.wanted,
+            &[],
+            &FormerObjects::new(),
+            &differences,
+            &view,
+        );
         let reported = found.modified.iter().map(ToString::to_string);
         let reported = reported.map(|line| line.replace(&self.world.namespace, "NS"));
         let problem = differences.problem;

@@ -9,21 +9,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject};
-use kube::core::GroupVersionKind;
 use objects::conflict::FieldConflict;
 use objects::{Object, ObjectKey};
-use release::Unquoted;
 use release::kube::{ApplyError, ApplyOptions, Cluster, ObjectFailure, Owner, OwnershipError};
 use release::model::Release;
 use release::storage::Storage;
 use tokio::time::Instant;
 
 use crate::api::{BundleDeploymentStatus, ModifiedStatus};
-use crate::client::identity::DeploymentClient;
 use crate::controllers::conditions::CORRECTIONS_POSTPONED;
-use crate::error;
 use crate::public::PublicText;
 
 /// First pause after a correction that did not help, and the longest.
@@ -116,39 +110,6 @@ pub async fn record_failure(
             error = release::error_unquoted(&failed),
             "cannot record a failed correction"
         );
-    }
-}
-
-/// Deletes an object a status names.
-///
-/// # Errors
-/// The API server refuses. `NotFound` is not an error here.
-pub async fn delete(
-    impersonated: &DeploymentClient,
-    entry: &ModifiedStatus,
-    parameters: &DeleteParams,
-) -> Result<(), Unquoted> {
-    let (group, version) = entry
-        .api_version
-        .split_once('/')
-        .unwrap_or(("", &entry.api_version));
-    let discovery = impersonated
-        .cluster()
-        .discovery()
-        .await
-        .map_err(|failed| release::error_unquoted(&failed))?;
-    let Some(resource) = discovery.resource(group, version, &entry.kind) else {
-        return Ok(());
-    };
-    let kind = GroupVersionKind::gvk(group, version, &entry.kind);
-    let resource = ApiResource::from_gvk_with_plural(&kind, &resource.plural);
-    let api = match entry.namespace.as_str() {
-        "" => Api::<DynamicObject>::all_with(impersonated.client(), &resource),
-        namespace => Api::namespaced_with(impersonated.client(), namespace, &resource),
-    };
-    match api.delete(&entry.name, parameters).await {
-        Err(failed) if !error::is_not_found(&failed) => Err(release::error_unquoted(&failed)),
-        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod containers;
 mod hooks;
+mod left_over;
 mod outcome;
 mod proof;
 
@@ -16,6 +17,7 @@ use tokio::time::sleep;
 use self::containers::usage;
 pub(crate) use self::containers::{Contents, find_kept, is_deferred};
 pub(crate) use self::hooks::{HookInstance, clear_name, delete_failed, delete_hook};
+pub use self::left_over::delete_left_over;
 pub(crate) use self::outcome::TakeBackError;
 pub use self::outcome::{DeleteError, Removal, Removed};
 pub(crate) use self::proof::Spared;

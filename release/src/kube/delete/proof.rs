@@ -88,7 +88,7 @@ async fn read_to_delete(cluster: &Cluster, object: &Object) -> Result<Option<Val
 }
 
 /// The result for an object that was left.
-fn left(state: ObjectState) -> Removal {
+pub(super) fn left(state: ObjectState) -> Removal {
     match state {
         ObjectState::KeepPolicy => Removal::Kept,
         ObjectState::AdoptedKept | ObjectState::AdoptedOwned | ObjectState::HandedOver => {

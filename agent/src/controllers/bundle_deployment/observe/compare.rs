@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::differences::Differences;
 use super::live::Live;
 use super::rules::log_left_out;
-use super::wanted::{KindAndName, by_kind};
+use super::wanted::{FormerObjects, KindAndName, by_kind};
 use crate::api::{
     BundleDeploymentResource, LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
 };
@@ -52,7 +52,7 @@ impl Live {
         &self,
         desired: &[Object],
         unserved: &[Unserved],
-        former: &BTreeSet<KindAndName>,
+        former: &FormerObjects,
         differences: &Differences,
         view: &View<'_>,
     ) -> Observation {
@@ -150,7 +150,7 @@ impl Live {
                 .get("metadata")
                 .and_then(|metadata| metadata.get("labels")?.get(LABEL_OBJECT_SET_PRUNE))
                 .and_then(Value::as_str);
-            if prune != Some("false") && former.contains(&KindAndName::of(key)) {
+            if prune != Some("false") && former.contains_key(&KindAndName::of(key)) {
                 found.modified.push(ModifiedStatus {
                     kind: key.kind.clone(),
                     api_version: text(object, "/apiVersion").to_owned(),
@@ -174,6 +174,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::fixtures::{desired, live};
+    use super::super::wanted::Kept;
     use super::*;
     use crate::controllers::bundle_deployment::observation_cache::{in_sync, unchanged};
 
@@ -227,7 +228,8 @@ mod tests {
             ignored_conditions: IgnoredConditions::default(),
             now: Timestamp::UNIX_EPOCH,
         };
-        let former = BTreeSet::from([KindAndName::of(&desired("ConfigMap", "left-over").key())]);
+        let left_over = KindAndName::of(&desired("ConfigMap", "left-over").key());
+        let former = FormerObjects::from([(left_over, Kept::No)]);
         let unserved = Unserved {
             name: "lost".into(),
             namespace: String::new(),
@@ -299,7 +301,7 @@ mod tests {
         let found = first.compare(
             &manifest,
             &[],
-            &BTreeSet::new(),
+            &FormerObjects::new(),
             &Differences::default(),
             &view,
         );
@@ -317,7 +319,7 @@ mod tests {
         let again = second.compare(
             &manifest,
             &[],
-            &BTreeSet::new(),
+            &FormerObjects::new(),
             &Differences::default(),
             &view,
         );

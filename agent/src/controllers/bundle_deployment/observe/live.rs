@@ -1,16 +1,16 @@
 //! The live objects of a release: reading them, and which there are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
-use kube::api::Preconditions;
 use objects::drift;
 use objects::fields::text;
 use objects::manifest::Unserved;
 use objects::{GroupKind, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, Owner};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::wanted::{KindAndName, by_kind};
+use super::wanted::{FormerObjects, Kept, KindAndName, by_kind};
 use crate::api::{LABEL_OBJECT_SET_HASH, ModifiedStatus};
 use crate::controllers::bundle_deployment::observation_cache::InSync;
 use crate::controllers::bundle_deployment::ownership;
@@ -285,25 +285,31 @@ impl Live {
         others.map(KindAndName::of).collect()
     }
 
-    /// Entries about live objects that no other release has marked, each with what must still be so when the object is deleted.
-    pub fn deletable<'e>(
+    /// The objects that these `extras` are about, but for those that the revision before asks to keep: as they were read, with no more than their
+    /// metadata, which says whose they are.
+    pub fn left_over<'e>(
         &self,
-        owner: &Owner,
-        entries: impl Iterator<Item = &'e ModifiedStatus>,
-    ) -> Vec<(ModifiedStatus, Preconditions)> {
-        let deletable = |entry: &ModifiedStatus| {
-            let live = self.objects.get(&entry.key())?;
-            if Owner::of(live).is_some_and(|marked| marked != *owner) {
+        desired: &[Object],
+        former: &FormerObjects,
+        extras: impl Iterator<Item = &'e ModifiedStatus>,
+    ) -> Vec<Object> {
+        let left_over = |entry: &ModifiedStatus| {
+            let key = entry.key();
+            if former.get(&KindAndName::of(&key)) != Some(&Kept::No) {
                 return None;
             }
-            let found = |pointer: &str| Some(text(live, pointer).to_owned());
-            let conditions = Preconditions {
-                uid: found("/metadata/uid"),
-                resource_version: found("/metadata/resourceVersion"),
-            };
-            Some((entry.clone(), conditions))
+            let metadata = self.objects.get(&key)?.get("metadata")?;
+            let alike = |object: &&Object| object.resource.group_kind() == key.group_kind();
+            // Only kinds of wanted objects are listed.
+            let resource = &desired.iter().find(alike)?.resource;
+            Some(Object {
+                resource: Arc::clone(resource),
+                namespace: Some(key.namespace).filter(|namespace| !namespace.is_empty()),
+                name: key.name,
+                body: json!({ "metadata": metadata }),
+            })
         };
-        entries.filter_map(deletable).collect()
+        extras.filter_map(left_over).collect()
     }
 
     /// Wanted objects that are there and not ours.
@@ -335,12 +341,10 @@ async fn get(cluster: &Cluster, object: &Object) -> Result<Option<Value>, Observ
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use kube::client::Body;
     use rstest::rstest;
-    use serde_json::json;
 
     use super::super::fixtures::{desired, live, resource};
     use super::*;
@@ -424,5 +428,37 @@ mod tests {
         );
         assert!(Live::written("h", &manifest, vec![answer("a")]).is_none());
         assert!(Live::written("other", &manifest, all).is_none());
+    }
+
+    /// What the upgrade left because the record asks for it is not deleted by the look after it.
+    #[test]
+    fn what_the_record_asks_to_keep_is_not_left_over() {
+        let mut found = Live::default();
+        for name in ["dropped", "kept", "copied-label"] {
+            let (resource, object) = live("ConfigMap", name, json!({"x": "1"}));
+            found.add(&resource, vec![object]);
+        }
+        let entry = |name: &str| ModifiedStatus {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            namespace: "ns".into(),
+            name: name.into(),
+            extra: true,
+            ..Default::default()
+        };
+        let named = |name| KindAndName::of(&desired("ConfigMap", name).key());
+        let former = FormerObjects::from(
+            [("dropped", Kept::No), ("kept", Kept::Yes)].map(|(name, kept)| (named(name), kept)),
+        );
+        let extras = ["dropped", "kept", "copied-label"].map(entry);
+        let wanted = [desired("ConfigMap", "web")];
+        let left_over = found.left_over(&wanted, &former, extras.iter());
+        let names: Vec<_> = left_over.iter().map(|object| &*object.name).collect();
+        assert_eq!(names, ["dropped"]);
+        let body = &left_over[0].body;
+        assert_eq!(
+            (text(body, "/metadata/resourceVersion"), body.get("data")),
+            ("5", None)
+        );
     }
 }

@@ -17,4 +17,4 @@ pub use self::compare::View;
 pub use self::differences::Differences;
 pub use self::live::{Live, ObserveError};
 pub use self::rules::rules;
-pub use self::wanted::{KindAndName, ObjectsError, kinds, objects};
+pub use self::wanted::{FormerObjects, Kept, KindAndName, ObjectsError, kinds, objects};

@@ -1,6 +1,6 @@
 //! What a release wants: its objects, and their kinds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::api::ApiResource;
@@ -74,6 +74,16 @@ impl KindAndName {
         }
     }
 }
+
+/// Whether a record asks to keep an object that its release lets go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    No,
+    Yes,
+}
+
+/// Objects of the revision before.
+pub type FormerObjects = BTreeMap<KindAndName, Kept>;
 
 /// Wanted objects by kind, kinds in order of first appearance, objects by namespace and name.
 pub(super) fn by_kind(desired: &[Object]) -> Vec<(Arc<Resource>, Vec<&Object>)> {

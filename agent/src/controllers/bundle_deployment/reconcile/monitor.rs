@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use chart::source::Reservation;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Preconditions};
 use objects::drift::Rules;
 use objects::manifest::Unserved;
 use objects::{BuildError, Object, ObjectKey};
-use release::kube::{Cluster, Owner};
+use release::kube::{Cluster, Owner, Removal};
 use release::model::Release;
 use release::storage::StoredRelease;
 use serde_json::Value;
@@ -22,7 +21,9 @@ use crate::client::health::Side;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
-use crate::controllers::bundle_deployment::observe::{self, KindAndName, Live, ObjectsError, View};
+use crate::controllers::bundle_deployment::observe::{
+    self, FormerObjects, KindAndName, Live, ObjectsError, View,
+};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::Record;
 use crate::controllers::bundle_deployment::rendering::Compared;
@@ -45,8 +46,8 @@ use crate::summary::ErrorMapping;
 struct Observed {
     desired: Arc<Vec<Object>>,
     modified: Vec<ModifiedStatus>,
-    /// Those that are left over, each with what must still be so when it is deleted.
-    extras: Vec<(ModifiedStatus, Preconditions)>,
+    /// Those of the agent's own bundle that are left over from a former agent, as they were read.
+    left_over: Vec<Object>,
     /// Those that are not corrected: another release has them, it is not known how they differ by now, or their kind is gone.
     left: BTreeSet<ObjectKey>,
     /// Those whose kind is gone.
@@ -262,8 +263,6 @@ impl Reconciler {
             if let Some(halt) = &halt {
                 self.report(state, halt);
             }
-            self.adopt_agent(state, impersonated, &observed.extras)
-                .await;
             // What cannot be made again is no reason to deploy anew.
             let modified = observed.modified.iter();
             let served = modified.filter(|entry| !observed.unserved.contains(&entry.key()));
@@ -336,7 +335,7 @@ impl Reconciler {
             .await;
         let others = live.others_than(&desired);
         let former = match others.is_empty() {
-            true => others,
+            true => FormerObjects::new(),
             false => {
                 let reservation = state.reservation.as_mut();
                 self.former_objects(&bundle, impersonated, release, others, reservation)
@@ -352,7 +351,8 @@ impl Reconciler {
             move || {
                 let view = view(&bundle, &owner, &rules, &mapping, now);
                 let found = live.compare(&desired, &unserved, &former, &differences, &view);
-                (found, (live, desired, unserved, differences), reservation)
+                let compared = (live, desired, unserved, differences, former);
+                (found, compared, reservation)
             }
         };
         let (found, compared, reservation) = match is_large {
@@ -363,7 +363,7 @@ impl Reconciler {
             false => compare(),
         };
         state.reservation = reservation;
-        let (live, desired, unserved, differences) = compared;
+        let (live, desired, unserved, differences, former) = compared;
         let desired = Arc::new(desired);
         let kinds = observe::kinds(&desired);
         let taken = found.taken.iter();
@@ -378,6 +378,13 @@ impl Reconciler {
             let told = (!unserved.is_empty()).then(|| BuildError::no_matches(unserved))?;
             Some((Cause::MonitorKinds, error::chain(&ObjectsError::from(told))))
         });
+        let left_over = match bundle.is_agent_bundle() {
+            true => {
+                let extras = found.modified.iter().filter(|entry| entry.extra);
+                live.left_over(&desired, &former, extras)
+            }
+            false => Vec::new(),
+        };
         let observed = Observed {
             left: taken
                 .chain(differences.unjudged)
@@ -385,7 +392,7 @@ impl Reconciler {
                 .collect(),
             unserved: gone,
             problem,
-            extras: live.deletable(&owner, found.modified.iter().filter(|entry| entry.extra)),
+            left_over,
             modified: found.modified.clone(),
             desired: Arc::clone(&desired),
         };
@@ -468,7 +475,7 @@ impl Reconciler {
             .differences(impersonated.cluster(), owner, desired, &rules, &[])
             .await;
         let view = view(&bundle, owner, &rules, &self.mapping, state.report.now());
-        let found = live.compare(desired, &[], &BTreeSet::new(), &differences, &view);
+        let found = live.compare(desired, &[], &FormerObjects::new(), &differences, &view);
         if !found.modified.is_empty() || found.is_partial {
             return false;
         }
@@ -570,7 +577,7 @@ impl Reconciler {
         release: &Release,
         others: BTreeSet<KindAndName>,
         mut held: Option<&mut Reservation>,
-    ) -> BTreeSet<KindAndName> {
+    ) -> FormerObjects {
         let records = self.records(bundle, impersonated, &release.namespace, Writes::Deploys);
         let revision = release.revision.saturating_sub(1);
         // Another reservation is waited for: who waits must not be waited for.
@@ -585,25 +592,47 @@ impl Reconciler {
         former
     }
 
-    /// The agent's own bundle adopts what the import left: objects left over from the former agent
-    /// go. What is changed or missing is corrected, asked or not.
-    async fn adopt_agent(
+    /// Deletes what the agent's own bundle has left over from a former agent, as far as its marks prove that it is the release's. None of it where
+    /// somebody has gone on with the release since it was looked at: who does so writes a record first.
+    async fn remove_left_over(
         &self,
-        state: &ReconcileState,
+        bundle: &BundleDeployment,
         impersonated: &DeploymentClient,
-        extras: &[(ModifiedStatus, Preconditions)],
+        release: &Release,
+        left_over: &[Object],
     ) {
-        if !state.bundle.is_agent_bundle() {
+        if left_over.is_empty() {
             return;
         }
-        for (extra, conditions) in extras {
-            let parameters = DeleteParams {
-                preconditions: Some(conditions.clone()),
-                ..DeleteParams::background()
-            };
-            let deleted = correct::delete(impersonated, extra, &parameters).await;
-            if let Err(failed) = deleted {
-                logging::warn!(error = failed, "failed cleaning old agent");
+        let records = self.records(bundle, impersonated, &release.namespace, Writes::Deploys);
+        let Ok(history) = records.history(&release.name).await else {
+            return;
+        };
+        if history
+            .iter()
+            .any(|record| record.revision > release.revision)
+        {
+            return;
+        }
+        let (cluster, owner) = (
+            impersonated.cluster(),
+            Owner::new(&release.name, &release.namespace),
+        );
+        for object in left_over {
+            let bundle = bundle.name();
+            match release::kube::delete_left_over(cluster, &owner, object).await {
+                Ok(Removal::Deleted) => {
+                    logging::info!(
+                        bundle,
+                        object = object.describe(),
+                        "of a former agent, deleted"
+                    );
+                }
+                Ok(_) => {}
+                Err(failed) => {
+                    let error = release::error_unquoted(&failed);
+                    logging::warn!(bundle, error, "failed cleaning old agent");
+                }
             }
         }
     }
@@ -639,6 +668,8 @@ impl Reconciler {
                 .wake_after(ReconcileKind::Drift, DEPLOYING_RECHECK);
             return Ok(());
         };
+        self.remove_left_over(&bundle, impersonated, release, &observed.left_over)
+            .await;
         let drifted = correct::correctable(&observed.modified, &observed.left);
         let now = state.report.now();
         let status = state.report.status().clone();

@@ -13,7 +13,7 @@ use crate::api::BundleDeployment;
 use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
-use crate::controllers::bundle_deployment::observe::KindAndName;
+use crate::controllers::bundle_deployment::observe::{FormerObjects, Kept, KindAndName};
 use crate::controllers::bundle_deployment::outcome::{RedeployReason, ReleaseImport};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::claims::{self, ReleaseId};
@@ -103,21 +103,32 @@ impl Records {
         name: &str,
         revision: i64,
         objects: BTreeSet<KindAndName>,
-    ) -> BTreeSet<KindAndName> {
+    ) -> FormerObjects {
         // Before there is a record in memory.
         let Ok(discovery) = cluster.discovery().await else {
-            return BTreeSet::new();
+            return FormerObjects::new();
         };
         let Ok(read) = self.get(name, revision, None).await else {
-            return BTreeSet::new();
+            return FormerObjects::new();
         };
         // The thread has what it reads and the reservation, also where nobody waits for it any more.
         let found = cluster.host().work(move || {
             let (release, _reservation) = read.into_parts();
             let built = build_stored_names(&release.manifest, &release.namespace, &discovery);
             let built = built.map(|built| built.listed()).unwrap_or_default();
-            let named = built.into_iter().map(|one| KindAndName::of(&one.key()));
-            named.filter(|one| objects.contains(one)).collect()
+            let mut former = FormerObjects::new();
+            for object in built {
+                let named = KindAndName::of(&object.key());
+                if !objects.contains(&named) {
+                    continue;
+                }
+                // There may be one of this name in several namespaces.
+                let kept = former.entry(named).or_insert(Kept::No);
+                if release::kube::is_kept(&object.body) {
+                    *kept = Kept::Yes;
+                }
+            }
+            former
         });
         found.await.unwrap_or_default()
     }
@@ -511,8 +522,9 @@ mod tests {
     async fn former_records_that_many_looks_read_at_once_count_all_the_time() {
         const LOOKS: u64 = 20;
         const SIZE: u64 = 3 << 20;
-        let object = |name: &str, filler: &str| {
-            let metadata = format!("{{name: {name}, namespace: shop}}");
+        let object = |name: &str, policy: &str, filler: &str| {
+            let annotations = format!("{{helm.sh/resource-policy: {policy}}}");
+            let metadata = format!("{{name: {name}, namespace: shop, annotations: {annotations}}}");
             format!(
                 "apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\ndata: {{x: \"{filler}\"}}\n---\n"
             )
@@ -525,7 +537,8 @@ mod tests {
             name: "web".to_owned(),
             namespace: "shop".to_owned(),
             revision: 1,
-            manifest: object("left-over", &fillers[0]) + &object("other", &fillers[1]),
+            manifest: object("left-over", "\"\"", &fillers[0])
+                + &object("kept", "keep", &fillers[1]),
             ..Release::default()
         };
         let encoded = release::storage::encode(&former).unwrap();
@@ -570,7 +583,7 @@ mod tests {
                 storage: Storage::secrets(account.cluster(), "shop"),
                 memory: memory.clone(),
             };
-            let live = ["left-over", "forged"].map(|name| KindAndName {
+            let live = ["left-over", "kept", "forged"].map(|name| KindAndName {
                 kind: "ConfigMap".to_owned(),
                 name: name.to_owned(),
             });
@@ -578,7 +591,10 @@ mod tests {
                 .in_revision(account.cluster(), "web", 1, live.into())
                 .await;
             done.fetch_add(1, Ordering::SeqCst);
-            found.into_iter().map(|one| one.name).collect::<Vec<_>>()
+            found
+                .into_iter()
+                .map(|(one, kept)| (one.name, kept))
+                .collect::<Vec<_>>()
         };
         let held = || served.load(Ordering::SeqCst) - done.load(Ordering::SeqCst);
         let mut most = 0;
@@ -596,10 +612,9 @@ mod tests {
             found = looks => found,
             () = watched => unreachable!(),
         };
-        assert!(
-            found.iter().all(|found| found == &["left-over"]),
-            "{found:?}"
-        );
+        let expected = [("kept", Kept::Yes), ("left-over", Kept::No)]
+            .map(|(name, kept)| (name.to_owned(), kept));
+        assert!(found.iter().all(|found| *found == expected), "{found:?}");
         assert_eq!((found.len() as u64, memory.used()), (LOOKS, 42 << 20));
         assert!(most >= 2, "{most}");
     }
