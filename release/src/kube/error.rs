@@ -52,6 +52,32 @@ const REASONS: [&str; 19] = [
     "StoreReadError", "Timeout", "TooManyRequests", "Unauthorized", "UnsupportedMediaType",
 ];
 
+/// How a refusal begins that is a webhook's, or about one.
+const OF_WEBHOOK: &str = "admission webhook \"";
+
+/// What exceeds a ResourceQuota of one thing that it counts.
+#[derive(Debug)]
+pub(crate) struct QuotaExcess<'a> {
+    /// `secrets`, `count/jobs.batch`, `services.nodeports`, …
+    pub(crate) counted: &'a str,
+    pub(crate) requested: u64,
+    pub(crate) used: u64,
+    pub(crate) limited: u64,
+}
+
+/// What a quota counts, and how many.
+type Quantity<'a> = (&'a str, u64);
+
+/// The quantities of a list `a=1,b=2`, if all are plain numbers.
+fn quantities(list: &str) -> Option<Vec<Quantity<'_>>> {
+    let quantity = |entry| {
+        let (counted, number): (&str, &str) = str::split_once(entry, '=')?;
+        let is_plain = number.bytes().all(|byte| byte.is_ascii_digit());
+        Some((counted, number.parse().ok().filter(|_| is_plain)?))
+    };
+    list.split(',').map(quantity).collect()
+}
+
 /// The reason of a refusal; none if there is none, or it is a webhook's own, who may write what he likes there.
 fn known_reason(status: &Status) -> Option<&'static str> {
     REASONS.into_iter().find(|known| *known == status.reason)
@@ -212,16 +238,62 @@ impl ApiError {
             && self.message().contains(" is forbidden: exceeded quota: ")
     }
 
-    /// Whether the API server refused a dry run because it would have asked a webhook that has side effects.
+    /// What exceeds a ResourceQuota, where the refusal is that and nothing else, about the object of this name and resource (with its group): `CheckRequest`
+    /// of `admission/plugin/resourcequota`, which tells of the first quota that is exceeded. `None` too where a number is abbreviated.
+    pub(crate) fn quota_excesses(
+        &self,
+        resource: &str,
+        name: &str,
+    ) -> Option<Vec<QuotaExcess<'_>>> {
+        if !self.is_forbidden() || self.reason() != "Forbidden" {
+            return None;
+        }
+        let about = format!("{resource} \"{name}\" is forbidden: exceeded quota: ");
+        let (_quota, rest) = self
+            .message()
+            .strip_prefix(&*about)?
+            .split_once(", requested: ")?;
+        let (requested, rest) = rest.split_once(", used: ")?;
+        let (used, limited) = rest.split_once(", limited: ")?;
+        let (requested, used, limited) = (
+            quantities(requested)?,
+            quantities(used)?,
+            quantities(limited)?,
+        );
+        if requested.len() != used.len() || requested.len() != limited.len() {
+            return None;
+        }
+        let mut excesses = Vec::new();
+        for ((requested, used), limited) in requested.into_iter().zip(used).zip(limited) {
+            let (counted, requested) = requested;
+            if counted != used.0 || counted != limited.0 {
+                return None;
+            }
+            excesses.push(QuotaExcess {
+                counted,
+                requested,
+                used: used.1,
+                limited: limited.1,
+            });
+        }
+        Some(excesses)
+    }
+
+    /// Whether the API server refused a dry run because it would have asked a webhook that has side effects: `NewDryRunUnsupportedErr` of its webhooks. What
+    /// a webhook says itself comes after other words.
     pub(crate) fn is_dry_run_unsupported(&self) -> bool {
-        self.is_webhooks()
+        let webhook = || {
+            let webhook = self.message().strip_prefix(OF_WEBHOOK)?;
+            webhook.strip_suffix("\" does not support dry run")
+        };
+        self.code() == Some(400)
             && self.reason() == "BadRequest"
-            && self.message().ends_with("\" does not support dry run")
+            && webhook().is_some_and(|name| !name.is_empty() && !name.contains('"'))
     }
 
     /// Whether the refusal is a webhook's, or about one.
     pub(crate) fn is_webhooks(&self) -> bool {
-        self.message().starts_with("admission webhook \"")
+        self.message().starts_with(OF_WEBHOOK)
     }
 
     fn message(&self) -> &str {

@@ -54,7 +54,7 @@ pub use delete::{DeleteError, Removal, Removed, delete_left_over};
 pub use dry_run::{DryRun, dry_run};
 pub use error::{AnswerLimit, AnswerTooLarge, ApiError, is_too_large};
 pub use lookup::ClusterLookup;
-pub use object_failure::ObjectFailure;
+pub use object_failure::{Deletion, ObjectFailure};
 pub use ownership::{Owner, OwnershipError, is_kept, unnote};
 pub use wait::WaitError;
 pub use write::ApplyOptions;

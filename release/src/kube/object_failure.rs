@@ -1,5 +1,7 @@
 //! Why an object could not be written.
 
+use std::fmt;
+
 use objects::Object;
 
 use super::error::ApiError;
@@ -37,11 +39,13 @@ pub enum ObjectFailure {
         "object {0} is not recreated, although a field of it cannot change: its successor would be refused"
     )]
     NoSuccessor(String, #[source] ApiError),
-    /// The object was deleted to be recreated, and was refused then: it is not there until an attempt creates it.
-    #[error(
-        "object {0} was deleted, as a field of it cannot change, and could not be created anew"
-    )]
-    Lost(String, #[source] ApiError),
+    /// The object was deleted and then not created anew, for all that is known: it may be missing until an attempt creates it.
+    #[error("object {object} was deleted{deletion}, and {}", told_creation(.source))]
+    Lost {
+        object: String,
+        deletion: Deletion,
+        source: ApiError,
+    },
     /// The object is being deleted and does not go, with the finalizers it waits for.
     #[error("object {0} is being deleted")]
     Terminating(String, #[source] WaitError),
@@ -61,6 +65,32 @@ pub enum ObjectFailure {
     NotEstablished(String, #[source] WaitError),
 }
 
+/// How an object went that was to be recreated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// We deleted it, because it has to change and cannot.
+    ToRecreate,
+    /// It was gone, or on its way out, before we could.
+    Before,
+}
+
+impl fmt::Display for Deletion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ToRecreate => ", as a field of it cannot change",
+            Self::Before => " already",
+        })
+    }
+}
+
+/// What is known of a creation that failed with this.
+fn told_creation(error: &ApiError) -> &'static str {
+    match error.is_outcome_unknown() {
+        true => "nobody said whether it was created anew",
+        false => "could not be created anew",
+    }
+}
+
 impl ObjectFailure {
     /// The API server's reason, for metrics and conditions.
     pub fn reason(&self) -> &'static str {
@@ -71,7 +101,7 @@ impl ObjectFailure {
             | Self::Migrate(_, source)
             | Self::Recreate(_, source)
             | Self::NoSuccessor(_, source)
-            | Self::Lost(_, source) => source.reason(),
+            | Self::Lost { source, .. } => source.reason(),
             Self::Terminating(..) => "Terminating",
             Self::Irreplaceable { .. } => "Irreplaceable",
             Self::NotOwned(OwnershipError::Unknown { source, .. }) => source.reason(),
@@ -98,7 +128,7 @@ impl ObjectFailure {
     /// Whether the kind itself may be gone since it was discovered.
     pub(super) fn is_unserved(&self) -> bool {
         match self {
-            Self::Apply(_, source) | Self::Create(_, source) | Self::Lost(_, source) => {
+            Self::Apply(_, source) | Self::Create(_, source) | Self::Lost { source, .. } => {
                 source.is_unserved()
             }
             _ => false,

@@ -14,7 +14,7 @@ use super::claim::Claim;
 use super::error::ApiError;
 use super::losses::{contents, is_custom};
 use super::migrate;
-use super::object_failure::ObjectFailure;
+use super::object_failure::{Deletion, ObjectFailure};
 use super::ownership::{ADOPTED_ANNOTATION, adoption, is_kept};
 use super::sender::{Body, Sender};
 use super::successor::check_successor;
@@ -147,6 +147,7 @@ impl Replacement<'_> {
             return Err(failed(refusal));
         };
         let mut note = None;
+        let mut deletion = Deletion::Before;
         let mut tries = 1;
         while let Some(live) = self.sender.cluster.get(object).await.map_err(failed)? {
             note = adoption(&live);
@@ -183,7 +184,10 @@ impl Replacement<'_> {
                     false => ObjectFailure::NoSuccessor(object.describe(), source),
                 })?;
             match self.sender.cluster.delete(object, &proof, false).await {
-                Ok(()) => break,
+                Ok(()) => {
+                    deletion = Deletion::ToRecreate;
+                    break;
+                }
                 Err(error) if error.is_not_found() => break,
                 Err(error) if error.is_conflict() && tries < MAX_TRIES => {
                     sleep(pause(tries)).await;
@@ -193,7 +197,7 @@ impl Replacement<'_> {
             }
         }
         self.sender.until_gone(object).await?;
-        let live = match self.create_successor(object).await? {
+        let live = match self.create_successor(object, deletion).await? {
             Ok(created) => created,
             // Somebody else was faster.
             Err(live) => {
@@ -214,6 +218,7 @@ impl Replacement<'_> {
     async fn create_successor(
         &self,
         object: &Object,
+        deletion: Deletion,
     ) -> Result<Result<Value, Value>, ObjectFailure> {
         let mut tries = 1;
         loop {
@@ -225,7 +230,11 @@ impl Replacement<'_> {
             };
             // The quota's controller counts the deletion a moment later.
             if !source.is_quota_exceeded() || tries == MAX_TRIES {
-                return Err(ObjectFailure::Lost(name, source));
+                return Err(ObjectFailure::Lost {
+                    object: name,
+                    deletion,
+                    source,
+                });
             }
             sleep(pause(tries)).await;
             tries += 1;
@@ -304,9 +313,30 @@ mod tests {
         writer.write(&object).await
     }
 
+    /// Who deletes the object.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Deleter {
+        We,
+        /// Somebody, before it is looked at; it is on its way out then.
+        OthersBefore,
+        /// Somebody, after it was looked at.
+        OthersMeanwhile,
+    }
+
     /// An API server with a Secret of this release that cannot change. It answers the dry run with a status, and refuses creations with these, one after
     /// the other; what it did is noted.
     fn immutable_secret(
+        owner: &Owner,
+        is_allowed_by_name: bool,
+        of_dry_run: Value,
+        refusals: Vec<Value>,
+    ) -> (Cluster, Arc<Mutex<Vec<&'static str>>>) {
+        deleted_secret(Deleter::We, owner, is_allowed_by_name, of_dry_run, refusals)
+    }
+
+    /// As [`immutable_secret`], where somebody else may delete it.
+    fn deleted_secret(
+        deleter: Deleter,
         owner: &Owner,
         is_allowed_by_name: bool,
         of_dry_run: Value,
@@ -329,9 +359,18 @@ mod tests {
                 }
                 Method::POST => answer(of_dry_run.clone()),
                 Method::DELETE => {
-                    noted.lock().push("deleted");
                     *is_there = false;
+                    if deleter == Deleter::OthersMeanwhile {
+                        return Some(fixture::missing("a"));
+                    }
+                    noted.lock().push("deleted");
                     Some((200, json!({})))
+                }
+                Method::GET if *is_there && deleter == Deleter::OthersBefore => {
+                    *is_there = false;
+                    let mut leaving = live.clone();
+                    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                    Some((200, leaving))
                 }
                 Method::PATCH if *is_there => {
                     let cause =
@@ -507,6 +546,48 @@ mod tests {
         let wrote = write_by_force(&cluster, &owner).await;
         assert!(wrote.is_ok(), "{:?}", wrote.err());
         assert_eq!(*steps.lock(), ["deleted", "refused", "created"]);
+    }
+
+    /// Whoever is told that an object is lost is told who deleted it, and whether it may be there all the same.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_told_as_lost_only_for_what_is_known() {
+        for (deleter, code, reason, told) in [
+            (
+                Deleter::We,
+                504,
+                "Timeout",
+                "was deleted, as a field of it cannot change, and nobody said whether it was created anew: not today",
+            ),
+            (
+                Deleter::OthersBefore,
+                403,
+                "Forbidden",
+                "was deleted already, and could not be created anew: not today",
+            ),
+            (
+                Deleter::OthersMeanwhile,
+                403,
+                "Forbidden",
+                "was deleted already, and could not be created anew: not today",
+            ),
+            (
+                Deleter::OthersMeanwhile,
+                504,
+                "Timeout",
+                "was deleted already, and nobody said whether it was created anew: not today",
+            ),
+        ] {
+            let owner = Owner::new("web", "shop");
+            let taken = status(409, "AlreadyExists", "exists");
+            let refusals = vec![status(code, reason, "not today"); MAX_TRIES as usize];
+            let (cluster, steps) = deleted_secret(deleter, &owner, false, taken, refusals);
+            let failed = write_by_force(&cluster, &owner).await.err();
+            let text = failed.map(|failed| crate::error_chain(&failed));
+            let expected = format!("object shop/a /v1, Kind=Secret {told}");
+            assert_eq!(text, Some(expected), "{deleter:?}");
+            let is_ours = steps.lock().contains(&"deleted");
+            assert_eq!(is_ours, deleter == Deleter::We, "{deleter:?}");
+        }
     }
 
     /// A quota goes on counting what was deleted for a moment.
