@@ -11,6 +11,7 @@ use super::{
 };
 use crate::apiserver::{Id, Write, without_additions};
 use crate::desired::{ACCOUNTS, BUNDLES, Desired, bundle_name};
+use crate::records::HIGHEST;
 
 /// Helm deletes whatever has the name of a hook with this policy before it creates the hook.
 fn is_replaced_hook(object: &Value) -> bool {
@@ -226,7 +227,10 @@ impl Checker {
             return wanting.any(|(_, desired)| desired.force);
         }
         let is_taken = origin.is_some_and(|origin| origin.taken);
-        is_taken || self.is_upgrading(owner) || self.deployed_by_agent(owner) > 0
+        // As docs/security.md has it: a record above the highest number is not believed, and what it has is the attempts' that have it too.
+        let helms = self.helms.get(owner);
+        let is_disbelieved = helms.is_some_and(|(revision, _)| *revision > HIGHEST);
+        is_taken || is_disbelieved || self.is_upgrading(owner) || self.deployed_by_agent(owner) > 0
     }
 
     /// Whether an object was nobody's when a release came to have it, and is to stay when the release goes. With force it is made anew.
