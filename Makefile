@@ -54,7 +54,7 @@ test: tools ## Run every test; the end-to-end ones start their own clusters
 NODE_PREPARE = cargo build --quiet --package image; \
 	image="$(IMAGE)"; \
 	if [ -z "$$image" ]; then \
-		image="$$($(MAKE) --no-print-directory image | tee /dev/stderr | sed -n 's/^image: archive \(.*\) (.*/\1/p')"; \
+		image="$$($(MAKE) --no-print-directory image ARGS= | tee /dev/stderr | sed -n 's/^image: archive \(.*\) (.*/\1/p')"; \
 	fi; \
 	export FLEETAGENT_IMAGE="$$(realpath "$$image")" FLEETAGENT_IMAGE_TOOL="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/image"
 
