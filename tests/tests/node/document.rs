@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
 use testbed::fleet::controller::apply;
@@ -11,7 +12,7 @@ use testbed::node::{image_digest, ours};
 use testbed::tools::Tool;
 
 use crate::installed::values_file;
-use testbed::fleet::stock::SYSTEM_NAMESPACE;
+use testbed::fleet::stock::{CLUSTERS_NAMESPACE, SYSTEM_NAMESPACE};
 use testbed::node::bed::{NodeBed, OURS};
 use testbed::node::managed_cluster::{Agent, ManagedCluster};
 use testbed::objects;
@@ -26,6 +27,14 @@ const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 /// Where Rancher looks for values of the charts that it installs.
 const RANCHER_NAMESPACE: &str = "cattle-system";
 const RANCHER_CONFIG: &str = "rancher-config";
+
+/// By what blocks are known before or after which something else happens, or is looked at.
+const LOOK: &str = "@.type==\"Installed\"";
+const INSTALL: &str = "helm install fleet-agent";
+const MOMENTS: [&str; 3] = [LOOK, RANCHER_CONFIG, INSTALL];
+
+const GIVEN_UP: &str = "given-up";
+const CHART: &str = "apiVersion: v2\nname: given-up\nversion: 1.0.0\n";
 
 /// Gives Fleet's chart what Rancher reads for it: our image is named, and nothing else has changed.
 async fn upgrade_as_rancher(site: &ManagedCluster) -> Result<()> {
@@ -114,29 +123,88 @@ fn commands_of_the_page_are_in_blocks_that_are_run() -> Result<()> {
     Ok(())
 }
 
+/// Who pastes the blocks, and where.
+struct Reader<'a> {
+    bed: &'a NodeBed,
+    place: PathBuf,
+}
+
+impl<'a> Reader<'a> {
+    /// A directory with the programs and files that the page takes for granted.
+    fn new(bed: &'a NodeBed) -> Result<Self> {
+        let place = bed.group.directory().join("page");
+        let programs = place.join("bin");
+        std::fs::create_dir_all(&programs)?;
+        for (tool, name) in [(Tool::Kubectl, "kubectl"), (Tool::Helm4, "helm")] {
+            std::os::unix::fs::symlink(tool.path()?, programs.join(name))?;
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        std::os::unix::fs::symlink(root.join("deploy").canonicalize()?, place.join("deploy"))?;
+        let image = "fleetagent-0.1.0-amd64.tar";
+        std::fs::copy(ours()?, place.join(image))?;
+        let built = place.join("target/image");
+        std::fs::create_dir_all(&built)?;
+        std::fs::copy(ours()?, built.join(image))?;
+        // The registries of the page speak plain HTTP here.
+        let settings = place.join(".config/containers");
+        std::fs::create_dir_all(&settings)?;
+        std::fs::write(settings.join("registries.conf"), INSECURE)?;
+        std::fs::write(settings.join("policy.json"), POLICY)?;
+        std::fs::write(place.join("proxy-ca.pem"), bed.upstream.authority())?;
+        Ok(Self { bed, place })
+    }
+
+    /// Runs a block where it is marked to be run; gives what it printed.
+    fn run(&self, block: &Block) -> Result<String> {
+        let kubeconfig = match block.place.as_str() {
+            "upstream" => self.bed.upstream.kubeconfig(ADMIN)?,
+            _ => self.bed.downstream.kubeconfig(ADMIN)?,
+        };
+        let programs = self.place.join("bin");
+        let path = format!("{}:/usr/sbin:/usr/bin:/bin", programs.display());
+        let output = Command::new("timeout")
+            .args(["600", "bash", "-euxo", "pipefail", "-c", &block.commands])
+            .current_dir(&self.place)
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", &self.place)
+            .env("KUBECONFIG", kubeconfig)
+            .env("CONTAINERD_ADDRESS", self.bed.node.socket())
+            .envs(self.bed.fleet.helm.home())
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "line {}: {said}", block.line);
+        Ok(String::from_utf8(output.stdout)?)
+    }
+}
+
+/// A bundle that the Go agent gives up for good.
+async fn give_up(edge: &ManagedCluster) -> Result<()> {
+    let files = [
+        ("chart/Chart.yaml", CHART),
+        ("chart/templates/map.yaml", "a: b: c\n"),
+    ];
+    let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
+    edge.bundle(GIVEN_UP, &files, |bundle| {
+        bundle["spec"]["helm"] = json!({ "chart": "chart" });
+    })
+    .await?;
+    edge.wait("the Go agent to give up", async || {
+        let deployment = edge.deployment(GIVEN_UP).await?.context("not there")?;
+        let conditions = deployment["status"]["conditions"].as_array();
+        let has_ended = |one: &Value| one["type"] == "Installed" && one["status"] == "False";
+        let has_ended = conditions.into_iter().flatten().any(has_ended);
+        ensure!(has_ended, "{}", deployment["status"]);
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
 async fn the_page_on_installing_is_run() -> Result<()> {
     let bed = NodeBed::shared().await?;
-    let place = bed.group.directory().join("page");
-    let programs = place.join("bin");
-    std::fs::create_dir_all(&programs)?;
-    for (tool, name) in [(Tool::Kubectl, "kubectl"), (Tool::Helm4, "helm")] {
-        std::os::unix::fs::symlink(tool.path()?, programs.join(name))?;
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    std::os::unix::fs::symlink(root.join("deploy").canonicalize()?, place.join("deploy"))?;
-    let image = "fleetagent-0.1.0-amd64.tar";
-    std::fs::copy(ours()?, place.join(image))?;
-    let built = place.join("target/image");
-    std::fs::create_dir_all(&built)?;
-    std::fs::copy(ours()?, built.join(image))?;
-    // The registries of the page speak plain HTTP here.
-    let settings = place.join(".config/containers");
-    std::fs::create_dir_all(&settings)?;
-    std::fs::write(settings.join("registries.conf"), INSECURE)?;
-    std::fs::write(settings.join("policy.json"), POLICY)?;
-    std::fs::write(place.join("proxy-ca.pem"), bed.upstream.authority())?;
+    let reader = Reader::new(bed)?;
     // The cluster that the page speaks of: Fleet's agent in its usual namespace.
     let edge = ManagedCluster::managed_as("edge-1", Agent::Stock, |spec, _| {
         spec["agentNamespace"] = json!("");
@@ -146,39 +214,33 @@ async fn the_page_on_installing_is_run() -> Result<()> {
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": RANCHER_NAMESPACE },
     });
     apply(&edge.upstream, rancher).await?;
-    let mut installs_itself = false;
-    for block in blocks(&std::fs::read_to_string(page())?)? {
-        if block.commands.contains("helm install fleet-agent") && !installs_itself {
+    let blocks = blocks(&std::fs::read_to_string(page())?)?;
+    let run = |block: &Block| reader.run(block).with_context(|| edge.logs());
+    let mut moments: Vec<&str> = MOMENTS.to_vec();
+    for block in &blocks {
+        // Each moment comes once.
+        let moment = moments.iter().position(|one| block.commands.contains(one));
+        let moment = moment.map(|number| moments.remove(number));
+        match moment {
+            Some(LOOK) => give_up(&edge).await?,
             // What follows is about a cluster that nobody manages.
-            edge.leave().await?;
-            installs_itself = true;
+            Some(INSTALL) => edge.leave().await?,
+            _ => (),
         }
-        let kubeconfig = match block.place.as_str() {
-            "upstream" => bed.upstream.kubeconfig(ADMIN)?,
-            _ => bed.downstream.kubeconfig(ADMIN)?,
-        };
-        let path = format!("{}:/usr/sbin:/usr/bin:/bin", programs.display());
-        let output = Command::new("timeout")
-            .args(["600", "bash", "-euxo", "pipefail", "-c", &block.commands])
-            .current_dir(&place)
-            .env_clear()
-            .env("PATH", path)
-            .env("HOME", &place)
-            .env("KUBECONFIG", kubeconfig)
-            .env("CONTAINERD_ADDRESS", bed.node.socket())
-            .envs(bed.fleet.helm.home())
-            .output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "line {}: {said}\nagent:\n{}",
-            block.line,
-            edge.logs()
-        );
-        if block.commands.contains(RANCHER_CONFIG) {
-            upgrade_as_rancher(&edge).await?;
+        let printed = run(block)?;
+        match moment {
+            Some(LOOK) => {
+                let row = format!("/{GIVEN_UP} False\n");
+                ensure!(printed.contains(&row), "{printed}");
+                let version = "fleet.cattle.io/v1alpha1";
+                let bundles = objects::api(&edge.upstream, version, "Bundle", CLUSTERS_NAMESPACE);
+                bundles.delete(GIVEN_UP, &DeleteParams::default()).await?;
+            }
+            Some(RANCHER_CONFIG) => upgrade_as_rancher(&edge).await?,
+            _ => (),
         }
     }
+    ensure!(moments.is_empty(), "no block has {moments:?}");
     // A registry names the image as `make image` did.
     let digest = image_digest(&ours()?)?;
     for (name, tag) in [("fleetagent", "0.1.0"), ("rancher/fleet-agent", "v0.16.1")] {
