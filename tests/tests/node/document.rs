@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
 use testbed::fleet::controller::apply;
 use testbed::node::{image_digest, ours};
 use testbed::tools::Tool;
 
-use crate::installed::values_file;
+use crate::installed::{restarts, values_file};
 use testbed::fleet::stock::{CLUSTERS_NAMESPACE, SYSTEM_NAMESPACE};
 use testbed::node::bed::{NodeBed, OURS};
 use testbed::node::managed_cluster::{Agent, ManagedCluster};
@@ -30,8 +30,13 @@ const RANCHER_CONFIG: &str = "rancher-config";
 
 /// By what blocks are known before or after which something else happens, or is looked at.
 const LOOK: &str = "@.type==\"Installed\"";
+const REPAIR: &str = "set image deployment/fleet-agent";
+const REINSTALL: &str = "redeployAgentGeneration";
 const INSTALL: &str = "helm install fleet-agent";
-const MOMENTS: [&str; 3] = [LOOK, RANCHER_CONFIG, INSTALL];
+const MOMENTS: [&str; 5] = [LOOK, RANCHER_CONFIG, REPAIR, REINSTALL, INSTALL];
+
+/// A variable that our agent ends of where it is no number, as the page says.
+const UNREADABLE: &str = "FLEET_AGENT_CACHE_MIB";
 
 const GIVEN_UP: &str = "given-up";
 const CHART: &str = "apiVersion: v2\nname: given-up\nversion: 1.0.0\n";
@@ -200,6 +205,35 @@ async fn give_up(edge: &ManagedCluster) -> Result<()> {
     .await
 }
 
+/// In the place of the agent, one that ends as soon as it starts; the agent before has no time to put itself back.
+async fn break_agent(edge: &ManagedCluster) -> Result<()> {
+    let deployments = objects::api(&edge.downstream, "apps/v1", "Deployment", &edge.namespace);
+    let patch = async |spec: Value| {
+        let patch = Patch::Strategic(json!({ "spec": spec }));
+        let params = PatchParams::default();
+        deployments.patch("fleet-agent", &params, &patch).await
+    };
+    patch(json!({ "replicas": 0 })).await?;
+    edge.wait("the agent to end", async || {
+        let pods = edge.pods().await?;
+        ensure!(pods.is_empty(), "{} pods", pods.len());
+        Ok(())
+    })
+    .await?;
+    let container = json!({
+        "name": "fleet-agent", "image": OURS,
+        "env": [{ "name": UNREADABLE, "value": "1Gi" }],
+    });
+    let template = json!({ "spec": { "containers": [container] } });
+    patch(json!({ "replicas": 1, "template": template })).await?;
+    edge.wait("the agent to fail", async || {
+        ensure!(restarts(edge).await? > 0, "it was not started again");
+        ensure!(edge.logs().contains(UNREADABLE), "{}", edge.logs());
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
 async fn the_page_on_installing_is_run() -> Result<()> {
@@ -223,6 +257,7 @@ async fn the_page_on_installing_is_run() -> Result<()> {
         let moment = moment.map(|number| moments.remove(number));
         match moment {
             Some(LOOK) => give_up(&edge).await?,
+            Some(REPAIR | REINSTALL) => break_agent(&edge).await?,
             // What follows is about a cluster that nobody manages.
             Some(INSTALL) => edge.leave().await?,
             _ => (),
