@@ -12,7 +12,7 @@ use testbed::node::{image_digest, ours};
 use testbed::tools::Tool;
 
 use crate::installed::{restarts, values_file};
-use testbed::fleet::stock::{CLUSTERS_NAMESPACE, SYSTEM_NAMESPACE};
+use testbed::fleet::stock::{AGENT_IMAGE, CLUSTERS_NAMESPACE, SYSTEM_NAMESPACE};
 use testbed::node::bed::{NodeBed, OURS};
 use testbed::node::managed_cluster::{Agent, ManagedCluster};
 use testbed::objects;
@@ -32,9 +32,12 @@ const RANCHER_CONFIG: &str = "rancher-config";
 const LOOK: &str = "@.type==\"Installed\"";
 const REPAIR: &str = "set image deployment/fleet-agent";
 const REINSTALL: &str = "redeployAgentGeneration";
+const PAUSE_WAVE: &str = "\"paused\":true";
 const INSTALL: &str = "helm install fleet-agent";
-const MOMENTS: [&str; 5] = [LOOK, RANCHER_CONFIG, REPAIR, REINSTALL, INSTALL];
+const MOMENTS: [&str; 6] = [LOOK, RANCHER_CONFIG, REPAIR, REINSTALL, PAUSE_WAVE, INSTALL];
 
+/// The bundle of the agent of the page's cluster.
+const AGENTS_BUNDLE: &str = "fleet-agent-edge-1";
 /// A variable that our agent ends of where it is no number, as the page says.
 const UNREADABLE: &str = "FLEET_AGENT_CACHE_MIB";
 
@@ -234,6 +237,19 @@ async fn break_agent(edge: &ManagedCluster) -> Result<()> {
     .await
 }
 
+/// With our image named for all clusters: it waits for the end of the pause.
+async fn waits_for_its_wave(edge: &ManagedCluster) -> Result<()> {
+    edge.wait("the agent's bundle to be held", async || {
+        let deployment = edge.deployment(AGENTS_BUNDLE).await?.context("not there")?;
+        let spec = &deployment["spec"];
+        let is_held = spec["stagedDeploymentID"] != spec["deploymentID"];
+        ensure!(spec["paused"] == true && is_held, "{spec}");
+        Ok(())
+    })
+    .await?;
+    edge.runs(AGENT_IMAGE).await.map(drop)
+}
+
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
 async fn the_page_on_installing_is_run() -> Result<()> {
@@ -250,6 +266,17 @@ async fn the_page_on_installing_is_run() -> Result<()> {
     apply(&edge.upstream, rancher).await?;
     let blocks = blocks(&std::fs::read_to_string(page())?)?;
     let run = |block: &Block| reader.run(block).with_context(|| edge.logs());
+    // What names an image for all clusters, and has Fleet write their bundles.
+    let naming = |image: &str| {
+        let (repository, _) = image.split_once(':').unwrap_or_default();
+        let setting = format!("agentImage.repository={repository} ");
+        let annotation =
+            format!("annotate namespace fleet-default --overwrite agent-image={image}\n");
+        let names = move |one: &&Block| {
+            one.commands.contains(&setting) || one.commands.contains(&annotation)
+        };
+        blocks.iter().filter(names)
+    };
     let mut moments: Vec<&str> = MOMENTS.to_vec();
     for block in &blocks {
         // Each moment comes once.
@@ -272,6 +299,12 @@ async fn the_page_on_installing_is_run() -> Result<()> {
                 bundles.delete(GIVEN_UP, &DeleteParams::default()).await?;
             }
             Some(RANCHER_CONFIG) => upgrade_as_rancher(&edge).await?,
+            Some(PAUSE_WAVE) => {
+                for block in naming(OURS) {
+                    run(block)?;
+                }
+                waits_for_its_wave(&edge).await?;
+            }
             _ => (),
         }
     }
@@ -287,7 +320,10 @@ async fn the_page_on_installing_is_run() -> Result<()> {
         let left = secrets.get_opt(name).await?;
         ensure!(left.is_none(), "the last block leaves {name} behind");
     }
-    // Other tests name images for all clusters anew, and find their namespace as it was.
+    // Other tests find Fleet's own image named for all clusters, and their namespace as it was.
+    for block in naming(AGENT_IMAGE) {
+        run(block)?;
+    }
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": edge.namespace },
     });
