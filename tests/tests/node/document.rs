@@ -33,11 +33,21 @@ const LOOK: &str = "@.type==\"Installed\"";
 const REPAIR: &str = "set image deployment/fleet-agent";
 const REINSTALL: &str = "redeployAgentGeneration";
 const PAUSE_WAVE: &str = "\"paused\":true";
+const DELETE_BUNDLE: &str = "delete bundles.fleet.cattle.io";
 const INSTALL: &str = "helm install fleet-agent";
-const MOMENTS: [&str; 6] = [LOOK, RANCHER_CONFIG, REPAIR, REINSTALL, PAUSE_WAVE, INSTALL];
+const MOMENTS: [&str; 7] = [
+    LOOK,
+    RANCHER_CONFIG,
+    REPAIR,
+    REINSTALL,
+    PAUSE_WAVE,
+    DELETE_BUNDLE,
+    INSTALL,
+];
 
 /// The bundle of the agent of the page's cluster.
 const AGENTS_BUNDLE: &str = "fleet-agent-edge-1";
+const REMOVALS: &str = "fleet-agent-removals";
 /// A variable that our agent ends of where it is no number, as the page says.
 const UNREADABLE: &str = "FLEET_AGENT_CACHE_MIB";
 
@@ -250,6 +260,19 @@ async fn waits_for_its_wave(edge: &ManagedCluster) -> Result<()> {
     edge.runs(AGENT_IMAGE).await.map(drop)
 }
 
+/// Our agent lives on without its own bundle, and says what it holds.
+async fn holds_its_own_bundle(edge: &ManagedCluster) -> Result<()> {
+    let maps = objects::api(&edge.downstream, "v1", "ConfigMap", &edge.namespace);
+    edge.wait("the agent's own bundle to be held", async || {
+        let map = maps.get(REMOVALS).await?;
+        let held = map.data["data"]["held"].as_str().unwrap_or_default();
+        ensure!(held.contains(AGENTS_BUNDLE), "{}", map.data);
+        Ok(())
+    })
+    .await?;
+    edge.runs(OURS).await.map(drop)
+}
+
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
 async fn the_page_on_installing_is_run() -> Result<()> {
@@ -305,6 +328,7 @@ async fn the_page_on_installing_is_run() -> Result<()> {
                 }
                 waits_for_its_wave(&edge).await?;
             }
+            Some(DELETE_BUNDLE) => holds_its_own_bundle(&edge).await?,
             _ => (),
         }
     }
