@@ -406,10 +406,17 @@ async fn a_started_hook_is_waited_for_and_not_restarted() -> Result<()> {
     let slow = job("slow").replace("image: busybox", "image: busybox:never");
     let template = Template::new(&config_map("a", "1")).hook("slow", "pre-install", &slow);
     let doomed = Doomed::new(&world).await?;
+    // Its pod, too, which is given another image below.
     let is_started = async || {
         world
-            .kubectl(&["get", "job", "slow", "--output", "name"])
-            .is_ok()
+            .kubectl(&[
+                "get",
+                "pods",
+                "--selector=job-name=slow",
+                "--output",
+                "name",
+            ])
+            .is_ok_and(|pods| !pods.is_empty())
     };
     let spec = world.spec(&template, DeployOptions::default());
     doomed.gate.open(None);
