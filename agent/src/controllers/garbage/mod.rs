@@ -45,6 +45,7 @@ use super::store::Store;
 use crate::client::health::{Health, Side};
 use crate::client::identity::Identities;
 use crate::ledger::Ledger;
+use crate::public;
 use crate::public::PublicText;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
@@ -244,19 +245,21 @@ impl Collector {
         if !self.health.may_ask(Side::Upstream) {
             return;
         }
-        if let Err(failed) = self.lister.compare().await {
-            if !matches!(failed, RemovalError::Ledger(_)) {
-                self.health.unanswered(Side::Upstream);
-            }
-            let error = PublicText::nothing_secret_in(&failed);
-            let doubt = self.ledger.doubts();
-            // Once for each time that it is in doubt, as `/readyz` refers to it.
-            match self.warned.swap(doubt, Ordering::Relaxed) == doubt {
-                true => logging::debug!(error, "upstream is not compared yet"),
-                false => {
-                    logging::warn!(error, "cannot compare upstream with what it was before");
+        let error = match self.lister.compare().await {
+            Ok(true) => return,
+            Ok(false) => public!("its connection broke meanwhile, or what it has is not noted yet"),
+            Err(failed) => {
+                if !matches!(failed, RemovalError::Ledger(_)) {
+                    self.health.unanswered(Side::Upstream);
                 }
+                PublicText::nothing_secret_in(&failed)
             }
+        };
+        let doubt = self.ledger.doubts();
+        // Once for each time that it is in doubt, as `/readyz` refers to it.
+        match self.warned.swap(doubt, Ordering::Relaxed) == doubt {
+            true => logging::debug!(error, "upstream is not compared yet"),
+            false => logging::warn!(error, "cannot compare upstream with what it was before"),
         }
     }
 

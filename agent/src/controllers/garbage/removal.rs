@@ -43,9 +43,14 @@ impl Collector {
         }
         // A removal that was begun is proven: its failures cost upstream no list each time.
         let is_begun = known.iter().any(|(_, entry)| entry.is_removing);
-        let list = match is_begun && is_followed {
-            true => self.lister.compare().await.map(|()| self.told()),
-            false => self.lister.list(missing_since).await,
+        let is_compared = match is_begun && is_followed {
+            true => self.lister.compare().await,
+            false => Ok(false),
+        };
+        let list = match is_compared {
+            Ok(true) => Ok(self.told()),
+            Ok(false) => self.lister.list(missing_since).await,
+            Err(failed) => Err(failed),
         };
         if let Some(list) = self.lister.take_unnoted() {
             // This list proves only that many bundles are missing at once: some may be back before another can be noted.

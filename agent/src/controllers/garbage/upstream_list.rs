@@ -130,13 +130,14 @@ impl UpstreamLister {
         self.health.compares();
     }
 
-    /// Lists, and compares upstream with what it was, by the last heartbeat it remembers too, unless that was done since it was last in doubt.
+    /// Lists, and compares upstream with what it was, by the last heartbeat it remembers too, unless that was done since it was last in doubt. False
+    /// where it is in doubt again by the end, or still: nothing proves anything then.
     ///
     /// # Errors
     /// As [`UpstreamLister::list`].
-    pub(super) async fn compare(&self) -> Result<(), RemovalError> {
+    pub(super) async fn compare(&self) -> Result<bool, RemovalError> {
         if self.is_compared() {
-            return Ok(());
+            return Ok(true);
         }
         let mut answered = self.answered.lock().await;
         let doubt = self.ledger.doubts();
@@ -150,13 +151,14 @@ impl UpstreamLister {
         self.fresh(Instant::now()).await?;
         if self.renewed.lock().is_some() {
             // List again until the new uid is noted.
-            return Ok(());
+            return Ok(false);
         }
         self.compared.store(doubt, Ordering::Release);
-        if self.is_compared() {
+        let is_compared = self.is_compared();
+        if is_compared {
             self.health.compared();
         }
-        Ok(())
+        Ok(is_compared)
     }
 
     fn is_compared(&self) -> bool {
@@ -432,10 +434,10 @@ mod tests {
             begun.elapsed()
         };
         let (compared, doubted) = tokio::join!(lister.compare(), doubting);
-        compared.unwrap();
+        assert!(!compared.unwrap());
         assert!(doubted < slow, "{doubted:?}");
         assert!(!lister.is_compared());
-        lister.compare().await.unwrap();
+        assert!(lister.compare().await.unwrap());
         assert!(lister.is_compared());
         assert!(begun.elapsed() >= slow * 2);
     }
