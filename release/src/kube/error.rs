@@ -159,9 +159,9 @@ impl ApiError {
     }
 
     /// The object, or its namespace, does not exist: the answer names what is missing. A 404 that names nothing is of the address alone
-    /// ([`Self::is_unserved`]), and says nothing about objects.
+    /// ([`Self::is_unserved`]), and says nothing about objects; one with which a webhook denies a request is about whatever it asked for itself.
     pub fn is_not_found(&self) -> bool {
-        self.code() == Some(404) && !self.is_unserved()
+        self.code() == Some(404) && !self.is_unserved() && !self.is_webhooks()
     }
 
     /// Whether nothing is served at this address: neither the object nor its namespace is missing.
@@ -171,7 +171,9 @@ impl ApiError {
             details.is_some_and(|details| !details.name.is_empty())
         };
         match self {
-            Self::Refused(status) => status.code == 404 && !names_something(status),
+            Self::Refused(status) => {
+                status.code == 404 && !names_something(status) && !self.is_webhooks()
+            }
             Self::NotServed(_) => true,
             _ => false,
         }
@@ -377,6 +379,25 @@ mod tests {
         }
         let of_a_webhook = "failed calling webhook \"x\": context deadline exceeded";
         assert!(!reported(500, "InternalError", of_a_webhook));
+    }
+
+    /// Its own request may have met with a 404, which it passes on with the details.
+    #[test]
+    fn what_a_webhook_says_is_missing_is_not_the_object() {
+        let details = serde_json::json!({"name": "parent"});
+        let details: kube::core::response::StatusDetails = serde_json::from_value(details).unwrap();
+        let of_server = "cars.x.io \"parent\" not found";
+        let of_webhook = format!("admission webhook \"v.x.io\" denied the request: {of_server}");
+        for (message, is_found) in [(of_server, true), (&of_webhook, false)] {
+            let mut status = Status::failure(message, "NotFound").with_code(404);
+            status.details = Some(details.clone());
+            let named = ApiError::Refused(status.clone().boxed());
+            assert_eq!(named.is_not_found(), is_found);
+            status.details = None;
+            let nameless = ApiError::Refused(status.boxed());
+            assert!(!nameless.is_not_found());
+            assert_eq!(nameless.is_unserved(), is_found);
+        }
     }
 
     #[test]
