@@ -260,16 +260,17 @@ fn killer(
     mutation: &Mutation<'_>,
     args: &Args,
 ) -> Result<Killer> {
+    // All stories take less time than the unit tests of the agent.
+    if let Some(stories) = &programs.stories
+        && let Some(story) = failing(stories, &checkout.join("tests/simulation"), mutation)?
+    {
+        return Ok(Killer::Story(story));
+    }
     let mut unit_tests = programs.unit_tests.iter();
     if let Some((package, program)) = unit_tests.find(|(package, _)| *package == mutation.package)
         && let Some(test) = failing(program, &checkout.join(package), mutation)?
     {
         return Ok(Killer::UnitTest(test));
-    }
-    if let Some(stories) = &programs.stories
-        && let Some(story) = failing(stories, &checkout.join("tests/simulation"), mutation)?
-    {
-        return Ok(Killer::Story(story));
     }
     let ran = Command::new(&programs.simulation)
         .args(["--whole", "--first"])
