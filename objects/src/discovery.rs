@@ -142,6 +142,15 @@ impl Discovery {
             .cloned()
     }
 
+    /// The kind in each version the cluster serves, by the versions' names.
+    pub fn all_versions(&self, kind: &GroupKind) -> Vec<Arc<Resource>> {
+        let is_it =
+            |resource: &&Arc<Resource>| resource.group == kind.group && resource.kind == kind.kind;
+        let mut all: Vec<_> = self.kinds.values().filter(is_it).cloned().collect();
+        all.sort_by(|a, b| a.version.cmp(&b.version));
+        all
+    }
+
     /// Whether discovery of a `group/version` succeeded just now: a kind that it lacks is not served then.
     pub fn has_answered(&self, api_version: &str) -> bool {
         self.api_versions.contains(api_version) && !self.silent.contains(api_version)

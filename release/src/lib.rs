@@ -32,6 +32,6 @@ pub use host::Host;
 pub use kube::{Cluster, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};
 pub use others::{
-    AbortCheck, Confirmation, Container, ContainerUsage, ForeignObjects, OtherReleases,
+    AbortCheck, Confirmation, Container, ContainerUsage, ForeignObjects, OtherReleases, WhyLeft,
 };
 pub use storage::Storage;

@@ -125,6 +125,15 @@ pub enum ContainerUsage {
     InUse,
 }
 
+/// Why a namespace or definition is left that was to be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyLeft {
+    /// Others are in it, or are about to come.
+    Others,
+    /// Objects in it cannot be read, for so long that nobody waits for it any more: they may ask to be kept.
+    Unread,
+}
+
 /// Knows what others have in a namespace, or of a definition's kind. It is asked right before each deletion of one, as somebody may have come there since
 /// the release's deploy or removal began. By default nobody is known.
 #[derive(Clone, Default)]
@@ -135,7 +144,7 @@ pub struct OtherReleases {
 
 type UsageOf = dyn Fn(Container<'_>) -> ContainerUsage + Send + Sync;
 
-type OnLeft = dyn Fn(Container<'_>) + Send + Sync;
+type OnLeft = dyn Fn(Container<'_>, WhyLeft) + Send + Sync;
 
 impl OtherReleases {
     /// The releases of which `usage_of` knows.
@@ -146,9 +155,9 @@ impl OtherReleases {
         }
     }
 
-    /// The same, where `on_left` is told of each container that would have been deleted and was left to others.
+    /// The same, where `on_left` is told of each container that would have been deleted and was left, and why.
     #[must_use]
-    pub fn telling(self, on_left: impl Fn(Container<'_>) + Send + Sync + 'static) -> Self {
+    pub fn telling(self, on_left: impl Fn(Container<'_>, WhyLeft) + Send + Sync + 'static) -> Self {
         Self {
             on_left: Some(Arc::new(on_left)),
             ..self
@@ -161,10 +170,10 @@ impl OtherReleases {
         usage_of.map_or(ContainerUsage::Unused, |usage_of| usage_of(container))
     }
 
-    /// An object that was to be deleted was left to others.
-    pub(crate) fn have(&self, left: &Object) {
-        if let (Some(on_left), Some(container)) = (&self.on_left, Container::of(left)) {
-            on_left(container);
+    /// An object that was to be deleted was left.
+    pub(crate) fn left(&self, object: &Object, why: WhyLeft) {
+        if let (Some(on_left), Some(container)) = (&self.on_left, Container::of(object)) {
+            on_left(container, why);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use release::{Container, ContainerUsage, OtherReleases};
+use release::{Container, ContainerUsage, OtherReleases, WhyLeft};
 use tokio::time::Instant;
 
 use super::claims::{self, Claimant, NextOwner};
@@ -66,27 +66,47 @@ impl SharedNamespaces {
         })
     }
 
-    /// Others, with an Event for each namespace or definition of the bundle's that is left to them.
+    /// Others, with an Event for each namespace or definition of the bundle's that is left.
     fn telling(
         &self,
         bundle: &str,
         usage_of: impl Fn(Container<'_>) -> ContainerUsage + Send + Sync + 'static,
     ) -> OtherReleases {
         let (events, bundle) = (Arc::clone(&self.events), bundle.to_owned());
-        OtherReleases::new(usage_of).telling(move |left| {
+        OtherReleases::new(usage_of).telling(move |left, why| {
             let container = Name(left.name());
-            let text = match left {
-                Container::Namespace(_) => public!(
-                    "namespace {} is not deleted: other bundles have something in it, or come there",
-                    container
+            let (reason, text) = match (why, left) {
+                (WhyLeft::Others, Container::Namespace(_)) => (
+                    Reason::LeftToOthers,
+                    public!(
+                        "namespace {} is not deleted: other bundles have something in it, or come there",
+                        container
+                    ),
                 ),
-                Container::Definition(_) => public!(
-                    "definition {} is not deleted: other bundles have objects of its kind",
-                    container
+                (WhyLeft::Others, Container::Definition(_)) => (
+                    Reason::LeftToOthers,
+                    public!(
+                        "definition {} is not deleted: other bundles have objects of its kind",
+                        container
+                    ),
+                ),
+                (WhyLeft::Unread, Container::Namespace(_)) => (
+                    Reason::LeftUnread,
+                    public!(
+                        "namespace {} is not deleted: the webhook that converts an object in it is gone, and it may ask to be kept",
+                        container
+                    ),
+                ),
+                (WhyLeft::Unread, Container::Definition(_)) => (
+                    Reason::LeftUnread,
+                    public!(
+                        "definition {} is not deleted: the webhook that converts its objects is gone, and they may ask to be kept",
+                        container
+                    ),
                 ),
             };
             logging::info!(bundle, "{}", text);
-            events.emit(Reason::LeftToOthers, &bundle, text);
+            events.emit(reason, &bundle, text);
         })
     }
 

@@ -83,6 +83,8 @@ reasons! {
     RemovalReleased,
     /// A namespace or definition that was to be deleted was left to other releases.
     LeftToOthers,
+    /// A namespace or definition that was to be deleted was left, as nobody can read what is in it.
+    LeftUnread,
     /// A release record that the ledger does not know.
     UnknownRelease,
     /// A release record is not the one that was written.

@@ -23,8 +23,8 @@ use super::hooks::HookRun;
 use super::install;
 use super::known_records::KnownRecords;
 use super::previous::{PreviousObjects, prune_outdated, supersede};
-use super::records::PAGE;
-use super::retained::{Obsolete, Retained};
+use super::records::{PAGE, listed_of_hooks};
+use super::retained::{Obsolete, Retained, is_container};
 use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
@@ -33,6 +33,7 @@ use crate::kube::{
     observe_all_until, take_back, wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
+use crate::others::WhyLeft;
 use crate::state::ownership::{self, ObjectState};
 use crate::storage::{Deletable, Storage, StorageError, StoredRelease, StoredRevision, last};
 
@@ -113,8 +114,6 @@ pub(super) struct Attempt<'a> {
     pub(super) found: bool,
     /// The objects that were written.
     pub(super) written: WrittenObjects,
-    /// What was read in containers that are to be deleted, before anything was.
-    pub(super) contents: HashSet<ObjectKey>,
     /// Whether all was carried out, so that only the attempt's record can be missing.
     pub(super) is_carried_out: bool,
     pub(super) previous: PreviousObjects,
@@ -209,14 +208,12 @@ impl Attempt<'_> {
         self.written = applied.written;
         // What a release had that was not written here cannot be brought back, should the rest fail.
         let drops_last = self.operation == Operation::Upgrade && !self.previous.is_proven();
+        // Before anything goes: what converts the objects of a definition may be among that.
+        let decided = self.decide_obsolete(|_| true).await;
         // What a volume, a namespace or a definition held cannot be brought back either, nor what a controller kept for a custom resource.
         let goes_last = |object: &Object| drops_last || holds_more(object) || is_custom(object);
-        // Before anything goes: what converts the objects of a definition may be among that.
-        let deleted = match self.decide_obsolete(|_| true).await {
-            Ok(decided) => {
-                self.contents = decided.read;
-                self.delete_obsolete(|object| !goes_last(object)).await
-            }
+        let deleted = match decided {
+            Ok(_) => self.delete_obsolete(|object| !goes_last(object)).await,
             Err(unseen) => Err(unseen),
         };
         let failed = deleted.as_ref().err();
@@ -385,9 +382,17 @@ impl Attempt<'_> {
     ) -> Result<Obsolete, DeployError> {
         let obsolete = self.previous.obsolete(&self.objects);
         let chart = self.release.chart.as_deref();
-        let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
-        let retained = retained.having_read(&self.contents);
         let (cluster, owner, spared) = (self.cluster, &self.owner, self.spared());
+        let of_hooks = match obsolete.objects.iter().any(|(one, _)| is_container(one)) {
+            true => {
+                let discovery = cluster.discovery().await;
+                let discovery = discovery.map_err(DeployError::Discovery)?;
+                listed_of_hooks(&self.release, &discovery).listed()
+            }
+            false => Vec::new(),
+        };
+        let retained = Retained::new(&owner.namespace, &self.objects, chart);
+        let retained = retained.beside_hooks(&of_hooks);
         let decided = retained.decide(cluster, owner, spared, obsolete, is_due);
         decided.await.map_err(DeployError::Delete)
     }
@@ -415,8 +420,13 @@ impl Attempt<'_> {
         let Obsolete {
             objects: obsolete,
             kept,
+            unread,
             ..
         } = self.decide_obsolete(is_due).await?;
+        for container in &unread {
+            let other_releases = &self.options.other_releases;
+            other_releases.left(container, WhyLeft::Unread);
+        }
         if obsolete.is_empty() {
             return Ok(kept.iter().map(Object::key).collect());
         }

@@ -452,7 +452,6 @@ async fn prepare<'a>(
         is_unchecked,
         created: Vec::new(),
         written: WrittenObjects::default(),
-        contents: HashSet::new(),
         is_carried_out: false,
         objects,
         hooks,

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::error::DeployError;
 use super::known_records::KnownRecords;
-use super::records::{first_attempt, last_good, read_if_possible, stored_objects};
-use super::retained::{Obsolete, Retained};
+use super::records::{first_attempt, last_good, read_if_possible, stored_objects, stored_of_hooks};
+use super::retained::{Obsolete, Retained, is_container};
 use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, Spared, is_kept, take_back};
 use crate::model::{Release, Status};
@@ -25,6 +25,8 @@ pub(super) struct Outlines {
     objects: Vec<(i64, Object)>,
     /// Those that one of the revisions asks to keep: what asks that is in the body.
     kept: HashSet<ObjectKey>,
+    /// What their hooks make, where that was asked for.
+    of_hooks: Vec<Object>,
 }
 
 impl Outlines {
@@ -63,6 +65,8 @@ pub(super) struct PreviousObjects {
     /// Where somebody else wrote the last good revision: the last one before it that was written here, and what it has, without bodies.
     /// What he says that the release has hides none of it.
     hidden: Option<(i64, Vec<Object>)>,
+    /// What hooks of all these make, where a namespace or definition is among the objects: that might take it along.
+    of_hooks: Vec<Object>,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
     /// Whether the last good revision is the deployed one: of an older one, others may have by now what a later revision dropped.
@@ -81,6 +85,7 @@ impl PreviousObjects {
         let mut previous = Self {
             others: others.objects,
             kept,
+            of_hooks: others.of_hooks,
             since: first_attempt(history),
             ..Self::default()
         };
@@ -89,6 +94,22 @@ impl PreviousObjects {
             previous.good.insert(object.key(), object);
         }
         previous
+    }
+
+    /// Adds what the hooks of a revision make, where something that is to go might take it along.
+    ///
+    /// # Errors
+    /// As [`stored_objects`].
+    pub(super) async fn add_of_hooks(
+        &mut self,
+        cluster: &Cluster,
+        release: Option<&Release>,
+    ) -> Result<(), DeployError> {
+        if self.good.values().chain(self.hidden()).any(is_container) {
+            let of_hooks = stored_of_hooks(cluster, release).await?;
+            self.of_hooks.extend(of_hooks);
+        }
+        Ok(())
     }
 
     /// Marks the last good revision as an attempt that is undone.
@@ -142,7 +163,10 @@ impl PreviousObjects {
         let drop = self.drop.unwrap_or(Operation::Drop);
         let good = self.order.iter().filter_map(|key| self.good.get(key));
         let all = good.chain(self.hidden()).map(|object| (object, drop));
-        let mut obsolete = Obsolete::default();
+        let mut obsolete = Obsolete {
+            of_hooks: self.of_hooks.clone(),
+            ..Obsolete::default()
+        };
         for (object, operation) in all.chain(others) {
             let key = object.key();
             let is_kept = self.kept.contains(&key);
@@ -253,9 +277,16 @@ pub(super) async fn previous_objects(
     if from.is_none() && later.is_empty() {
         return Ok(PreviousObjects::default());
     }
-    let others = unfinished_objects(cluster, storage, name, good, &later, read).await?;
     let former = stored_objects(cluster, from).await?;
+    let later = Unfinished {
+        good,
+        revisions: &later,
+        with_hooks: former.iter().any(is_container),
+        read,
+    };
+    let others = unfinished_objects(cluster, storage, name, later).await?;
     let mut previous = PreviousObjects::new(history, former, others);
+    previous.add_of_hooks(cluster, from).await?;
     previous.is_proven = is_proven;
     let head = history.iter().find(|head| head.revision == good);
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
@@ -274,14 +305,26 @@ pub(super) async fn previous_objects(
             outlines.add(hidden.revision, objects);
             let names = outlines.objects.into_iter().map(|(_, object)| object);
             previous.hidden = Some((hidden.revision, names.collect()));
+            previous.add_of_hooks(cluster, Some(&hidden)).await?;
         }
         previous.kept.extend(outlines.kept);
     }
     Ok(previous)
 }
 
-/// The objects, without their bodies, of those of `revisions`, all later than `good` (0 for none), that were written here and whose objects may
-/// still be in the cluster. Records are read one by one: anybody may have written them. What was `read` before is not read again.
+/// Revisions whose objects may still be in the cluster.
+pub(super) struct Unfinished<'a> {
+    /// The last good one; 0 for none.
+    pub(super) good: i64,
+    /// All later than that.
+    pub(super) revisions: &'a [&'a StoredRevision],
+    /// Whether what their hooks make is asked for.
+    pub(super) with_hooks: bool,
+    /// What was read before, which is not read again.
+    pub(super) read: Option<&'a Release>,
+}
+
+/// The objects, without their bodies, of those of the revisions that were written here. Records are read one by one: anybody may have written them.
 ///
 /// # Errors
 /// Records cannot be read, or a kind of theirs is not served at this moment.
@@ -289,9 +332,12 @@ pub(super) async fn unfinished_objects(
     cluster: &Cluster,
     storage: &Storage,
     name: &str,
-    good: i64,
-    revisions: &[&StoredRevision],
-    read: Option<&Release>,
+    Unfinished {
+        good,
+        revisions,
+        with_hooks,
+        read,
+    }: Unfinished<'_>,
 ) -> Result<Outlines, DeployError> {
     let mut unfinished = Outlines::default();
     for StoredRevision {
@@ -311,8 +357,13 @@ pub(super) async fn unfinished_objects(
         };
         // Objects of somebody else's attempt, or those a forged record names, are not deleted here.
         let release = release.filter(|release| storage.recognises(name, *revision, release));
-        let objects = stored_objects(cluster, release.as_deref()).await?;
+        let release = release.as_deref();
+        let objects = stored_objects(cluster, release).await?;
         unfinished.add(*revision, objects);
+        if with_hooks {
+            let of_hooks = stored_of_hooks(cluster, release).await?;
+            unfinished.of_hooks.extend(of_hooks);
+        }
     }
     Ok(unfinished)
 }

@@ -5,7 +5,7 @@
 //! objects show whether it runs.
 
 use jiff::Timestamp;
-use objects::manifest::{StoredObjects, build_stored};
+use objects::manifest::{StoredObjects, build_stored, build_stored_names};
 use objects::{Discovery, Object};
 use serde_json::Value;
 
@@ -71,6 +71,35 @@ pub(super) async fn stored_objects(
         .stored_objects(listed)
         .await
         .map_err(DeployError::Discovery)
+}
+
+/// What the hooks of a stored revision make, as far as the cluster lists their kinds; without bodies.
+pub(super) fn listed_of_hooks(release: &Release, discovery: &Discovery) -> StoredObjects {
+    let manifests: Vec<&str> = release.hooks.iter().map(|hook| &*hook.manifest).collect();
+    let manifest = manifests.join("\n---\n");
+    let built = build_stored_names(&manifest, &release.namespace, discovery);
+    built.unwrap_or_else(|error| {
+        let (release, revision) = (&release.name, release.revision);
+        let error = error_unquoted(&error);
+        logging::warn!(release, revision, error, "unreadable hooks");
+        StoredObjects::default()
+    })
+}
+
+/// What the hooks of a stored revision make; nothing where there is no such. A kind that is gone for good has none.
+///
+/// # Errors
+/// As [`stored_objects`].
+pub(super) async fn stored_of_hooks(
+    cluster: &Cluster,
+    release: Option<&Release>,
+) -> Result<Vec<Object>, DeployError> {
+    let Some(release) = release.filter(|release| !release.hooks.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let listed = |discovery: &Discovery| listed_of_hooks(release, discovery);
+    let stored = cluster.stored_objects(listed).await;
+    stored.map_err(DeployError::Discovery)
 }
 
 /// Whether the newest record was written by an agent for this caller's bundles; takes that into the history.

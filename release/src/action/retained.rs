@@ -8,32 +8,38 @@
 //! another release writes it now) does not ask for that. Helm deletes it, and with it what the same
 //! upgrade has just written, and the release's own records.
 
-use std::collections::HashSet;
-
 use chart::Chart;
 
 use super::install::crd_kinds;
-use crate::kube::{Cluster, Contents, DeleteError, Owner, Spared, find_kept};
+use crate::kube::{Cluster, Content, Contents, DeleteError, Owner, Spared, read_contents};
 use crate::state::ownership::Operation;
-use objects::{Object, ObjectKey, Resource};
+use objects::{Object, Resource};
 
 /// What a release has no longer, without bodies.
 #[derive(Debug, Default)]
 pub(super) struct Obsolete {
     /// To be deleted, and as what.
     pub(super) objects: Vec<(Object, Operation)>,
-    /// Left: a record asks for that, or something is in it.
+    /// Left: a record asks for that, something is in it, or nobody can read it.
     pub(super) kept: Vec<Object>,
-    /// What was read in containers that are to be deleted, and goes.
-    pub(super) read: HashSet<ObjectKey>,
+    /// Those of the kept that are left only because something in them cannot be read.
+    pub(super) unread: Vec<Object>,
+    /// What hooks of theirs have made, which no operation deletes.
+    pub(super) of_hooks: Vec<Object>,
 }
 
 impl Obsolete {
     /// Leaves out what is not due.
     fn retain(&mut self, is_due: impl Fn(&Object) -> bool) {
         self.objects.retain(|(object, _)| is_due(object));
-        self.kept.retain(is_due);
+        self.kept.retain(&is_due);
+        self.unread.retain(is_due);
     }
+}
+
+/// Whether deleting an object deletes others.
+pub(super) fn is_container(object: &Object) -> bool {
+    object.is_namespace() || object.is_crd()
 }
 
 /// Whether deleting `container` also deletes `object`.
@@ -51,8 +57,8 @@ pub(super) struct Retained<'a> {
     desired: &'a [Object],
     /// Kinds that the chart's `crds/` define.
     defined: Vec<Resource>,
-    /// What was read before anything went, and goes.
-    read: Option<&'a HashSet<ObjectKey>>,
+    /// What its hooks make.
+    of_hooks: &'a [Object],
 }
 
 impl<'a> Retained<'a> {
@@ -61,17 +67,14 @@ impl<'a> Retained<'a> {
             namespace: Some(namespace),
             desired,
             defined: chart.map(crd_kinds).unwrap_or_default(),
-            read: None,
+            of_hooks: &[],
         }
     }
 
-    /// The same once these were read and are about to go: the webhook that converts them may have gone since.
+    /// The same with what the hooks of the desired release make.
     #[must_use]
-    pub(super) fn having_read(self, read: &'a HashSet<ObjectKey>) -> Self {
-        Self {
-            read: Some(read),
-            ..self
-        }
+    pub(super) fn beside_hooks(self, of_hooks: &'a [Object]) -> Self {
+        Self { of_hooks, ..self }
     }
 
     /// For a removal: nothing is desired any more.
@@ -80,7 +83,7 @@ impl<'a> Retained<'a> {
             namespace: None,
             desired: &[],
             defined: Vec::new(),
-            read: None,
+            of_hooks: &[],
         }
     }
 
@@ -88,8 +91,8 @@ impl<'a> Retained<'a> {
     /// themselves. For that the objects in containers which are due are read, and no others.
     ///
     /// # Errors
-    /// Objects in a container that is due which cannot be read: they may ask to be kept. Where the webhook that converts them is gone for good they go
-    /// with their definition all the same.
+    /// Objects in a container that is due which cannot be read: they may ask to be kept. Where the webhook that converts them is gone for good they
+    /// stay unread, and what contains them.
     pub(super) async fn decide(
         &self,
         cluster: &Cluster,
@@ -99,53 +102,39 @@ impl<'a> Retained<'a> {
         is_due: impl Fn(&Object) -> bool,
     ) -> Result<Obsolete, Vec<DeleteError>> {
         let (objects, held) = self.split(obsolete.objects);
-        let is_container = |object: &&Object| object.is_namespace() || object.is_crd();
         let all = objects.iter().map(|(object, _)| object);
-        let containers: Vec<&Object> = all.filter(is_container).filter(|one| is_due(one)).collect();
+        let containers: Vec<&Object> = all.filter(|one| is_container(one) && is_due(one)).collect();
         let is_inside = |object: &Object| containers.iter().any(|one| contains(one, object));
-        let going = objects
-            .iter()
-            .map(|(object, operation)| (object, Some(*operation)));
-        let asked_for = obsolete.kept.iter().map(|object| (object, None));
-        let inside = going
-            .chain(asked_for)
-            .filter(|(object, _)| is_inside(object));
-        let inside: Vec<_> = inside.collect();
-        let Contents {
-            mut kept,
-            going,
-            mut unseen,
-        } = find_kept(cluster, owner, spared, &inside).await;
-        let was_read = |one: &Object| self.read.is_some_and(|read| read.contains(&one.key()));
-        unseen.retain(|one| !(one.is_unconverted && was_read(one.object)));
-        let (unconverted, unseen): (Vec<_>, Vec<_>) =
-            unseen.into_iter().partition(|one| one.is_lasting);
+        let own = objects.iter();
+        let own = own.map(|(object, operation)| (object, Content::Of(*operation)));
+        let asked_for = obsolete.kept.iter().map(|object| (object, Content::Kept));
+        let of_hooks = obsolete.of_hooks.iter();
+        let of_hooks = of_hooks.map(|object| (object, Content::OfHook));
+        let all = own.chain(asked_for).chain(of_hooks);
+        let inside: Vec<_> = all.filter(|(object, _)| is_inside(object)).collect();
+        let Contents { stays, unseen } = read_contents(cluster, owner, spared, &inside).await;
+        let (unread, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(|one| one.is_lasting);
         if !unseen.is_empty() {
             return Err(unseen.into_iter().map(|one| one.failure).collect());
         }
-        let asked_for = unconverted.iter().filter(|one| one.is_asked_for);
-        kept.extend(asked_for.map(|one| one.object));
-        let is_kept = |container: &Object| kept.iter().any(|object| contains(container, object));
-        // Whether their definitions go is not certain yet, as others may use them: nothing else takes these along.
-        let holds = |container: &Object| {
-            let mut unconverted = unconverted.iter();
-            is_kept(container)
-                || container.is_namespace()
-                    && unconverted.any(|one| contains(container, one.object))
-        };
-        let (mut goes, mut stays) = (Vec::new(), Vec::new());
+        let unread: Vec<&Object> = unread.into_iter().map(|one| one.object).collect();
+        let has = |all: &[&Object], container| all.iter().any(|one| contains(container, one));
+        let (mut goes, mut left, mut left_unread) = (Vec::new(), Vec::new(), Vec::new());
         for (object, operation) in &objects {
-            match holds(object) {
-                true => stays.push(object.clone()),
-                false => goes.push((object.clone(), *operation)),
+            match object {
+                _ if has(&stays, object) || unread.contains(&object) => left.push(object.clone()),
+                _ if has(&unread, object) => left_unread.push(object.clone()),
+                _ => goes.push((object.clone(), *operation)),
             }
         }
         let mut decided = Obsolete {
-            read: going.iter().map(|object| object.key()).collect(),
             objects: goes,
             kept: obsolete.kept,
+            unread: left_unread,
+            of_hooks: obsolete.of_hooks,
         };
-        decided.kept.extend(held.into_iter().chain(stays));
+        let left = held.into_iter().chain(left);
+        decided.kept.extend(left.chain(decided.unread.clone()));
         decided.retain(is_due);
         Ok(decided)
     }
@@ -171,7 +160,8 @@ impl<'a> Retained<'a> {
     }
 
     fn is_wanted_in(&self, container: &Object) -> bool {
-        self.desired.iter().any(|one| contains(container, one))
+        let mut all = self.desired.iter().chain(self.of_hooks);
+        all.any(|one| contains(container, one))
     }
 }
 
@@ -237,6 +227,8 @@ mod tests {
         Stored,
         /// Somebody has deleted what a record asks to keep.
         StoredAndGone,
+        /// Another release's by now, or nobody's.
+        NotOwned,
         Nothing,
     }
 
@@ -246,6 +238,7 @@ mod tests {
     #[case::was_there_before(Reason::Adopted, true)]
     #[case::a_record_asks_to_keep_it(Reason::Stored, true)]
     #[case::it_is_not_there(Reason::StoredAndGone, false)]
+    #[case::it_is_not_the_releases(Reason::NotOwned, true)]
     #[case::it_goes(Reason::Nothing, false)]
     #[tokio::test]
     async fn a_container_of_what_stays_is_left(
@@ -264,6 +257,7 @@ mod tests {
             Reason::Adopted => {
                 live["metadata"]["annotations"]["fleetagent.cattle.io/adopted"] = json!("kept");
             }
+            Reason::NotOwned => live["metadata"]["annotations"] = json!({}),
             Reason::Stored | Reason::StoredAndGone | Reason::Nothing => {}
         }
         let cluster = fixture::server(move |_, _, _| match reason {
@@ -315,69 +309,131 @@ mod tests {
 
     const UNCONVERTED: &str = "conversion webhook for x.io/v1, Kind=Car failed: service not found";
 
-    /// When a definition and its object are decided about, and how often before.
-    #[derive(Clone, Copy)]
-    enum Tried {
-        Once,
-        ForMinutes,
-        OnceReadBefore,
+    /// What becomes of a definition: it may not take along an object that may ask to be kept.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Fate {
+        TriedAgain,
+        LeftUnread,
+        Left,
+        Goes,
     }
 
-    /// It may ask to be kept. Where the webhook that converts it is gone for good nothing but the definition's end takes it away.
+    /// What the object is, where its definition is about to go.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Role {
+        OfTheManifest,
+        ARecordAsksToKeepIt,
+        OfAHook,
+    }
+
     #[rstest]
-    #[case::no_answer_says_so("", Tried::ForMinutes, Err(1))]
-    #[case::the_webhook_may_come_back(UNCONVERTED, Tried::Once, Err(1))]
-    #[case::the_webhook_is_gone(UNCONVERTED, Tried::ForMinutes, Ok(2))]
-    #[case::it_was_read_before_the_webhook_went(UNCONVERTED, Tried::OnceReadBefore, Ok(2))]
+    #[case::no_answer_says_so("", true, Fate::TriedAgain)]
+    #[case::the_webhook_may_come_back(UNCONVERTED, false, Fate::TriedAgain)]
+    #[case::the_webhook_is_gone(UNCONVERTED, true, Fate::LeftUnread)]
     #[tokio::test(start_paused = true)]
-    async fn a_definition_goes_with_what_cannot_be_read_only_where_nobody_converts_it(
+    async fn a_definition_goes_with_no_object_that_nobody_could_read(
         #[case] message: &'static str,
-        #[case] tried: Tried,
-        #[case] expected: Result<usize, usize>,
+        #[case] for_minutes: bool,
+        #[case] expected: Fate,
         #[values(false, true)] has_namespace: bool,
         #[values(false, true)] is_removal: bool,
+        #[values(Role::OfTheManifest, Role::ARecordAsksToKeepIt, Role::OfAHook)] role: Role,
     ) {
         let refusal = json!({"kind": "Status", "code": 500, "message": message});
         let cluster = fixture::server(move |_, _, _| Some((500, refusal.clone())));
+        let definition = object(CRD.0, CRD.1, None, "cars.x.io");
         let namespace = object("", "Namespace", None, "data");
         let content = object("x.io", "Car", Some("data"), "beetle");
-        let read = HashSet::from([content.key()]);
-        let obsolete = || {
-            let definition = object(CRD.0, CRD.1, None, "cars.x.io");
-            let mut objects = vec![definition, content.clone()];
-            objects.extend(has_namespace.then(|| namespace.clone()));
-            let going = objects.into_iter().map(|one| (one, Operation::Remove));
-            Obsolete {
-                objects: going.collect(),
+        let mut containers = vec![definition];
+        containers.extend(has_namespace.then_some(namespace));
+        let mut tries = if for_minutes { 4 } else { 1 };
+        let decided = loop {
+            let going = containers.iter().cloned();
+            let mut obsolete = Obsolete {
+                objects: going.map(|one| (one, Operation::Remove)).collect(),
                 ..Obsolete::default()
+            };
+            let content = content.clone();
+            match role {
+                Role::OfTheManifest => obsolete.objects.push((content, Operation::Remove)),
+                Role::ARecordAsksToKeepIt => obsolete.kept.push(content),
+                Role::OfAHook => obsolete.of_hooks.push(content),
             }
-        };
-        let mut retained = match is_removal {
-            true => Retained::of_removal(),
-            false => Retained::new("apps", &[], None),
-        };
-        if let Tried::OnceReadBefore = tried {
-            retained = retained.having_read(&read);
-        }
-        let owner = Owner::new("web", "apps");
-        let decide = || {
-            let spared = Spared::default();
-            retained.decide(&cluster, &owner, spared, obsolete(), |_| true)
-        };
-        let mut decided = decide().await;
-        if let Tried::ForMinutes = tried {
-            for _ in 0..3 {
-                tokio::time::advance(Duration::from_secs(120)).await;
-                decided = decide().await;
+            let retained = match is_removal {
+                true => Retained::of_removal(),
+                false => Retained::new("apps", &[], None),
+            };
+            let (owner, spared) = (Owner::new("web", "apps"), Spared::default());
+            let decided = retained.decide(&cluster, &owner, spared, obsolete, |_| true);
+            let decided = decided.await;
+            tries -= 1;
+            if tries == 0 {
+                break decided;
             }
+            tokio::time::advance(Duration::from_secs(120)).await;
+        };
+        let Ok(decided) = decided else {
+            assert_eq!(expected, Fate::TriedAgain);
+            return;
+        };
+        for container in &containers {
+            let goes = decided.objects.iter().any(|(one, _)| one == container);
+            let fate = match goes {
+                true => Fate::Goes,
+                false if decided.unread.contains(container) => Fate::LeftUnread,
+                false => Fate::Left,
+            };
+            assert_eq!(fate, expected, "{container:?}");
+            assert_eq!(decided.kept.contains(container), !goes);
         }
-        let found = decided.map_err(|failures| failures.len());
-        let is_left = matches!(&found, Ok(decided) if decided.kept.contains(&namespace));
-        let extra = usize::from(has_namespace && !is_left && found.is_ok());
-        assert_eq!(found.map(|decided| decided.objects.len() - extra), expected);
-        // Where it was read, it is known that nothing in it stays.
-        let is_unread = matches!(tried, Tried::ForMinutes);
-        assert_eq!(is_left, has_namespace && expected.is_ok() && is_unread);
+        assert!(decided.objects.is_empty());
+        assert_eq!(decided.kept.contains(&content), role != Role::OfAHook);
+    }
+
+    /// The stored version of an object needs no webhook, which may be gone with the release.
+    #[rstest]
+    #[case::nothing_asks_for_it(None, Fate::Goes)]
+    #[case::it_asks_to_be_kept(Some("keep"), Fate::Left)]
+    #[tokio::test]
+    async fn an_object_whose_webhook_is_gone_is_read_as_it_is_stored(
+        #[case] policy: Option<&str>,
+        #[case] expected: Fate,
+        #[values(Role::OfTheManifest, Role::OfAHook)] role: Role,
+    ) {
+        let refusal = json!({"kind": "Status", "code": 500, "message": UNCONVERTED});
+        let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+        Owner::new("web", "apps").mark(&mut live);
+        if let Some(policy) = policy {
+            live["metadata"]["annotations"]["helm.sh/resource-policy"] = json!(policy);
+        }
+        let mut cars = fixture::discovery("x.io", &[("Car", true)]);
+        let mut stored = cars["versions"][0].clone();
+        stored["version"] = json!("v2");
+        cars["versions"].as_array_mut().unwrap().push(stored);
+        let cluster = fixture::server(move |_, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => Some(fixture::discovered(&[])),
+            "/apis" => Some(fixture::discovered(std::slice::from_ref(&cars))),
+            path if path.starts_with("/apis/x.io/v2/") => Some((200, live.clone())),
+            _ => Some((500, refusal.clone())),
+        });
+        let definition = object(CRD.0, CRD.1, None, "cars.x.io");
+        let content = object("x.io", "Car", Some("apps"), "beetle");
+        let mut obsolete = Obsolete {
+            objects: vec![(definition.clone(), Operation::Remove)],
+            ..Obsolete::default()
+        };
+        match role {
+            Role::OfAHook => obsolete.of_hooks.push(content),
+            _ => obsolete.objects.push((content, Operation::Remove)),
+        }
+        let (owner, spared) = (Owner::new("web", "apps"), Spared::default());
+        let retained = Retained::of_removal();
+        let decided = retained.decide(&cluster, &owner, spared, obsolete, |_| true);
+        let decided = decided.await.unwrap();
+        let goes = decided.objects.iter().any(|(one, _)| *one == definition);
+        assert_eq!(goes, expected == Fate::Goes);
+        assert!(decided.unread.is_empty());
     }
 
     /// Of what a record asks to keep only an answer says whether it is there.

@@ -14,9 +14,9 @@ use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
 use super::hook_objects::HookObjects;
 use super::known_records::KnownRecords;
-use super::previous::{PreviousObjects, Pruning, unfinished_objects};
+use super::previous::{PreviousObjects, Pruning, Unfinished, unfinished_objects};
 use super::records::{listed_objects, read_if_possible, stored_objects};
-use super::retained::Retained;
+use super::retained::{Retained, is_container};
 use super::spec::DeploySpec;
 use crate::kube::{Cluster, Owner, WrittenObjects, observe_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
@@ -64,10 +64,16 @@ pub(super) async fn rollback(
     // Below what is gone back to nothing came with the attempt.
     let is_between = |head: &&StoredRevision| head.revision != newest && head.revision > to;
     let others: Vec<_> = history.iter().filter(is_between).collect();
-    let (name, read) = (&spec.name, Some(&*target));
-    let others = unfinished_objects(cluster, storage, name, to, &others, read).await?;
     let former = stored_objects(cluster, current.as_deref()).await?;
-    let previous = PreviousObjects::new(&history, former, others).undone();
+    let others = Unfinished {
+        good: to,
+        revisions: &others,
+        with_hooks: former.iter().any(is_container),
+        read: Some(&*target),
+    };
+    let others = unfinished_objects(cluster, storage, &spec.name, others).await?;
+    let mut previous = PreviousObjects::new(&history, former, others).undone();
+    previous.add_of_hooks(cluster, current.as_deref()).await?;
     let is_trusted = |current: &Release| storage.proves(&spec.name, newest, current);
     let is_believed = current.as_deref().is_some_and(is_trusted);
     let is_believed = is_believed || !storage.was_deployed(&spec.name);
@@ -149,7 +155,6 @@ pub(super) async fn rollback(
         is_unchecked: false,
         created: Vec::new(),
         written: WrittenObjects::default(),
-        contents: HashSet::new(),
         is_carried_out: false,
         found: false,
         previous,

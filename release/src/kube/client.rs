@@ -207,9 +207,21 @@ impl Cluster {
 
     /// One object's metadata, none if it does not exist.
     pub(crate) async fn get_metadata(&self, object: &Object) -> Result<Option<Value>, ApiError> {
-        let path = object_path(object, "");
+        let namespace = object.namespace.as_deref();
+        self.get_named_metadata(&object.resource, namespace, &object.name)
+            .await
+    }
+
+    /// The metadata of an object by kind, namespace and name, none if it does not exist.
+    pub(super) async fn get_named_metadata(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        let path = path(resource, namespace, Some(name), "");
         let answer = self.send(Verb::get(ACCEPT_METADATA), path, None).await;
-        found(&object.resource, answer)
+        found(resource, answer)
     }
 
     /// An object by kind, namespace and name, none if it does not exist.
@@ -464,7 +476,12 @@ impl Cluster {
         }
         self.send(
             Verb::write("DELETE"),
-            object_path(object, ""),
+            path(
+                proof.resource(object),
+                object.namespace.as_deref(),
+                Some(&object.name),
+                "",
+            ),
             Some(encode(&options)),
         )
         .await

@@ -8,10 +8,12 @@
 //!
 //! Mirrors `pkg/action/validate.go`.
 
+use std::sync::Arc;
+
 use chart::manifest::HOOK_ANNOTATION;
 use jiff::Timestamp;
-use objects::Object;
 use objects::managed_fields::{FIELD_MANAGER, entries};
+use objects::{Object, Resource};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -83,9 +85,25 @@ enum Marks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deletable {
     version: Version,
+    /// The version of its kind in which it was read, if not the one that was asked for.
+    read_as: Option<Arc<Resource>>,
 }
 
 impl Deletable {
+    /// The same of an object that was read in another version of its kind.
+    #[must_use]
+    pub(super) fn read_as(self, resource: Option<Arc<Resource>>) -> Self {
+        Self {
+            read_as: resource,
+            ..self
+        }
+    }
+
+    /// The version of its kind in which an object can be reached.
+    pub(super) fn resource<'o>(&'o self, object: &'o Object) -> &'o Resource {
+        self.read_as.as_ref().unwrap_or(&object.resource)
+    }
+
     /// What the API server is asked to make sure of.
     pub(super) fn preconditions(&self) -> Value {
         self.version.preconditions().into()
@@ -303,6 +321,7 @@ impl Observed {
     fn instance(&self) -> Deletable {
         Deletable {
             version: self.version.clone(),
+            read_as: None,
         }
     }
 }

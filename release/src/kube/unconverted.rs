@@ -1,8 +1,9 @@
-//! Since when nobody can read objects of a definition, as the webhook that converts them fails.
+//! Since when nobody can read objects of a kind in a version, as the webhook that converts them fails.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::time::Duration;
 
+use objects::Resource;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -13,10 +14,10 @@ const GONE_TRIES: u32 = 3;
 /// What was tried so long ago says nothing of now.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
-/// Definitions, by name, whose objects could not be read when they were last tried. By the clock of this process, which no record and no jump of the time
-/// of day can set: after a restart it takes as long again.
+/// Kinds whose objects could not be read when they were last tried; in each version alone, as one that is stored needs no webhook. By the clock of this
+/// process, which no record and no jump of the time of day can set: after a restart it takes as long again.
 #[derive(Debug, Default)]
-pub(super) struct Unconverted(Mutex<BTreeMap<String, Failing>>);
+pub(super) struct Unconverted(Mutex<HashMap<Resource, Failing>>);
 
 #[derive(Debug)]
 struct Failing {
@@ -26,15 +27,15 @@ struct Failing {
 }
 
 impl Unconverted {
-    /// Takes note of a try to read objects of a definition: whether its webhook failed for any.
-    pub(super) fn note(&self, definition: &str, has_failed: bool) {
+    /// Takes note of a try to read objects of a kind: whether its webhook failed for any.
+    pub(super) fn note(&self, kind: &Resource, has_failed: bool) {
         let (mut all, now) = (self.0.lock(), Instant::now());
         all.retain(|_, failing| failing.last.elapsed() < FORGOTTEN_AFTER);
         if !has_failed {
-            all.remove(definition);
+            all.remove(kind);
             return;
         }
-        let failing = all.entry(definition.to_owned()).or_insert(Failing {
+        let failing = all.entry(kind.clone()).or_insert(Failing {
             since: now,
             last: now,
             tries: 0,
@@ -43,10 +44,10 @@ impl Unconverted {
         failing.tries += 1;
     }
 
-    /// Whether the webhook of a definition counts as gone for good.
-    pub(super) fn is_lasting(&self, definition: &str) -> bool {
+    /// Whether the webhook that converts a kind counts as gone for good.
+    pub(super) fn is_lasting(&self, kind: &Resource) -> bool {
         let all = self.0.lock();
-        all.get(definition).is_some_and(|failing| {
+        all.get(kind).is_some_and(|failing| {
             failing.tries >= GONE_TRIES && failing.since.elapsed() >= GONE_AFTER
         })
     }
@@ -59,24 +60,33 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_webhook_is_gone_once_each_try_has_failed_for_five_minutes() {
         let (tries, minute) = (Unconverted::default(), Duration::from_secs(60));
+        let kind = |name: &str, version: &str| Resource {
+            group: "x.io".to_owned(),
+            version: version.to_owned(),
+            kind: name.to_owned(),
+            plural: name.to_lowercase() + "s",
+            namespaced: true,
+        };
+        let (cars, boats) = (kind("Car", "v2"), kind("Boat", "v1"));
         let lasts_after = async |pauses: &[Duration]| {
-            tries.note("cars.x.io", true);
+            tries.note(&cars, true);
             for pause in pauses {
                 tokio::time::advance(*pause).await;
-                tries.note("cars.x.io", true);
+                tries.note(&cars, true);
+                tries.note(&kind("Car", "v1"), false);
             }
-            tries.is_lasting("cars.x.io")
+            tries.is_lasting(&cars)
         };
         assert!(!lasts_after(&[minute, minute, minute]).await);
         assert!(lasts_after(&[2 * minute]).await);
-        tries.note("cars.x.io", false);
+        tries.note(&cars, false);
         // Two tries say little, however far apart.
         assert!(!lasts_after(&[30 * minute]).await);
         tokio::time::advance(FORGOTTEN_AFTER).await;
         assert!(!lasts_after(&[minute, minute]).await);
-        assert!(!tries.is_lasting("boats.x.io"));
+        assert!(!tries.is_lasting(&boats));
         tokio::time::advance(FORGOTTEN_AFTER).await;
-        tries.note("boats.x.io", false);
+        tries.note(&boats, false);
         assert!(tries.0.lock().is_empty());
     }
 }

@@ -223,6 +223,113 @@ async fn a_missing_conversion_webhook_is_reported_and_recovered_from() -> Result
     Ok(())
 }
 
+/// A version drops a definition with an object that asks to be kept, or the bundle goes, when the webhook that converts the object is gone: deleting the
+/// definition would take it along. As it is stored it can be read all the same, unless that version is not served: then it is reported, nothing
+/// goes, and once it can be read it stays, and its definition.
+#[tokio::test]
+async fn a_definition_whose_objects_nobody_can_read_is_not_deleted() -> Result<()> {
+    let agent = hurried().await?;
+    for (is_removal, is_served) in [(false, true), (true, true), (false, false), (true, false)] {
+        let name = unique("unread");
+        let group = format!("{name}.example.com");
+        let mut crd = widgets(&group);
+        let stored_version = &mut crd["spec"]["versions"][0];
+        stored_version["served"] = json!(is_served);
+        let mut version = stored_version.clone();
+        version["name"] = json!("v1beta1");
+        version["storage"] = json!(false);
+        version["served"] = json!(true);
+        crd["spec"]["versions"] = json!([crd["spec"]["versions"][0], version]);
+        let beside = map(&format!("{name}-beside"), "");
+        let widget = |name: &str| {
+            format!("---\napiVersion: {group}/v1beta1\nkind: Widget\nmetadata: {{name: {name}}}\n")
+        };
+        let (kept, gone) = (widget("kept"), widget("gone"));
+        let whole = format!("{beside}---\n{crd}\n{kept}{gone}");
+        agent.apply(&manifests(&agent, &name, &whole)).await?;
+        agent.wait_ready(&name).await?;
+        let all = agent.objects(&format!("{group}/v1beta1"), "Widget", &target(&agent));
+        let keep = json!({ "metadata": { "annotations": { "helm.sh/resource-policy": "keep" } } });
+        let patch = Patch::Merge(&keep);
+        all.patch("kept", &PatchParams::default(), &patch).await?;
+        let uid = all.get("kept").await?.metadata.uid;
+        let definitions = agent.objects("apiextensions.k8s.io/v1", "CustomResourceDefinition", "");
+        let crd_name = format!("widgets.{group}");
+        let convert = async |conversion: serde_json::Value| {
+            let patch = json!({ "spec": { "conversion": conversion } });
+            let (options, patch) = (PatchParams::default(), Patch::Merge(&patch));
+            let done = definitions.patch(&crd_name, &options, &patch).await;
+            done.map(drop)
+        };
+        convert(json!({
+            "strategy": "Webhook",
+            "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": { "url": "https://127.0.0.1:1/" },
+            },
+        }))
+        .await?;
+        match is_removal {
+            true => agent.delete(&name).await?,
+            false => agent.apply(&manifests(&agent, &name, &beside)).await?,
+        }
+        let heal = convert(json!({ "strategy": "None", "webhook": null }));
+        if !is_served {
+            if is_removal {
+                wait_event(&agent, "RemovalFailed", &name).await?;
+            } else {
+                agent
+                    .wait_deploy_error(&name, |message| message.contains("conversion webhook"))
+                    .await?;
+            }
+            heal.await?;
+            ensure!(all.get("gone").await?.metadata.deletion_timestamp.is_none());
+        } else {
+            heal.await?;
+        }
+        match is_removal {
+            true => drop(wait_event(&agent, "Removed", &name).await?),
+            false => drop(agent.wait_ready(&name).await?),
+        }
+        ensure!(all.get("kept").await?.metadata.uid == uid);
+        ensure!(all.get_opt("gone").await?.is_none());
+        let definition = definitions.get(&crd_name).await?;
+        ensure!(definition.metadata.deletion_timestamp.is_none());
+    }
+    Ok(())
+}
+
+/// A hook's Secret that asks to be kept lies in a namespace of the chart, which a version drops, or which would go with the bundle.
+#[tokio::test]
+async fn what_a_hook_has_made_to_be_kept_outlives_its_namespace() -> Result<()> {
+    let agent = hurried().await?;
+    for is_removal in [false, true] {
+        let (name, data) = (unique("hooked"), unique("data"));
+        let beside = map(&format!("{name}-beside"), "");
+        let whole = format!(
+            "{beside}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {data}}}\n---\n\
+             apiVersion: v1\nkind: Secret\nmetadata:\n  name: root\n  namespace: {data}\n  annotations:\n    \
+             helm.sh/hook: post-install\n    helm.sh/resource-policy: keep\n"
+        );
+        agent.apply(&manifests(&agent, &name, &whole)).await?;
+        agent.wait_ready(&name).await?;
+        let secrets = agent.objects("v1", "Secret", &data);
+        let uid = secrets.get("root").await?.metadata.uid;
+        if is_removal {
+            agent.delete(&name).await?;
+            wait_event(&agent, "Removed", &name).await?;
+        } else {
+            agent.apply(&manifests(&agent, &name, &beside)).await?;
+            agent.wait_ready(&name).await?;
+        }
+        ensure!(secrets.get("root").await?.metadata.uid == uid);
+        let namespaces = agent.objects("v1", "Namespace", "");
+        let namespace = namespaces.get(&data).await?;
+        ensure!(namespace.metadata.deletion_timestamp.is_none());
+    }
+    Ok(())
+}
+
 /// A chart of a thousand objects comes, loses half of them and goes, beside others.
 #[tokio::test]
 async fn a_bundle_of_a_thousand_objects_is_deployed_shrunk_and_removed() -> Result<()> {

@@ -10,7 +10,8 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use crate::action::error::UninstallError;
-use crate::action::retained::{Obsolete, Retained};
+use crate::action::records::listed_of_hooks;
+use crate::action::retained::{Obsolete, Retained, is_container};
 use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
@@ -18,6 +19,7 @@ use crate::kube::{
     resource_policy,
 };
 use crate::model::Release;
+use crate::others::WhyLeft;
 use crate::state::ownership::Operation;
 use crate::storage::{Storage, StorageError, StoredRevision};
 
@@ -34,11 +36,7 @@ pub(super) async fn stored_objects(
         .await
         .map_err(UninstallError::Discovery)?;
     let mut seen: HashMap<ObjectKey, Option<usize>> = HashMap::new();
-    let Obsolete {
-        mut objects,
-        mut kept,
-        read,
-    } = Obsolete::default();
+    let (mut objects, mut kept) = (Vec::new(), Vec::new());
     // Objects with a policy that an attempt which failed has taken off.
     let mut asked_before = HashSet::new();
     let mut take = |built: Vec<Object>, operation| {
@@ -71,6 +69,7 @@ pub(super) async fn stored_objects(
             }
         }
     };
+    let mut of_hooks = vec![listed_of_hooks(release, &discovery)];
     let built = build_stored_names(&release.manifest, &spec.namespace, &discovery);
     let built = built.map_err(UninstallError::Corrupted)?;
     let left = cluster.all_that_is_left(built).await;
@@ -85,6 +84,7 @@ pub(super) async fn stored_objects(
                 return Err(UninstallError::Load { name, source });
             }
         };
+        of_hooks.push(listed_of_hooks(&other, &discovery));
         match build_stored_names(&other.manifest, &spec.namespace, &discovery) {
             Ok(built) => {
                 let left = cluster.all_that_is_left(built).await;
@@ -100,11 +100,19 @@ pub(super) async fn stored_objects(
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });
-    Ok(Obsolete {
+    let mut stored = Obsolete {
         objects,
         kept,
-        read,
-    })
+        ..Obsolete::default()
+    };
+    if stored.objects.iter().any(|(one, _)| is_container(one)) {
+        for of_hooks in of_hooks {
+            let left = cluster.all_that_is_left(of_hooks).await;
+            let left = left.map_err(UninstallError::Discovery)?;
+            stored.of_hooks.extend(left);
+        }
+    }
+    Ok(stored)
 }
 
 /// Checks whether a namespace or definition is to be deleted in which there are releases that are about to go: they may need what this one has for
@@ -116,7 +124,7 @@ pub(super) async fn check_namespaces(
     stored: &Obsolete,
 ) -> Result<(), UninstallError> {
     let containers = stored.objects.iter();
-    let containers = containers.filter(|(object, _)| object.is_namespace() || object.is_crd());
+    let containers = containers.filter(|(object, _)| is_container(object));
     let mut deferred = Vec::new();
     for (container, operation) in containers {
         match is_deferred(cluster, owner, &spec.other_releases, container, *operation).await {
@@ -155,7 +163,15 @@ pub(super) async fn delete_objects(
     let spared = Spared::before(since);
     let retained = Retained::of_removal();
     let decided = retained.decide(cluster, owner, spared, stored, |_| true);
-    let Obsolete { objects, kept, .. } = decided.await.map_err(failed)?;
+    let Obsolete {
+        objects,
+        kept,
+        unread,
+        ..
+    } = decided.await.map_err(failed)?;
+    for container in &unread {
+        spec.other_releases.left(container, WhyLeft::Unread);
+    }
     done.kept.extend(kept.iter().map(Object::key));
     // Objects in other namespaces go before the records, which are in one of these namespaces.
     let (namespaces, objects): (Vec<_>, Vec<_>) = objects
@@ -223,7 +239,7 @@ mod tests {
     use super::super::uninstall;
     use super::*;
     use crate::kube::fixture;
-    use crate::model::Status;
+    use crate::model::{Hook, Status};
 
     /// By what the version that was deployed says, and what one says that failed after it: only a version that succeeds ends what the one before it
     /// asks for.
@@ -268,6 +284,7 @@ mod tests {
         #[case] api_version: &str,
         #[case] kind: &str,
         #[case] namespace: &str,
+        #[values(false, true)] is_of_hook: bool,
     ) {
         let deleted = Arc::<Mutex<Vec<String>>>::default();
         let noted = Arc::clone(&deleted);
@@ -311,16 +328,24 @@ mod tests {
             )
         };
         let mut release = web(1, false);
-        release.manifest = object(version, container, name)
-            + &object(api_version, kind, "kept")
-            + &object("v1", "ConfigMap", "a");
+        release.manifest = object(version, container, name) + &object("v1", "ConfigMap", "a");
+        let kept = object(api_version, kind, "kept");
+        match is_of_hook {
+            true => release.hooks.push(Hook {
+                manifest: kept,
+                events: vec!["post-install".to_owned()],
+                ..Hook::default()
+            }),
+            false => release.manifest += &kept,
+        }
         let storage = Storage::new(InMemory::default());
         storage.create(&release).await.unwrap();
         let spec = UninstallSpec::new("web", "shop");
         let done = uninstall(&cluster, &storage, &spec).await.unwrap();
         assert_eq!(*deleted.lock(), ["a"]);
         let kept: Vec<&str> = done.kept.iter().map(|key| key.name.as_str()).collect();
-        assert_eq!(kept, [name, "kept"]);
+        let expected = [name, "kept"];
+        assert_eq!(kept, expected[..2 - usize::from(is_of_hook)]);
     }
 
     /// Release "web" with an object of a kind, and an API server that lists it and answers `asked` for its objects, by how often it was asked what

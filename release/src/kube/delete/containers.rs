@@ -1,15 +1,15 @@
 //! Namespaces and definitions, which take along what is in them: what stays of that, and which other releases are in them.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use objects::Object;
+use objects::{Object, Resource};
 
 use super::outcome::{DeleteError, Removal};
-use super::proof::{Spared, prove};
+use super::proof::{Spared, prove, read_to_delete};
 use crate::kube::client::Cluster;
 use crate::kube::error::ApiError;
-use crate::kube::ownership::Owner;
+use crate::kube::ownership::{Owner, is_kept};
 use crate::kube::transport::PARALLEL;
 use crate::others::{Container, ContainerUsage, OtherReleases};
 use crate::state::ownership::Operation;
@@ -40,85 +40,114 @@ pub(crate) async fn is_deferred(
     Ok(proof.is_ok())
 }
 
-/// Those of `objects` that stay where what contains them goes not: an operation would leave them, as they ask to be kept or were there before the
-/// release, or, without an operation, a record asks to keep them and they are there. All are read before anything is deleted.
-pub(crate) async fn find_kept<'o>(
+/// What an object is in a container that is about to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// One that the operation is about to delete.
+    Of(Operation),
+    /// One that a record asks to keep.
+    Kept,
+    /// One that a hook has made, which the operation leaves alone.
+    OfHook,
+}
+
+/// What is in containers that are about to go: what of it stays, so that they have to. That is what the operation leaves where it is: what asks to be
+/// kept, was there before the release or is not the release's. All is read before anything is deleted.
+pub(crate) async fn read_contents<'o>(
     cluster: &Cluster,
     owner: &Owner,
     spared: Spared<'_>,
-    objects: &[(&'o Object, Option<Operation>)],
+    objects: &[(&'o Object, Content)],
 ) -> Contents<'o> {
-    let looks: Vec<_> = objects
+    let reads: Vec<_> = objects
         .iter()
-        .map(|(object, operation)| {
-            let reached = (*object, operation.unwrap_or(Operation::Drop));
-            prove(cluster, owner, spared, reached, None).boxed()
-        })
+        .map(|(object, content)| has_to_stay(cluster, owner, spared, object, *content).boxed())
         .collect();
-    let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
-    note_unconverted(cluster, objects, &proofs);
+    let read: Vec<_> = stream::iter(reads).buffered(PARALLEL).collect().await;
+    note_unconverted(cluster, objects, &read);
     let mut found = Contents::default();
-    for ((object, operation), proof) in objects.iter().zip(proofs) {
-        match (proof, operation) {
-            (Ok(Err(Removal::Absent)), _) => {}
-            (Ok(Err(Removal::Adopted)), Some(_)) if is_made_with_namespace(object) => {}
-            (Ok(Err(Removal::Kept | Removal::Adopted)), _) | (Ok(_), None) => {
-                found.kept.push(*object);
-            }
-            (Ok(_), Some(_)) => found.going.push(*object),
-            (Err(source), _) => {
-                let definition = object.resource.definition_name();
-                let is_unconverted = source.is_unconverted();
-                found.unseen.push(Unseen {
-                    object,
-                    is_asked_for: operation.is_none(),
-                    is_unconverted,
-                    is_lasting: is_unconverted && cluster.unconverted().is_lasting(&definition),
-                    failure: DeleteError::unseen(object, source),
-                });
-            }
+    for ((object, _), read) in objects.iter().zip(read) {
+        match read {
+            Ok(Some(Stays(true))) => found.stays.push(*object),
+            Ok(Some(Stays(false)) | None) => {}
+            Err(source) => found.unseen.push(Unseen {
+                object,
+                is_lasting: source.is_unconverted()
+                    && cluster.unconverted().is_lasting(&object.resource),
+                failure: DeleteError::unseen(object, source),
+            }),
         }
     }
     found
 }
 
-/// Takes note of the definitions whose objects were read, or of which some cannot be converted.
-fn note_unconverted<P>(
+/// Whether an object stays, and so what contains it.
+struct Stays(bool);
+
+/// Reads an object in a container that is about to go; nothing where it is not there.
+async fn has_to_stay(
     cluster: &Cluster,
-    objects: &[(&Object, Option<Operation>)],
-    proofs: &[Result<P, ApiError>],
-) {
-    let mut tried: BTreeMap<String, bool> = BTreeMap::new();
-    for ((object, _), proof) in objects.iter().zip(proofs) {
-        let failed = proof.as_ref().err();
-        // Any other failure says nothing of the webhook.
-        if failed.is_none_or(ApiError::is_unconverted) {
-            let has_failed = tried.entry(object.resource.definition_name()).or_default();
-            *has_failed |= failed.is_some();
-        }
+    owner: &Owner,
+    spared: Spared<'_>,
+    object: &Object,
+    content: Content,
+) -> Result<Option<Stays>, ApiError> {
+    if object.name.is_empty() {
+        return Ok(None); // A generated name is not in the manifest.
     }
-    for (definition, has_failed) in tried {
-        cluster.unconverted().note(&definition, has_failed);
+    let operation = match content {
+        Content::Of(operation) => operation,
+        Content::Kept => {
+            let found = read_to_delete(cluster, object).await?;
+            return Ok(found.map(|_| Stays(true)));
+        }
+        Content::OfHook => {
+            let found = read_to_delete(cluster, object).await?;
+            return Ok(found.map(|(live, _)| Stays(is_kept(&live))));
+        }
+    };
+    let proof = prove(cluster, owner, spared, (object, operation), None).await?;
+    Ok(match proof {
+        Ok(_) => Some(Stays(false)),
+        Err(Removal::Absent) => None,
+        Err(Removal::Kept) => Some(Stays(true)),
+        Err(_) => Some(Stays(!is_made_with_namespace(object))),
+    })
+}
+
+/// Takes note of the kinds whose objects were read, or of which some cannot be converted. What is not there was not converted either.
+fn note_unconverted(
+    cluster: &Cluster,
+    objects: &[(&Object, Content)],
+    read: &[Result<Option<Stays>, ApiError>],
+) {
+    let mut tried: HashMap<&Resource, bool> = HashMap::new();
+    for ((object, _), read) in objects.iter().zip(read) {
+        let has_failed = match read {
+            Ok(Some(_)) => false,
+            Err(error) if error.is_unconverted() => true,
+            // Any other failure says nothing of the webhook.
+            Ok(None) | Err(_) => continue,
+        };
+        *tried.entry(&object.resource).or_default() |= has_failed;
+    }
+    for (kind, has_failed) in tried {
+        cluster.unconverted().note(kind, has_failed);
     }
 }
 
 /// What is in containers that are about to go.
 #[derive(Default)]
 pub(crate) struct Contents<'o> {
-    /// Nothing says that it stays.
-    pub(crate) going: Vec<&'o Object>,
-    /// It stays: by what it says itself, or as a record asks for that.
-    pub(crate) kept: Vec<&'o Object>,
+    /// It stays where it is, so that its containers have to.
+    pub(crate) stays: Vec<&'o Object>,
     pub(crate) unseen: Vec<Unseen<'o>>,
 }
 
 /// Something in a container that cannot be read.
 pub(crate) struct Unseen<'o> {
     pub(crate) object: &'o Object,
-    /// Whether a record asks to keep it.
-    pub(crate) is_asked_for: bool,
-    /// Whether the webhook failed that converts it to the version which was asked for, and has for so long that it counts as gone.
-    pub(crate) is_unconverted: bool,
+    /// Whether the webhook failed that converts it to any version which is served, and has for so long that it counts as gone.
     pub(crate) is_lasting: bool,
     pub(crate) failure: DeleteError,
 }

@@ -15,7 +15,7 @@ use objects::Object;
 use tokio::time::sleep;
 
 use self::containers::usage;
-pub(crate) use self::containers::{Contents, find_kept, is_deferred};
+pub(crate) use self::containers::{Content, Contents, is_deferred, read_contents};
 pub(crate) use self::hooks::{HookInstance, clear_name, delete_failed, delete_hook};
 pub use self::left_over::delete_left_over;
 pub(crate) use self::outcome::TakeBackError;
@@ -26,7 +26,7 @@ use super::client::Cluster;
 use super::ownership::{Created, Owner};
 use super::transport::PARALLEL;
 use super::tries::{MAX_TRIES, pause};
-use crate::others::{ContainerUsage, OtherReleases};
+use crate::others::{ContainerUsage, OtherReleases, WhyLeft};
 use crate::state::ownership::Operation;
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
@@ -69,9 +69,10 @@ where
             .into_iter()
             .zip(kind)
             .map(|(fate, (object, _))| match fate {
-                // The API server deletes what is of a definition before that, and has nothing at their address any more.
+                // The API server deletes what is of a definition before that. There is nothing at their address any more, or nobody who converts them.
                 Err(failed)
-                    if failed.source.is_unserved() && removed.took_definition_of(object) =>
+                    if (failed.source.is_unserved() || failed.source.is_unconverted())
+                        && removed.took_definition_of(object) =>
                 {
                     Ok(Removal::Absent)
                 }
@@ -260,7 +261,7 @@ async fn delete_owned(
         match done {
             Ok(()) => {
                 if fate == Removal::InUse {
-                    other_releases.have(object);
+                    other_releases.left(object, WhyLeft::Others);
                 }
                 return Ok(fate);
             }
@@ -274,7 +275,7 @@ async fn delete_owned(
                     object = object.describe(),
                     "may not be changed, left with its marks"
                 );
-                other_releases.have(object);
+                other_releases.left(object, WhyLeft::Others);
                 return Ok(fate);
             }
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
@@ -426,8 +427,9 @@ mod tests {
             "cars.x.io" => ContainerUsage::InUse,
             _ => ContainerUsage::Unused,
         });
-        let others = others.telling(move |container| {
-            assert_eq!(container, Container::Definition("cars.x.io"));
+        let others = others.telling(move |container, why| {
+            let expected = (Container::Definition("cars.x.io"), WhyLeft::Others);
+            assert_eq!((container, why), expected);
             counted.fetch_add(1, Ordering::Relaxed);
         });
         for operation in [Operation::Drop, Operation::Remove] {

@@ -1,7 +1,9 @@
 //! Looking at an object before it is deleted: the proof that it may be, or why it stays.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
-use objects::Object;
+use objects::{Object, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -49,7 +51,7 @@ pub(super) async fn prove(
         logging::info!(release, object, "others may be in it, left");
         return Ok(Err(Removal::Kept));
     }
-    let Some(live) = read_to_delete(cluster, object).await? else {
+    let Some((live, read_as)) = read_to_delete(cluster, object).await? else {
         return Ok(Err(Removal::Absent));
     };
     let observed = owner.observe(&live);
@@ -62,12 +64,17 @@ pub(super) async fn prove(
     {
         return Ok(Err(Removal::Written));
     }
-    Ok(observed.deletable(operation, spared.since).map_err(left))
+    let proof = observed.deletable(operation, spared.since);
+    Ok(proof.map(|proof| proof.read_as(read_as)).map_err(left))
 }
 
 /// Reads an object that may be deleted. What was listed when its manifest was read may be gone with its definition by now; whether it is, is asked for
-/// longer than an answer about that is remembered. Of anything else that is not served nobody knows.
-async fn read_to_delete(cluster: &Cluster, object: &Object) -> Result<Option<Value>, ApiError> {
+/// longer than an answer about that is remembered. Of anything else that is not served nobody knows. With it comes the version in which it was read, if
+/// not the one that was asked for.
+pub(super) async fn read_to_delete(
+    cluster: &Cluster,
+    object: &Object,
+) -> Result<Option<(Value, Option<Arc<Resource>>)>, ApiError> {
     const TRIES: u32 = 8;
     let mut tries = 1;
     loop {
@@ -80,11 +87,36 @@ async fn read_to_delete(cluster: &Cluster, object: &Object) -> Result<Option<Val
                     return Err(ApiError::NotServed(kind));
                 }
             }
-            found => return found,
+            Err(failed) if failed.is_unconverted() => {
+                return read_unconverted(cluster, object, failed).await;
+            }
+            found => return Ok(found?.map(|live| (live, None))),
         }
         sleep(pause(tries)).await;
         tries += 1;
     }
+}
+
+/// Reads an object in the other versions of its kind: of the one in which it is stored nobody has to convert it. The webhook may be gone with the release.
+async fn read_unconverted(
+    cluster: &Cluster,
+    object: &Object,
+    failed: ApiError,
+) -> Result<Option<(Value, Option<Arc<Resource>>)>, ApiError> {
+    let Ok(discovery) = cluster.discovery().await else {
+        return Err(failed);
+    };
+    let mut others = discovery.all_versions(&object.resource.group_kind());
+    others.retain(|one| one.version != object.resource.version);
+    for resource in others {
+        let (namespace, name) = (object.namespace.as_deref(), &object.name);
+        match cluster.get_named_metadata(&resource, namespace, name).await {
+            Ok(found) => return Ok(found.map(|live| (live, Some(resource)))),
+            Err(error) if error.is_unconverted() || error.is_unserved() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(failed)
 }
 
 /// The result for an object that was left.
