@@ -30,7 +30,7 @@ use super::unquoted::error_unquoted;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, Spared, TakeBackError,
     WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom, newest_first,
-    observe_all_until, take_back, wait_until_ready,
+    observe_all_until, take_back, wait_until_ready, with_claims,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::others::WhyLeft;
@@ -210,8 +210,13 @@ impl Attempt<'_> {
         let drops_last = self.operation == Operation::Upgrade && !self.previous.is_proven();
         // Before anything goes: what converts the objects of a definition may be among that.
         let decided = self.decide_obsolete(|_| true).await;
+        let going = decided.iter().flat_map(|decided| &decided.objects);
+        let claimants = with_claims(self.cluster, going.map(|(object, _)| object)).await;
         // What a volume, a namespace or a definition held cannot be brought back either, nor what a controller kept for a custom resource.
-        let goes_last = |object: &Object| drops_last || holds_more(object) || is_custom(object);
+        let goes_last = |object: &Object| {
+            let has_claims = || claimants.contains(&object.key());
+            drops_last || holds_more(object) || is_custom(object) || has_claims()
+        };
         let deleted = match decided {
             Ok(_) => self.delete_obsolete(|object| !goes_last(object)).await,
             Err(unseen) => Err(unseen),

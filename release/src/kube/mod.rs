@@ -68,7 +68,7 @@ pub(crate) use delete::{
 };
 pub(crate) use hook_watch::{running_hooks, wait_for_hooks};
 pub(crate) use lock::Lock;
-pub(crate) use losses::{holds_more, is_custom};
+pub(crate) use losses::{holds_more, is_custom, with_claims};
 pub(crate) use ownership::{Created, ResourcePolicy, RunMark, is_noted, resource_policy};
 pub(crate) use version::WrittenObjects;
 pub(crate) use wait::{wait_until_left, wait_until_over, wait_until_ready};

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::claim::Claim;
 use super::error::ApiError;
-use super::losses::{contents, is_custom};
+use super::losses::{contents, deletes_claims, is_custom};
 use super::migrate;
 use super::object_failure::{Deletion, ObjectFailure};
 use super::ownership::{ADOPTED_ANNOTATION, adoption, is_kept};
@@ -21,9 +21,6 @@ use super::successor::check_successor;
 use super::tries::{MAX_TRIES, pause};
 use super::version::Version;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict};
-
-/// Of a StatefulSet, whether its volume claims go with it.
-const WHEN_DELETED: &str = "/spec/persistentVolumeClaimRetentionPolicy/whenDeleted";
 
 /// Inputs of replacing an object.
 pub(super) struct Replacement<'a> {
@@ -151,7 +148,7 @@ impl Replacement<'_> {
         let mut tries = 1;
         while let Some(live) = self.sender.cluster.get(object).await.map_err(failed)? {
             note = adoption(&live);
-            if live.pointer(WHEN_DELETED) == Some(&Value::from("Delete")) {
+            if deletes_claims(&live) {
                 const LOST: &str =
                     "its volume claims would go with it (persistentVolumeClaimRetentionPolicy)";
                 return Err(irreplaceable(LOST, refusal));

@@ -530,12 +530,15 @@ async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> 
                  resources: {requests: {storage: 1Gi}}\n";
     let definition = definition(&world);
     let custom = car(&world, 4);
-    world
-        .deploy(
-            &(definition.clone() + &config_map("a", "1") + &config_map("b", "1") + claim + &custom),
-        )
-        .await?;
+    // Its claims would go with it.
+    let set = "---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: set\nspec:\n  replicas: 0\n  serviceName: set\n  \
+               selector: {matchLabels: {app: set}}\n  persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete}\n  template:\n    \
+               metadata: {labels: {app: set}}\n    spec: {containers: [{name: c, image: busybox}]}\n";
+    let maps = config_map("a", "1") + &config_map("b", "1");
+    let whole = definition.clone() + &maps + claim + set + &custom;
+    world.deploy(&whole).await?;
     let before = world.uid_of("persistentvolumeclaim/data")?;
+    let set_before = world.uid_of("statefulset/set")?;
     let beetle = format!("cars.{}/beetle", group(&world));
     let custom_before = world.uid_of(&beetle)?;
     let without = || Template::new(&(definition.clone() + &config_map("a", "2")));
@@ -554,6 +557,8 @@ async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> 
             "atomic: {atomic}"
         );
         assert_eq!(world.uid_of(&beetle)?, custom_before, "atomic: {atomic}");
+        let set_now = world.uid_of("statefulset/set")?;
+        assert_eq!(set_now, set_before, "atomic: {atomic}");
     }
     assert_eq!(world.value("b").await?, "1", "gone back");
     world.deploy_with(&without(), options(false, false)).await?;
@@ -569,6 +574,7 @@ async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> 
         "it succeeded"
     );
     world.uid_of(&beetle).unwrap_err();
+    world.uid_of("statefulset/set").unwrap_err();
     Ok(())
 }
 
