@@ -42,6 +42,8 @@ pub struct Requeue {
     full_after: Option<Duration>,
     /// The reconcile ended before it monitored live objects: monitoring that was planned takes place.
     keeps_monitor: bool,
+    /// What failed before may fail again once the pause is over.
+    keeps_failures: bool,
 }
 
 impl Requeue {
@@ -51,6 +53,7 @@ impl Requeue {
         after: None,
         full_after: None,
         keeps_monitor: false,
+        keeps_failures: false,
     };
     /// After a back-off: something failed.
     pub const RETRY: Self = Self {
@@ -74,6 +77,15 @@ impl Requeue {
         }
     }
 
+    /// After this long and in full, as the next try has to wait; no failure, nor the end of those before.
+    pub const fn postponed(pause: Duration) -> Self {
+        Self {
+            full_after: Some(pause),
+            keeps_failures: true,
+            ..Self::IDLE
+        }
+    }
+
     /// Both: whichever is due first, and a failure if either is one.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -83,6 +95,7 @@ impl Requeue {
             after: earliest(self.after, other.after),
             full_after: earliest(self.full_after, other.full_after),
             keeps_monitor: self.keeps_monitor || other.keeps_monitor,
+            keeps_failures: self.keeps_failures || other.keeps_failures,
         }
     }
 
@@ -238,18 +251,22 @@ impl Schedule {
         let failures = &mut entry.failures[kind as usize];
         *failures = match next.has_failed {
             true => failures.saturating_add(1),
+            false if next.keeps_failures => *failures,
             false => 0,
         };
         let retry = next
             .has_failed
             .then(|| backoff.pause(*failures, rand::random()));
-        if kind == ReconcileKind::Full && !next.has_failed {
+        let is_well = !next.has_failed && !next.keeps_failures;
+        if kind == ReconcileKind::Full && is_well {
             // A full one monitors drift too.
             entry.failures = [0; 2];
         }
         let full = ReconcileKind::Full as usize;
+        let is_full = kind == ReconcileKind::Full;
+        let is_postponed = is_full && next.keeps_failures && !next.has_failed;
         let deploy_backs_off =
-            entry.failures[full] > 0 && (entry.full.is_some() || kind == ReconcileKind::Full);
+            entry.failures[full] > 0 && !is_postponed && (is_full || entry.full.is_some());
         let covered = covered.filter(|_| next.keeps_monitor);
         if next.is_idle() && covered.is_none() && entry.due(FreeWorkers::ANY).is_none() {
             self.entries.remove(name);
@@ -630,6 +647,42 @@ mod tests {
         assert!(queue.superseded("b").is_none());
         queue.take(FreeWorkers::ANY).await;
         assert!(!queue.superseded("b").unwrap().is_cancelled());
+    }
+
+    /// Two hooks fail in turn, one of which waits: the other one's back-off goes on where it was.
+    #[test]
+    fn a_deploy_that_waits_keeps_the_back_off_of_its_failures() {
+        let backoff = Backoff {
+            min: second(1),
+            max: second(1000),
+        };
+        let (mut schedule, mut now, full) =
+            (Schedule::default(), Instant::now(), ReconcileKind::Full);
+        schedule.wake("b", full, now);
+        let mut pauses = Vec::new();
+        for next in [
+            Requeue::RETRY,
+            Requeue::RETRY,
+            Requeue::RETRY,
+            Requeue::postponed(second(300)),
+            Requeue::RETRY,
+            Requeue::IDLE,
+        ] {
+            assert!(schedule.take(now, FreeWorkers::ANY).is_some());
+            schedule.finish("b", full, next, now, backoff);
+            let Some(due) = schedule.next_due(FreeWorkers::ANY) else {
+                break;
+            };
+            pauses.push((due - now).as_secs_f64().ceil());
+            now = due;
+        }
+        assert_eq!(pauses[3], 300.0);
+        assert!(pauses.len() == 5 && pauses[4] > pauses[2], "{pauses:?}");
+        schedule.wake("b", full, now);
+        assert!(schedule.take(now, FreeWorkers::ANY).is_some());
+        schedule.finish("b", full, Requeue::RETRY, now, backoff);
+        let due = schedule.next_due(FreeWorkers::ANY);
+        assert!(due.is_some_and(|due| due <= now + second(1)));
     }
 
     #[test]

@@ -391,7 +391,7 @@ impl Halt {
                 "failed final update to bundledeployment status",
             ),
         };
-        let requeue = self.pause.map_or(Requeue::RETRY, Requeue::full_after);
+        let requeue = self.pause.map_or(Requeue::RETRY, Requeue::postponed);
         Effect {
             status,
             event: Some(event),

@@ -280,7 +280,7 @@ impl Report {
             let text = public!("{}; {}", waiting.message(), again);
             self.set(DEPLOYED, Err(&text));
         }
-        self.come_back(Requeue::full_after(pause));
+        self.come_back(Requeue::postponed(pause));
     }
 
     /// Whether what the spec wants is deployed since this reconcile. A deploy that failed is not, though the status may name its ID.
@@ -703,7 +703,7 @@ pub(super) mod tests {
         first.halt(&failed, false);
         let said = [format!("Deployed=False no such image; {text}")];
         assert_eq!(conditions(&first), said);
-        assert_eq!(first.requeue(), Requeue::full_after(pause));
+        assert_eq!(first.requeue(), Requeue::postponed(pause));
         // The failure of the undone deploy stays in the status, and another error that came between does not.
         first.waits(Waiting::Undone, until, pause);
         assert_eq!(conditions(&first), said);
