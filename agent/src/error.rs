@@ -72,9 +72,12 @@ pub fn is_busy(failed: &kube::Error) -> bool {
     matches!(failed, kube::Error::Api(status) if matches!(status.code, 408 | 429 | 500..600))
 }
 
-/// Whether the API server says that there is no such thing. What stands before it answers 404 too, where it does not know the address.
+/// Whether the API server says that there is no such thing. What stands before it answers 404 too, where it does not know the address, and so does a
+/// webhook that denies a request as it has not found something of its own.
 pub fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.reason == "NotFound")
+    let is_webhooks = |message: &str| message.starts_with("admission webhook \"");
+    matches!(error, kube::Error::Api(status)
+        if status.reason == "NotFound" && !is_webhooks(&status.message))
 }
 
 /// The HTTP status the API server answered with, if that is what an error comes from.

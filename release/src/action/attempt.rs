@@ -29,11 +29,10 @@ use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, Spared, TakeBackError,
-    WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom, newest_first,
-    observe_all_until, take_back, wait_until_ready, with_claims,
+    WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom, leave_container,
+    newest_first, observe_all_until, take_back, wait_until_ready, with_claims,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
-use crate::others::WhyLeft;
 use crate::state::ownership::{self, ObjectState};
 use crate::storage::{Deletable, Storage, StorageError, StoredRelease, StoredRevision, last};
 
@@ -425,12 +424,22 @@ impl Attempt<'_> {
         let Obsolete {
             objects: obsolete,
             kept,
-            unread,
+            held,
             ..
         } = self.decide_obsolete(is_due).await?;
-        for container in &unread {
+        for held in &held {
+            let (cluster, owner, spared) = (self.cluster, &self.owner, self.spared());
             let other_releases = &self.options.other_releases;
-            other_releases.left(container, WhyLeft::Unread);
+            let container = (&held.object, held.operation);
+            leave_container(
+                cluster,
+                owner,
+                other_releases,
+                spared,
+                container,
+                held.is_unread,
+            )
+            .await;
         }
         if obsolete.is_empty() {
             return Ok(kept.iter().map(Object::key).collect());

@@ -13,7 +13,7 @@ use super::error::DeployError;
 use super::spec::Writer;
 use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, find_all};
-use crate::model::{Release, Status};
+use crate::model::{Hook, Release, Status};
 use crate::state::{Plan, decide};
 use crate::storage::{Provenance, Storage, StorageError, StoredRelease, StoredRevision};
 
@@ -75,7 +75,11 @@ pub(super) async fn stored_objects(
 
 /// What the hooks of a stored revision make, as far as the cluster lists their kinds; without bodies.
 pub(super) fn listed_of_hooks(release: &Release, discovery: &Discovery) -> StoredObjects {
-    let manifests: Vec<&str> = release.hooks.iter().map(|hook| &*hook.manifest).collect();
+    // Tests are run by nobody here.
+    let is_test = |event: &String| event.starts_with("test");
+    let run = |hook: &&Hook| !hook.events.iter().all(is_test);
+    let run = release.hooks.iter().filter(run);
+    let manifests: Vec<&str> = run.map(|hook| &*hook.manifest).collect();
     let manifest = manifests.join("\n---\n");
     let built = build_stored_names(&manifest, &release.namespace, discovery);
     built.unwrap_or_else(|error| {

@@ -22,10 +22,19 @@ pub(super) struct Obsolete {
     pub(super) objects: Vec<(Object, Operation)>,
     /// Left: a record asks for that, something is in it, or nobody can read it.
     pub(super) kept: Vec<Object>,
-    /// Those of the kept that are left only because something in them cannot be read.
-    pub(super) unread: Vec<Object>,
+    /// Those of the kept that are left for what is in them, and would go else.
+    pub(super) held: Vec<Held>,
     /// What hooks of theirs have made, which no operation deletes.
     pub(super) of_hooks: Vec<Object>,
+}
+
+/// A namespace or definition that is left for what is in it.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) object: Object,
+    pub(super) operation: Operation,
+    /// Whether that is only because something in it cannot be read.
+    pub(super) is_unread: bool,
 }
 
 impl Obsolete {
@@ -33,7 +42,7 @@ impl Obsolete {
     fn retain(&mut self, is_due: impl Fn(&Object) -> bool) {
         self.objects.retain(|(object, _)| is_due(object));
         self.kept.retain(&is_due);
-        self.unread.retain(is_due);
+        self.held.retain(|held| is_due(&held.object));
     }
 }
 
@@ -102,8 +111,12 @@ impl<'a> Retained<'a> {
         is_due: impl Fn(&Object) -> bool,
     ) -> Result<Obsolete, Vec<DeleteError>> {
         let (objects, held) = self.split(obsolete.objects);
-        let all = objects.iter().map(|(object, _)| object);
-        let containers: Vec<&Object> = all.filter(|one| is_container(one) && is_due(one)).collect();
+        // An undo leaves them whatever is in them.
+        let goes = |(object, operation): &&(Object, Operation)| {
+            is_container(object) && *operation != Operation::Undo && is_due(object)
+        };
+        let containers = objects.iter().filter(goes).map(|(object, _)| object);
+        let containers: Vec<&Object> = containers.collect();
         let is_inside = |object: &Object| containers.iter().any(|one| contains(one, object));
         let own = objects.iter();
         let own = own.map(|(object, operation)| (object, Content::Of(*operation)));
@@ -119,22 +132,28 @@ impl<'a> Retained<'a> {
         }
         let unread: Vec<&Object> = unread.into_iter().map(|one| one.object).collect();
         let has = |all: &[&Object], container| all.iter().any(|one| contains(container, one));
-        let (mut goes, mut left, mut left_unread) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut goes, mut left, mut for_contents) = (Vec::new(), Vec::new(), Vec::new());
         for (object, operation) in &objects {
+            let is_unread = !has(&stays, object);
             match object {
-                _ if has(&stays, object) || unread.contains(&object) => left.push(object.clone()),
-                _ if has(&unread, object) => left_unread.push(object.clone()),
+                _ if !is_unread || has(&unread, object) => for_contents.push(Held {
+                    object: object.clone(),
+                    operation: *operation,
+                    is_unread,
+                }),
+                _ if unread.contains(&object) => left.push(object.clone()),
                 _ => goes.push((object.clone(), *operation)),
             }
         }
         let mut decided = Obsolete {
             objects: goes,
             kept: obsolete.kept,
-            unread: left_unread,
+            held: for_contents,
             of_hooks: obsolete.of_hooks,
         };
         let left = held.into_iter().chain(left);
-        decided.kept.extend(left.chain(decided.unread.clone()));
+        let for_contents = decided.held.iter().map(|held| held.object.clone());
+        decided.kept.extend(left.chain(for_contents));
         decided.retain(is_due);
         Ok(decided)
     }
@@ -227,6 +246,8 @@ mod tests {
         Stored,
         /// Somebody has deleted what a record asks to keep.
         StoredAndGone,
+        /// The same on its way out.
+        StoredAndLeaving,
         /// Another release's by now, or nobody's.
         NotOwned,
         Nothing,
@@ -239,6 +260,7 @@ mod tests {
     #[case::a_record_asks_to_keep_it(Reason::Stored, true)]
     #[case::it_is_not_there(Reason::StoredAndGone, false)]
     #[case::it_is_not_the_releases(Reason::NotOwned, true)]
+    #[case::it_is_on_its_way_out(Reason::StoredAndLeaving, false)]
     #[case::it_goes(Reason::Nothing, false)]
     #[tokio::test]
     async fn a_container_of_what_stays_is_left(
@@ -258,6 +280,9 @@ mod tests {
                 live["metadata"]["annotations"]["fleetagent.cattle.io/adopted"] = json!("kept");
             }
             Reason::NotOwned => live["metadata"]["annotations"] = json!({}),
+            Reason::StoredAndLeaving => {
+                live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
             Reason::Stored | Reason::StoredAndGone | Reason::Nothing => {}
         }
         let cluster = fixture::server(move |_, _, _| match reason {
@@ -286,7 +311,9 @@ mod tests {
             ..Obsolete::default()
         };
         match reason {
-            Reason::Stored | Reason::StoredAndGone => obsolete.kept.push(content.clone()),
+            Reason::Stored | Reason::StoredAndGone | Reason::StoredAndLeaving => {
+                obsolete.kept.push(content.clone());
+            }
             _ => obsolete.objects.push((content.clone(), operation)),
         }
         let retained = match operation {
@@ -303,8 +330,41 @@ mod tests {
             (!stays, stays)
         );
         assert!(goes(&other));
-        let is_stored = matches!(reason, Reason::Stored | Reason::StoredAndGone);
+        let is_stored = matches!(
+            reason,
+            Reason::Stored | Reason::StoredAndGone | Reason::StoredAndLeaving
+        );
         assert_eq!(kept.contains(&content), is_stored);
+    }
+
+    /// What the API server was to name, by what it says of itself; what an account may not read of hooks, whatever that says.
+    #[rstest]
+    #[case::a_name_that_its_run_gave("", Some("keep"), true)]
+    #[case::nothing_asks_for_that("", None, false)]
+    #[case::nobody_may_read_it("root", None, true)]
+    #[tokio::test]
+    async fn what_a_hook_has_made_and_cannot_be_asked_for_goes_only_if_nothing_keeps_it(
+        #[case] name: &str,
+        #[case] policy: Option<&str>,
+        #[case] stays: bool,
+    ) {
+        let refusal = json!({"kind": "Status", "code": 403, "reason": "Forbidden"});
+        let cluster = fixture::server(move |_, _, _| Some((403, refusal.clone())));
+        let mut of_hook = object("", "Secret", Some("data"), name);
+        of_hook.body = json!({"metadata": {"generateName": "root-"}});
+        if let Some(policy) = policy {
+            of_hook.body["metadata"]["annotations"] = json!({"helm.sh/resource-policy": policy});
+        }
+        let namespace = object("", "Namespace", None, "data");
+        let obsolete = Obsolete {
+            objects: vec![(namespace, Operation::Remove)],
+            of_hooks: vec![of_hook],
+            ..Obsolete::default()
+        };
+        let (owner, spared) = (Owner::new("web", "apps"), Spared::default());
+        let retained = Retained::of_removal();
+        let decided = retained.decide(&cluster, &owner, spared, obsolete, |_| true);
+        assert_eq!(decided.await.unwrap().objects.is_empty(), stays);
     }
 
     const UNCONVERTED: &str = "conversion webhook for x.io/v1, Kind=Car failed: service not found";
@@ -324,6 +384,11 @@ mod tests {
         OfTheManifest,
         ARecordAsksToKeepIt,
         OfAHook,
+    }
+
+    fn is_unread(decided: &Obsolete, container: &Object) -> bool {
+        let mut held = decided.held.iter();
+        held.any(|held| held.object == *container && held.is_unread)
     }
 
     #[rstest]
@@ -380,7 +445,7 @@ mod tests {
             let goes = decided.objects.iter().any(|(one, _)| one == container);
             let fate = match goes {
                 true => Fate::Goes,
-                false if decided.unread.contains(container) => Fate::LeftUnread,
+                false if is_unread(&decided, container) => Fate::LeftUnread,
                 false => Fate::Left,
             };
             assert_eq!(fate, expected, "{container:?}");
@@ -433,7 +498,7 @@ mod tests {
         let decided = decided.await.unwrap();
         let goes = decided.objects.iter().any(|(one, _)| *one == definition);
         assert_eq!(goes, expected == Fate::Goes);
-        assert!(decided.unread.is_empty());
+        assert!(!is_unread(&decided, &definition));
     }
 
     /// Of what a record asks to keep only an answer says whether it is there.

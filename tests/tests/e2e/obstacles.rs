@@ -274,7 +274,14 @@ async fn a_definition_whose_objects_nobody_can_read_is_not_deleted() -> Result<(
             false => agent.apply(&manifests(&agent, &name, &beside)).await?,
         }
         let heal = convert(json!({ "strategy": "None", "webhook": null }));
-        if !is_served {
+        let ended = async || match is_removal {
+            true => wait_event(&agent, "Removed", &name).await.map(drop),
+            false => agent.wait_ready(&name).await.map(drop),
+        };
+        if is_served {
+            ended().await?;
+            heal.await?;
+        } else {
             if is_removal {
                 wait_event(&agent, "RemovalFailed", &name).await?;
             } else {
@@ -282,16 +289,16 @@ async fn a_definition_whose_objects_nobody_can_read_is_not_deleted() -> Result<(
                     .wait_deploy_error(&name, |message| message.contains("conversion webhook"))
                     .await?;
             }
+            let definition = definitions.get(&crd_name).await?;
+            ensure!(definition.metadata.deletion_timestamp.is_none());
             heal.await?;
-            ensure!(all.get("gone").await?.metadata.deletion_timestamp.is_none());
-        } else {
-            heal.await?;
+            ended().await?;
         }
-        match is_removal {
-            true => drop(wait_event(&agent, "Removed", &name).await?),
-            false => drop(agent.wait_ready(&name).await?),
-        }
-        ensure!(all.get("kept").await?.metadata.uid == uid);
+        // The API server takes a moment to notice that they need no webhook.
+        let kept = wait_until("objects to be read", PATIENCE, async || {
+            all.get("kept").await.map_err(|e| e.to_string())
+        });
+        ensure!(kept.await?.metadata.uid == uid);
         ensure!(all.get_opt("gone").await?.is_none());
         let definition = definitions.get(&crd_name).await?;
         ensure!(definition.metadata.deletion_timestamp.is_none());

@@ -16,10 +16,9 @@ use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
     Cluster, Owner, Removal, ResourcePolicy, Spared, TakeBackError, delete_all, is_deferred,
-    resource_policy,
+    leave_container, resource_policy,
 };
 use crate::model::Release;
-use crate::others::WhyLeft;
 use crate::state::ownership::Operation;
 use crate::storage::{Storage, StorageError, StoredRevision};
 
@@ -166,11 +165,13 @@ pub(super) async fn delete_objects(
     let Obsolete {
         objects,
         kept,
-        unread,
+        held,
         ..
     } = decided.await.map_err(failed)?;
-    for container in &unread {
-        spec.other_releases.left(container, WhyLeft::Unread);
+    for held in &held {
+        let container = (&held.object, held.operation);
+        let others = &spec.other_releases;
+        leave_container(cluster, owner, others, spared, container, held.is_unread).await;
     }
     done.kept.extend(kept.iter().map(Object::key));
     // Objects in other namespaces go before the records, which are in one of these namespaces.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::{Object, Resource};
+use serde_json::Value;
 
 use super::outcome::{DeleteError, Removal};
 use super::proof::{Spared, prove, read_to_delete};
@@ -11,7 +12,7 @@ use crate::kube::client::Cluster;
 use crate::kube::error::ApiError;
 use crate::kube::ownership::{Owner, is_kept};
 use crate::kube::transport::PARALLEL;
-use crate::others::{Container, ContainerUsage, OtherReleases};
+use crate::others::{Container, ContainerUsage, OtherReleases, WhyLeft};
 use crate::state::ownership::Operation;
 
 /// Whether a namespace or definition that may be deleted has releases in it that are about to go.
@@ -92,18 +93,19 @@ async fn has_to_stay(
     object: &Object,
     content: Content,
 ) -> Result<Option<Stays>, ApiError> {
-    if object.name.is_empty() {
-        return Ok(None); // A generated name is not in the manifest.
-    }
     let operation = match content {
         Content::Of(operation) => operation,
-        Content::Kept => {
-            let found = read_to_delete(cluster, object).await?;
-            return Ok(found.map(|_| Stays(true)));
+        // Its run has named it.
+        Content::OfHook if object.name.is_empty() => {
+            return Ok(Some(Stays(is_kept(&object.body))));
         }
-        Content::OfHook => {
-            let found = read_to_delete(cluster, object).await?;
-            return Ok(found.map(|(live, _)| Stays(is_kept(&live))));
+        Content::OfHook => match read_to_stay(cluster, object).await {
+            Err(error) if error.is_forbidden() => return Ok(Some(Stays(true))),
+            found => return Ok(found?.map(|live| Stays(is_kept(&live)))),
+        },
+        Content::Kept => {
+            let found = read_to_stay(cluster, object).await?;
+            return Ok(found.map(|_| Stays(true)));
         }
     };
     let proof = prove(cluster, owner, spared, (object, operation), None).await?;
@@ -113,6 +115,44 @@ async fn has_to_stay(
         Err(Removal::Kept) => Some(Stays(true)),
         Err(_) => Some(Stays(!is_made_with_namespace(object))),
     })
+}
+
+/// Reads an object that no operation deletes; nothing where it is not there, or on its way out.
+async fn read_to_stay(cluster: &Cluster, object: &Object) -> Result<Option<Value>, ApiError> {
+    if object.name.is_empty() {
+        return Ok(None); // A generated name is not in the manifest.
+    }
+    let found = read_to_delete(cluster, object).await?;
+    let is_leaving = |live: &Value| live.pointer("/metadata/deletionTimestamp").is_some();
+    let live = found.map(|(live, _)| live);
+    Ok(live.filter(|live| !is_leaving(live)))
+}
+
+/// Leaves a namespace or definition for what is in it. Where other releases use it, it is no more of this one then: whose chart has it next may have it.
+pub(crate) async fn leave_container(
+    cluster: &Cluster,
+    owner: &Owner,
+    other_releases: &OtherReleases,
+    spared: Spared<'_>,
+    (object, operation): (&Object, Operation),
+    is_unread: bool,
+) {
+    if usage(object, other_releases) != ContainerUsage::InUse {
+        if is_unread {
+            other_releases.left(object, WhyLeft::Unread);
+        }
+        return;
+    }
+    let left = match prove(cluster, owner, spared, (object, operation), None).await {
+        Ok(Ok(proof)) => cluster.leave(object, &proof).await,
+        Ok(Err(_)) => return,
+        Err(unseen) => Err(unseen),
+    };
+    if left.is_err() {
+        let (release, object) = (&owner.name, object.describe());
+        logging::warn!(release, object, "cannot be changed, left with its marks");
+    }
+    other_releases.left(object, WhyLeft::Others);
 }
 
 /// Takes note of the kinds whose objects were read, or of which some cannot be converted. What is not there was not converted either.
@@ -176,9 +216,6 @@ pub(super) fn usage(object: &Object, other_releases: &OtherReleases) -> Containe
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use objects::Resource;
-    use serde_json::Value;
 
     use super::*;
 

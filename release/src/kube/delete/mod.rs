@@ -15,7 +15,7 @@ use objects::Object;
 use tokio::time::sleep;
 
 use self::containers::usage;
-pub(crate) use self::containers::{Content, Contents, is_deferred, read_contents};
+pub(crate) use self::containers::{Content, Contents, is_deferred, leave_container, read_contents};
 pub(crate) use self::hooks::{HookInstance, clear_name, delete_failed, delete_hook};
 pub use self::left_over::delete_left_over;
 pub(crate) use self::outcome::TakeBackError;
@@ -266,7 +266,9 @@ async fn delete_owned(
                 return Ok(fate);
             }
             Err(error)
-                if fate == Removal::InUse && error.code() != Some(404) && !error.is_retryable() =>
+                if fate == Removal::InUse
+                    && (error.code() != Some(404) || error.is_webhooks())
+                    && !error.is_retryable() =>
             {
                 // An account or a webhook says no. It stays in any case. Whose chart has it next has to say `takeOwnership`.
                 let release = &owner.name;
@@ -437,7 +439,26 @@ mod tests {
             let fate = delete_owned(&cluster, &owner, &others, Spared::default(), object).await;
             assert_eq!(fate.unwrap(), Removal::InUse);
         }
-        assert_eq!(*written.lock(), [Method::PATCH, Method::PATCH]);
-        assert_eq!(told.load(Ordering::Relaxed), 2);
+        // The same where something in it holds it as well.
+        let dropped = (&definition, Operation::Drop);
+        leave_container(&cluster, &owner, &others, Spared::default(), dropped, true).await;
+        assert_eq!(
+            *written.lock(),
+            [Method::PATCH, Method::PATCH, Method::PATCH]
+        );
+        assert_eq!(told.load(Ordering::Relaxed), 3);
+        // Nobody else uses it: it stays as it is, and is told of only as unread.
+        let told = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&told);
+        let nobody = OtherReleases::default().telling(move |_, why| {
+            assert_eq!(why, WhyLeft::Unread);
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        for is_unread in [false, true] {
+            let spared = Spared::default();
+            leave_container(&cluster, &owner, &nobody, spared, dropped, is_unread).await;
+        }
+        assert_eq!(written.lock().len(), 3);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
     }
 }

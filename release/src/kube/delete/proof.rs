@@ -107,11 +107,20 @@ async fn read_unconverted(
         return Err(failed);
     };
     let mut others = discovery.all_versions(&object.resource.group_kind());
-    others.retain(|one| one.version != object.resource.version);
+    // The same object: another kind of this name may be served at another address.
+    others.retain(|one| {
+        let Resource {
+            plural, namespaced, ..
+        } = &*object.resource;
+        let is_it = one.plural == *plural && one.namespaced == *namespaced;
+        is_it && one.version != object.resource.version
+    });
     for resource in others {
         let (namespace, name) = (object.namespace.as_deref(), &object.name);
         match cluster.get_named_metadata(&resource, namespace, name).await {
-            Ok(found) => return Ok(found.map(|live| (live, Some(resource)))),
+            Ok(Some(live)) => return Ok(Some((live, Some(resource)))),
+            // It was there to be converted, so whoever has none has others.
+            Ok(None) => {}
             Err(error) if error.is_unconverted() || error.is_unserved() => {}
             Err(error) => return Err(error),
         }
