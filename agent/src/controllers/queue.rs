@@ -257,13 +257,12 @@ impl Schedule {
         let retry = next
             .has_failed
             .then(|| backoff.pause(*failures, rand::random()));
-        let is_well = !next.has_failed && !next.keeps_failures;
-        if kind == ReconcileKind::Full && is_well {
+        let is_full = kind == ReconcileKind::Full;
+        if is_full && !next.has_failed && !next.keeps_failures {
             // A full one monitors drift too.
             entry.failures = [0; 2];
         }
         let full = ReconcileKind::Full as usize;
-        let is_full = kind == ReconcileKind::Full;
         let is_postponed = is_full && next.keeps_failures && !next.has_failed;
         let deploy_backs_off =
             entry.failures[full] > 0 && !is_postponed && (is_full || entry.full.is_some());

@@ -23,7 +23,7 @@ use super::ownership::{Created, Deletable, Owner, OwnershipError, adoption_note}
 use super::record_lists::{BatchedLists, RecordMetadata, RecordPage};
 use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Page, Verb, Watched, escape,
-    found, object_path, path, send, send_for_text,
+    found, object_path, path, path_as, send, send_for_text,
 };
 use super::unconverted::Unconverted;
 use super::version::Version;
@@ -207,19 +207,16 @@ impl Cluster {
 
     /// One object's metadata, none if it does not exist.
     pub(crate) async fn get_metadata(&self, object: &Object) -> Result<Option<Value>, ApiError> {
-        let namespace = object.namespace.as_deref();
-        self.get_named_metadata(&object.resource, namespace, &object.name)
-            .await
+        self.get_metadata_as(object, &object.resource).await
     }
 
-    /// The metadata of an object by kind, namespace and name, none if it does not exist.
-    pub(super) async fn get_named_metadata(
+    /// The same in another version of its kind.
+    pub(super) async fn get_metadata_as(
         &self,
+        object: &Object,
         resource: &Resource,
-        namespace: Option<&str>,
-        name: &str,
     ) -> Result<Option<Value>, ApiError> {
-        let path = path(resource, namespace, Some(name), "");
+        let path = path_as(object, resource);
         let answer = self.send(Verb::get(ACCEPT_METADATA), path, None).await;
         found(resource, answer)
     }
@@ -476,12 +473,7 @@ impl Cluster {
         }
         self.send(
             Verb::write("DELETE"),
-            path(
-                proof.resource(object),
-                object.namespace.as_deref(),
-                Some(&object.name),
-                "",
-            ),
+            path_as(object, proof.resource(object)),
             Some(encode(&options)),
         )
         .await

@@ -243,6 +243,16 @@ pub(super) fn found_to_write(
     }
 }
 
+/// The address of an object in another version of its kind.
+pub(super) fn path_as(object: &Object, resource: &Resource) -> String {
+    path(
+        resource,
+        object.namespace.as_deref(),
+        Some(&object.name),
+        "",
+    )
+}
+
 pub(super) fn object_path(object: &Object, query: &str) -> String {
     path(
         &object.resource,

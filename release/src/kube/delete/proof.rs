@@ -116,8 +116,7 @@ async fn read_unconverted(
         is_it && one.version != object.resource.version
     });
     for resource in others {
-        let (namespace, name) = (object.namespace.as_deref(), &object.name);
-        match cluster.get_named_metadata(&resource, namespace, name).await {
+        match cluster.get_metadata_as(object, &resource).await {
             Ok(Some(live)) => return Ok(Some((live, Some(resource)))),
             // It was there to be converted, so whoever has none has others.
             Ok(None) => {}
