@@ -100,7 +100,7 @@ impl PreviousObjects {
     ///
     /// # Errors
     /// As [`stored_objects`].
-    pub(super) async fn add_of_hooks(
+    async fn add_of_hooks(
         &mut self,
         cluster: &Cluster,
         release: Option<&Release>,

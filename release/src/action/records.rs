@@ -73,7 +73,7 @@ pub(super) async fn stored_objects(
         .map_err(DeployError::Discovery)
 }
 
-/// What the hooks of a stored revision make, as far as the cluster lists their kinds; without bodies.
+/// What the hooks of a stored revision make, as far as the cluster lists their kinds: names, and what Helm's annotations say.
 pub(super) fn listed_of_hooks(release: &Release, discovery: &Discovery) -> StoredObjects {
     // Tests are run by nobody here.
     let is_test = |event: &String| event.starts_with("test");

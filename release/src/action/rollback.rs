@@ -16,7 +16,7 @@ use super::hook_objects::HookObjects;
 use super::known_records::KnownRecords;
 use super::previous::{PreviousObjects, Pruning, Unfinished, unfinished_objects};
 use super::records::{listed_objects, read_if_possible, stored_objects};
-use super::retained::{Retained, is_container};
+use super::retained::Retained;
 use super::spec::DeploySpec;
 use crate::kube::{Cluster, Owner, WrittenObjects, observe_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
@@ -68,12 +68,12 @@ pub(super) async fn rollback(
     let others = Unfinished {
         good: to,
         revisions: &others,
-        with_hooks: former.iter().any(is_container),
+        // Going back leaves namespaces and definitions, whatever is in them.
+        with_hooks: false,
         read: Some(&*target),
     };
     let others = unfinished_objects(cluster, storage, &spec.name, others).await?;
-    let mut previous = PreviousObjects::new(&history, former, others).undone();
-    previous.add_of_hooks(cluster, current.as_deref()).await?;
+    let previous = PreviousObjects::new(&history, former, others).undone();
     let is_trusted = |current: &Release| storage.proves(&spec.name, newest, current);
     let is_believed = current.as_deref().is_some_and(is_trusted);
     let is_believed = is_believed || !storage.was_deployed(&spec.name);
