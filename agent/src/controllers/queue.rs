@@ -173,6 +173,8 @@ struct Entry {
     running: Option<CancellationToken>,
     /// In a row, of full reconciles and of those for drift.
     failures: [u32; 2],
+    /// Whether the last full one failed, so that the next is due after a back-off.
+    backs_off: bool,
 }
 
 impl Entry {
@@ -258,14 +260,14 @@ impl Schedule {
             .has_failed
             .then(|| backoff.pause(*failures, rand::random()));
         let is_full = kind == ReconcileKind::Full;
+        if is_full {
+            entry.backs_off = next.has_failed;
+        }
         if is_full && !next.has_failed && !next.keeps_failures {
             // A full one monitors drift too.
             entry.failures = [0; 2];
         }
-        let full = ReconcileKind::Full as usize;
-        let is_postponed = is_full && next.keeps_failures && !next.has_failed;
-        let deploy_backs_off =
-            entry.failures[full] > 0 && !is_postponed && (is_full || entry.full.is_some());
+        let deploy_backs_off = entry.backs_off && (is_full || entry.full.is_some());
         let covered = covered.filter(|_| next.keeps_monitor);
         if next.is_idle() && covered.is_none() && entry.due(FreeWorkers::ANY).is_none() {
             self.entries.remove(name);
@@ -682,6 +684,23 @@ mod tests {
         schedule.finish("b", full, Requeue::RETRY, now, backoff);
         let due = schedule.next_due(FreeWorkers::ANY);
         assert!(due.is_some_and(|due| due <= now + second(1)));
+    }
+
+    /// It may have found what ends the wait, or what no wait is for.
+    #[test]
+    fn a_drift_check_wakes_a_deploy_that_waits_and_failed_before() {
+        let (mut schedule, now) = (Schedule::default(), Instant::now());
+        let (full, drift) = (ReconcileKind::Full, ReconcileKind::Drift);
+        for next in [Requeue::RETRY, Requeue::postponed(second(300))] {
+            schedule.wake("b", full, now);
+            assert_eq!(taken(&mut schedule, now, FreeWorkers::ANY), Some(full));
+            schedule.finish("b", full, next, now, BACKOFF);
+        }
+        schedule.wake("b", drift, now);
+        assert_eq!(taken(&mut schedule, now, FreeWorkers::ANY), Some(drift));
+        let wish = Requeue::full_after(Duration::ZERO);
+        schedule.finish("b", drift, wish, now, BACKOFF);
+        assert_eq!(taken(&mut schedule, now, FreeWorkers::ANY), Some(full));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, Spared, TakeBackError,
-    WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom, leave_container,
+    WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom, leave_held,
     newest_first, observe_all_until, take_back, wait_until_ready, with_claims,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
@@ -427,28 +427,19 @@ impl Attempt<'_> {
             held,
             ..
         } = self.decide_obsolete(is_due).await?;
-        for held in &held {
-            let (cluster, owner, spared) = (self.cluster, &self.owner, self.spared());
-            let other_releases = &self.options.other_releases;
-            let container = (&held.object, held.operation);
-            leave_container(
-                cluster,
-                owner,
-                other_releases,
-                spared,
-                container,
-                held.is_unread,
-            )
-            .await;
-        }
-        if obsolete.is_empty() {
+        if obsolete.is_empty() && held.is_empty() {
             return Ok(kept.iter().map(Object::key).collect());
         }
         let other_releases = &self.options.other_releases;
-        // Hooks and waits take time. A record written since means another client continues, so check before deleting.
+        // Hooks and waits take time. A record written since means another client continues, so check before anything is taken from the release.
         let known = KnownRecords::of(self.history).with(self.release.id());
         let check = || known.check(self.storage, &self.release.name);
         let (cluster, owner, spared) = (self.cluster, &self.owner, self.spared());
+        if !held.is_empty() {
+            check().await.map_err(DeployError::of_check)?;
+            let left = leave_held(cluster, owner, other_releases, spared, &held).await;
+            left.map_err(DeployError::Delete)?;
+        }
         let removed = delete_all(cluster, owner, other_releases, spared, obsolete, check).await;
         let removed = removed.map_err(|stopped| match stopped {
             TakeBackError::Stopped(stopped) => DeployError::of_check(stopped),

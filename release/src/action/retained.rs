@@ -11,7 +11,7 @@
 use chart::Chart;
 
 use super::install::crd_kinds;
-use crate::kube::{Cluster, Content, Contents, DeleteError, Owner, Spared, read_contents};
+use crate::kube::{Cluster, Content, Contents, DeleteError, Held, Owner, Spared, read_contents};
 use crate::state::ownership::Operation;
 use objects::{Object, Resource};
 
@@ -26,15 +26,6 @@ pub(super) struct Obsolete {
     pub(super) held: Vec<Held>,
     /// What hooks of theirs have made, which no operation deletes.
     pub(super) of_hooks: Vec<Object>,
-}
-
-/// A namespace or definition that is left for what is in it.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) object: Object,
-    pub(super) operation: Operation,
-    /// Whether that is only because something in it cannot be read.
-    pub(super) is_unread: bool,
 }
 
 impl Obsolete {
@@ -111,20 +102,23 @@ impl<'a> Retained<'a> {
         is_due: impl Fn(&Object) -> bool,
     ) -> Result<Obsolete, Vec<DeleteError>> {
         let (objects, held) = self.split(obsolete.objects);
-        // An undo leaves them whatever is in them.
-        let goes = |(object, operation): &&(Object, Operation)| {
-            is_container(object) && *operation != Operation::Undo && is_due(object)
+        let containers = objects.iter();
+        let containers = containers.filter(|(one, _)| is_container(one) && is_due(one));
+        let containers: Vec<_> = containers.collect();
+        // An undo leaves containers, whatever is in them; what it deletes of that has to be read all the same.
+        let is_inside = |(object, content): &(&Object, Content)| {
+            containers.iter().any(|(container, operation)| {
+                let is_asked = *operation != Operation::Undo || matches!(content, Content::Of(_));
+                is_asked && contains(container, object)
+            })
         };
-        let containers = objects.iter().filter(goes).map(|(object, _)| object);
-        let containers: Vec<&Object> = containers.collect();
-        let is_inside = |object: &Object| containers.iter().any(|one| contains(one, object));
         let own = objects.iter();
         let own = own.map(|(object, operation)| (object, Content::Of(*operation)));
         let asked_for = obsolete.kept.iter().map(|object| (object, Content::Kept));
         let of_hooks = obsolete.of_hooks.iter();
         let of_hooks = of_hooks.map(|object| (object, Content::OfHook));
         let all = own.chain(asked_for).chain(of_hooks);
-        let inside: Vec<_> = all.filter(|(object, _)| is_inside(object)).collect();
+        let inside: Vec<_> = all.filter(is_inside).collect();
         let Contents { stays, unseen } = read_contents(cluster, owner, spared, &inside).await;
         let (unread, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(|one| one.is_lasting);
         if !unseen.is_empty() {
@@ -135,8 +129,9 @@ impl<'a> Retained<'a> {
         let (mut goes, mut left, mut for_contents) = (Vec::new(), Vec::new(), Vec::new());
         for (object, operation) in &objects {
             let is_unread = !has(&stays, object);
+            let is_held = *operation != Operation::Undo && (!is_unread || has(&unread, object));
             match object {
-                _ if !is_unread || has(&unread, object) => for_contents.push(Held {
+                _ if is_held => for_contents.push(Held {
                     object: object.clone(),
                     operation: *operation,
                     is_unread,
@@ -401,7 +396,7 @@ mod tests {
         #[case] for_minutes: bool,
         #[case] expected: Fate,
         #[values(false, true)] has_namespace: bool,
-        #[values(false, true)] is_removal: bool,
+        #[values(Operation::Drop, Operation::Remove)] operation: Operation,
         #[values(Role::OfTheManifest, Role::ARecordAsksToKeepIt, Role::OfAHook)] role: Role,
     ) {
         let refusal = json!({"kind": "Status", "code": 500, "message": message});
@@ -415,18 +410,18 @@ mod tests {
         let decided = loop {
             let going = containers.iter().cloned();
             let mut obsolete = Obsolete {
-                objects: going.map(|one| (one, Operation::Remove)).collect(),
+                objects: going.map(|one| (one, operation)).collect(),
                 ..Obsolete::default()
             };
             let content = content.clone();
             match role {
-                Role::OfTheManifest => obsolete.objects.push((content, Operation::Remove)),
+                Role::OfTheManifest => obsolete.objects.push((content, operation)),
                 Role::ARecordAsksToKeepIt => obsolete.kept.push(content),
                 Role::OfAHook => obsolete.of_hooks.push(content),
             }
-            let retained = match is_removal {
-                true => Retained::of_removal(),
-                false => Retained::new("apps", &[], None),
+            let retained = match operation {
+                Operation::Remove => Retained::of_removal(),
+                _ => Retained::new("apps", &[], None),
             };
             let (owner, spared) = (Owner::new("web", "apps"), Spared::default());
             let decided = retained.decide(&cluster, &owner, spared, obsolete, |_| true);
@@ -453,6 +448,38 @@ mod tests {
         }
         assert!(decided.objects.is_empty());
         assert_eq!(decided.kept.contains(&content), role != Role::OfAHook);
+    }
+
+    /// An undo deletes no definition, so that what of it cannot be read has no other end than to be left.
+    #[tokio::test(start_paused = true)]
+    async fn what_an_undo_cannot_read_is_left_once_the_webhook_is_gone() {
+        let refusal = json!({"kind": "Status", "code": 500, "message": UNCONVERTED});
+        let cluster = fixture::server(move |_, _, _| Some((500, refusal.clone())));
+        let definition = object(CRD.0, CRD.1, None, "cars.x.io");
+        let content = object("x.io", "Car", Some("apps"), "beetle");
+        let of_hook = object("x.io", "Car", Some("apps"), "hooked");
+        let owner = Owner::new("web", "apps");
+        let decide = async || {
+            let objects = [definition.clone(), content.clone()];
+            let obsolete = Obsolete {
+                objects: objects.map(|one| (one, Operation::Undo)).into(),
+                of_hooks: vec![of_hook.clone()],
+                ..Obsolete::default()
+            };
+            let retained = Retained::of_removal();
+            let spared = Spared::default();
+            let decided = retained.decide(&cluster, &owner, spared, obsolete, |_| true);
+            decided.await
+        };
+        for _ in 0..3 {
+            assert_eq!(decide().await.unwrap_err().len(), 1);
+            tokio::time::advance(Duration::from_secs(120)).await;
+        }
+        let decided = decide().await.unwrap();
+        let goes: Vec<_> = decided.objects.iter().map(|(one, _)| one).collect();
+        assert_eq!(goes, [&definition]);
+        assert_eq!(decided.kept, [content]);
+        assert!(decided.held.is_empty());
     }
 
     /// The stored version of an object needs no webhook, which may be gone with the release.

@@ -16,7 +16,7 @@ use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
     Cluster, Owner, Removal, ResourcePolicy, Spared, TakeBackError, delete_all, is_deferred,
-    leave_container, resource_policy,
+    leave_held, resource_policy,
 };
 use crate::model::Release;
 use crate::state::ownership::Operation;
@@ -168,11 +168,8 @@ pub(super) async fn delete_objects(
         held,
         ..
     } = decided.await.map_err(failed)?;
-    for held in &held {
-        let container = (&held.object, held.operation);
-        let others = &spec.other_releases;
-        leave_container(cluster, owner, others, spared, container, held.is_unread).await;
-    }
+    let left = leave_held(cluster, owner, &spec.other_releases, spared, &held).await;
+    left.map_err(failed)?;
     done.kept.extend(kept.iter().map(Object::key));
     // Objects in other namespaces go before the records, which are in one of these namespaces.
     let (namespaces, objects): (Vec<_>, Vec<_>) = objects

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::{Object, Resource};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::outcome::{DeleteError, Removal};
 use super::proof::{Spared, prove, read_to_delete};
@@ -12,6 +13,7 @@ use crate::kube::client::Cluster;
 use crate::kube::error::ApiError;
 use crate::kube::ownership::{Owner, is_kept};
 use crate::kube::transport::PARALLEL;
+use crate::kube::tries::{MAX_TRIES, pause};
 use crate::others::{Container, ContainerUsage, OtherReleases, WhyLeft};
 use crate::state::ownership::Operation;
 
@@ -128,31 +130,80 @@ async fn read_to_stay(cluster: &Cluster, object: &Object) -> Result<Option<Value
     Ok(live.filter(|live| !is_leaving(live)))
 }
 
-/// Leaves a namespace or definition for what is in it. Where other releases use it, it is no more of this one then: whose chart has it next may have it.
-pub(crate) async fn leave_container(
+/// A namespace or definition that an operation would delete, and leaves for what is in it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) object: Object,
+    pub(crate) operation: Operation,
+    /// Whether that is only because something in it cannot be read.
+    pub(crate) is_unread: bool,
+}
+
+/// Leaves those of `held` that other releases use by now to them, and tells of those that are left unread. All are tried.
+///
+/// # Errors
+/// Some could not be read or changed, which may be otherwise with the next try.
+pub(crate) async fn leave_held(
+    cluster: &Cluster,
+    owner: &Owner,
+    other_releases: &OtherReleases,
+    spared: Spared<'_>,
+    held: &[Held],
+) -> Result<(), Vec<DeleteError>> {
+    let mut failures = Vec::new();
+    for one in held {
+        if usage(&one.object, other_releases) == ContainerUsage::InUse {
+            let reached = (&one.object, one.operation);
+            let left = leave(cluster, owner, other_releases, spared, reached).await;
+            failures.extend(left.err());
+        } else if one.is_unread {
+            other_releases.left(&one.object, WhyLeft::Unread);
+        }
+    }
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(failures),
+    }
+}
+
+/// Leaves a namespace or definition to the releases that use it: it is no more of this one then, and whose chart has it next may have it.
+///
+/// # Errors
+/// It cannot be read or changed, which may be otherwise with the next try.
+pub(super) async fn leave(
     cluster: &Cluster,
     owner: &Owner,
     other_releases: &OtherReleases,
     spared: Spared<'_>,
     (object, operation): (&Object, Operation),
-    is_unread: bool,
-) {
-    if usage(object, other_releases) != ContainerUsage::InUse {
-        if is_unread {
-            other_releases.left(object, WhyLeft::Unread);
+) -> Result<Removal, DeleteError> {
+    let mut tries = 1;
+    loop {
+        let proof = prove(cluster, owner, spared, (object, operation), None).await;
+        let proof = match proof.map_err(|error| DeleteError::unseen(object, error))? {
+            Ok(proof) => proof,
+            Err(stays) => return Ok(stays),
+        };
+        match cluster.leave(object, &proof).await {
+            Ok(()) => break,
+            Err(error) if error.is_not_found() => return Ok(Removal::Absent),
+            Err(error) if (error.is_conflict() || error.is_unserved()) && tries < MAX_TRIES => {
+                sleep(pause(tries)).await;
+                tries += 1;
+            }
+            Err(error) if error.is_retryable() || error.is_unserved() => {
+                return Err(DeleteError::new(object, error));
+            }
+            // An account or a webhook says no. It stays in any case. Whose chart has it next has to say `takeOwnership`.
+            Err(_) => {
+                let (release, object) = (&owner.name, object.describe());
+                logging::warn!(release, object, "may not be changed, left with its marks");
+                break;
+            }
         }
-        return;
-    }
-    let left = match prove(cluster, owner, spared, (object, operation), None).await {
-        Ok(Ok(proof)) => cluster.leave(object, &proof).await,
-        Ok(Err(_)) => return,
-        Err(unseen) => Err(unseen),
-    };
-    if left.is_err() {
-        let (release, object) = (&owner.name, object.describe());
-        logging::warn!(release, object, "cannot be changed, left with its marks");
     }
     other_releases.left(object, WhyLeft::Others);
+    Ok(Removal::InUse)
 }
 
 /// Takes note of the kinds whose objects were read, or of which some cannot be converted. What is not there was not converted either.

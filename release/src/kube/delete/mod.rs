@@ -14,8 +14,10 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::Object;
 use tokio::time::sleep;
 
-use self::containers::usage;
-pub(crate) use self::containers::{Content, Contents, is_deferred, leave_container, read_contents};
+pub(crate) use self::containers::{
+    Content, Contents, Held, is_deferred, leave_held, read_contents,
+};
+use self::containers::{leave, usage};
 pub(crate) use self::hooks::{HookInstance, clear_name, delete_failed, delete_hook};
 pub use self::left_over::delete_left_over;
 pub(crate) use self::outcome::TakeBackError;
@@ -26,7 +28,7 @@ use super::client::Cluster;
 use super::ownership::{Created, Owner};
 use super::transport::PARALLEL;
 use super::tries::{MAX_TRIES, pause};
-use crate::others::{ContainerUsage, OtherReleases, WhyLeft};
+use crate::others::{ContainerUsage, OtherReleases};
 use crate::state::ownership::Operation;
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
@@ -250,36 +252,16 @@ async fn delete_owned(
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
         };
-        let (done, fate) = match usage(object, other_releases) {
-            ContainerUsage::Unused => (
-                cluster.delete(object, &proof, false).await,
-                Removal::Deleted,
-            ),
+        match usage(object, other_releases) {
+            ContainerUsage::Unused => {}
             ContainerUsage::Draining => return Ok(Removal::Deferred),
-            ContainerUsage::InUse => (cluster.leave(object, &proof).await, Removal::InUse),
-        };
-        match done {
-            Ok(()) => {
-                if fate == Removal::InUse {
-                    other_releases.left(object, WhyLeft::Others);
-                }
-                return Ok(fate);
+            ContainerUsage::InUse => {
+                let reached = (object, operation);
+                return leave(cluster, owner, other_releases, spared, reached).await;
             }
-            Err(error)
-                if fate == Removal::InUse
-                    && (error.code() != Some(404) || error.is_webhooks())
-                    && !error.is_retryable() =>
-            {
-                // An account or a webhook says no. It stays in any case. Whose chart has it next has to say `takeOwnership`.
-                let release = &owner.name;
-                logging::warn!(
-                    release,
-                    object = object.describe(),
-                    "may not be changed, left with its marks"
-                );
-                other_releases.left(object, WhyLeft::Others);
-                return Ok(fate);
-            }
+        }
+        match cluster.delete(object, &proof, false).await {
+            Ok(()) => return Ok(Removal::Deleted),
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
             // The object is another one by now, or has changed: its owner has to be determined again; or its kind may be gone.
             Err(error) if (error.is_conflict() || error.is_unserved()) && tries < MAX_TRIES => {
@@ -304,7 +286,7 @@ mod tests {
 
     use super::super::fixture;
     use super::*;
-    use crate::others::Container;
+    use crate::others::{Container, WhyLeft};
 
     /// Somebody rolls the release back while its first kind is deleted.
     #[tokio::test]
@@ -440,8 +422,16 @@ mod tests {
             assert_eq!(fate.unwrap(), Removal::InUse);
         }
         // The same where something in it holds it as well.
-        let dropped = (&definition, Operation::Drop);
-        leave_container(&cluster, &owner, &others, Spared::default(), dropped, true).await;
+        let held = |is_unread| {
+            [Held {
+                object: definition.clone(),
+                operation: Operation::Drop,
+                is_unread,
+            }]
+        };
+        let (spared, both) = (Spared::default(), held(true));
+        let left = leave_held(&cluster, &owner, &others, spared, &both);
+        left.await.unwrap();
         assert_eq!(
             *written.lock(),
             [Method::PATCH, Method::PATCH, Method::PATCH]
@@ -455,8 +445,9 @@ mod tests {
             counted.fetch_add(1, Ordering::Relaxed);
         });
         for is_unread in [false, true] {
-            let spared = Spared::default();
-            leave_container(&cluster, &owner, &nobody, spared, dropped, is_unread).await;
+            let (spared, held) = (Spared::default(), held(is_unread));
+            let left = leave_held(&cluster, &owner, &nobody, spared, &held);
+            left.await.unwrap();
         }
         assert_eq!(written.lock().len(), 3);
         assert_eq!(told.load(Ordering::Relaxed), 1);
