@@ -406,7 +406,11 @@ async fn prepare<'a>(
                 None => !may_be_good(record.revision()),
             });
         }
-        let waiting = make_room(&pruning, history, plan, before).await?;
+        if !before.is_empty() {
+            storage.announce(&release).await?;
+        }
+        let waiting = make_room(&pruning, history, plan, before).await;
+        let waiting = waiting.inspect_err(|_| storage.withdraw_digest(&release))?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
         let (record, is_new) = created;
         let release = StoredRelease::new(release, record);

@@ -97,13 +97,6 @@ pub(super) async fn rollback(
         previous: &previous,
         desired,
     };
-    // The revision that is gone back to stays until the new record has succeeded, whatever is labelled as deployed above it: that was passed over
-    // since it is not what was written.
-    for record in prunable(&history, spec.options.max_history).before {
-        if ![to, newest].contains(&record.revision()) {
-            pruning.prune(&record).await?;
-        }
-    }
     // A record proves what was written, not whose it is by now: another release may have taken it since.
     let observed = observe_all(cluster, &desired.iter().collect::<Vec<_>>()).await;
     let observed = observed.map_err(|source| DeployError::Ownership {
@@ -113,6 +106,18 @@ pub(super) async fn rollback(
     let observed = observed.into_iter();
     let open = observed.map(|(object, found)| (object.key(), found));
     let open: HashMap<ObjectKey, Option<Value>> = open.collect();
+    // The revision that is gone back to stays until the new record has succeeded, whatever is labelled as deployed above it: that was passed over
+    // since it is not what was written.
+    let mut outdated = prunable(&history, spec.options.max_history).before;
+    outdated.retain(|record| ![to, newest].contains(&record.revision()));
+    if !outdated.is_empty() {
+        let announced = storage.announce(&release).await;
+        announced.map_err(DeployError::Storage)?;
+    }
+    for record in &outdated {
+        let pruned = pruning.prune(record).await;
+        pruned.inspect_err(|_| storage.withdraw_digest(&release))?;
+    }
     let created = storage.create(&release).await;
     let created = created.map_err(DeployError::Storage)?;
     let mut release = StoredRelease::new(release, created);

@@ -369,6 +369,17 @@ impl Storage {
             })
     }
 
+    /// Stores the digest of a revision that is about to be created, before any record goes to make room for it: a digest store that a restore of the
+    /// cluster set back says so when it is written.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(crate) async fn announce(&self, release: &Release) -> Result<(), StorageError> {
+        let stored = self.store_digest(release).await;
+        // The digest may be written with another entry yet.
+        stored.inspect_err(|_| self.withdraw_digest(release))
+    }
+
     /// The digest known of a revision, from the digest store.
     pub(crate) fn known_digest(&self, release: &str, revision: i64) -> KnownDigest {
         match &self.digests {
@@ -388,11 +399,7 @@ impl Storage {
     /// # Errors
     /// It exists already, it is too large, or the API server refused.
     pub async fn create(&self, release: &Release) -> Result<RecordUid, StorageError> {
-        if let Err(unstored) = self.store_digest(release).await {
-            // The digest may be written with another entry yet.
-            self.withdraw_digest(release);
-            return Err(unstored);
-        }
+        self.announce(release).await?;
         let created = self.driver.create(release).await;
         match &created {
             Ok(_) => self.is_written(release),

@@ -112,6 +112,7 @@ stories! {
     what_was_corrected_below_a_helm_revision_stays_with_the_go_agent
     what_was_corrected_below_a_helm_revision_stays_with_the_bundle_that_takes_over
     a_restored_ledger_is_noticed_with_its_next_write
+    a_restored_record_outlives_the_first_deploy_after_the_restore
     a_slow_deploy_ends_as_it_began
     what_a_failed_upgrade_left_goes_though_somebody_says_it_was_superseded
     a_helm_client_keeps_the_number_of_a_record_that_was_deleted
