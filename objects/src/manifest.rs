@@ -260,6 +260,12 @@ impl StoredObjects {
         &self.unlisted
     }
 
+    /// Adds those of another manifest.
+    pub fn extend(&mut self, others: Self) {
+        self.listed.extend(others.listed);
+        self.unlisted.extend(others.unlisted);
+    }
+
     /// Those that can be reached. Of the others nothing follows.
     pub fn listed(self) -> Vec<Object> {
         self.listed

@@ -93,14 +93,14 @@ impl SharedNamespaces {
                 (WhyLeft::Unread, Container::Namespace(_)) => (
                     Reason::LeftUnread,
                     public!(
-                        "namespace {} is not deleted: the webhook that converts an object in it is gone, and it may ask to be kept",
+                        "namespace {} is not deleted: an object in it, which may ask to be kept, cannot be read, as the webhook that converts it is gone or a hook's is not shown to the account",
                         container
                     ),
                 ),
                 (WhyLeft::Unread, Container::Definition(_)) => (
                     Reason::LeftUnread,
                     public!(
-                        "definition {} is not deleted: the webhook that converts its objects is gone, and they may ask to be kept",
+                        "definition {} is not deleted: objects of it, which may ask to be kept, cannot be read, as the webhook that converts them is gone or a hook's are not shown to the account",
                         container
                     ),
                 ),

@@ -285,7 +285,7 @@ async fn prepare<'a>(
         cluster,
         storage,
         history,
-        &spec.name,
+        (&spec.name, &objects),
         plan.action,
         from.as_deref(),
         unfinished.as_deref(),

@@ -65,7 +65,7 @@ pub(super) struct PreviousObjects {
     /// Where somebody else wrote the last good revision: the last one before it that was written here, and what it has, without bodies.
     /// What he says that the release has hides none of it.
     hidden: Option<(i64, Vec<Object>)>,
-    /// What hooks of all these make, where a namespace or definition is among the objects: that might take it along.
+    /// What hooks of all these make, where a namespace or definition is dropped: that might take it along.
     of_hooks: Vec<Object>,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
@@ -94,22 +94,6 @@ impl PreviousObjects {
             previous.good.insert(object.key(), object);
         }
         previous
-    }
-
-    /// Adds what the hooks of a revision make, where something that is to go might take it along.
-    ///
-    /// # Errors
-    /// As [`stored_objects`].
-    async fn add_of_hooks(
-        &mut self,
-        cluster: &Cluster,
-        release: Option<&Release>,
-    ) -> Result<(), DeployError> {
-        if self.good.values().chain(self.hidden()).any(is_container) {
-            let of_hooks = stored_of_hooks(cluster, release).await?;
-            self.of_hooks.extend(of_hooks);
-        }
-        Ok(())
     }
 
     /// Marks the last good revision as an attempt that is undone.
@@ -258,12 +242,12 @@ impl Pruning<'_> {
 
 /// The objects that may be in the cluster: those of `from`, the last good revision, and those that later
 /// revisions may have created, which failed. Where somebody else wrote `from`, those of ours below it too. What was `read` before is not read
-/// again.
+/// again. What hooks make is asked for only where a namespace or definition is not `desired` any more.
 pub(super) async fn previous_objects(
     cluster: &Cluster,
     storage: &Storage,
     history: &[StoredRevision],
-    name: &str,
+    (name, desired): (&str, &[Object]),
     action: Action,
     from: Option<&Release>,
     read: Option<&Release>,
@@ -278,22 +262,34 @@ pub(super) async fn previous_objects(
         return Ok(PreviousObjects::default());
     }
     let former = stored_objects(cluster, from).await?;
+    let hidden = match from.is_some() && !is_proven {
+        true => last_good(storage, history, name, good).await?,
+        false => None,
+    };
+    let of_hidden = stored_objects(cluster, hidden.as_deref()).await?;
+    let is_dropped = |object: &Object| {
+        let stays = || desired.iter().any(|one| one.key() == object.key());
+        is_container(object) && !stays()
+    };
+    let with_hooks = former.iter().chain(&of_hidden).any(is_dropped);
     let later = Unfinished {
         good,
         revisions: &later,
-        with_hooks: former.iter().any(is_container),
+        with_hooks,
         read,
     };
     let others = unfinished_objects(cluster, storage, name, later).await?;
     let mut previous = PreviousObjects::new(history, former, others);
-    previous.add_of_hooks(cluster, from).await?;
+    for release in [from, hidden.as_deref()].into_iter().filter(|_| with_hooks) {
+        let of_hooks = stored_of_hooks(cluster, release).await?;
+        previous.of_hooks.extend(of_hooks);
+    }
     previous.is_proven = is_proven;
     let head = history.iter().find(|head| head.revision == good);
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
     previous.is_deployed =
         from.is_some_and(is_deployed) && head.is_some_and(|head| head.status == Status::Deployed);
     if from.is_some() && !is_proven {
-        let hidden = last_good(storage, history, name, good).await?;
         let since = hidden.as_ref().map_or(0, |hidden| hidden.revision);
         let below = history
             .iter()
@@ -301,11 +297,9 @@ pub(super) async fn previous_objects(
         let mut outlines = objects_below(cluster, storage, name, below).await?;
         previous.below = outlines.objects.split_off(0);
         if let Some(hidden) = hidden {
-            let objects = stored_objects(cluster, Some(&hidden)).await?;
-            outlines.add(hidden.revision, objects);
+            outlines.add(hidden.revision, of_hidden);
             let names = outlines.objects.into_iter().map(|(_, object)| object);
             previous.hidden = Some((hidden.revision, names.collect()));
-            previous.add_of_hooks(cluster, Some(&hidden)).await?;
         }
         previous.kept.extend(outlines.kept);
     }

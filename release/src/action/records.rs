@@ -80,16 +80,18 @@ pub(super) fn listed_of_hooks(release: &Release, discovery: &Discovery) -> Store
     let is_only_test = |hook: &Hook| !hook.events.is_empty() && hook.events.iter().all(is_test);
     let asks = |hook: &Hook| hook.manifest.contains("helm.sh/resource-policy");
     let run = |hook: &&Hook| !is_only_test(hook) || asks(hook);
-    let run = release.hooks.iter().filter(run);
-    let manifests: Vec<&str> = run.map(|hook| &*hook.manifest).collect();
-    let manifest = manifests.join("\n---\n");
-    let built = build_stored_names(&manifest, &release.namespace, discovery);
-    built.unwrap_or_else(|error| {
-        let (release, revision) = (&release.name, release.revision);
-        let error = error_unquoted(&error);
-        logging::warn!(release, revision, error, "unreadable hooks");
-        StoredObjects::default()
-    })
+    let mut all = StoredObjects::default();
+    for hook in release.hooks.iter().filter(run) {
+        match build_stored_names(&hook.manifest, &release.namespace, discovery) {
+            Ok(built) => all.extend(built),
+            Err(error) => {
+                let (release, revision) = (&release.name, release.revision);
+                let error = error_unquoted(&error);
+                logging::warn!(release, revision, error, "unreadable hook");
+            }
+        }
+    }
+    all
 }
 
 /// What the hooks of a stored revision make; nothing where there is no such. A kind that is gone for good has none.

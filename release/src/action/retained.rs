@@ -16,7 +16,7 @@ use crate::state::ownership::Operation;
 use objects::{Object, Resource};
 
 /// What a release has no longer, without bodies.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Obsolete {
     /// To be deleted, and as what.
     pub(super) objects: Vec<(Object, Operation)>,
@@ -332,34 +332,36 @@ mod tests {
         assert_eq!(kept.contains(&content), is_stored);
     }
 
-    /// What the API server was to name, by what it says of itself; what an account may not read of hooks, whatever that says.
+    /// What the API server was to name nobody can ask for: by what it says of itself.
     #[rstest]
-    #[case::a_name_that_its_run_gave("", Some("keep"), true)]
-    #[case::nothing_asks_for_that("", None, false)]
-    #[case::nobody_may_read_it("root", None, true)]
+    #[case::a_name_that_its_run_gave(Role::OfAHook, Some("keep"), true)]
+    #[case::nothing_asks_for_that(Role::OfAHook, None, false)]
+    #[case::a_record_asks_to_keep_it(Role::ARecordAsksToKeepIt, Some("keep"), true)]
+    #[case::the_release_has_no_such(Role::OfTheManifest, None, false)]
     #[tokio::test]
-    async fn what_a_hook_has_made_and_cannot_be_asked_for_goes_only_if_nothing_keeps_it(
-        #[case] name: &str,
+    async fn what_has_a_generated_name_goes_only_if_nothing_keeps_it(
+        #[case] role: Role,
         #[case] policy: Option<&str>,
         #[case] stays: bool,
     ) {
-        let refusal = json!({"kind": "Status", "code": 403, "reason": "Forbidden"});
-        let cluster = fixture::server(move |_, _, _| Some((403, refusal.clone())));
-        let mut of_hook = object("", "Secret", Some("data"), name);
-        of_hook.body = json!({"metadata": {"generateName": "root-"}});
+        let cluster = fixture::server(|_, _, _| None);
+        let mut content = object("", "Secret", Some("data"), "");
+        content.body = json!({"metadata": {"generateName": "root-"}});
         if let Some(policy) = policy {
-            of_hook.body["metadata"]["annotations"] = json!({"helm.sh/resource-policy": policy});
+            content.body["metadata"]["annotations"] = json!({"helm.sh/resource-policy": policy});
         }
         let namespace = object("", "Namespace", None, "data");
-        let obsolete = Obsolete {
-            objects: vec![(namespace, Operation::Remove)],
-            of_hooks: vec![of_hook],
+        let mut obsolete = Obsolete {
+            objects: vec![(namespace.clone(), Operation::Remove)],
             ..Obsolete::default()
         };
+        obsolete.add(content, Operation::Remove, role);
         let (owner, spared) = (Owner::new("web", "apps"), Spared::default());
         let retained = Retained::of_removal();
         let decided = retained.decide(&cluster, &owner, spared, obsolete, |_| true);
-        assert_eq!(decided.await.unwrap().objects.is_empty(), stays);
+        let decided = decided.await.unwrap().objects;
+        let goes = decided.iter().any(|(one, _)| *one == namespace);
+        assert_eq!(goes, !stays);
     }
 
     const UNCONVERTED: &str = "conversion webhook for x.io/v1, Kind=Car failed: service not found";
@@ -381,26 +383,43 @@ mod tests {
         OfAHook,
     }
 
+    impl Obsolete {
+        fn add(&mut self, object: Object, operation: Operation, role: Role) {
+            match role {
+                Role::OfTheManifest => self.objects.push((object, operation)),
+                Role::ARecordAsksToKeepIt => self.kept.push(object),
+                Role::OfAHook => self.of_hooks.push(object),
+            }
+        }
+    }
+
     fn is_unread(decided: &Obsolete, container: &Object) -> bool {
         let mut held = decided.held.iter();
         held.any(|held| held.object == *container && held.is_unread)
     }
 
+    /// Of what hooks make an account may have no right to read anything, whatever else it may.
     #[rstest]
-    #[case::no_answer_says_so("", true, Fate::TriedAgain)]
-    #[case::the_webhook_may_come_back(UNCONVERTED, false, Fate::TriedAgain)]
-    #[case::the_webhook_is_gone(UNCONVERTED, true, Fate::LeftUnread)]
+    #[case::no_answer_says_so((500, ""), true, Fate::TriedAgain)]
+    #[case::the_webhook_may_come_back((500, UNCONVERTED), false, Fate::TriedAgain)]
+    #[case::the_webhook_is_gone((500, UNCONVERTED), true, Fate::LeftUnread)]
+    #[case::the_account_may_not_yet((403, ""), false, Fate::TriedAgain)]
+    #[case::the_account_may_not((403, ""), true, Fate::LeftUnread)]
     #[tokio::test(start_paused = true)]
     async fn a_definition_goes_with_no_object_that_nobody_could_read(
-        #[case] message: &'static str,
+        #[case] (code, message): (u16, &'static str),
         #[case] for_minutes: bool,
         #[case] expected: Fate,
         #[values(false, true)] has_namespace: bool,
         #[values(Operation::Drop, Operation::Remove)] operation: Operation,
         #[values(Role::OfTheManifest, Role::ARecordAsksToKeepIt, Role::OfAHook)] role: Role,
     ) {
-        let refusal = json!({"kind": "Status", "code": 500, "message": message});
-        let cluster = fixture::server(move |_, _, _| Some((500, refusal.clone())));
+        let expected = match (code, role) {
+            (403, Role::OfTheManifest | Role::ARecordAsksToKeepIt) => Fate::TriedAgain,
+            _ => expected,
+        };
+        let refusal = json!({"kind": "Status", "code": code, "message": message});
+        let cluster = fixture::server(move |_, _, _| Some((code, refusal.clone())));
         let definition = object(CRD.0, CRD.1, None, "cars.x.io");
         let namespace = object("", "Namespace", None, "data");
         let content = object("x.io", "Car", Some("data"), "beetle");
@@ -413,12 +432,7 @@ mod tests {
                 objects: going.map(|one| (one, operation)).collect(),
                 ..Obsolete::default()
             };
-            let content = content.clone();
-            match role {
-                Role::OfTheManifest => obsolete.objects.push((content, operation)),
-                Role::ARecordAsksToKeepIt => obsolete.kept.push(content),
-                Role::OfAHook => obsolete.of_hooks.push(content),
-            }
+            obsolete.add(content.clone(), operation, role);
             let retained = match operation {
                 Operation::Remove => Retained::of_removal(),
                 _ => Retained::new("apps", &[], None),

@@ -4,6 +4,7 @@
 //! not what was written.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
 use objects::manifest::build_stored_names;
@@ -131,11 +132,13 @@ pub async fn withdraw(
         Some(newest) => set_status(storage, name, newest, status).await,
         None => Ok(()),
     };
-    if !obsolete.is_empty() {
-        says(Status::PendingRollback).await?;
-    }
+    // What cannot be read is tried again without a word in the record.
+    let has_begun = AtomicBool::new(false);
     // A record that came since these were read may name objects that they do not.
     let check = || async {
+        if !has_begun.swap(true, Ordering::Relaxed) {
+            says(Status::PendingRollback).await?;
+        }
         let again = storage.history(name).await.map_err(load)?;
         match planned(&again) == Plan::Withdraw(withdrawal.clone()) {
             true => Ok(()),
@@ -154,7 +157,9 @@ pub async fn withdraw(
     .await
     {
         // The deletion may fail for long, and no helm client has to wait for it.
-        says(Status::Failed).await?;
+        if has_begun.into_inner() || last(&history).is_some_and(|head| head.status.is_pending()) {
+            says(Status::Failed).await?;
+        }
         return Err(match failed {
             TakeBackError::Stopped(stopped) => stopped,
             TakeBackError::Delete(failures) => {

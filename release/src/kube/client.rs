@@ -25,7 +25,7 @@ use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Page, Verb, Watched, escape,
     found, object_path, path, path_as, send, send_for_text,
 };
-use super::unconverted::Unconverted;
+use super::unread::Unread;
 use super::version::Version;
 use crate::host::Host;
 use crate::state::ownership::Adoption;
@@ -55,7 +55,7 @@ pub struct Cluster {
     /// By namespace and name.
     releases: Arc<Locks<(String, String)>>,
     hooks: Arc<Locks<ObjectKey>>,
-    unconverted: Arc<Unconverted>,
+    unread: Arc<Unread>,
     host: Host,
 }
 
@@ -76,7 +76,7 @@ impl Cluster {
             record_lists: Arc::default(),
             releases: Arc::default(),
             hooks: Arc::default(),
-            unconverted: Arc::default(),
+            unread: Arc::default(),
             host: Host::default(),
         }
     }
@@ -104,8 +104,8 @@ impl Cluster {
     }
 
     /// The definitions whose objects nobody can read, whatever their identity.
-    pub(super) fn unconverted(&self) -> &Unconverted {
-        &self.unconverted
+    pub(super) fn unread(&self) -> &Unread {
+        &self.unread
     }
 
     /// Waits until nobody else in this process acts on a release, whatever their identity.

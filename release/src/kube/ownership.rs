@@ -34,7 +34,7 @@ pub(super) const ADOPTED_ANNOTATION: &str = "fleetagent.cattle.io/adopted";
 const RUN_ANNOTATION: &str = "fleetagent.cattle.io/hook-of";
 
 /// A release, as the owner of objects.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Name of the release.
     pub name: String,

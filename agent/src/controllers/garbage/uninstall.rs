@@ -428,17 +428,20 @@ impl Uninstaller {
                 return Err(self.uninstall_error(impersonated, records, &failed).await);
             }
         };
-        if !done.not_owned.is_empty() {
-            let (release, kept) = (name, &done.not_owned);
-            for ObjectKey {
-                kind,
-                namespace,
-                name,
-                ..
-            } in kept
-            {
-                logging::info!(release, kind, namespace, name, "not this release's, kept");
-            }
+        let asked_for = done
+            .kept
+            .iter()
+            .map(|kept| (kept, "it, or what is in it, is to be kept"));
+        let others = done
+            .not_owned
+            .iter()
+            .map(|kept| (kept, "it is not this release's"));
+        for (kept, reason) in asked_for.chain(others) {
+            let (release, kind) = (name, &kept.kind);
+            let ObjectKey {
+                namespace, name, ..
+            } = kept;
+            logging::info!(release, kind, namespace, name, reason, "kept");
         }
         if !done.in_use.is_empty() {
             let (bundle, release) = (&entry.bundle, name);

@@ -64,19 +64,19 @@ pub(crate) async fn read_contents<'o>(
 ) -> Contents<'o> {
     let reads: Vec<_> = objects
         .iter()
-        .map(|(object, content)| has_to_stay(cluster, owner, spared, object, *content).boxed())
+        .map(|(object, content)| fate(cluster, owner, spared, object, *content).boxed())
         .collect();
     let read: Vec<_> = stream::iter(reads).buffered(PARALLEL).collect().await;
-    note_unconverted(cluster, objects, &read);
+    note_unread(cluster, owner, objects, &read);
     let mut found = Contents::default();
-    for ((object, _), read) in objects.iter().zip(read) {
+    for ((object, content), read) in objects.iter().zip(read) {
         match read {
-            Ok(Some(Stays(true))) => found.stays.push(*object),
-            Ok(Some(Stays(false)) | None) => {}
+            Ok(Fate::Stays | Fate::StaysUnread) => found.stays.push(*object),
+            Ok(Fate::Goes | Fate::Absent) => {}
             Err(source) => found.unseen.push(Unseen {
                 object,
-                is_lasting: source.is_unconverted()
-                    && cluster.unconverted().is_lasting(&object.resource),
+                is_lasting: is_unreadable(*content, &source)
+                    && cluster.unread().is_lasting(owner, &object.resource),
                 failure: DeleteError::unseen(object, source),
             }),
         }
@@ -84,46 +84,63 @@ pub(crate) async fn read_contents<'o>(
     found
 }
 
-/// Whether an object stays, and so what contains it.
-struct Stays(bool);
+/// What becomes of an object in a container.
+enum Fate {
+    Absent,
+    Goes,
+    /// What contains it stays with it.
+    Stays,
+    /// The same, without its having been read.
+    StaysUnread,
+}
 
-/// Reads an object in a container that is about to go; nothing where it is not there.
-async fn has_to_stay(
+impl Fate {
+    /// Of an object that was read.
+    fn of(stays: bool) -> Self {
+        if stays { Self::Stays } else { Self::Goes }
+    }
+}
+
+/// Whether nobody can read an object, for a reason that may last: what a hook made its account may have no right to read.
+fn is_unreadable(content: Content, error: &ApiError) -> bool {
+    error.is_unconverted() || content == Content::OfHook && error.is_forbidden()
+}
+
+/// Reads an object in a container that is about to go.
+async fn fate(
     cluster: &Cluster,
     owner: &Owner,
     spared: Spared<'_>,
     object: &Object,
     content: Content,
-) -> Result<Option<Stays>, ApiError> {
+) -> Result<Fate, ApiError> {
     let operation = match content {
         Content::Of(operation) => operation,
-        // Its run has named it.
+        // The API server has named it, so that nobody can ask for it.
+        Content::Kept if object.name.is_empty() => return Ok(Fate::StaysUnread),
         Content::OfHook if object.name.is_empty() => {
-            return Ok(Some(Stays(is_kept(&object.body))));
+            return Ok(match is_kept(&object.body) {
+                true => Fate::StaysUnread,
+                false => Fate::Absent,
+            });
         }
-        Content::OfHook => match read_to_stay(cluster, object).await {
-            Err(error) if error.is_forbidden() => return Ok(Some(Stays(true))),
-            found => return Ok(found?.map(|live| Stays(is_kept(&live)))),
-        },
-        Content::Kept => {
-            let found = read_to_stay(cluster, object).await?;
-            return Ok(found.map(|_| Stays(true)));
+        Content::Kept | Content::OfHook => {
+            let live = read_to_stay(cluster, object).await?;
+            let stays = |live: &Value| content == Content::Kept || is_kept(live);
+            return Ok(live.map_or(Fate::Absent, |live| Fate::of(stays(&live))));
         }
     };
     let proof = prove(cluster, owner, spared, (object, operation), None).await?;
     Ok(match proof {
-        Ok(_) => Some(Stays(false)),
-        Err(Removal::Absent) => None,
-        Err(Removal::Kept) => Some(Stays(true)),
-        Err(_) => Some(Stays(!is_made_with_namespace(object))),
+        Ok(_) => Fate::Goes,
+        Err(Removal::Absent) => Fate::Absent,
+        Err(Removal::Kept) => Fate::Stays,
+        Err(_) => Fate::of(!is_made_with_namespace(object)),
     })
 }
 
 /// Reads an object that no operation deletes; nothing where it is not there, or on its way out.
 async fn read_to_stay(cluster: &Cluster, object: &Object) -> Result<Option<Value>, ApiError> {
-    if object.name.is_empty() {
-        return Ok(None); // A generated name is not in the manifest.
-    }
     let found = read_to_delete(cluster, object).await?;
     let is_leaving = |live: &Value| live.pointer("/metadata/deletionTimestamp").is_some();
     let live = found.map(|(live, _)| live);
@@ -131,7 +148,7 @@ async fn read_to_stay(cluster: &Cluster, object: &Object) -> Result<Option<Value
 }
 
 /// A namespace or definition that an operation would delete, and leaves for what is in it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) object: Object,
     pub(crate) operation: Operation,
@@ -157,7 +174,13 @@ pub(crate) async fn leave_held(
             let left = leave(cluster, owner, other_releases, spared, reached).await;
             failures.extend(left.err());
         } else if one.is_unread {
-            other_releases.left(&one.object, WhyLeft::Unread);
+            // Of what is gone, or another's, there is nothing to tell.
+            let reached = (&one.object, one.operation);
+            match prove(cluster, owner, spared, reached, None).await {
+                Ok(Ok(_)) => other_releases.left(&one.object, WhyLeft::Unread),
+                Ok(Err(_)) => {}
+                Err(error) => failures.push(DeleteError::unseen(&one.object, error)),
+            }
         }
     }
     match failures.is_empty() {
@@ -206,24 +229,25 @@ pub(super) async fn leave(
     Ok(Removal::InUse)
 }
 
-/// Takes note of the kinds whose objects were read, or of which some cannot be converted. What is not there was not converted either.
-fn note_unconverted(
+/// Takes note of the kinds whose objects were read, or of which nobody can read some. What is not there was not read either.
+fn note_unread(
     cluster: &Cluster,
+    owner: &Owner,
     objects: &[(&Object, Content)],
-    read: &[Result<Option<Stays>, ApiError>],
+    read: &[Result<Fate, ApiError>],
 ) {
     let mut tried: HashMap<&Resource, bool> = HashMap::new();
-    for ((object, _), read) in objects.iter().zip(read) {
+    for ((object, content), read) in objects.iter().zip(read) {
         let has_failed = match read {
-            Ok(Some(_)) => false,
-            Err(error) if error.is_unconverted() => true,
-            // Any other failure says nothing of the webhook.
-            Ok(None) | Err(_) => continue,
+            Ok(Fate::Goes | Fate::Stays) => false,
+            Err(error) if is_unreadable(*content, error) => true,
+            // Any other failure says nothing of that.
+            Ok(Fate::Absent | Fate::StaysUnread) | Err(_) => continue,
         };
         *tried.entry(&object.resource).or_default() |= has_failed;
     }
     for (kind, has_failed) in tried {
-        cluster.unconverted().note(kind, has_failed);
+        cluster.unread().note(owner, kind, has_failed);
     }
 }
 
@@ -238,7 +262,7 @@ pub(crate) struct Contents<'o> {
 /// Something in a container that cannot be read.
 pub(crate) struct Unseen<'o> {
     pub(crate) object: &'o Object,
-    /// Whether the webhook failed that converts it to any version which is served, and has for so long that it counts as gone.
+    /// Whether that has been so for so long that nobody waits for it any more.
     pub(crate) is_lasting: bool,
     pub(crate) failure: DeleteError,
 }
