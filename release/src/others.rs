@@ -157,7 +157,10 @@ impl OtherReleases {
 
     /// The same, where `on_left` is told of each container that would have been deleted and was left, and why.
     #[must_use]
-    pub fn telling(self, on_left: impl Fn(Container<'_>, WhyLeft) + Send + Sync + 'static) -> Self {
+    pub fn reporting(
+        self,
+        on_left: impl Fn(Container<'_>, WhyLeft) + Send + Sync + 'static,
+    ) -> Self {
         Self {
             on_left: Some(Arc::new(on_left)),
             ..self

@@ -228,12 +228,12 @@ impl RawObject<BundleDeployment> {
     ///
     /// # Errors
     /// As [`RawObject::whole`].
-    pub fn has_identity_of(&self, told: &BundleDeployment) -> Result<bool, UnreadableBundle> {
-        let has_options = match &told.spec.left_out {
+    pub fn has_identity_of(&self, delivered: &BundleDeployment) -> Result<bool, UnreadableBundle> {
+        let has_options = match &delivered.spec.left_out {
             None => true,
             Some(LeftOut::Large(digest) | LeftOut::Refused(digest, _)) => self.digest()? == *digest,
         };
-        Ok(has_options && SpecIdentity::of(&self.metadata).is_of(&told.metadata))
+        Ok(has_options && SpecIdentity::of(&self.metadata).is_of(&delivered.metadata))
     }
 
     /// Of the options as they were sent: upstream writes equal ones alike.

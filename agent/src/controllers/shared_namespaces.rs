@@ -53,7 +53,7 @@ impl SharedNamespaces {
     /// keeps it.
     pub fn of_deploy(&self, key: &ReleaseKey, bundle: &str) -> OtherReleases {
         let (all, own, name) = (self.clone(), key.clone(), bundle.to_owned());
-        self.telling(bundle, move |container| {
+        self.reporting(bundle, move |container| {
             all.beside_deploy(&own, &name, container)
         })
     }
@@ -61,19 +61,19 @@ impl SharedNamespaces {
     /// The other releases beside a bundle's release while it is removed; `with_bundle`: all releases of its bundle are.
     pub fn of_removal(&self, key: &ReleaseKey, bundle: &str, with_bundle: bool) -> OtherReleases {
         let (all, own, name) = (self.clone(), key.clone(), bundle.to_owned());
-        self.telling(bundle, move |container| {
+        self.reporting(bundle, move |container| {
             all.beside(&own, &name, with_bundle, container.name())
         })
     }
 
     /// Others, with an Event for each namespace or definition of the bundle's that is left.
-    fn telling(
+    fn reporting(
         &self,
         bundle: &str,
         usage_of: impl Fn(Container<'_>) -> ContainerUsage + Send + Sync + 'static,
     ) -> OtherReleases {
         let (events, bundle) = (Arc::clone(&self.events), bundle.to_owned());
-        OtherReleases::new(usage_of).telling(move |left, why| {
+        OtherReleases::new(usage_of).reporting(move |left, why| {
             let container = Name(left.name());
             let (reason, text) = match (why, left) {
                 (WhyLeft::Others, Container::Namespace(_)) => (

@@ -32,12 +32,14 @@ impl SpecIdentity {
 
     /// Whether the object `told`, as the watch delivered it, has this identity. Of one with more labels than are read in lists those count for
     /// nothing.
-    pub fn is_of(&self, told: &ObjectMeta) -> bool {
-        let mut marks = [&told.labels, &told.annotations].into_iter().flatten();
+    pub fn is_of(&self, delivered: &ObjectMeta) -> bool {
+        let mut marks = [&delivered.labels, &delivered.annotations]
+            .into_iter()
+            .flatten();
         let is_read = marks.all(|marks| marks.len() <= MOST_LABELS);
-        let told = Self::of(told);
-        let is_marked_so = !is_read || self.marks == told.marks;
-        (&self.uid, self.generation) == (&told.uid, told.generation) && is_marked_so
+        let delivered = Self::of(delivered);
+        let is_marked_so = !is_read || self.marks == delivered.marks;
+        (&self.uid, self.generation) == (&delivered.uid, delivered.generation) && is_marked_so
     }
 }
 
@@ -60,8 +62,11 @@ mod tests {
         #[case] is_equal: bool,
     ) {
         let read = |metadata: Value| serde_json::from_value::<ObjectMeta>(metadata).unwrap();
-        let told = read(json!({"generation": 2, "resourceVersion": "7"}));
-        assert_eq!(SpecIdentity::of(&read(metadata)).is_of(&told), is_equal);
+        let delivered = read(json!({"generation": 2, "resourceVersion": "7"}));
+        assert_eq!(
+            SpecIdentity::of(&read(metadata)).is_of(&delivered),
+            is_equal
+        );
     }
 
     #[test]

@@ -145,10 +145,10 @@ impl Store {
     }
 
     /// Whether the watch has delivered a bundle as it is listed. One that cannot be read is delivered without its content.
-    pub fn is_told(&self, name: &str, listed: &SpecIdentity) -> bool {
+    pub fn is_delivered(&self, name: &str, listed: &SpecIdentity) -> bool {
         let inner = self.inner.lock();
         match inner.bundles.get(name) {
-            Some(told) => listed.is_of(&told.metadata),
+            Some(delivered) => listed.is_of(&delivered.metadata),
             None => inner.malformed.contains(name),
         }
     }
@@ -193,8 +193,8 @@ impl Store {
     pub fn settles_in(&self, settle: Duration, listed: &BTreeSet<String>) -> Option<Duration> {
         let inner = self.inner.lock();
         let names = inner.bundles.keys().chain(&inner.malformed);
-        let untold = names.filter(|name| !listed.contains(*name));
-        if untold.count() + 1 >= MANY {
+        let unlisted = names.filter(|name| !listed.contains(*name));
+        if unlisted.count() + 1 >= MANY {
             return Some(settle);
         }
         let (_, first) = inner.vanished.front()?;
@@ -228,9 +228,9 @@ impl Store {
             return Some(claims::desired(now));
         }
         let inner = self.inner.lock();
-        let told = inner.bundles.get(now.name())?;
-        match wants_the_same(told, now) {
-            true => inner.desired(told),
+        let delivered = inner.bundles.get(now.name())?;
+        match wants_the_same(delivered, now) {
+            true => inner.desired(delivered),
             false => None,
         }
     }
@@ -606,7 +606,7 @@ mod tests {
     #[test]
     fn a_watch_that_broke_off_is_back_with_its_next_event_or_complete_list() {
         let store = Store::default();
-        let tells: [fn(&Store); 4] = [
+        let events: [fn(&Store); 4] = [
             |store| drop(store.applied(named("a"))),
             |store| store.malformed("a"),
             |store| store.deleted("a"),
@@ -617,10 +617,10 @@ mod tests {
                 store.relisted();
             },
         ];
-        for tells in tells {
+        for events in events {
             store.breaks_off();
             assert!(store.is_broken_off());
-            tells(&store);
+            events(&store);
             assert!(!store.is_broken_off());
         }
     }

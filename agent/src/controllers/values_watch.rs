@@ -22,7 +22,7 @@ use crate::report::metrics::Entries;
 use crate::values::{Reference, ReferenceKind};
 
 /// Pause between two reads of one source that changes all the time.
-const LOOKS_APART: Duration = Duration::from_secs(5);
+const CHECKS_APART: Duration = Duration::from_secs(5);
 
 /// When what was not answered is read again.
 const RETRY: Duration = Duration::from_secs(60);
@@ -354,7 +354,7 @@ impl Shared {
 fn next_check(last: Option<Instant>, now: Instant) -> Instant {
     match last {
         Some(planned) if planned > now => planned,
-        Some(last) => now.max(last + LOOKS_APART),
+        Some(last) => now.max(last + CHECKS_APART),
         None => now,
     }
 }
@@ -386,15 +386,15 @@ mod tests {
     #[test]
     fn a_source_that_changes_all_the_time_is_checked_at_intervals() {
         let begun = Instant::now();
-        let (mut last, mut looks) = (None, BTreeSet::new());
+        let (mut last, mut checks) = (None, BTreeSet::new());
         for tenth in 0..600_u32 {
             let now = begun + Duration::from_millis(100) * tenth;
             let at = next_check(last, now);
-            looks.insert(at - begun);
+            checks.insert(at - begun);
             last = Some(at);
         }
-        assert_eq!(looks.len(), 13);
-        assert_eq!(looks.first(), Some(&Duration::ZERO));
+        assert_eq!(checks.len(), 13);
+        assert_eq!(checks.first(), Some(&Duration::ZERO));
         let later = begun + Duration::from_secs(600);
         assert_eq!(next_check(last, later), later);
     }
@@ -484,12 +484,12 @@ mod tests {
         };
         let key = ("account".to_owned(), source_of(&reference));
         let backoff = Backoff {
-            min: LOOKS_APART,
-            max: LOOKS_APART,
+            min: CHECKS_APART,
+            max: CHECKS_APART,
         };
         let queue = Arc::new(Queue::new(backoff, Metrics::default()));
         let waiting = || queue.entries()[0].1;
-        let watches = ValuesWatches::new(Arc::clone(&queue), LOOKS_APART);
+        let watches = ValuesWatches::new(Arc::clone(&queue), CHECKS_APART);
         {
             let mut state = watches.shared.state.lock();
             let watched = Watched {

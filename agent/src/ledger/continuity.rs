@@ -92,12 +92,12 @@ impl Ledger {
     pub async fn asked_upstream(
         &self,
         doubt: u64,
-        told: Option<Remembered>,
+        remembered: Option<Remembered>,
         sent: &Heartbeat,
     ) -> kube::Result<()> {
-        let is_broken = match (&mut self.state.lock().upstream, told) {
-            (Some(upstream), Some(told)) => {
-                upstream.remembers(told, sent);
+        let is_broken = match (&mut self.state.lock().upstream, remembered) {
+            (Some(upstream), Some(remembered)) => {
+                upstream.remembers(remembered, sent);
                 upstream.broken.is_some()
             }
             _ => false,

@@ -311,8 +311,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_permission_ends_where_its_bundle_comes_back() {
         for spec in [json!({}), json!("unreadable")] {
-            let told = json!({"metadata": {"name": "web"}, "spec": spec}).to_string();
-            let told = || serde_json::from_str(&told).unwrap();
+            let delivered = json!({"metadata": {"name": "web"}, "spec": spec}).to_string();
+            let delivered = || serde_json::from_str(&delivered).unwrap();
             let entries = ["web", "other"].map(|name| {
                 let entry = LedgerEntry {
                     bundle: name.to_owned(),
@@ -322,8 +322,8 @@ mod tests {
                 (name, entry)
             });
             let comes_and_goes = async |watch: &BundleWatch<'_>| {
-                watch.take(watcher::Event::Apply(told()));
-                watch.take(watcher::Event::Delete(told()));
+                watch.take(watcher::Event::Apply(delivered()));
+                watch.take(watcher::Event::Delete(delivered()));
             };
             let ledger = watching(&Arc::default(), &entries, 404, comes_and_goes).await;
             let hold = |bundle| ledger.of_bundle(bundle)[0].1.hold;

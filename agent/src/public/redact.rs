@@ -405,8 +405,8 @@ impl SensitiveData {
         let unread = unread.filter(|word| word.len() >= SHORTEST);
         unread.for_each(|word| views.find(word, &mut all));
         let names = names::OF_EVERY_CLUSTER.iter();
-        let told = names.filter(|name| !self.names_in_secrets.contains(*name));
-        told.for_each(|name| views.forget(name, &mut all));
+        let shown = names.filter(|name| !self.names_in_secrets.contains(*name));
+        shown.for_each(|name| views.forget(name, &mut all));
         all
     }
 }

@@ -528,7 +528,7 @@ async fn a_session_that_ends_while_upstream_is_busy_leaves_the_registration_to_t
 #[tokio::test(start_paused = true)]
 async fn an_event_reports_an_upstream_that_is_busy_for_long(
     #[case] for_minutes: u64,
-    #[case] is_told: bool,
+    #[case] is_reported: bool,
 ) {
     for at in ["/clusterregistrations", "/registrations/secrets/"] {
         let (world, registrar) = world(World {
@@ -549,10 +549,10 @@ async fn an_event_reports_an_upstream_that_is_busy_for_long(
         let of_busy = world
             .events
             .iter()
-            .filter(|told| **told < begun + minutes(29));
-        let first = of_busy.map(|told| *told - begun).min();
+            .filter(|reported| **reported < begun + minutes(29));
+        let first = of_busy.map(|reported| *reported - begun).min();
         let is_of_busy = first.is_some_and(|first| first >= LONG_UNHEARD);
-        assert_eq!(is_of_busy, is_told, "{at}: {first:?}");
+        assert_eq!(is_of_busy, is_reported, "{at}: {first:?}");
     }
 }
 

@@ -10,19 +10,19 @@ use super::index::{IndexError, LookupError};
 use super::safe_url::SafeUrl;
 
 /// An address that a server named, as errors show it: without its query, or that of `instead`, where the server says more with it than it should.
-pub(super) fn told(named: &Url, instead: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
+pub(super) fn shown_url(named: &Url, instead: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
     // A scheme is one of three: that a short password stands in it says nothing. A token may be an address itself.
     let is_free = |url: &Url| {
         let text = url.as_str();
         let rest = text.strip_prefix(url.scheme()).unwrap_or(text);
         shown.redact(rest) == rest && shown.redact(text).ends_with(rest)
     };
-    let mut told = named.clone();
-    if !is_free(&told) {
-        told.set_query(None);
+    let mut shown_url = named.clone();
+    if !is_free(&shown_url) {
+        shown_url.set_query(None);
     }
-    match is_free(&told) {
-        true => SafeUrl::from(told),
+    match is_free(&shown_url) {
+        true => SafeUrl::from(shown_url),
         false => instead.clone(),
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn lookup(mut error: LookupError, shown: &ShownSecrets) -> LookupErro
 
 /// Why that cannot be had which a server named: an archive of an index, a tag of a list. `instead` is what was asked for.
 pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) -> FetchError {
-    let told = |url: SafeUrl| told(&url, instead, shown);
+    let shown_url = |url: SafeUrl| shown_url(&url, instead, shown);
     let redact = |text: String| shown.redact(&text);
     match error {
         FetchError::InvalidReference { reference, problem } => FetchError::InvalidReference {
@@ -98,9 +98,11 @@ pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) 
             reference: redact(reference),
             problem,
         },
-        FetchError::HostRefused { url } => FetchError::HostRefused { url: told(url) },
+        FetchError::HostRefused { url } => FetchError::HostRefused {
+            url: shown_url(url),
+        },
         FetchError::Transport { url, source } => FetchError::Transport {
-            url: told(url),
+            url: shown_url(url),
             source: transport(source, None, shown),
         },
         FetchError::IndexStatus {
@@ -108,7 +110,7 @@ pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) 
             status,
             shown: sent,
         } => FetchError::IndexStatus {
-            url: told(url),
+            url: shown_url(url),
             status,
             shown: sent,
         },
@@ -117,12 +119,12 @@ pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) 
             status,
             shown: sent,
         } => FetchError::Status {
-            url: told(url),
+            url: shown_url(url),
             status,
             shown: sent,
         },
         FetchError::Index { url, source } => FetchError::Index {
-            url: told(url),
+            url: shown_url(url),
             source: index(source, shown),
         },
         FetchError::NotFound {
@@ -142,7 +144,7 @@ pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) 
             repo,
         },
         FetchError::TooLarge { url, limit_bytes } => FetchError::TooLarge {
-            url: told(url),
+            url: shown_url(url),
             limit_bytes,
         },
         FetchError::Checksum {
@@ -150,12 +152,12 @@ pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) 
             expected,
             actual,
         } => FetchError::Checksum {
-            url: told(url),
+            url: shown_url(url),
             expected: redact(expected),
             actual,
         },
         FetchError::Archive { url, problem } => FetchError::Archive {
-            url: told(url),
+            url: shown_url(url),
             problem: redact(problem),
         },
         FetchError::Registry {
@@ -165,7 +167,7 @@ pub(super) fn named(error: FetchError, instead: &SafeUrl, shown: &ShownSecrets) 
             detail,
             shown: sent,
         } => FetchError::Registry {
-            url: told(url),
+            url: shown_url(url),
             status,
             message: redact(message),
             detail: redact(detail),
@@ -192,13 +194,13 @@ mod tests {
     #[case::a_part("h.example/x", false)]
     fn an_address_is_told_unless_a_secret_stands_in_it(
         #[case] secret: &str,
-        #[case] is_told: bool,
+        #[case] is_shown: bool,
     ) {
         let mut shown = ShownSecrets::of(None);
         shown.add(secret);
         let named = Url::parse("https://h.example/x").unwrap();
         let asked = SafeUrl::from(Url::parse("https://asked.example/").unwrap());
-        let found = told(&named, &asked, &shown);
-        assert_eq!(found.to_string() == named.as_str(), is_told, "{found}");
+        let found = shown_url(&named, &asked, &shown);
+        assert_eq!(found.to_string() == named.as_str(), is_shown, "{found}");
     }
 }

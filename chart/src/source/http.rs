@@ -55,7 +55,7 @@ pub(super) const SMALL_BYTES: u64 = 256 << 10;
 pub(super) struct Request<'a> {
     pub(super) url: Url,
     /// The URL in errors, where the real one is not to be shown.
-    pub(super) told: Option<SafeUrl>,
+    pub(super) shown_url: Option<SafeUrl>,
     pub(super) headers: HeaderMap,
     /// An answer longer than this is an error.
     pub(super) limit_bytes: u64,
@@ -73,7 +73,7 @@ impl<'a> Request<'a> {
     pub(super) fn get(url: Url, limit_bytes: u64, access: &'a LocalAccess) -> Self {
         Self {
             url,
-            told: None,
+            shown_url: None,
             headers: HeaderMap::new(),
             limit_bytes,
             access,
@@ -198,7 +198,7 @@ impl Http {
     /// after [`Settings::timeout`], in which waiting for memory does not count; so do all requests together that have one deadline.
     pub(super) async fn send(&self, mut request: Request<'_>) -> Result<Answer, FetchError> {
         let address = || SafeUrl::from(request.url.clone());
-        let url = request.told.clone().unwrap_or_else(address);
+        let url = request.shown_url.clone().unwrap_or_else(address);
         if request.access.is_refused(&request.url) {
             return Err(FetchError::HostRefused { url });
         }
@@ -223,7 +223,10 @@ impl Http {
             }),
         };
         // Where the address is not to be shown a server named it.
-        let asked = request.url.host_str().filter(|_| request.told.is_none());
+        let asked = request
+            .url
+            .host_str()
+            .filter(|_| request.shown_url.is_none());
         result.map_err(|error| match error {
             FetchError::Transport { url, source } => FetchError::Transport {
                 source: echoed::transport(source, asked, &secrets),

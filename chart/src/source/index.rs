@@ -590,8 +590,8 @@ mod tests {
         let refused = |text: &str| {
             let error = Index::load(text.as_bytes(), Strictness::Helm, "").expect_err(text);
             let error = error.to_string();
-            let told = error.strip_prefix("error unmarshaling JSON: while decoding JSON: ");
-            told.map(str::to_owned).unwrap_or(error)
+            let reported = error.strip_prefix("error unmarshaling JSON: while decoding JSON: ");
+            reported.map(str::to_owned).unwrap_or(error)
         };
         let odd = "entries: {a: [{name: a, version: 1.0.0, urls: b, tags: [c], odd: d}]}\n";
         assert_eq!(refused(odd), "json: unknown field \"odd\"");

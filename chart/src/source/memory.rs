@@ -577,22 +577,22 @@ mod tests {
         let memory = Memory::new(48).with_reserve(6);
         let mut large = memory.reserve(200).await;
         assert!(memory.reserve(2).now_or_never().is_none());
-        let mut looks = Vec::new();
+        let mut monitors = Vec::new();
         for _ in 0..3 {
-            looks.push(memory.reserve_brief(2).now_or_never().unwrap());
+            monitors.push(memory.reserve_brief(2).now_or_never().unwrap());
         }
         assert!(memory.reserve_brief(2).now_or_never().is_none());
-        looks[0].resize(1).await;
-        looks[0].rest();
-        looks.push(memory.reserve_brief(2).now_or_never().unwrap());
+        monitors[0].resize(1).await;
+        monitors[0].rest();
+        monitors.push(memory.reserve_brief(2).now_or_never().unwrap());
         assert_eq!(memory.used(), 200 + 1 + 3 * 2);
-        drop(looks);
+        drop(monitors);
         assert_eq!(memory.used(), 200);
         // Brief work does not hold without end either.
-        let mut look = memory.reserve_brief(2).await;
-        look.hold(80);
+        let mut monitor = memory.reserve_brief(2).await;
+        monitor.hold(80);
         assert!(memory.reserve_brief(2).now_or_never().is_none());
-        drop(look);
+        drop(monitor);
         large.hold(64);
         // Brief reservations come and go, and nothing moves by that.
         let next = tokio::spawn({
@@ -600,9 +600,9 @@ mod tests {
             async move { memory.reserve(40).await }
         });
         for _ in 0..STALL.as_secs() + 2 {
-            let look = memory.reserve_brief(2).await;
+            let monitor = memory.reserve_brief(2).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
-            drop(look);
+            drop(monitor);
         }
         assert!(next.is_finished());
     }

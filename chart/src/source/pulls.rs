@@ -60,8 +60,8 @@ impl Shared {
                 let named = oci::resolve(registry, reference, &constraint).await?;
                 let pulled = self.pull_named(registry, named, version, key, asked);
                 // The tag is the registry's word.
-                let told = |error| echoed::named(error, registry.base(), &registry.secrets());
-                pulled.await.map_err(told)
+                let named = |error| echoed::named(error, registry.base(), &registry.secrets());
+                pulled.await.map_err(named)
             }
         }
     }

@@ -139,18 +139,18 @@ pub(super) fn take_over(
     place: Place<'_>,
 ) -> bool {
     let mut differs = false;
-    for (field, wanted) in desired {
+    for (field, expected) in desired {
         let target = target.get(field);
         let Some(place) = place.field(field) else {
             continue;
         };
-        if names_nothing(field, wanted) || agree(live.get(field), target, wanted, place) {
+        if names_nothing(field, expected) || agree(live.get(field), target, expected, place) {
             continue;
         }
         differs = true;
-        match (live.get_mut(field), target, wanted) {
-            (Some(Value::Object(live)), Some(Value::Object(target)), Value::Object(wanted)) => {
-                take_over(live, target, wanted, place);
+        match (live.get_mut(field), target, expected) {
+            (Some(Value::Object(live)), Some(Value::Object(target)), Value::Object(expected)) => {
+                take_over(live, target, expected, place);
             }
             (_, Some(target), _) => {
                 live.insert(field.clone(), target.clone());
@@ -159,8 +159,8 @@ pub(super) fn take_over(
                 live.remove(field);
             }
             // A zero value, which the API server leaves out.
-            (_, None, wanted) => {
-                live.insert(field.clone(), wanted.clone());
+            (_, None, expected) => {
+                live.insert(field.clone(), expected.clone());
             }
         }
     }
@@ -168,8 +168,8 @@ pub(super) fn take_over(
 }
 
 /// Charts write empty labels and annotations, which are none: who finds some there has them from somebody else.
-fn names_nothing(field: &str, wanted: &Value) -> bool {
-    matches!(field, "annotations" | "labels") && wanted.as_object().is_some_and(Map::is_empty)
+fn names_nothing(field: &str, expected: &Value) -> bool {
+    matches!(field, "annotations" | "labels") && expected.as_object().is_some_and(Map::is_empty)
 }
 
 /// Whether what is desired is in `live` what it is in `target`.
@@ -200,10 +200,10 @@ fn fields_agree(
     desired: &Map<String, Value>,
     place: Place<'_>,
 ) -> bool {
-    desired.iter().all(|(field, wanted)| {
+    desired.iter().all(|(field, expected)| {
         let live = live.and_then(|live| live.get(field));
-        let agree = |place| agree(live, target.get(field), wanted, place);
-        names_nothing(field, wanted) || place.field(field).is_none_or(agree)
+        let agree = |place| agree(live, target.get(field), expected, place);
+        names_nothing(field, expected) || place.field(field).is_none_or(agree)
     })
 }
 
@@ -216,14 +216,15 @@ fn lists_agree(live: &[Value], target: &[Value], desired: &[Value], place: Place
     let is_ours = target.len() == desired.len();
     if is_ours && live.len() == target.len() {
         let mut all = live.iter().zip(target).zip(desired);
-        return all.all(|((live, target), wanted)| agree(Some(live), Some(target), wanted, place));
+        return all
+            .all(|((live, target), expected)| agree(Some(live), Some(target), expected, place));
     }
     if is_ours && matches!(elements, Elements::Atomic) {
         return false;
     }
     // Others have elements in it.
     let mut live = live.iter();
-    let is_there = |wanted| live.any(|live| agree(Some(live), Some(wanted), wanted, place));
+    let is_there = |expected| live.any(|live| agree(Some(live), Some(expected), expected, place));
     desired.iter().all(is_there)
 }
 
@@ -237,10 +238,10 @@ fn keyed_agree(
 ) -> bool {
     let named = desired
         .iter()
-        .map(|wanted| (identity(wanted, keys), wanted));
+        .map(|expected| (identity(expected, keys), expected));
     let named: HashMap<_, _> = named.collect();
     // The API server has defaults for keys.
-    let is_partial = |wanted: &&Value| keys.iter().any(|key| wanted.get(key).is_none());
+    let is_partial = |expected: &&Value| keys.iter().any(|key| expected.get(key).is_none());
     let mut partial = desired.iter().filter(is_partial);
     let found = live.iter().enumerate();
     let found = found.map(|(at, element)| (identity(element, keys), (at, element)));
@@ -250,8 +251,8 @@ fn keyed_agree(
     target.iter().all(|target| {
         let key = identity(target, keys);
         let own = places.get(&key).copied();
-        let wanted = named.get(&key).copied();
-        let Some(wanted) = wanted.or_else(|| own.and_then(|_| partial.next())) else {
+        let expected = named.get(&key).copied();
+        let Some(expected) = expected.or_else(|| own.and_then(|_| partial.next())) else {
             return true;
         };
         let Some(&(at, live)) = found.get(&key) else {
@@ -259,7 +260,7 @@ fn keyed_agree(
         };
         let is_in_order = matches!(place, Place::Typed(..)) || at >= behind;
         behind = at;
-        is_in_order && agree(Some(live), Some(target), wanted, own.unwrap_or(element))
+        is_in_order && agree(Some(live), Some(target), expected, own.unwrap_or(element))
     })
 }
 

@@ -418,10 +418,10 @@ impl HookRun<'_> {
             let owner = live.and_then(|live| Some(RunMark::record(&live)?.0));
             owners.push((object.describe_for_people(), owner));
         }
-        let told = owners.iter().position(|(_, owner)| owner.is_some());
+        let owned = owners.iter().position(|(_, owner)| owner.is_some());
         let (object, owner) = owners
             .into_iter()
-            .nth(told.unwrap_or(0))
+            .nth(owned.unwrap_or(0))
             .unwrap_or_default();
         HookError::Busy { object, owner }
     }

@@ -257,12 +257,12 @@ mod tests {
     }
 
     /// An answer that says this, and does not end unless it is no watch.
-    struct Told {
+    struct Events {
         part: Option<Bytes>,
         is_watch: bool,
     }
 
-    impl Body for Told {
+    impl Body for Events {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// A cluster by what a watch from a version tells, and what is there when it is asked for.
-    fn cluster(told: fn(&str) -> Option<(&'static str, Value)>, there: fn() -> Value) -> Cluster {
+    fn cluster(events: fn(&str) -> Option<(&'static str, Value)>, there: fn() -> Value) -> Cluster {
         let serve = tower::service_fn(move |request: Request<kube::client::Body>| {
             let query = request.uri().query().unwrap_or_default();
             let is_watch = query.contains("watch=true&");
@@ -291,12 +291,12 @@ mod tests {
                     let line = |(event, object): (&str, Value)| {
                         format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
                     };
-                    told(version).map(line)
+                    events(version).map(line)
                 }
                 false => Some(there().to_string()),
             };
             let part = part.map(Bytes::from);
-            async move { Ok::<_, BoxError>(Response::new(Told { part, is_watch })) }
+            async move { Ok::<_, BoxError>(Response::new(Events { part, is_watch })) }
         });
         Cluster::new(kube::Client::new(serve, "n"))
     }
@@ -304,7 +304,7 @@ mod tests {
     /// A tunnel or a load balancer forgets a connection and tells nobody.
     #[tokio::test(start_paused = true)]
     async fn a_watch_whose_connection_died_goes_on_where_it_was() {
-        let told = |version: &str| match version {
+        let events = |version: &str| match version {
             "3" => Some(("MODIFIED", job("Suspended"))),
             "7" => {
                 let metadata = json!({"resourceVersion": "9"});
@@ -314,7 +314,7 @@ mod tests {
             "9" => Some(("MODIFIED", job("Complete"))),
             _ => None,
         };
-        let cluster = cluster(told, || panic!("asked for"));
+        let cluster = cluster(events, || panic!("asked for"));
         let begun = Instant::now();
         let object = fixture::object("batch", "Job", Value::Null);
         let deadline = begun + Duration::from_secs(60 * 60);

@@ -499,7 +499,7 @@ mod tests {
             ),
         ] {
             let owner = Owner::new("web", "shop");
-            let told = answer["message"].as_str().unwrap_or_default().to_owned();
+            let message = answer["message"].as_str().unwrap_or_default().to_owned();
             let (cluster, steps) = immutable_secret(&owner, is_allowed_by_name, answer, Vec::new());
             let wrote = write_by_force(&cluster, &owner).await;
             let expected: &[&str] = match is_deleted {
@@ -513,7 +513,7 @@ mod tests {
             };
             let text = crate::error_chain(&failed);
             assert!(
-                text.contains("shop/a /v1, Kind=Secret") && text.contains(&told),
+                text.contains("shop/a /v1, Kind=Secret") && text.contains(&message),
                 "{situation}: {text}"
             );
             let is_certain = situation != "no verdict";
@@ -548,7 +548,7 @@ mod tests {
     /// Whoever is told that an object is lost is told who deleted it, and whether it may be there all the same.
     #[tokio::test(start_paused = true)]
     async fn an_object_is_told_as_lost_only_for_what_is_known() {
-        for (deleter, code, reason, told) in [
+        for (deleter, code, reason, message) in [
             (
                 Deleter::We,
                 504,
@@ -580,7 +580,7 @@ mod tests {
             let (cluster, steps) = deleted_secret(deleter, &owner, false, taken, refusals);
             let failed = write_by_force(&cluster, &owner).await.err();
             let text = failed.map(|failed| crate::error_chain(&failed));
-            let expected = format!("object shop/a /v1, Kind=Secret {told}");
+            let expected = format!("object shop/a /v1, Kind=Secret {message}");
             assert_eq!(text, Some(expected), "{deleter:?}");
             let is_ours = steps.lock().contains(&"deleted");
             assert_eq!(is_ours, deleter == Deleter::We, "{deleter:?}");

@@ -184,10 +184,10 @@ fn leave_out_held(service: &mut Value, live: &Value) {
         remove(spec, "clusterIPs");
     }
     let held = node_ports(live);
-    let wanted = node_ports(spec);
+    let desired = node_ports(spec);
     let is_held = |port: Option<NodePort>| {
         port.is_some_and(|port| {
-            let mut others = wanted.iter().filter(|other| other.number == port.number);
+            let mut others = desired.iter().filter(|other| other.number == port.number);
             // One number serves both protocols of one port, and nothing else.
             others.all(|other| other.behind == port.behind)
                 && held
@@ -209,20 +209,20 @@ fn leave_out_held(service: &mut Value, live: &Value) {
 
 /// Whether `live` has all addresses that are wanted, and they are wanted as one Service may have them: the rules of
 /// `ValidateServiceClusterIPsRelatedFields` of Kubernetes, and of its allocators.
-fn are_addresses_held(wanted: &Value, live: &Value) -> bool {
-    let first = &wanted["clusterIP"];
+fn are_addresses_held(desired: &Value, live: &Value) -> bool {
+    let first = &desired["clusterIP"];
     if first == HEADLESS {
         return false;
     }
-    let wanted_addresses = match &wanted["clusterIPs"] {
+    let desired_addresses = match &desired["clusterIPs"] {
         Value::Array(several) if !several.is_empty() => several.as_slice(),
         Value::Array(_) | Value::Null => std::slice::from_ref(first),
         _ => return false,
     };
-    let is_valid = match wanted_addresses {
+    let is_valid = match desired_addresses {
         [one] => one == first,
         [one, other] => {
-            let policy = wanted["ipFamilyPolicy"].as_str();
+            let policy = desired["ipFamilyPolicy"].as_str();
             let is_dual = matches!(policy, Some("PreferDualStack" | "RequireDualStack"));
             one == first && one != other && is_dual
         }
@@ -233,10 +233,10 @@ fn are_addresses_held(wanted: &Value, live: &Value) -> bool {
         let Some(position) = held.iter().position(|held| held == address) else {
             return false;
         };
-        let family = &wanted["ipFamilies"][index];
+        let family = &desired["ipFamilies"][index];
         family.is_null() || *family == live["ipFamilies"][position]
     };
-    is_valid && wanted_addresses.iter().enumerate().all(is_held)
+    is_valid && desired_addresses.iter().enumerate().all(is_held)
 }
 
 /// A port of all nodes that a Service has or wants.
@@ -294,7 +294,7 @@ mod tests {
                 {"port": 53, "protocol": "TCP", "nodePort": 30053},
             ],
         }});
-        for (situation, wanted, asked) in [
+        for (situation, desired, asked) in [
             (
                 "the same",
                 json!({
@@ -336,7 +336,7 @@ mod tests {
                 json!({"clusterIP": "None"}),
             ),
         ] {
-            let service = object("", "Service", json!({"spec": wanted}));
+            let service = object("", "Service", json!({"spec": desired}));
             let question = without_holdings(&service, &live);
             assert_eq!(question["spec"], asked, "{situation}");
         }
@@ -351,13 +351,13 @@ mod tests {
             let body = json!({"globalDefault": is_default});
             object("scheduling.k8s.io", "PriorityClass", body)
         };
-        for (is_default, wanted, asked) in [
+        for (is_default, desired, asked) in [
             (true, json!(true), json!({})),
             (false, json!(true), json!({"globalDefault": true})),
             (true, json!("yes"), json!({"globalDefault": "yes"})),
         ] {
             let live = json!({"globalDefault": is_default});
-            assert_eq!(without_holdings(&class(wanted), &live), asked);
+            assert_eq!(without_holdings(&class(desired), &live), asked);
         }
     }
 
@@ -372,7 +372,7 @@ mod tests {
         }});
         let ports = json!([{"port": 80, "nodePort": 30001}]);
         let both = json!(["10.0.0.5", "fd00::5"]);
-        for (situation, wanted) in [
+        for (situation, desired) in [
             (
                 "a node port of a type without",
                 json!({"type": "ClusterIP", "ports": ports}),
@@ -444,9 +444,9 @@ mod tests {
                 json!({"clusterIP": "10.0.0.5", "ipFamilies": ["IPv6"]}),
             ),
         ] {
-            let service = object("", "Service", json!({"spec": wanted}));
+            let service = object("", "Service", json!({"spec": desired}));
             let question = without_holdings(&service, &live);
-            assert_eq!(question["spec"], wanted, "{situation}");
+            assert_eq!(question["spec"], desired, "{situation}");
         }
     }
 
@@ -574,7 +574,7 @@ mod tests {
             "type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": [{"port": 80}, {"port": 81, "nodePort": 30001}],
         });
         let full = "services \"a\" is forbidden: exceeded quota: few, requested: services=1, used: services=1, limited: services=1";
-        for (live, wanted, expected) in [
+        for (live, desired, expected) in [
             (&inside, &inside, true),
             (&balanced, &inside, true),
             (&balanced, &on_nodes, true),
@@ -587,8 +587,8 @@ mod tests {
             (&without_node_ports, &balanced, false),
         ] {
             let live = json!({"spec": live});
-            let accepted = is_accepted(&service(wanted.clone()), &live, FORBIDDEN, full).await;
-            assert_eq!(accepted, expected, "{live} {wanted}");
+            let accepted = is_accepted(&service(desired.clone()), &live, FORBIDDEN, full).await;
+            assert_eq!(accepted, expected, "{live} {desired}");
         }
         let none = "services \"a\" is forbidden: exceeded quota: few, requested: services.loadbalancers=1, used: services.loadbalancers=0, \
              limited: services.loadbalancers=0";

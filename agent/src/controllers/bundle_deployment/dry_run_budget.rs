@@ -105,7 +105,7 @@ mod tests {
     }
 
     /// A look at so many objects, each dry run of which takes so long: how many are answered, and how long it took.
-    async fn look(
+    async fn monitor(
         objects: usize,
         takes: Duration,
         answer: fn() -> Result<(), ApiError>,
@@ -132,7 +132,7 @@ mod tests {
             Err(ApiError::Refused(status.boxed()))
         };
         for answer in [|| Ok(()), refused] {
-            let (_, took) = look(300, Duration::from_secs(25), answer).await;
+            let (_, took) = monitor(300, Duration::from_secs(25), answer).await;
             assert!(took < Duration::from_secs(60), "{took:?}");
         }
     }
@@ -141,7 +141,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answers_within_a_second_are_waited_for_however_many_they_are() {
         for takes in [100, 1_000].map(Duration::from_millis) {
-            let done = look(300, takes, || Ok(())).await;
+            let done = monitor(300, takes, || Ok(())).await;
             assert_eq!(done, (300, 300 * takes));
         }
     }

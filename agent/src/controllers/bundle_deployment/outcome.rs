@@ -682,10 +682,10 @@ pub(super) mod tests {
             report.observed(found.redact(&SensitiveData::default()), 0);
             report.halt(&away, false);
         }
-        let told = report.status().conditions.iter();
-        let told: Vec<_> = told.filter(|one| one.type_ == MONITORED).collect();
-        assert_eq!(told[0].status, "False");
-        assert_eq!(told[0].last_update_time, "1970-01-01T00:00:00Z");
+        let monitored = report.status().conditions.iter();
+        let monitored: Vec<_> = monitored.filter(|one| one.type_ == MONITORED).collect();
+        assert_eq!(monitored[0].status, "False");
+        assert_eq!(monitored[0].last_update_time, "1970-01-01T00:00:00Z");
         assert!(report.finish().1.has_failed());
     }
 

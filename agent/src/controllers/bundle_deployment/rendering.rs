@@ -606,14 +606,14 @@ mod tests {
         let inputs = SensitiveInputs::default();
         inputs.looked_up(&secret).unwrap();
         let secrets = inputs.secrets(&Map::new(), &Arc::default());
-        let told = secrets.redact(&format!("no: {}", golib::json::encode(&secret)));
+        let shown = secrets.redact(&format!("no: {}", golib::json::encode(&secret)));
         assert!(
-            told.contains("password") && !told.contains("canary"),
-            "{told}"
+            shown.contains("password") && !shown.contains("canary"),
+            "{shown}"
         );
         assert!(
-            !told.contains(&golib::base64::encode("canary-now")),
-            "{told}"
+            !shown.contains(&golib::base64::encode("canary-now")),
+            "{shown}"
         );
     }
 

@@ -147,7 +147,7 @@ fn without_stored(failed: &str, stored: Option<&Map<String, Value>>) -> String {
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
         text.starts_with(FACT) && text.chars().all(is_of_name)
     };
-    let told = match failed.split_once(" at <") {
+    let shown = match failed.split_once(" at <") {
         Some((place, rest)) => match rest.split_once(">: ") {
             // The values say its name, too, which is no secret.
             Some((asked, _)) if is_fact(asked) => return failed.to_owned(),
@@ -156,8 +156,8 @@ fn without_stored(failed: &str, stored: Option<&Map<String, Value>>) -> String {
         None => redact::without_quotes(failed).to_string(),
     };
     match stored {
-        Some(stored) => SensitiveData::of_values(stored, &Arc::default()).redact(&told),
-        None => told,
+        Some(stored) => SensitiveData::of_values(stored, &Arc::default()).redact(&shown),
+        None => shown,
     }
 }
 
@@ -581,25 +581,25 @@ mod tests {
     #[case::no_operand("ab${ \"Zx9q\".b }cd", "Zx9q")]
     #[case::no_end("ab${Zx9q", "Zx9q")]
     fn a_password_that_is_a_template_is_not_quoted(#[case] password: &str, #[case] part: &str) {
-        let told = told_of(json!({"db": {"password": password}}));
-        assert!(!told.contains(part), "{told}");
+        let shown = shown_of(json!({"db": {"password": password}}));
+        assert!(!shown.contains(part), "{shown}");
         assert!(
-            told.contains("helm values template: template: values:"),
-            "{told}"
+            shown.contains("helm values template: template: values:"),
+            "{shown}"
         );
     }
 
     #[test]
     fn a_missing_cluster_label_that_secret_values_ask_for_is_named() {
-        let told = told_of(json!({"region": "${ .ClusterLabels.region }"}));
+        let shown = shown_of(json!({"region": "${ .ClusterLabels.region }"}));
         assert!(
-            told.ends_with(r#"at <.ClusterLabels.region>: map has no entry for key "region""#),
-            "{told}"
+            shown.ends_with(r#"at <.ClusterLabels.region>: map has no entry for key "region""#),
+            "{shown}"
         );
     }
 
     /// The error shown for values in a Secret that cannot be filled in.
-    fn told_of(stored: Value) -> String {
+    fn shown_of(stored: Value) -> String {
         let bundle = BundleDeployment::default();
         let helm = HelmOptions {
             values: stored.as_object().cloned(),

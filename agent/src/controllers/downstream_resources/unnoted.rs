@@ -281,11 +281,11 @@ mod tests {
     }
 
     /// Whether a bundle is deployed for its copy, and whether others are woken.
-    async fn look(identities: &Identities, name: &str, unnoted: &UnnotedCopies) -> (bool, bool) {
+    async fn check(identities: &Identities, name: &str, unnoted: &UnnotedCopies) -> (bool, bool) {
         let changed = copied(identities, name, unnoted).await;
-        let looked = (changed.state() != Copies::Same, !changed.others.is_empty());
+        let checked = (changed.state() != Copies::Same, !changed.others.is_empty());
         assert!(roll_out(identities, name, changed, unnoted).await);
-        looked
+        checked
     }
 
     /// Otherwise the bundles that share the copy deployed each other, with their hooks, without end.
@@ -297,18 +297,18 @@ mod tests {
         let secrets = Secrets::new(admission);
         let identities = scripted::identities(&api_server(&secrets));
         let mut unnoted = unnoted_of(&["left", "right"]);
-        let look =
-            async |name: &str, unnoted: &UnnotedCopies| look(&identities, name, unnoted).await;
+        let check =
+            async |name: &str, unnoted: &UnnotedCopies| check(&identities, name, unnoted).await;
         for name in ["left", "right", "left", "right"] {
-            assert_eq!(look(name, &unnoted).await, (false, false), "{name}");
+            assert_eq!(check(name, &unnoted).await, (false, false), "{name}");
         }
         secrets.lock().source_version = 2;
         let expected = [("left", (true, true)), ("right", (true, false))];
         for (name, expected) in expected {
-            assert_eq!(look(name, &unnoted).await, expected, "{name}");
+            assert_eq!(check(name, &unnoted).await, expected, "{name}");
         }
         for name in ["left", "right", "left"] {
-            assert_eq!(look(name, &unnoted).await, (false, false), "{name}");
+            assert_eq!(check(name, &unnoted).await, (false, false), "{name}");
         }
         let keeps = matches!(admission, Admission::Keeps);
         assert_eq!(unnoted.count(), if keeps { 0 } else { 2 });
@@ -316,10 +316,10 @@ mod tests {
         unnoted = unnoted_of(&["left", "right"]);
         let expected = [("left", (!keeps, !keeps)), ("right", (!keeps, false))];
         for (name, expected) in expected {
-            assert_eq!(look(name, &unnoted).await, expected, "{name}");
+            assert_eq!(check(name, &unnoted).await, expected, "{name}");
         }
         for name in ["left", "right"] {
-            assert_eq!(look(name, &unnoted).await, (false, false), "{name}");
+            assert_eq!(check(name, &unnoted).await, (false, false), "{name}");
         }
         // What a bundle needs no more is not remembered.
         unnoted.retain("left", &[]);
@@ -339,7 +339,7 @@ mod tests {
         let identities = scripted::identities(&api_server(&secrets));
         let unnoted = unnoted_of(&["left", "right"]);
         for name in ["left", "right"] {
-            look(&identities, name, &unnoted).await;
+            check(&identities, name, &unnoted).await;
         }
         assert!(secrets.lock().is_noted());
         secrets.lock().admission = Admission::Refuses;
@@ -349,12 +349,12 @@ mod tests {
             ("right", (is_changed, false)),
         ];
         for (name, expected) in expected {
-            assert_eq!(look(&identities, name, &unnoted).await, expected, "{name}");
+            assert_eq!(check(&identities, name, &unnoted).await, expected, "{name}");
             assert!(!secrets.lock().is_noted());
         }
         for name in ["left", "right"] {
             assert_eq!(
-                look(&identities, name, &unnoted).await,
+                check(&identities, name, &unnoted).await,
                 (false, false),
                 "{name}"
             );
@@ -368,7 +368,7 @@ mod tests {
         let identities = scripted::identities(&api_server(&secrets));
         let unnoted = unnoted_of(&["left", "right"]);
         for name in ["left", "right"] {
-            look(&identities, name, &unnoted).await;
+            check(&identities, name, &unnoted).await;
         }
         secrets.lock().source_version = 2;
         let changed = copied(&identities, "left", &unnoted).await;
@@ -378,8 +378,8 @@ mod tests {
         assert!(!secrets.lock().is_noted());
         // Nor does it count as changed for that it has no note any more.
         for (name, is_changed) in [("left", false), ("right", true), ("right", false)] {
-            let looked = look(&identities, name, &unnoted).await;
-            assert_eq!(looked, (is_changed, false), "{name}");
+            let checked = check(&identities, name, &unnoted).await;
+            assert_eq!(checked, (is_changed, false), "{name}");
         }
     }
 
@@ -389,7 +389,7 @@ mod tests {
         let identities = scripted::identities(&api_server(&secrets));
         let unnoted = unnoted_of(&["left", "right"]);
         for name in ["left", "right"] {
-            look(&identities, name, &unnoted).await;
+            check(&identities, name, &unnoted).await;
         }
         secrets.lock().admission = Admission::Refuses;
         let downstream = identities.account("").unwrap();
@@ -397,7 +397,7 @@ mod tests {
         removed.unwrap();
         unnoted.forget("left");
         assert!(!secrets.lock().is_noted());
-        assert_eq!(look(&identities, "right", &unnoted).await, (false, false));
+        assert_eq!(check(&identities, "right", &unnoted).await, (false, false));
     }
 
     /// A writer of a copy's labels may name any number of bundles.
@@ -410,7 +410,7 @@ mod tests {
         other.spec.options.downstream_resources[0].name = "another".to_owned();
         unnoted.store.applied(other);
         for name in ["left", "right"] {
-            look(&identities, name, &unnoted).await;
+            check(&identities, name, &unnoted).await;
         }
         let strangers: Vec<_> = (0..1_000).map(|n| format!("stranger-{n}")).collect();
         {
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(unnoted.count(), 2);
         // Entries of copies that are gone, or needed no more, go as others are noted.
         unnoted.store.deleted("left");
-        look(&identities, "right", &unnoted).await;
+        check(&identities, "right", &unnoted).await;
         assert_eq!(unnoted.count(), 1);
         let mut right = bundle("right");
         right.spec.options.downstream_resources.clear();

@@ -160,9 +160,9 @@ impl WatchedBundles {
         let missing = missing.into_iter().map(|object| (object, WatchEvent::Gone));
         let mut has_changes = false;
         match self.recent.since(begun, &watched.hash.clone()) {
-            Some(told) => {
-                let told = told.map(|(object, event)| (object.clone(), event));
-                for (object, event) in told.chain(missing) {
+            Some(reported) => {
+                let reported = reported.map(|(object, event)| (object.clone(), event));
+                for (object, event) in reported.chain(missing) {
                     has_changes |= watched.is_changed_by(&object, &event);
                 }
             }
@@ -267,8 +267,8 @@ impl WatchedBundles {
         let mut changes = self.changes(bundle)?;
         let watched = self.by_name.get(bundle)?;
         if let Some(begun) = watched.begun {
-            let told = self.recent.since(begun, &watched.hash)?;
-            let changed = told.filter(|(object, event)| {
+            let reported = self.recent.since(begun, &watched.hash)?;
+            let changed = reported.filter(|(object, event)| {
                 event.is_change(watched.seen.get(*object).map(String::as_str))
             });
             changes.extend(changed.map(|(object, _)| object.clone()));

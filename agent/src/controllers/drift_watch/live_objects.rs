@@ -82,7 +82,7 @@ pub(super) const MAX_EVENTS: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct RecentEvents {
     now: u64,
-    events: HashMap<ObjectKey, Told>,
+    events: HashMap<ObjectKey, Reported>,
     /// When the reconciles began that are under way.
     under_way: BTreeSet<u64>,
     /// Events up to this number were dropped.
@@ -91,13 +91,13 @@ pub(super) struct RecentEvents {
 
 /// An event: the object's hash, and its version, or that it was deleted.
 #[derive(Debug)]
-struct Told {
+struct Reported {
     at: u64,
     hash: String,
     version: Option<String>,
 }
 
-impl Told {
+impl Reported {
     /// The event as a bundle with this set hash sees it.
     fn for_bundle(&self, hash: &str) -> WatchEvent {
         match &self.version {
@@ -121,7 +121,9 @@ impl RecentEvents {
         self.under_way.remove(&begun);
         match self.under_way.first().copied() {
             None => self.events = HashMap::new(),
-            Some(oldest) if oldest > begun => self.events.retain(|_, told| told.at > oldest),
+            Some(oldest) if oldest > begun => {
+                self.events.retain(|_, reported| reported.at > oldest)
+            }
             Some(_) => {}
         }
     }
@@ -142,17 +144,18 @@ impl RecentEvents {
             return;
         }
         self.now += 1;
-        let told = Told {
+        let reported = Reported {
             at: self.now,
             hash: hash.to_owned(),
             version: version.map(str::to_owned),
         };
-        self.events.insert(object.clone(), told);
+        self.events.insert(object.clone(), reported);
         if self.events.len() > MAX_EVENTS {
-            let mut times: Vec<u64> = self.events.values().map(|told| told.at).collect();
+            let mut times: Vec<u64> = self.events.values().map(|reported| reported.at).collect();
             let (_, middle, _) = times.select_nth_unstable(MAX_EVENTS / 2);
             self.forgotten = *middle;
-            self.events.retain(|_, told| told.at > self.forgotten);
+            self.events
+                .retain(|_, reported| reported.at > self.forgotten);
         }
     }
 
@@ -162,9 +165,12 @@ impl RecentEvents {
         begun: u64,
         hash: &str,
     ) -> Option<impl Iterator<Item = (&ObjectKey, WatchEvent)>> {
-        let later = self.events.iter().filter(move |(_, told)| told.at > begun);
-        let told = later.map(move |(object, told)| (object, told.for_bundle(hash)));
-        (begun > self.forgotten).then_some(told)
+        let later = self
+            .events
+            .iter()
+            .filter(move |(_, reported)| reported.at > begun);
+        let reported = later.map(move |(object, reported)| (object, reported.for_bundle(hash)));
+        (begun > self.forgotten).then_some(reported)
     }
 
     /// How many events are kept.

@@ -653,7 +653,7 @@ mod tests {
                 requests,
             };
             moved.upstream_has(&web("data"));
-            moved.is_told(&web("data"));
+            moved.is_delivered(&web("data"));
             moved
         }
 
@@ -663,7 +663,7 @@ mod tests {
             upstreams.push(bundle.clone());
         }
 
-        fn is_told(&self, bundle: &Value) {
+        fn is_delivered(&self, bundle: &Value) {
             let bundle = serde_json::from_value(bundle.clone()).unwrap();
             self.store.applied(bundle);
         }
@@ -698,20 +698,20 @@ mod tests {
         moved.collector.health.trouble(Side::Upstream);
         assert!(moved.stays().await);
         moved.collector.health.contact(Side::Upstream);
-        moved.is_told(&web("apps"));
+        moved.is_delivered(&web("apps"));
         assert!(moved.stays().await);
         // The watch delivered the bundle before it broke off, and upstream answers all else.
-        moved.is_told(&web("data"));
+        moved.is_delivered(&web("data"));
         moved.store.breaks_off();
         assert!(moved.stays().await);
         assert!(moved.requests.lock().is_empty());
         // The watch is dead, and has not told of a newer spec.
-        moved.is_told(&web("data"));
+        moved.is_delivered(&web("data"));
         let mut newer = web("data");
         newer["metadata"]["generation"] = json!(2);
         moved.upstream_has(&newer);
         assert!(moved.stays().await);
-        moved.is_told(&newer);
+        moved.is_delivered(&newer);
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
     }
 
@@ -742,7 +742,7 @@ mod tests {
         for metadata in &is {
             moved.upstream_has(&other(metadata));
             assert!(moved.stays().await, "{metadata}");
-            moved.is_told(&other(metadata));
+            moved.is_delivered(&other(metadata));
         }
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
     }
@@ -766,7 +766,7 @@ mod tests {
     /// The later release is not deployed anew, so that this never ends, and nothing else says why.
     #[tokio::test(start_paused = true)]
     async fn an_install_once_bundle_keeps_its_later_release_and_an_event_reports_it() {
-        for (is_once, told) in [(false, 0), (true, 1)] {
+        for (is_once, events) in [(false, 0), (true, 1)] {
             let moved = Moved::from(&["web"]).await;
             let proof = Proof::of_records(&OwnedRecords::Whole).unwrap();
             let behind = moved.ledger.own(current(), entry().left_behind(), &proof);
@@ -774,13 +774,13 @@ mod tests {
             if is_once {
                 let mut once = web("data");
                 once["metadata"]["annotations"] = json!({ANNOTATION_INSTALL_ONCE: "true"});
-                moved.is_told(&once);
+                moved.is_delivered(&once);
             }
             for _ in 0..2 {
                 let left = moved.remove().await.unwrap();
                 assert_eq!(left, (None, vec!["web".to_owned()]));
             }
-            assert_eq!(moved.waiting_events(), told);
+            assert_eq!(moved.waiting_events(), events);
         }
     }
 
@@ -837,18 +837,18 @@ mod tests {
         moved.upstream_has(&waiting);
         assert!(!goes().await);
         assert!(!goes_with("gone").await);
-        moved.is_told(&waiting);
+        moved.is_delivered(&waiting);
         assert!(!goes().await);
         assert!(!goes_with("gone").await);
         waiting["spec"]["options"]["helm"] = json!({"releaseName": "another"});
         moved.upstream_has(&waiting);
-        moved.is_told(&waiting);
+        moved.is_delivered(&waiting);
         assert!(goes_with("gone").await);
         // Whether the next one does is yet to be filled in.
         waiting["metadata"]["name"] = json!("unfilled");
         waiting["spec"]["options"]["helm"] = json!({"releaseName": "${ .ClusterName }"});
         moved.upstream_has(&waiting);
-        moved.is_told(&waiting);
+        moved.is_delivered(&waiting);
         assert!(!goes_with("gone").await);
     }
 

@@ -183,8 +183,8 @@ impl Collector {
                 match self.judge(bundle, &list, &releases) {
                     // Why may be another reason by now, which is reported.
                     Verdict::Held(reason) => {
-                        let told = self.report.reason(bundle);
-                        told.is_some_and(|told| told != reason)
+                        let reported = self.report.reason(bundle);
+                        reported.is_some_and(|reported| reported != reason)
                     }
                     _ => true,
                 }

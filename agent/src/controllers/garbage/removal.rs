@@ -48,7 +48,7 @@ impl Collector {
             false => Ok(false),
         };
         let list = match is_compared {
-            Ok(true) => Ok(self.told()),
+            Ok(true) => Ok(self.last_list()),
             Ok(false) => self.lister.list(missing_since).await,
             Err(failed) => Err(failed),
         };
@@ -120,7 +120,7 @@ impl Collector {
     }
 
     /// The BundleDeployments that the watch of upstream has delivered.
-    fn told(&self) -> Arc<UpstreamList> {
+    fn last_list(&self) -> Arc<UpstreamList> {
         let (bundles, listed) = (self.store.all(), self.store.names());
         let own_name = self.lister.known_own(&listed);
         let mut alive = bundles
@@ -137,9 +137,9 @@ impl Collector {
     /// How long a removal waits, by the watch, until fewer bundles vanish. No list could say that it need not: what takes the others may
     /// take the agent's own after it, too.
     fn settles_in(&self, bundle: &str, releases: &[(ReleaseKey, LedgerEntry)]) -> Option<Duration> {
-        let told = self.told();
-        match self.judge(bundle, &told, releases) {
-            Verdict::Wait(left) if told.own_is_listed => Some(left),
+        let last_list = self.last_list();
+        match self.judge(bundle, &last_list, releases) {
+            Verdict::Wait(left) if last_list.own_is_listed => Some(left),
             _ => None,
         }
     }
@@ -150,7 +150,7 @@ impl Collector {
         let mut identities = list.identities.iter();
         self.store.is_listing()
             || !list.listed.is_subset(&self.store.names())
-            || !identities.all(|(name, identity)| self.store.is_told(name, identity))
+            || !identities.all(|(name, identity)| self.store.is_delivered(name, identity))
     }
 
     pub(super) fn judge(
@@ -305,25 +305,25 @@ mod tests {
             }
             lists.store(0, Ordering::Relaxed);
             let begun = Instant::now();
-            let (mut looks, mut told_after) = (0, None);
+            let (mut checks, mut reported_after) = (0, None);
             while begun.elapsed() < Duration::from_secs(600) {
                 let verdict = collector.remove("web", begun).await.unwrap();
                 let Verdict::Wait(pause) = verdict else {
                     panic!("{verdict:?}");
                 };
                 if collector.report.reason("web") == Some(HoldReason::Untold) {
-                    told_after.get_or_insert(begun.elapsed());
+                    reported_after.get_or_insert(begun.elapsed());
                 }
-                looks += 1;
+                checks += 1;
                 tokio::time::advance(pause.max(Duration::from_secs(3))).await;
             }
-            assert!(looks < 25, "{looks}");
+            assert!(checks < 25, "{checks}");
             let lists = lists.load(Ordering::Relaxed);
-            assert!(lists <= if is_listing { 0 } else { looks }, "{lists}");
-            let told_after = told_after.unwrap();
+            assert!(lists <= if is_listing { 0 } else { checks }, "{lists}");
+            let reported_after = reported_after.unwrap();
             assert!(
-                (180..=300).contains(&told_after.as_secs()),
-                "{told_after:?}"
+                (180..=300).contains(&reported_after.as_secs()),
+                "{reported_after:?}"
             );
         }
     }
@@ -443,7 +443,7 @@ mod tests {
         let store = Arc::<Store>::default();
         let (collector, ledger) = collector(&store, &[("one", entry)], |_| 200).await;
         store.deleted("web");
-        let (missing_since, mut told_after) = (Instant::now(), None);
+        let (missing_since, mut reported_after) = (Instant::now(), None);
         while missing_since.elapsed() < Duration::from_secs(600) {
             for name in ["a", "b", "c"] {
                 store.applied(bundle(name));
@@ -451,18 +451,21 @@ mod tests {
                 store.deleted(name);
             }
             // As far as it goes by lists, too.
-            match told_after {
+            match reported_after {
                 Some(_) => collector.health.trouble(Side::Upstream),
                 None => collector.health.contact(Side::Upstream),
             }
             let verdict = collector.remove("web", missing_since).await.unwrap();
             assert!(matches!(verdict, Verdict::Wait(_)), "{verdict:?}");
             if collector.report.reason("web") == Some(HoldReason::Vanishing) {
-                told_after.get_or_insert(missing_since.elapsed());
+                reported_after.get_or_insert(missing_since.elapsed());
             }
         }
-        let told_after = told_after.unwrap();
-        assert!((60..70).contains(&told_after.as_secs()), "{told_after:?}");
+        let reported_after = reported_after.unwrap();
+        assert!(
+            (60..70).contains(&reported_after.as_secs()),
+            "{reported_after:?}"
+        );
         assert_eq!(store.vanished(), ["a", "b", "c"]);
         // Once they rest it goes.
         tokio::time::advance(Duration::from_secs(30)).await;

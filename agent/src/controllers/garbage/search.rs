@@ -15,7 +15,7 @@ use crate::public::{Name, PublicText};
 use crate::report::events::Reason;
 
 /// Releases that one search reports by name, besides the report.
-const MOST_TOLD: usize = 100;
+const MOST_REPORTED: usize = 100;
 
 impl Collector {
     /// Lists the cluster's release records. Reports those that name this agent and that neither the ledger nor a
@@ -70,16 +70,16 @@ impl Collector {
             }
         };
         unknown.retain(|one| !self.is_expected(&one.bundle, &one.key));
-        let told = self.report.unknown(unknown, &unread, left_out);
-        if told.len() > MOST_TOLD {
-            let (more, report) = (told.len() - MOST_TOLD, REPORT_NAME);
+        let reported = self.report.unknown(unknown, &unread, left_out);
+        if reported.len() > MOST_REPORTED {
+            let (more, report) = (reported.len() - MOST_REPORTED, REPORT_NAME);
             logging::warn!(
                 more,
                 "further releases that the ledger does not know are left alone: configmap {} names them",
                 report
             );
         }
-        for one in told.into_iter().take(MOST_TOLD) {
+        for one in reported.into_iter().take(MOST_REPORTED) {
             let ReleaseKey { namespace, name } = &one.key;
             logging::warn!(
                 release = name,

@@ -66,10 +66,10 @@ impl Newest {
         &mut self,
         key: ReleaseKey,
         record: Record,
-        wanted: &BTreeSet<ReleaseKey>,
+        desired: &BTreeSet<ReleaseKey>,
         ledger: &Ledger,
     ) {
-        if wanted.contains(&key) {
+        if desired.contains(&key) {
             let newest = self.revisions.entry(key.clone()).or_default();
             *newest = record.revision.max(*newest);
         }
@@ -216,7 +216,7 @@ impl Search {
     /// Records cannot be listed.
     pub(super) async fn newest(
         &self,
-        wanted: &BTreeSet<ReleaseKey>,
+        desired: &BTreeSet<ReleaseKey>,
         ledger: &Ledger,
     ) -> kube::Result<Newest> {
         let mut newest = Newest::default();
@@ -225,7 +225,7 @@ impl Search {
             .fields("type=helm.sh/release.v1");
         let take = |page: Vec<Metadata<Secret>>| {
             for (key, record) in page.into_iter().filter_map(Record::read) {
-                newest.take(key, record, wanted, ledger);
+                newest.take(key, record, desired, ledger);
             }
         };
         listed::list_selected(&self.secrets, selected, take).await?;
@@ -375,11 +375,11 @@ mod tests {
         let ledger = Ledger::load(&agent, "system").await.unwrap();
         let search = Search::new(&agent, "system");
         let newest = || {
-            let (mut newest, wanted) = (Newest::default(), BTreeSet::new());
+            let (mut newest, desired) = (Newest::default(), BTreeSet::new());
             for number in 0..MOST_RELEASES + 5 {
                 let (namespace, name) = ("apps".to_owned(), format!("r{number:06}"));
                 let record = record(&name);
-                newest.take(ReleaseKey { namespace, name }, record, &wanted, &ledger);
+                newest.take(ReleaseKey { namespace, name }, record, &desired, &ledger);
             }
             newest
         };
@@ -407,13 +407,13 @@ mod tests {
             namespace: "apps".to_owned(),
             name: name.to_owned(),
         };
-        let (mut newest, wanted) = (Newest::default(), BTreeSet::from([key("a")]));
+        let (mut newest, desired) = (Newest::default(), BTreeSet::from([key("a")]));
         for (name, revision) in [("a", 2), ("a", 10), ("a", 3), ("b", 7)] {
             let record = Record {
                 revision,
                 ..record(name)
             };
-            newest.take(key(name), record, &wanted, &ledger);
+            newest.take(key(name), record, &desired, &ledger);
         }
         assert!(newest.has(&key("a"), 10) && !newest.has(&key("a"), 11));
         assert!(!newest.has(&key("b"), 7));

@@ -143,8 +143,8 @@ impl UpstreamLister {
         let doubt = self.ledger.doubts();
         if *answered != doubt {
             let sent = self.ledger.seen_heartbeat();
-            let told = self.last_heartbeat().await?;
-            let noted = self.ledger.asked_upstream(doubt, told, &sent).await;
+            let remembered = self.last_heartbeat().await?;
+            let noted = self.ledger.asked_upstream(doubt, remembered, &sent).await;
             noted.map_err(RemovalError::Ledger)?;
             *answered = doubt;
         }
@@ -632,8 +632,12 @@ mod tests {
                 tokio::time::advance(REUSED_FOR * 2).await;
             }
             assert_eq!(lister.ledger.breaks(), 1, "{version}");
-            let told = "fleet_agent_events_total{reason=\"UpstreamRestored\"} 1\n";
-            assert!(metrics.encode().contains(told), "{}", metrics.encode());
+            let remembered = "fleet_agent_events_total{reason=\"UpstreamRestored\"} 1\n";
+            assert!(
+                metrics.encode().contains(remembered),
+                "{}",
+                metrics.encode()
+            );
             is_writable.store(true, Ordering::Relaxed);
             lister.list(Instant::now()).await.unwrap();
             assert!(lister.ledger.is_lost("web"), "{version}");
@@ -720,8 +724,11 @@ mod tests {
                 async { answer }
             });
             let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
-            let told = lister.last_heartbeat().await;
-            assert_eq!(told.is_ok_and(|told| told.is_some()), is_gone);
+            let remembered = lister.last_heartbeat().await;
+            assert_eq!(
+                remembered.is_ok_and(|remembered| remembered.is_some()),
+                is_gone
+            );
         }
     }
 }

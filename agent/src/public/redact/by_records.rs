@@ -57,10 +57,10 @@ impl Redacted {
         };
         match gone_through.await {
             Ok(Ok(redaction)) => Self(redaction.finish_all().join(error::BETWEEN)),
-            Ok(Err(why)) => Self::untold(failed, why),
+            Ok(Err(why)) => Self::withheld(failed, why),
             Err(unreadable) => {
                 let why = Self::unquoted(&unreadable);
-                Self::untold(
+                Self::withheld(
                     failed,
                     &format!("the release's records cannot be read: {why}"),
                 )
@@ -69,7 +69,7 @@ impl Redacted {
     }
 
     /// An error without what it quotes.
-    fn untold(failed: &(dyn std::error::Error + 'static), why: &str) -> Self {
+    fn withheld(failed: &(dyn std::error::Error + 'static), why: &str) -> Self {
         let unquoted = Self::unquoted(failed);
         Self(format!("{unquoted}; what it quotes is not told, as {why}"))
     }
@@ -177,7 +177,7 @@ mod tests {
         #[case] count: i64,
         #[case] size: usize,
         #[case] (reads, here): (usize, usize),
-        #[case] untold: Option<&str>,
+        #[case] withheld: Option<&str>,
     ) {
         let (gone_on, counted) = (Arc::<Mutex<Vec<_>>>::default(), Arc::default());
         let records = Storage::new(Records {
@@ -192,7 +192,7 @@ mod tests {
         let failed = release::UninstallError::Discovery(refused);
         let (host, memory) = (Host::default(), Memory::new(48 << 20));
         let redacted = Redacted::by_records(&failed, (&records, "web"), (&host, &memory)).await;
-        let expected = match untold {
+        let expected = match withheld {
             None => format!("of {MASK} and {MASK}, too"),
             Some(why) => {
                 format!("the API server answered 422 Invalid; what it quotes is not told, as {why}")

@@ -85,16 +85,16 @@ fn secret(text: &str) -> SensitiveData {
 }
 
 /// Whether a word of the secret is shown, or all of it: some signs may be, at its ends.
-fn tells(told: &str, secret: &str) -> bool {
-    let told = told.replace(MASK, "\0");
+fn discloses(shown: &str, secret: &str) -> bool {
+    let shown = shown.replace(MASK, "\0");
     let words = secret.split(|c: char| !c.is_ascii_alphabetic());
     let mut words = words.filter(|word| word.len() > 3 && *word != "quot");
-    !told.contains('\0') || words.any(|word| told.contains(word))
+    !shown.contains('\0') || words.any(|word| shown.contains(word))
 }
 
 #[test]
 fn a_secret_is_redacted_under_any_two_levels_of_quoting() {
-    let mut told = Vec::new();
+    let mut shown = Vec::new();
     for text in SECRETS {
         let secrets = secret(text);
         for (inner, quote) in ESCAPES {
@@ -102,15 +102,15 @@ fn a_secret_is_redacted_under_any_two_levels_of_quoting() {
                 let within = quote(&format!("{before}{text}"));
                 for (outer, quote) in ESCAPES {
                     let redacted = secrets.redact(&quote(&format!("-: {within} :-")));
-                    if tells(&redacted, text) {
-                        told.push(format!("{inner} in {outer}: {redacted}"));
+                    if discloses(&redacted, text) {
+                        shown.push(format!("{inner} in {outer}: {redacted}"));
                     }
                 }
             }
         }
     }
-    let some = &told[..told.len().min(20)];
-    assert!(told.is_empty(), "{}: {some:#?}", told.len());
+    let some = &shown[..shown.len().min(20)];
+    assert!(shown.is_empty(), "{}: {some:#?}", shown.len());
 }
 
 /// Each form that was once made of a secret to be looked for.
@@ -133,7 +133,7 @@ fn a_secret_is_redacted_in_every_form_that_was_once_searched_for() {
         let forms = quoted.collect::<Vec<_>>().into_iter().chain(forms);
         for form in forms.filter(|form| form.trim_matches('"').chars().count() >= 6) {
             let redacted = secret(text).redact(&format!("-: {form} :-"));
-            assert!(!tells(&redacted, text), "{form}: {redacted}");
+            assert!(!discloses(&redacted, text), "{form}: {redacted}");
         }
     }
 }
@@ -141,12 +141,12 @@ fn a_secret_is_redacted_in_every_form_that_was_once_searched_for() {
 /// What an escape stands for may be a part of a sign.
 #[test]
 fn a_secret_that_ends_within_a_character_is_redacted_with_it() {
-    for (text, told) in [
+    for (text, shown) in [
         ("abcdef%C3", "says abcdef\u{e9} 5%"),
         ("%BCabcdef", "says \u{fc}abcdef 5%"),
         ("abcdef\\xe2\\x82", "says abcdef\u{20ac} \\x"),
     ] {
-        let redacted = secret(text).redact(told);
+        let redacted = secret(text).redact(shown);
         assert!(!redacted.contains("abcdef"), "{redacted}");
     }
 }

@@ -265,10 +265,13 @@ mod tests {
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!("a<ü'\"b\\c\nsecond line"));
         let redacted = secrets.redact(&format!("Invalid value: {quoted}: it is none"));
-        let told = redacted.strip_prefix("Invalid value: ");
-        let told = told.and_then(|rest| rest.strip_suffix(": it is none"));
-        assert!(told.is_some_and(|told| told.contains(MASK)), "{redacted}");
-        let left = told.map(|told| told.replace(MASK, "").replace("db", ""));
+        let shown = redacted.strip_prefix("Invalid value: ");
+        let shown = shown.and_then(|rest| rest.strip_suffix(": it is none"));
+        assert!(
+            shown.is_some_and(|shown| shown.contains(MASK)),
+            "{redacted}"
+        );
+        let left = shown.map(|shown| shown.replace(MASK, "").replace("db", ""));
         let signs = |c: char| "\"'\\{}:@/?=a".contains(c);
         assert_eq!(left.unwrap().trim_matches(signs), "", "{redacted}");
     }

@@ -153,9 +153,9 @@ mod tests {
         ]);
         secrets.add_value(&numbers);
         let redacted = secrets.redact(&format!("got {printed}"));
-        let told = redacted.replace(MASK, "");
+        let shown = redacted.replace(MASK, "");
         assert!(
-            !told.contains(|c: char| c.is_ascii_digit() && c != '0'),
+            !shown.contains(|c: char| c.is_ascii_digit() && c != '0'),
             "{redacted}"
         );
     }
@@ -174,12 +174,12 @@ mod tests {
     #[case::cut_by_a_template("\"Hunter2-Ca\"...", "hunter2-ca")]
     #[case::cut_in_an_excerpt("|\"Hunter2-C|...", "hunter2-c")]
     fn a_secret_is_masked_in_another_case_and_where_it_is_cut(
-        #[case] told: &str,
+        #[case] shown: &str,
         #[case] part: &str,
     ) {
         let mut secrets = SensitiveData::default();
         secrets.add_value(&json!("Hunter2-Canary"));
-        let redacted = secrets.redact(&format!("got {told}, which is none"));
+        let redacted = secrets.redact(&format!("got {shown}, which is none"));
         assert!(redacted.contains(MASK), "{redacted}");
         assert!(!redacted.to_lowercase().contains(part), "{redacted}");
     }

@@ -207,15 +207,15 @@ async fn token(
     };
     // The challenge that names it may have in it what the registry was shown. What a registry asks for is shown otherwise, as nobody sees
     // without it why a token is refused.
-    let told = echoed::told(&request.url, registry, &at.secrets());
+    let shown_url = echoed::shown_url(&request.url, registry, &at.secrets());
     let request = Request {
-        told: Some(told.clone()),
+        shown_url: Some(shown_url.clone()),
         ..request
     };
     let answer = http.send(request).await?;
     if !answer.status.is_success() {
         return Err(FetchError::Registry {
-            url: told,
+            url: shown_url,
             status: answer.status.as_u16(),
             message: message(&answer.body, &at.secrets()),
             detail: detail(&answer.body, &at.secrets()),

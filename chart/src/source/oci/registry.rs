@@ -147,7 +147,7 @@ impl<'a> Registry<'a> {
             }
             Request {
                 url: url.clone(),
-                told: None,
+                shown_url: None,
                 headers,
                 limit_bytes,
                 access: &self.access,

@@ -164,13 +164,13 @@ where
         let mut left = some.to_vec();
         let mut tries = 1;
         loop {
-            let looks: Vec<_> = left
+            let reads: Vec<_> = left
                 .iter()
                 .map(|(object, instance)| {
                     prove(cluster, owner, spared, (object, Operation::Undo), *instance).boxed()
                 })
                 .collect();
-            let proofs: Vec<_> = stream::iter(looks).buffered(PARALLEL).collect().await;
+            let proofs: Vec<_> = stream::iter(reads).buffered(PARALLEL).collect().await;
             let mut proven = Vec::new();
             for (one, proof) in left.drain(..).zip(proofs) {
                 match proof {
@@ -405,13 +405,13 @@ mod tests {
             Value::Null,
         );
         definition.name = "cars.x.io".to_owned();
-        let told = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&told);
+        let reported = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&reported);
         let others = OtherReleases::new(|container| match container.name() {
             "cars.x.io" => ContainerUsage::InUse,
             _ => ContainerUsage::Unused,
         });
-        let others = others.telling(move |container, why| {
+        let others = others.reporting(move |container, why| {
             let expected = (Container::Definition("cars.x.io"), WhyLeft::Others);
             assert_eq!((container, why), expected);
             counted.fetch_add(1, Ordering::Relaxed);
@@ -436,11 +436,11 @@ mod tests {
             *written.lock(),
             [Method::PATCH, Method::PATCH, Method::PATCH]
         );
-        assert_eq!(told.load(Ordering::Relaxed), 3);
+        assert_eq!(reported.load(Ordering::Relaxed), 3);
         // Nobody else uses it: it stays as it is, and is told of only as unread.
-        let told = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&told);
-        let nobody = OtherReleases::default().telling(move |_, why| {
+        let reported = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&reported);
+        let nobody = OtherReleases::default().reporting(move |_, why| {
             assert_eq!(why, WhyLeft::Unread);
             counted.fetch_add(1, Ordering::Relaxed);
         });
@@ -450,6 +450,6 @@ mod tests {
             left.await.unwrap();
         }
         assert_eq!(written.lock().len(), 3);
-        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(reported.load(Ordering::Relaxed), 1);
     }
 }

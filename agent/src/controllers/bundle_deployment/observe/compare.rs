@@ -10,10 +10,10 @@ use objects::{Object, ObjectKey};
 use release::kube::Owner;
 use serde_json::Value;
 
+use super::desired::{FormerObjects, KindAndName, by_kind};
 use super::differences::Differences;
 use super::live::Live;
 use super::rules::log_left_out;
-use super::wanted::{FormerObjects, KindAndName, by_kind};
 use crate::api::{
     BundleDeploymentResource, LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
 };
@@ -173,8 +173,8 @@ mod tests {
     use objects::drift::{Operation, Rule};
     use serde_json::json;
 
+    use super::super::desired::Kept;
     use super::super::fixtures::{desired, live};
-    use super::super::wanted::Kept;
     use super::*;
     use crate::controllers::bundle_deployment::observation_cache::{in_sync, unchanged};
 

@@ -10,7 +10,7 @@ use objects::{GroupKind, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, Owner};
 use serde_json::{Value, json};
 
-use super::wanted::{FormerObjects, Kept, KindAndName, by_kind};
+use super::desired::{FormerObjects, Kept, KindAndName, by_kind};
 use crate::api::{LABEL_OBJECT_SET_HASH, ModifiedStatus};
 use crate::controllers::bundle_deployment::observation_cache::InSync;
 use crate::controllers::bundle_deployment::ownership;
@@ -376,8 +376,8 @@ mod tests {
         #[case] code: u16,
         #[case] expected: Option<usize>,
     ) {
-        let looks = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&looks);
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reads);
         let serve = tower::service_fn(move |request: http::Request<Body>| {
             let is_list = request.uri().path().ends_with("/configmaps");
             let (code, answer) = match is_list {
@@ -402,7 +402,7 @@ mod tests {
         match (there, expected) {
             (Ok(there), Some(expected)) => assert_eq!(there, expected),
             (Err(ObserveError::Get { .. }), None) => {
-                assert_eq!(looks.load(Ordering::Relaxed), 1);
+                assert_eq!(reads.load(Ordering::Relaxed), 1);
             }
             (other, _) => panic!("{other:?}"),
         }

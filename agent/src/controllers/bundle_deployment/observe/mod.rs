@@ -6,15 +6,15 @@
 //! differ and when one is ready is the objects crate's.
 
 mod compare;
+mod desired;
 mod differences;
 #[cfg(test)]
 mod fixtures;
 mod live;
 mod rules;
-mod wanted;
 
 pub use self::compare::View;
+pub use self::desired::{FormerObjects, Kept, KindAndName, ObjectsError, kinds, objects};
 pub use self::differences::Differences;
 pub use self::live::{Live, ObserveError};
 pub use self::rules::rules;
-pub use self::wanted::{FormerObjects, Kept, KindAndName, ObjectsError, kinds, objects};

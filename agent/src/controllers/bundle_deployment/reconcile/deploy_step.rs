@@ -419,8 +419,8 @@ mod tests {
             },
         };
         let facts = SensitiveData::of_facts(&Default::default(), &["canary-site".to_owned()]);
-        let told = former(&failed, &facts).message;
-        assert!(!told.contains("canary"), "{}", &*told);
-        assert!(told.contains("403 Forbidden"), "{}", &*told);
+        let shown = former(&failed, &facts).message;
+        assert!(!shown.contains("canary"), "{}", &*shown);
+        assert!(shown.contains("403 Forbidden"), "{}", &*shown);
     }
 }

@@ -25,7 +25,7 @@ impl Reconciler {
             return Requeue::IDLE;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
-            return self.told(name, RemovalReport::held_by_site(name, &hold));
+            return self.reported(name, RemovalReport::held_by_site(name, &hold));
         }
         let missing_since = self.context.store.missing_since(name);
         let missed = missing_since.elapsed();
@@ -37,20 +37,20 @@ impl Reconciler {
                 if matches!(verdict, Verdict::Alive | Verdict::Remove) {
                     self.forget_all(name);
                 }
-                self.told(name, RemovalReport::decided(verdict))
+                self.reported(name, RemovalReport::decided(verdict))
             }
             Err(failed) => {
                 if matches!(failed, RemovalError::List(_)) {
                     self.context.health.trouble(Side::Upstream);
                 }
                 let error = failed.public_text();
-                self.told(name, RemovalReport::failed(name, error))
+                self.reported(name, RemovalReport::failed(name, error))
             }
         }
     }
 
     /// Hands out what a removal came to.
-    fn told(&self, name: &str, report: RemovalReport) -> Requeue {
+    fn reported(&self, name: &str, report: RemovalReport) -> Requeue {
         if let Some((reason, text)) = report.event {
             self.context.events.emit(reason, name, text);
         }

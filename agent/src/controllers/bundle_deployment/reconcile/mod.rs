@@ -181,12 +181,12 @@ impl ReconcileState {
 
     /// Whether an object that the bundle overwrites was missing when somebody looked last: by the status as it is to be sent, as upstream may refuse it.
     fn is_overwritten(&self) -> bool {
-        let told = self.report.status();
+        let delivered = self.report.status();
         // What is missing with its kind is among them, and cannot be made.
-        let mut conditions = told.conditions.iter();
+        let mut conditions = delivered.conditions.iter();
         let lacks_kind =
             conditions.any(|one| one.type_ == MONITORED && one.message.contains(NO_MATCH));
-        !lacks_kind && plan::is_overwritten(&self.bundle.spec, &told.modified_status)
+        !lacks_kind && plan::is_overwritten(&self.bundle.spec, &delivered.modified_status)
     }
 
     /// The release to compare live objects with, where nothing was deployed now; `wanted` is the stored record of the desired release.
@@ -556,14 +556,14 @@ impl Reconciler {
 /// reported, and noted in the ledger, is of what it told.
 async fn asked_again(
     bundles: &Api<RawObject<BundleDeployment>>,
-    told: &BundleDeployment,
+    delivered: &BundleDeployment,
     facts: &SensitiveData,
 ) -> Result<(BundleDeployment, usize), Halt> {
     // A BundleDeployment that is gone is reported by the watch.
-    let received = bundles.get(told.name()).await;
+    let received = bundles.get(delivered.name()).await;
     let received = received.map_err(Halt::at(Cause::WaitForUpstream, facts))?;
-    let is_told = received.has_identity_of(told);
-    if !is_told.map_err(Halt::at(Cause::FillIn, facts))? {
+    let is_delivered = received.has_identity_of(delivered);
+    if !is_delivered.map_err(Halt::at(Cause::FillIn, facts))? {
         return Err(Halt::new(
             Cause::NotToldYet,
             "the bundle has changed meanwhile",
@@ -630,10 +630,10 @@ mod tests {
                 "status": status,
             })
         };
-        let told = serde_json::to_string(&bundle(1, &json!({}), 'x')).unwrap();
-        let told: RawObject<BundleDeployment> = serde_json::from_str(&told).unwrap();
-        let told = told.kept().unwrap();
-        assert!(matches!(told.spec.left_out, Some(LeftOut::Large(_))));
+        let delivered = serde_json::to_string(&bundle(1, &json!({}), 'x')).unwrap();
+        let delivered: RawObject<BundleDeployment> = serde_json::from_str(&delivered).unwrap();
+        let delivered = delivered.kept().unwrap();
+        assert!(matches!(delivered.spec.left_out, Some(LeftOut::Large(_))));
         let upstream = Arc::new(bundle(generation, &status, filler));
         let clients = scripted::clients(move |_| {
             let found = Arc::clone(&upstream);
@@ -642,9 +642,9 @@ mod tests {
         let client = scripted::identities(&clients).agent().client();
         let bundles = Api::namespaced(client, "up");
         let nothing = SensitiveData::default();
-        let asked = asked_again(&bundles, &told, &nothing);
+        let asked = asked_again(&bundles, &delivered, &nothing);
         let asked = asked.await.map(|(bundle, _)| {
-            assert_eq!(bundle.spec.deployment_id, told.spec.deployment_id);
+            assert_eq!(bundle.spec.deployment_id, delivered.spec.deployment_id);
             assert_eq!(bundle.spec.left_out, None);
         });
         assert_eq!(asked.map_err(|halt| halt.cause), expected);

@@ -375,8 +375,11 @@ impl Reconciler {
         let unjudged = differences.problem;
         let unjudged = unjudged.map(|problem| (Cause::Monitor, error::chain(&problem)));
         let problem = unjudged.or_else(|| {
-            let told = (!unserved.is_empty()).then(|| BuildError::no_matches(unserved))?;
-            Some((Cause::MonitorKinds, error::chain(&ObjectsError::from(told))))
+            let unlisted = (!unserved.is_empty()).then(|| BuildError::no_matches(unserved))?;
+            Some((
+                Cause::MonitorKinds,
+                error::chain(&ObjectsError::from(unlisted)),
+            ))
         });
         let left_over = match bundle.is_agent_bundle() {
             true => {

@@ -140,8 +140,8 @@ impl Reconciler {
             let error = PublicText::nothing_secret_in(&failed);
             logging::warn!(bundle = name, error, "cannot write down a failed attempt");
         }
-        let told = halt.followed_by(&tried_again(time(wait.until)));
-        self.report(state, &told.postponed(wait.left));
+        let postponed_halt = halt.followed_by(&tried_again(time(wait.until)));
+        self.report(state, &postponed_halt.postponed(wait.left));
     }
 
     /// A deploy went well, and may have been an answer to what others do.

@@ -520,7 +520,7 @@ mod tests {
     /// One copied label on an object makes a look read the record of the revision before, as large as a tenant could make that.
     #[tokio::test(start_paused = true)]
     async fn former_records_that_many_looks_read_at_once_count_all_the_time() {
-        const LOOKS: u64 = 20;
+        const MONITORS: u64 = 20;
         const SIZE: u64 = 3 << 20;
         let object = |name: &str, policy: &str, filler: &str| {
             let annotations = format!("{{helm.sh/resource-policy: {policy}}}");
@@ -578,7 +578,7 @@ mod tests {
         // Somebody deploys: what is read waits for room for what is made of it.
         let _others = memory.reserve(42 << 20).await;
         let done = AtomicU64::new(0);
-        let look = async || {
+        let monitor = async || {
             let records = Records {
                 storage: Storage::secrets(account.cluster(), "shop"),
                 memory: memory.clone(),
@@ -607,15 +607,15 @@ mod tests {
                 assert!(used >= (42 << 20) + held() * SIZE, "{used} with {}", held());
             }
         };
-        let looks = futures_util::future::join_all((0..LOOKS).map(|_| look()));
+        let monitors = futures_util::future::join_all((0..MONITORS).map(|_| monitor()));
         let found = tokio::select! {
-            found = looks => found,
+            found = monitors => found,
             () = watched => unreachable!(),
         };
         let expected = [("kept", Kept::Yes), ("left-over", Kept::No)]
             .map(|(name, kept)| (name.to_owned(), kept));
         assert!(found.iter().all(|found| *found == expected), "{found:?}");
-        assert_eq!((found.len() as u64, memory.used()), (LOOKS, 42 << 20));
+        assert_eq!((found.len() as u64, memory.used()), (MONITORS, 42 << 20));
         assert!(most >= 2, "{most}");
     }
 }
