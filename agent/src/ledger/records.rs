@@ -191,6 +191,10 @@ impl DigestStore for LedgerDigests {
         self.theirs.lock().insert(release.to_owned(), theirs);
     }
 
+    fn confirm(&self) -> BoxFuture<'_, Result<(), BoxError>> {
+        async { Ok(self.ledger.confirm_unreplaced().await?) }.boxed()
+    }
+
     fn store<'a>(
         &'a self,
         release: &'a str,

@@ -122,6 +122,25 @@ impl Ledger {
         Ok(())
     }
 
+    /// Makes sure that the ConfigMap is what is known of it, by its version where that is the one that was written last.
+    ///
+    /// # Errors
+    /// Somebody else wrote it, or the cluster was restored from a backup, or it cannot be read.
+    pub async fn confirm_unreplaced(&self) -> kube::Result<()> {
+        let found = self.metadata.get_opt(LEDGER_NAME).await?;
+        let mut written = self.writing.lock().await;
+        if *self.replaced.borrow() {
+            return Err(is_replaced());
+        }
+        match found {
+            Some(map) if map.resource_version().unwrap_or_default() != written.version => {
+                self.catch_up(&mut written).await
+            }
+            // One that somebody deleted is written whole with the next write.
+            _ => Ok(()),
+        }
+    }
+
     /// Somebody has written the ConfigMap since, or what was sent before was carried out. What people write there are annotations.
     ///
     /// # Errors

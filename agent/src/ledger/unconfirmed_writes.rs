@@ -59,6 +59,7 @@ mod tests {
     use http::{Method, Request};
     use kube::client::Body;
     use parking_lot::Mutex;
+    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
@@ -211,6 +212,40 @@ mod tests {
                 assert!(written.contains("two"), "{written}");
             }
         }
+    }
+
+    /// Records go for another one only while the ledger is the one that is known; annotations are people's.
+    #[rstest]
+    #[case::as_it_was(None, true)]
+    #[case::annotated(Some(json!({"metadata": {"annotations": {"a": "b"}}})), true)]
+    #[case::of_another_time(Some(json!({"data": {"apps_a": null}})), false)]
+    #[tokio::test(start_paused = true)]
+    async fn a_restored_ledger_is_noticed_without_a_write(
+        #[case] change: Option<Value>,
+        #[case] is_confirmed: bool,
+    ) {
+        let stored = Arc::new(Mutex::new(Stored {
+            map: None,
+            version: 1,
+            answers: Answers::Well,
+        }));
+        let agent = scripted::identities(&api_server(&stored)).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        ledger.confirm_unreplaced().await.unwrap();
+        ledger.attempt(key("a"), entry("one")).await.unwrap();
+        let written = stored.lock().version;
+        if let Some(mut change) = change {
+            change["metadata"]["resourceVersion"] = json!(written.to_string());
+            stored.lock().serve(&Method::PATCH, Some(change)).unwrap();
+        }
+        let before = stored.lock().version;
+        for _ in 0..2 {
+            let confirmed = ledger.confirm_unreplaced().await;
+            assert_eq!(confirmed.is_ok(), is_confirmed, "{confirmed:?}");
+        }
+        let replaced = tokio::time::timeout(Duration::from_secs(1), ledger.until_replaced());
+        assert_eq!(replaced.await.is_err(), is_confirmed);
+        assert_eq!(stored.lock().version, before);
     }
 
     #[tokio::test(start_paused = true)]

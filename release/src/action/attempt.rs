@@ -28,9 +28,9 @@ use super::retained::{Obsolete, Retained, is_container};
 use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, Spared, TakeBackError,
-    WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom, leave_held,
-    newest_first, observe_all_until, take_back, wait_until_ready, with_claims,
+    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, Removed, Spared,
+    TakeBackError, WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom,
+    leave_held, newest_first, observe_all_until, take_back, wait_until_ready, with_claims,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership::{self, ObjectState};
@@ -440,8 +440,18 @@ impl Attempt<'_> {
             let left = leave_held(cluster, owner, other_releases, spared, &held).await;
             left.map_err(DeployError::Delete)?;
         }
-        let removed = delete_all(cluster, owner, other_releases, spared, obsolete, check).await;
-        let removed = removed.map_err(|stopped| match stopped {
+        let mut removed = Removed::default();
+        let into = &mut removed;
+        let done = delete_all(
+            cluster,
+            owner,
+            other_releases,
+            spared,
+            obsolete,
+            check,
+            into,
+        );
+        done.await.map_err(|stopped| match stopped {
             TakeBackError::Stopped(stopped) => DeployError::of_check(stopped),
             TakeBackError::Delete(failures) => DeployError::Delete(failures),
         })?;

@@ -407,10 +407,9 @@ async fn prepare<'a>(
             });
         }
         if !before.is_empty() {
-            storage.announce(&release).await?;
+            storage.confirm_digests().await?;
         }
-        let waiting = make_room(&pruning, history, plan, before).await;
-        let waiting = waiting.inspect_err(|_| storage.withdraw_digest(&release))?;
+        let waiting = make_room(&pruning, history, plan, before).await?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
         let (record, is_new) = created;
         let release = StoredRelease::new(release, record);

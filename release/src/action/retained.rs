@@ -59,6 +59,8 @@ pub(super) struct Retained<'a> {
     defined: Vec<Resource>,
     /// What its hooks make.
     of_hooks: &'a [Object],
+    /// Whether all was read a moment ago, and what goes since may be what it takes to read the rest.
+    is_again: bool,
 }
 
 impl<'a> Retained<'a> {
@@ -68,6 +70,7 @@ impl<'a> Retained<'a> {
             desired,
             defined: chart.map(crd_kinds).unwrap_or_default(),
             of_hooks: &[],
+            is_again: false,
         }
     }
 
@@ -84,6 +87,17 @@ impl<'a> Retained<'a> {
             desired: &[],
             defined: Vec::new(),
             of_hooks: &[],
+            is_again: false,
+        }
+    }
+
+    /// For deciding once more about what was decided to go, right before it does. What cannot be read any more, as the webhook that converts it or the
+    /// account's rights have gone meanwhile, is what it was.
+    #[must_use]
+    pub(super) fn again(self) -> Self {
+        Self {
+            is_again: true,
+            ..self
         }
     }
 
@@ -119,7 +133,8 @@ impl<'a> Retained<'a> {
         let of_hooks = of_hooks.map(|object| (object, Content::OfHook));
         let all = own.chain(asked_for).chain(of_hooks);
         let inside: Vec<_> = all.filter(is_inside).collect();
-        let Contents { stays, unseen } = read_contents(cluster, owner, spared, &inside).await;
+        let Contents { stays, mut unseen } = read_contents(cluster, owner, spared, &inside).await;
+        unseen.retain(|one| !(self.is_again && one.failure.is_unreadable()));
         let (unread, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(|one| one.is_lasting);
         if !unseen.is_empty() {
             return Err(unseen.into_iter().map(|one| one.failure).collect());

@@ -111,12 +111,11 @@ pub(super) async fn rollback(
     let mut outdated = prunable(&history, spec.options.max_history).before;
     outdated.retain(|record| ![to, newest].contains(&record.revision()));
     if !outdated.is_empty() {
-        let announced = storage.announce(&release).await;
-        announced.map_err(DeployError::Storage)?;
+        let confirmed = storage.confirm_digests().await;
+        confirmed.map_err(DeployError::Storage)?;
     }
     for record in &outdated {
-        let pruned = pruning.prune(record).await;
-        pruned.inspect_err(|_| storage.withdraw_digest(&release))?;
+        pruning.prune(record).await?;
     }
     let created = storage.create(&release).await;
     let created = created.map_err(DeployError::Storage)?;

@@ -417,7 +417,7 @@ mod tests {
     use serde_json::json;
     use tower::BoxError;
 
-    use super::super::delete::{Removal, Spared, delete_all};
+    use super::super::delete::{Removal, Removed, Spared, delete_all};
     use super::super::fixture::{object, server};
     use super::*;
     use crate::kube::RunMark;
@@ -459,8 +459,11 @@ mod tests {
         let objects = former.map(|object| (object, Operation::Drop)).into();
         let check = || std::future::ready(Ok::<_, &str>(()));
         let none = OtherReleases::default();
-        let done = delete_all(&cluster, &owner, &none, spared, objects, check).await;
-        let fates = done.unwrap().objects.into_iter().map(|(_, fate)| fate);
+        let mut removed = Removed::default();
+        let into = &mut removed;
+        let done = delete_all(&cluster, &owner, &none, spared, objects, check, into).await;
+        done.unwrap();
+        let fates = removed.objects.into_iter().map(|(_, fate)| fate);
         assert_eq!(
             fates.collect::<Vec<_>>(),
             [Removal::Written, Removal::Deleted]

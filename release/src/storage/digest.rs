@@ -49,6 +49,9 @@ pub trait DigestStore: Debug + Send + Sync {
     /// The history of a release shows these revisions, which are [`KnownDigest::Unknown`]: they were there before whatever is stored
     /// from now on, and stay so.
     fn found(&self, release: &str, theirs: Vec<i64>);
+    /// Makes sure that what is known here is what is stored: a restore of the cluster may have taken that back. Asked before records go to make
+    /// room for another one.
+    fn confirm(&self) -> BoxFuture<'_, Result<(), BoxError>>;
     /// A revision with this digest is about to be written. Nothing is written if this fails.
     fn store<'a>(
         &'a self,

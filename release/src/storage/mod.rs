@@ -62,6 +62,9 @@ pub enum StorageError {
     /// The digest of the record could not be stored, so the record was not written.
     #[error("create: failed to store the digest of {key:?}")]
     DigestNotStored { key: String, source: BoxError },
+    /// It is not known whether the digests are those that are stored, so no record was deleted for another one.
+    #[error("failed to confirm the digests of records")]
+    DigestsUnconfirmed(#[source] BoxError),
     /// The record cannot be written down.
     #[error("create: failed to encode release {name:?}")]
     Encode { name: String, source: RecordError },
@@ -98,6 +101,7 @@ impl StorageError {
             | Self::Decode { .. }
             | Self::Unproven { .. }
             | Self::DigestNotStored { .. }
+            | Self::DigestsUnconfirmed(_)
             | Self::NoNamespace { .. } => false,
         }
     }
@@ -119,7 +123,8 @@ impl StorageError {
             | Self::Replaced { .. }
             | Self::HistoryChanged { .. }
             | Self::NoNamespace { .. }
-            | Self::DigestNotStored { .. } => true,
+            | Self::DigestNotStored { .. }
+            | Self::DigestsUnconfirmed(_) => true,
             Self::NotFound
             | Self::Decode { .. }
             | Self::Unproven { .. }
@@ -369,15 +374,16 @@ impl Storage {
             })
     }
 
-    /// Stores the digest of a revision that is about to be created, before any record goes to make room for it: a digest store that a restore of the
-    /// cluster set back says so when it is written.
+    /// Makes sure that the digest store is what is known of it, before records go to make room for another one.
     ///
     /// # Errors
-    /// It cannot.
-    pub(crate) async fn announce(&self, release: &Release) -> Result<(), StorageError> {
-        let stored = self.store_digest(release).await;
-        // The digest may be written with another entry yet.
-        stored.inspect_err(|_| self.withdraw_digest(release))
+    /// It is not, as after a restore of the cluster, or cannot be read.
+    pub(crate) async fn confirm_digests(&self) -> Result<(), StorageError> {
+        let Some(digests) = &self.digests else {
+            return Ok(());
+        };
+        let confirmed = digests.confirm().await;
+        confirmed.map_err(StorageError::DigestsUnconfirmed)
     }
 
     /// The digest known of a revision, from the digest store.
@@ -399,7 +405,11 @@ impl Storage {
     /// # Errors
     /// It exists already, it is too large, or the API server refused.
     pub async fn create(&self, release: &Release) -> Result<RecordUid, StorageError> {
-        self.announce(release).await?;
+        if let Err(unstored) = self.store_digest(release).await {
+            // The digest may be written with another entry yet.
+            self.withdraw_digest(release);
+            return Err(unstored);
+        }
         let created = self.driver.create(release).await;
         match &created {
             Ok(_) => self.is_written(release),

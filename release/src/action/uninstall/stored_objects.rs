@@ -15,8 +15,8 @@ use crate::action::retained::{Obsolete, Retained, is_container};
 use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Owner, Removal, ResourcePolicy, Spared, TakeBackError, delete_all, is_deferred,
-    leave_held, resource_policy,
+    Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
+    is_deferred, leave_held, resource_policy,
 };
 use crate::model::Release;
 use crate::state::ownership::Operation;
@@ -43,6 +43,11 @@ pub(super) async fn stored_objects(
             let policy = resource_policy(&object.body);
             // The object's content is not needed any more.
             object.body = Value::Null;
+            if object.name.is_empty() {
+                // The API server has named it: it cannot be deleted, and is one of many.
+                kept.extend((policy == Some(ResourcePolicy::Keep)).then_some(object));
+                continue;
+            }
             let key = object.key();
             let is_new = !seen.contains_key(&key);
             if let Some(at) = seen.get(&key) {
@@ -175,48 +180,58 @@ pub(super) async fn delete_objects(
         failures,
     };
     let spared = Spared::before(since);
-    let retained = Retained::of_removal();
-    // Decides about all objects, or about those that are due.
-    let decide = async |due: Option<HashSet<ObjectKey>>, done: &mut Uninstalled| {
+    // Decides about objects, and leaves what holds others that stay.
+    let decide = async |retained: Retained<'_>, stored, due: Option<HashSet<ObjectKey>>| {
         let is_due = |object: &Object| due.as_ref().is_none_or(|due| due.contains(&object.key()));
-        let decided = retained.decide(cluster, owner, spared, stored.clone(), is_due);
-        let Obsolete {
-            objects,
-            kept,
-            held,
-            ..
-        } = decided.await.map_err(failed)?;
-        let left = leave_held(cluster, owner, &spec.other_releases, spared, &held).await;
-        left.map_err(failed)?;
-        done.kept.extend(kept.iter().map(Object::key));
-        Ok(objects)
+        let decided = retained.decide(cluster, owner, spared, stored, is_due);
+        let decided = decided.await?;
+        leave_held(cluster, owner, &spec.other_releases, spared, &decided.held).await?;
+        Ok((decided.objects, decided.kept))
     };
-    let mut deferred: Vec<String> = Vec::new();
-    for mut objects in passes(decide(None, done).await?, &spec.namespace) {
-        if !deferred.is_empty() {
+    let decided = decide(Retained::of_removal(), stored.clone(), None).await;
+    let (objects, kept) = decided.map_err(failed)?;
+    done.kept.extend(kept.iter().map(Object::key));
+    let (mut removed, mut failures) = (Removed::default(), Vec::new());
+    for mut objects in passes(objects, &spec.namespace) {
+        let are_namespaces = objects.first().is_some_and(|(one, _)| one.is_namespace());
+        let waits = removed.with(Removal::Deferred).next().is_some();
+        if waits || are_namespaces && !failures.is_empty() {
             break;
         }
         // What went before took its time, and something in them may be there to stay by now.
         if objects.iter().any(|(object, _)| is_container(object)) {
             let due = objects.iter().map(|(object, _)| object.key()).collect();
-            objects = decide(Some(due), done).await?;
+            let gone = [Removal::Deleted, Removal::Absent];
+            let gone = gone.into_iter().flat_map(|fate| removed.with(fate));
+            let gone: HashSet<ObjectKey> = gone.map(Object::key).collect();
+            let mut left = stored.clone();
+            left.objects.retain(|(one, _)| !gone.contains(&one.key()));
+            match decide(Retained::of_removal().again(), left, Some(due)).await {
+                Ok((goes, kept)) => {
+                    done.kept.extend(kept.iter().map(Object::key));
+                    objects = goes;
+                }
+                Err(unseen) => {
+                    failures.extend(unseen);
+                    objects.retain(|(object, _)| !is_container(object));
+                }
+            }
         }
         // A removal has many kinds, before each of which a list would cost more than all else of it: that it goes its record says, which helm upgrades no more.
         let check = || std::future::ready(Ok::<_, Infallible>(()));
-        let removed =
-            delete_all(cluster, owner, &spec.other_releases, spared, objects, check).await;
-        let removed = removed.map_err(|stopped| match stopped {
-            TakeBackError::Stopped(never) => match never {},
-            TakeBackError::Delete(failures) => failed(failures),
-        })?;
-        let keys = |fate| removed.with(fate).map(Object::key);
-        done.kept.extend(keys(Removal::Kept));
-        done.adopted.extend(keys(Removal::Adopted));
-        done.not_owned.extend(keys(Removal::NotOwned));
-        done.in_use.extend(keys(Removal::InUse));
-        let waiting = removed.with(Removal::Deferred);
-        deferred.extend(waiting.map(|namespace| namespace.name.clone()));
+        let (others, into) = (&spec.other_releases, &mut removed);
+        let deleted = delete_all(cluster, owner, others, spared, objects, check, into).await;
+        match deleted {
+            Ok(()) => {}
+            Err(TakeBackError::Stopped(never)) => match never {},
+            Err(TakeBackError::Delete(more)) => failures.extend(more),
+        }
     }
+    let keys = |fate| removed.with(fate).map(Object::key);
+    done.kept.extend(keys(Removal::Kept));
+    done.adopted.extend(keys(Removal::Adopted));
+    done.not_owned.extend(keys(Removal::NotOwned));
+    done.in_use.extend(keys(Removal::InUse));
     if !done.adopted.is_empty() {
         let release = &spec.name;
         for ObjectKey {
@@ -235,6 +250,11 @@ pub(super) async fn delete_objects(
             );
         }
     }
+    if !failures.is_empty() {
+        return Err(failed(failures));
+    }
+    let deferred = removed.with(Removal::Deferred);
+    let deferred: Vec<String> = deferred.map(|container| container.name.clone()).collect();
     match deferred.is_empty() {
         true => Ok(()),
         false => Err(UninstallError::NamespacesDeferred(deferred)),
@@ -365,6 +385,180 @@ mod tests {
         kept.sort_unstable();
         let expected = [name, "kept"];
         assert_eq!(kept, expected[..2 - usize::from(is_of_hook)]);
+    }
+
+    /// All that the API server is to name have the same key, and are others.
+    #[rstest]
+    #[case::the_last_is_to_be_kept(["", "keep"], false)]
+    #[case::the_first_is_to_be_kept(["keep", ""], false)]
+    #[case::none_is(["", ""], true)]
+    #[tokio::test]
+    async fn a_namespace_stays_with_one_of_several_generated_names(
+        #[case] policies: [&str; 2],
+        #[case] goes: bool,
+    ) {
+        let deleted = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&deleted);
+        let cluster = fixture::server(move |method, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => {
+                let kinds = [("ConfigMap", true), ("Namespace", false)];
+                Some(fixture::discovered(&[fixture::discovery("", &kinds)]))
+            }
+            "/apis" => Some(fixture::discovered(&[])),
+            path => {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                if *method == Method::DELETE {
+                    noted.lock().push(name.to_owned());
+                }
+                let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+                Owner::new("web", "shop").mark(&mut live);
+                Some((200, live))
+            }
+        });
+        let mut release = web(1, false);
+        release.manifest =
+            "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: data}\n".to_owned();
+        for policy in policies {
+            release.manifest += &format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{generateName: a-, namespace: data, annotations: {{helm.sh/resource-policy: {policy:?}}}}}\n"
+            );
+        }
+        let storage = Storage::new(InMemory::default());
+        storage.create(&release).await.unwrap();
+        let spec = UninstallSpec::new("web", "shop");
+        uninstall(&cluster, &storage, &spec).await.unwrap();
+        assert_eq!(deleted.lock().contains(&"data".to_owned()), goes);
+    }
+
+    /// What a removal has deleted may be what it takes to read or to delete the rest.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Needed {
+        /// Nothing is.
+        Nothing,
+        /// A policy refuses to delete a Service, and goes after it.
+        Policy,
+        /// The webhook behind the Service converts custom resources to the only version that is served.
+        Webhook,
+        /// What goes first gives the account its rights.
+        Rights,
+        /// A controller makes what was deleted anew until it has gone itself.
+        Controller,
+    }
+
+    /// By what the objects of a release need of it, with how many tries all of it goes.
+    #[rstest]
+    #[case::nothing(Needed::Nothing, 1)]
+    #[case::what_its_policy_refused(Needed::Policy, 2)]
+    #[case::what_its_webhook_converted(Needed::Webhook, 1)]
+    #[case::what_its_account_could_read(Needed::Rights, 1)]
+    #[case::what_its_controller_made_anew(Needed::Controller, 1)]
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_ends_though_it_deletes_what_the_rest_needs(
+        #[case] needed: Needed,
+        #[case] tries: u32,
+        #[values(false, true)] has_hook: bool,
+    ) {
+        let deleted = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&deleted);
+        let cluster = fixture::server(move |method, path, _| match path {
+            "/version" => Some((200, json!({}))),
+            "/api" => {
+                let kinds = [("Service", true), ("ConfigMap", true), ("Namespace", false)];
+                Some(fixture::discovered(&[fixture::discovery("", &kinds)]))
+            }
+            "/apis" => {
+                let definitions = [("CustomResourceDefinition", false)];
+                let definitions = fixture::discovery("apiextensions.k8s.io", &definitions);
+                let cars = fixture::discovery("x.io", &[("Car", true)]);
+                Some(fixture::discovered(&[definitions, cars]))
+            }
+            path => {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                let mut gone = noted.lock();
+                let is_gone = |name: &str| gone.iter().any(|one| one == name);
+                let refusal = |code: u16, message: &str| {
+                    Some((
+                        code,
+                        json!({"kind": "Status", "code": code, "message": message}),
+                    ))
+                };
+                let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+                match needed {
+                    Needed::Policy
+                        if *method == Method::DELETE && name == "front" && !is_gone("policy") =>
+                    {
+                        return refusal(403, "denied by the policy");
+                    }
+                    Needed::Webhook if path.contains("/cars/") && is_gone("front") => {
+                        let message =
+                            "conversion webhook for x.io/v1, Kind=Car failed: service not found";
+                        return refusal(500, message);
+                    }
+                    Needed::Rights
+                        if path.contains("/data/")
+                            && is_gone("front")
+                            && *method == Method::GET =>
+                    {
+                        return refusal(403, "no rights");
+                    }
+                    Needed::Controller if name == "inside" && is_gone("inside") => {
+                        return Some((200, live));
+                    }
+                    _ if is_gone(name) || name == "hooked" => return Some(fixture::missing(name)),
+                    _ => {}
+                }
+                if *method == Method::DELETE {
+                    gone.push(name.to_owned());
+                }
+                Owner::new("web", "shop").mark(&mut live);
+                Some((200, live))
+            }
+        });
+        let object = |api_version: &str, kind: &str, namespace: &str, name: &str| {
+            format!(
+                "---\napiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n"
+            )
+        };
+        let mut release = web(1, false);
+        release.manifest = [
+            object("v1", "Service", "data", "inside"),
+            object("v1", "Service", "shop", "front"),
+            object("v1", "ConfigMap", "shop", "policy"),
+            object("v1", "Namespace", "", "data"),
+            object(
+                "apiextensions.k8s.io/v1",
+                "CustomResourceDefinition",
+                "",
+                "cars.x.io",
+            ),
+            object("x.io/v1", "Car", "shop", "beetle"),
+        ]
+        .concat();
+        if has_hook {
+            release.hooks.push(Hook {
+                manifest: object("v1", "ConfigMap", "data", "hooked"),
+                events: vec!["post-install".to_owned()],
+                ..Hook::default()
+            });
+        }
+        let storage = Storage::new(InMemory::default());
+        storage.create(&release).await.unwrap();
+        let spec = UninstallSpec::new("web", "shop");
+        for _ in 1..tries {
+            let failed = uninstall(&cluster, &storage, &spec).await;
+            assert!(
+                matches!(failed, Err(UninstallError::Delete { .. })),
+                "{failed:?}"
+            );
+            assert!(!deleted.lock().contains(&"data".to_owned()));
+        }
+        let done = uninstall(&cluster, &storage, &spec).await.unwrap();
+        assert!(done.kept.is_empty(), "{done:?}");
+        let deleted = deleted.lock().clone();
+        for name in ["inside", "front", "policy", "cars.x.io", "data"] {
+            assert!(deleted.contains(&name.to_owned()), "{name}: {deleted:?}");
+        }
     }
 
     /// Release "web" with an object of a kind, and an API server that lists it and answers `asked` for its objects, by how often it was asked what

@@ -37,6 +37,8 @@ use crate::state::ownership::Operation;
 /// `check` is asked before each kind whether nobody has gone on with the release meanwhile: objects of one kind go together, and the next may wait
 /// for webhooks, or for objects that are written all the time. Most operations delete none, or of one kind, so that this costs them no request more.
 ///
+/// What became of each is added to `removed`.
+///
 /// # Errors
 /// [`TakeBackError`].
 ///
@@ -49,11 +51,11 @@ pub(crate) async fn delete_all<E, F>(
     spared: Spared<'_>,
     objects: Vec<(Object, Operation)>,
     check: impl Fn() -> F,
-) -> Result<Removed, TakeBackError<E>>
+    removed: &mut Removed,
+) -> Result<(), TakeBackError<E>>
 where
     F: Future<Output = Result<(), E>>,
 {
-    let mut removed = Removed::default();
     let mut failures = Vec::new();
     for kind in objects.chunk_by(|(a, _), (b, _)| a.resource.kind == b.resource.kind) {
         if let Err(stopped) = check().await {
@@ -88,10 +90,9 @@ where
             }
         }
     }
-    if failures.is_empty() {
-        Ok(removed)
-    } else {
-        Err(TakeBackError::Delete(failures))
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(TakeBackError::Delete(failures)),
     }
 }
 
@@ -327,6 +328,7 @@ mod tests {
                 Spared::default(),
                 objects,
                 check,
+                &mut Removed::default(),
             )
             .await;
             (done, deleted.swap(0, Ordering::Relaxed))
@@ -370,8 +372,10 @@ mod tests {
                 .map(|object| (object, Operation::Remove));
             let check = || std::future::ready(Ok::<_, &str>(()));
             let (none, objects) = (OtherReleases::default(), objects.collect());
-            let done = delete_all(&cluster, &owner, &none, Spared::default(), objects, check).await;
-            done.map(|removed| removed.objects.into_iter().map(|(_, fate)| fate).collect())
+            let (spared, mut removed) = (Spared::default(), Removed::default());
+            let into = &mut removed;
+            let done = delete_all(&cluster, &owner, &none, spared, objects, check, into).await;
+            done.map(|()| removed.objects.into_iter().map(|(_, fate)| fate).collect())
         };
         let fates: Vec<_> = delete(vec![definition, car.clone()]).await.unwrap();
         assert_eq!(fates, [Removal::Deleted, Removal::Absent]);

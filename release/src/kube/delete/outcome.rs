@@ -101,6 +101,11 @@ impl DeleteError {
         self.is_unseen
     }
 
+    /// Whether nobody can read the object, be it that its webhook fails or that the account may not.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.is_unseen && (self.source.is_unconverted() || self.source.is_forbidden())
+    }
+
     /// Whether its object is one of this namespace.
     pub(crate) fn is_in(&self, namespace: &str) -> bool {
         self.namespace == namespace
