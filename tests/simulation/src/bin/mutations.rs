@@ -196,7 +196,9 @@ fn build(checkout: &Path, args: &Args) -> Result<Programs> {
     let stories = [&["test", "--no-run", "--test", "stories"], &simulation[..]].concat();
     programs.stories = Some(cargo(checkout, &stories, "stories")?);
     for package in ["agent", "release"] {
-        let unit_tests = ["test", "--no-run", "--lib", "--package", package];
+        // Run dozens of times, each of them a tenth as long as built for debugging.
+        let unit_tests = ["test", "--no-run", "--lib", "--profile", profile];
+        let unit_tests = [&unit_tests[..], &["--package", package]].concat();
         let program = cargo(checkout, &unit_tests, package)?;
         programs.unit_tests.push((package, program));
     }
