@@ -107,15 +107,13 @@ impl LedgerState {
 
     /// How many bytes there are too few for an entry.
     fn lacks(&self, key: &ReleaseKey, entry: &LedgerEntry) -> usize {
-        let all = self.all();
-        let before = all.iter().find(|(known, _)| known == key);
-        let before = before.map_or(0, |(key, entry)| size(key, entry));
+        let before = self.get(key).map_or(0, |known| size(key, known));
         let after = size(key, entry);
         // Most ledgers are far from it, and need not be measured.
-        if after <= before || all.len() * MOST_OF_AN_ENTRY < MAX_BYTES {
+        if after <= before || self.iter().count() * MOST_OF_AN_ENTRY < MAX_BYTES {
             return 0;
         }
-        let total: usize = all.iter().map(|(key, entry)| size(key, entry)).sum();
+        let total: usize = self.iter().map(|(key, entry)| size(key, entry)).sum();
         (total - before + after).saturating_sub(MAX_BYTES)
     }
 
