@@ -127,17 +127,19 @@ impl Ledger {
     /// # Errors
     /// Somebody else wrote it, or the cluster was restored from a backup, or it cannot be read.
     pub async fn confirm_unreplaced(&self) -> kube::Result<()> {
+        let before = self.writing.lock().await.version.clone();
         let found = self.metadata.get_opt(LEDGER_NAME).await?;
         let mut written = self.writing.lock().await;
         if *self.replaced.borrow() {
             return Err(is_replaced());
         }
-        match found {
-            Some(map) if map.resource_version().unwrap_or_default() != written.version => {
-                self.catch_up(&mut written).await
-            }
+        match found.map(|map| map.resource_version().unwrap_or_default()) {
             // One that somebody deleted is written whole with the next write.
-            _ => Ok(()),
+            None => Ok(()),
+            // A write since then was refused over any other version than this one.
+            Some(_) if written.version != before => Ok(()),
+            Some(version) if version == before => Ok(()),
+            Some(_) => self.catch_up(&mut written).await,
         }
     }
 

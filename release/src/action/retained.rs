@@ -8,12 +8,16 @@
 //! another release writes it now) does not ask for that. Helm deletes it, and with it what the same
 //! upgrade has just written, and the release's own records.
 
+use std::collections::HashSet;
+
 use chart::Chart;
+use objects::{Object, ObjectKey, Resource};
 
 use super::install::crd_kinds;
-use crate::kube::{Cluster, Content, Contents, DeleteError, Held, Owner, Spared, read_contents};
+use crate::kube::{
+    Cluster, Content, Contents, DeleteError, Held, Owner, Spared, Unseen, read_contents,
+};
 use crate::state::ownership::Operation;
-use objects::{Object, Resource};
 
 /// What a release has no longer, without bodies.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +30,8 @@ pub(super) struct Obsolete {
     pub(super) held: Vec<Held>,
     /// What hooks of theirs have made, which no operation deletes.
     pub(super) of_hooks: Vec<Object>,
+    /// What was seen to stay in something that goes else.
+    pub(super) stays: HashSet<ObjectKey>,
 }
 
 impl Obsolete {
@@ -92,7 +98,7 @@ impl<'a> Retained<'a> {
     }
 
     /// For deciding once more about what was decided to go, right before it does. What cannot be read any more, as the webhook that converts it or the
-    /// account's rights have gone meanwhile, is what it was.
+    /// account's rights have gone meanwhile, is what it was: it goes, unless it was seen to stay since.
     #[must_use]
     pub(super) fn again(self) -> Self {
         Self {
@@ -133,8 +139,11 @@ impl<'a> Retained<'a> {
         let of_hooks = of_hooks.map(|object| (object, Content::OfHook));
         let all = own.chain(asked_for).chain(of_hooks);
         let inside: Vec<_> = all.filter(is_inside).collect();
-        let Contents { stays, mut unseen } = read_contents(cluster, owner, spared, &inside).await;
-        unseen.retain(|one| !(self.is_again && one.failure.is_unreadable()));
+        let Contents { mut stays, unseen } = read_contents(cluster, owner, spared, &inside).await;
+        let as_before = |one: &Unseen<'_>| self.is_again && one.failure.is_unreadable();
+        let (as_before, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(as_before);
+        let stayed = |one: &&Object| obsolete.stays.contains(&one.key());
+        stays.extend(as_before.into_iter().map(|one| one.object).filter(stayed));
         let (unread, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(|one| one.is_lasting);
         if !unseen.is_empty() {
             return Err(unseen.into_iter().map(|one| one.failure).collect());
@@ -155,10 +164,12 @@ impl<'a> Retained<'a> {
                 _ => goes.push((object.clone(), *operation)),
             }
         }
+        let stays = stays.iter().map(|object| object.key()).collect();
         let mut decided = Obsolete {
             objects: goes,
             kept: obsolete.kept,
             held: for_contents,
+            stays,
             of_hooks: obsolete.of_hooks,
         };
         let left = held.into_iter().chain(left);

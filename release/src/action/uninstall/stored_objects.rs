@@ -16,7 +16,7 @@ use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
     Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
-    is_deferred, leave_held, resource_policy,
+    is_deferred, is_made_with_namespace, leave_held, resource_policy,
 };
 use crate::model::Release;
 use crate::state::ownership::Operation;
@@ -186,13 +186,14 @@ pub(super) async fn delete_objects(
         let decided = retained.decide(cluster, owner, spared, stored, is_due);
         let decided = decided.await?;
         leave_held(cluster, owner, &spec.other_releases, spared, &decided.held).await?;
-        Ok((decided.objects, decided.kept))
+        Ok(decided)
     };
-    let decided = decide(Retained::of_removal(), stored.clone(), None).await;
-    let (objects, kept) = decided.map_err(failed)?;
-    done.kept.extend(kept.iter().map(Object::key));
+    let first = decide(Retained::of_removal(), stored.clone(), None).await;
+    let first = first.map_err(failed)?;
+    done.kept.extend(first.kept.iter().map(Object::key));
+    let mut stays = first.stays;
     let (mut removed, mut failures) = (Removed::default(), Vec::new());
-    for mut objects in passes(objects, &spec.namespace) {
+    for mut objects in passes(first.objects, &spec.namespace) {
         let are_namespaces = objects.first().is_some_and(|(one, _)| one.is_namespace());
         let waits = removed.with(Removal::Deferred).next().is_some();
         if waits || are_namespaces && !failures.is_empty() {
@@ -204,12 +205,18 @@ pub(super) async fn delete_objects(
             let gone = [Removal::Deleted, Removal::Absent];
             let gone = gone.into_iter().flat_map(|fate| removed.with(fate));
             let gone: HashSet<ObjectKey> = gone.map(Object::key).collect();
-            let mut left = stored.clone();
-            left.objects.retain(|(one, _)| !gone.contains(&one.key()));
-            match decide(Retained::of_removal().again(), left, Some(due)).await {
-                Ok((goes, kept)) => {
-                    done.kept.extend(kept.iter().map(Object::key));
-                    objects = goes;
+            let left = [Removal::Kept, Removal::Adopted, Removal::NotOwned];
+            let left = left.into_iter().flat_map(|fate| removed.with(fate));
+            let left = left.filter(|object| !is_made_with_namespace(object));
+            stays.extend(left.map(Object::key));
+            let mut rest = stored.clone();
+            rest.objects.retain(|(one, _)| !gone.contains(&one.key()));
+            rest.stays.clone_from(&stays);
+            match decide(Retained::of_removal().again(), rest, Some(due)).await {
+                Ok(decided) => {
+                    done.kept.extend(decided.kept.iter().map(Object::key));
+                    stays.extend(decided.stays);
+                    objects = decided.objects;
                 }
                 Err(unseen) => {
                     failures.extend(unseen);
@@ -442,6 +449,8 @@ mod tests {
         Webhook,
         /// What goes first gives the account its rights.
         Rights,
+        /// The same, and somebody has asked meanwhile to keep what can be read no more.
+        RightsToWhatIsKept,
         /// A controller makes what was deleted anew until it has gone itself.
         Controller,
     }
@@ -452,6 +461,7 @@ mod tests {
     #[case::what_its_policy_refused(Needed::Policy, 2)]
     #[case::what_its_webhook_converted(Needed::Webhook, 1)]
     #[case::what_its_account_could_read(Needed::Rights, 1)]
+    #[case::what_its_account_could_read_to_stay(Needed::RightsToWhatIsKept, 1)]
     #[case::what_its_controller_made_anew(Needed::Controller, 1)]
     #[tokio::test(start_paused = true)]
     async fn a_removal_ends_though_it_deletes_what_the_rest_needs(
@@ -461,6 +471,10 @@ mod tests {
     ) {
         let deleted = Arc::<Mutex<Vec<String>>>::default();
         let noted = Arc::clone(&deleted);
+        let (reads, keep) = (
+            AtomicUsize::new(0),
+            json!({"helm.sh/resource-policy": "keep"}),
+        );
         let cluster = fixture::server(move |method, path, _| match path {
             "/version" => Some((200, json!({}))),
             "/api" => {
@@ -501,6 +515,14 @@ mod tests {
                             && *method == Method::GET =>
                     {
                         return refusal(403, "no rights");
+                    }
+                    Needed::RightsToWhatIsKept if name == "inside" && *method == Method::GET => {
+                        // The first decision, then the proof before the deletion.
+                        match reads.fetch_add(1, Ordering::Relaxed) {
+                            0 => {}
+                            1 => live["metadata"]["annotations"] = keep.clone(),
+                            _ => return refusal(403, "no rights"),
+                        }
                     }
                     Needed::Controller if name == "inside" && is_gone("inside") => {
                         return Some((200, live));
@@ -554,10 +576,18 @@ mod tests {
             assert!(!deleted.lock().contains(&"data".to_owned()));
         }
         let done = uninstall(&cluster, &storage, &spec).await.unwrap();
-        assert!(done.kept.is_empty(), "{done:?}");
+        let stays = needed == Needed::RightsToWhatIsKept;
+        assert_eq!(done.kept.is_empty(), !stays, "{done:?}");
         let deleted = deleted.lock().clone();
-        for name in ["inside", "front", "policy", "cars.x.io", "data"] {
+        for name in ["front", "policy", "cars.x.io"] {
             assert!(deleted.contains(&name.to_owned()), "{name}: {deleted:?}");
+        }
+        for name in ["inside", "data"] {
+            assert_eq!(
+                deleted.contains(&name.to_owned()),
+                !stays,
+                "{name}: {deleted:?}"
+            );
         }
     }
 

@@ -268,7 +268,7 @@ pub(crate) struct Unseen<'o> {
 }
 
 /// Whether Kubernetes makes the object with its namespace: that it was there before the release says nothing.
-fn is_made_with_namespace(object: &Object) -> bool {
+pub(crate) fn is_made_with_namespace(object: &Object) -> bool {
     let kind = (
         object.resource.group.as_str(),
         object.resource.kind.as_str(),

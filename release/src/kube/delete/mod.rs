@@ -15,7 +15,7 @@ use objects::Object;
 use tokio::time::sleep;
 
 pub(crate) use self::containers::{
-    Content, Contents, Held, is_deferred, leave_held, read_contents,
+    Content, Contents, Held, Unseen, is_deferred, is_made_with_namespace, leave_held, read_contents,
 };
 use self::containers::{leave, usage};
 pub(crate) use self::hooks::{HookInstance, clear_name, delete_failed, delete_hook};
