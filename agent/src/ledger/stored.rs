@@ -136,9 +136,8 @@ impl Ledger {
         match found.map(|map| map.resource_version().unwrap_or_default()) {
             // One that somebody deleted is written whole with the next write.
             None => Ok(()),
-            // A write since then was refused over any other version than this one.
-            Some(_) if written.version != before => Ok(()),
-            Some(version) if version == before => Ok(()),
+            // A write of its own since then was refused over any other version than this one.
+            Some(version) if [&before, &written.version].contains(&&version) => Ok(()),
             Some(_) => self.catch_up(&mut written).await,
         }
     }

@@ -205,9 +205,10 @@ pub(super) async fn delete_objects(
             let gone = [Removal::Deleted, Removal::Absent];
             let gone = gone.into_iter().flat_map(|fate| removed.with(fate));
             let gone: HashSet<ObjectKey> = gone.map(Object::key).collect();
-            let left = [Removal::Kept, Removal::Adopted, Removal::NotOwned];
-            let left = left.into_iter().flat_map(|fate| removed.with(fate));
-            let left = left.filter(|object| !is_made_with_namespace(object));
+            let others = [Removal::Adopted, Removal::NotOwned];
+            let others = others.into_iter().flat_map(|fate| removed.with(fate));
+            let others = others.filter(|object| !is_made_with_namespace(object));
+            let left = removed.with(Removal::Kept).chain(others);
             stays.extend(left.map(Object::key));
             let mut rest = stored.clone();
             rest.objects.retain(|(one, _)| !gone.contains(&one.key()));
