@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use testbed::audit::Request;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
@@ -199,14 +200,16 @@ async fn a_copy_that_two_bundles_need_goes_with_the_last_one() -> Result<()> {
     wait_revision(&agent, "right", 2).await?;
     agent.delete("right").await?;
     wait_gone(&agent, "pull").await?;
-    ensure!(
-        deletions(&agent)?
-            .iter()
-            .filter(|one| one.resource == "secrets" && one.name == "pull")
-            .count()
-            == 1
-    );
-    Ok(())
+    // The API server writes of a deletion after its answer.
+    wait_until("the one deletion", PATIENCE, async || {
+        let deletions = deletions(&agent).map_err(|e| e.to_string())?;
+        let of_copy = |one: &&Request| one.resource == "secrets" && one.name == "pull";
+        match deletions.iter().filter(of_copy).count() {
+            1 => Ok(()),
+            _ => Err(format!("{deletions:#?}")),
+        }
+    })
+    .await
 }
 
 #[tokio::test]
