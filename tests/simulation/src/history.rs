@@ -83,7 +83,8 @@ pub fn run(plan: &Plan, keeps_log: bool) -> Outcome {
 }
 
 /// Lets it take place again, with all hash maps in another order: which order they have depends on how many a thread has made, and what a
-/// process makes once, or a thread finds made by another one, is made by one history and not by the next.
+/// process makes once, or a thread finds made by another one, is made by one history and not by the next. Few differ all the same: which of several that
+/// wait for one `watch` wakes first tokio draws by a count of the whole process.
 pub fn again(plan: &Plan, keeps_log: bool) -> Outcome {
     begin(plan, keeps_log, 1)
 }
