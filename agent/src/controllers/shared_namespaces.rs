@@ -93,14 +93,14 @@ impl SharedNamespaces {
                 (WhyLeft::Unread, Container::Namespace(_)) => (
                     Reason::LeftUnread,
                     public!(
-                        "namespace {} is not deleted: an object in it, which may ask to be kept, cannot be read, as the webhook that converts it is gone or a hook's is not shown to the account",
+                        "namespace {} is not deleted: an object in it cannot be read, and may ask to be kept. The webhook that converts it is gone, or the account may not read what a hook has made",
                         container
                     ),
                 ),
                 (WhyLeft::Unread, Container::Definition(_)) => (
                     Reason::LeftUnread,
                     public!(
-                        "definition {} is not deleted: objects of it, which may ask to be kept, cannot be read, as the webhook that converts them is gone or a hook's are not shown to the account",
+                        "definition {} is not deleted: objects of it cannot be read, and may ask to be kept. The webhook that converts them is gone, or the account may not read what a hook has made",
                         container
                     ),
                 ),

@@ -30,7 +30,7 @@ impl SpecIdentity {
         }
     }
 
-    /// Whether the object `told`, as the watch delivered it, has this identity. Of one with more labels than are read in lists those count for
+    /// Whether an object, as the watch `delivered` it, has this identity. Of one with more labels than are read in lists those count for
     /// nothing.
     pub fn is_of(&self, delivered: &ObjectMeta) -> bool {
         let mut marks = [&delivered.labels, &delivered.annotations]

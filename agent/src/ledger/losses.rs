@@ -35,7 +35,7 @@ impl LedgerState {
         let is_first_own = is_first_own && !now.own.is_empty();
         let is_renewal = found == Some(ContinuityBreak::Recreated);
         let is_confirmed = is_renewal && listed.renewal == Renewal::Confirmed;
-        let found_break = found.filter(|_| !is_renewal || listed.renewal == Renewal::New);
+        let new_break = found.filter(|_| !is_renewal || listed.renewal == Renewal::New);
         for (key, entry) in self.all() {
             let was_held = is_first_own && entry.hold == Some(Hold::Held);
             let found = found
@@ -44,7 +44,7 @@ impl LedgerState {
             let lost = lost(&entry, listed, found);
             // The permission is older than this break: the bundle may be back since, and lost with others.
             let is_let_go = entry.hold == Some(Hold::Released);
-            let hold = match is_let_go && found_break.is_some() && lost.is_some() {
+            let hold = match is_let_go && new_break.is_some() && lost.is_some() {
                 true => Some(Hold::Held),
                 false => entry.hold,
             };
@@ -58,7 +58,7 @@ impl LedgerState {
             }
         }
         self.note_vanished(listed, found.filter(|_| !is_confirmed));
-        self.breaks += u64::from(found_break.is_some());
+        self.breaks += u64::from(new_break.is_some());
         let mut upstream = now;
         if let Some(before) = &before {
             upstream.heartbeat = before.heartbeat.clone();
@@ -81,9 +81,9 @@ impl LedgerState {
         let own = |upstream: &UpstreamState| (upstream.has_own, upstream.own.clone());
         let is_worth_a_write = before
             .as_ref()
-            .is_none_or(|before| found_break.is_some() || own(before) != own(&upstream));
+            .is_none_or(|before| new_break.is_some() || own(before) != own(&upstream));
         self.upstream = Some(upstream);
-        (found_break, is_worth_a_write || !self.pending.is_empty())
+        (new_break, is_worth_a_write || !self.pending.is_empty())
     }
 }
 
@@ -313,10 +313,10 @@ mod tests {
                 own_name: Some("fleet-agent-c1"),
                 ..listed(&NONE)
             };
-            let (found_break, _) = state.check_continuity(with_own(version, own), 0, list);
+            let (new_break, _) = state.check_continuity(with_own(version, own), 0, list);
             let noted = state.upstream.as_ref().unwrap().own.clone();
             let lost = ["held", "missing"].map(|bundle| state.of_bundle(bundle)[0].1.lost);
-            (found_break, noted == with_own(0, &["one"]).own, lost)
+            (new_break, noted == with_own(0, &["one"]).own, lost)
         };
         let recreated = Some(ContinuityBreak::Recreated);
         // As where none was noted before.
@@ -373,10 +373,10 @@ mod tests {
                 was_broken: true,
                 renewal,
             };
-            let (found_break, must_write) = state.check_continuity(with_own(version, own), 0, list);
+            let (new_break, must_write) = state.check_continuity(with_own(version, own), 0, list);
             let lost = state.all().into_iter();
             let lost = lost.filter_map(|(_, entry)| entry.lost.map(|_| entry.bundle));
-            (found_break, must_write, lost.collect::<Vec<_>>())
+            (new_break, must_write, lost.collect::<Vec<_>>())
         };
         let none = || Vec::<String>::new();
         let all = ["back", "later", "leaving", "missing", "removing"];
@@ -385,9 +385,9 @@ mod tests {
         assert_eq!(check(2, &[], New, &["leaving"], &["leaving"]).2, none());
         assert_eq!(check(3, &["one"], New, &["back"], &[]).2, none());
         let listed = ["back", "later", "leaving"];
-        let (found_break, must_write, lost) = check(4, &["two"], New, &listed, &["leaving"]);
+        let (new_break, must_write, lost) = check(4, &["two"], New, &listed, &["leaving"]);
         assert_eq!(
-            (found_break, must_write),
+            (new_break, must_write),
             (Some(ContinuityBreak::Recreated), true)
         );
         assert_eq!(lost, ["leaving", "missing", "removing"]);
@@ -398,18 +398,18 @@ mod tests {
             (None, true, lost)
         );
         // A bundle that goes later is lost too until the new uid is noted.
-        let (found_break, _, lost) = check(6, &["two"], Reported, &["back"], &[]);
-        assert_eq!((found_break, lost.len()), (None, 4));
+        let (new_break, _, lost) = check(6, &["two"], Reported, &["back"], &[]);
+        assert_eq!((new_break, lost.len()), (None, 4));
         assert_eq!(check(7, &["two"], Confirmed, &[], &[]), (None, true, lost));
         // A bundle made anew is lost no more, and goes like any other after that.
         assert_eq!(check(8, &["two"], New, &all, &[]).2, none());
         assert_eq!(check(9, &["two"], New, &["back"], &[]).2, none());
         // A bundle of somebody else's whose name begins like that of the agent's own comes, and does not hide that this one is made anew.
-        let (found_break, _, lost) = check(10, &["two", "else"], New, &["back"], &[]);
-        assert_eq!((found_break, lost), (None, none()));
-        let (found_break, _, lost) = check(11, &["three", "else"], New, &["back"], &[]);
+        let (new_break, _, lost) = check(10, &["two", "else"], New, &["back"], &[]);
+        assert_eq!((new_break, lost), (None, none()));
+        let (new_break, _, lost) = check(11, &["three", "else"], New, &["back"], &[]);
         assert_eq!(
-            (found_break, lost.len()),
+            (new_break, lost.len()),
             (Some(ContinuityBreak::Recreated), 4)
         );
         // Nor while the agent's own is not listed.
@@ -418,9 +418,9 @@ mod tests {
             none()
         );
         assert_eq!(check(13, &["", "else"], New, &all, &[]).0, None);
-        let (found_break, _, lost) = check(14, &["four", "else"], New, &["back"], &[]);
+        let (new_break, _, lost) = check(14, &["four", "else"], New, &["back"], &[]);
         assert_eq!(
-            (found_break, lost.len()),
+            (new_break, lost.len()),
             (Some(ContinuityBreak::Recreated), 4)
         );
     }

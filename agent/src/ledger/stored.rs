@@ -122,7 +122,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes sure that the ConfigMap is what is known of it, by its version where that is the one that was written last.
+    /// Makes sure that the ConfigMap is what is known of it, by its version where that is the one that was known last. One that is gone, as
+    /// somebody deleted it, is none that says otherwise.
     ///
     /// # Errors
     /// Somebody else wrote it, or the cluster was restored from a backup, or it cannot be read.
@@ -134,7 +135,7 @@ impl Ledger {
             return Err(is_replaced());
         }
         match found.map(|map| map.resource_version().unwrap_or_default()) {
-            // One that somebody deleted is written whole with the next write.
+            // It is written whole with the next write.
             None => Ok(()),
             // A write of its own since then was refused over any other version than this one.
             Some(version) if [&before, &written.version].contains(&&version) => Ok(()),

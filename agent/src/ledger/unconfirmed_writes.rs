@@ -138,6 +138,7 @@ mod tests {
         map: Option<Value>,
         version: u64,
         answers: Answers,
+        reads: usize,
     }
 
     impl Stored {
@@ -147,6 +148,7 @@ mod tests {
                 Some((code, status))
             };
             let version = |map: &Value| map.pointer("/metadata/resourceVersion").cloned();
+            self.reads += usize::from(method == Method::GET);
             match (method.as_str(), &mut self.map, body) {
                 ("GET", Some(map), _) => return Some((200, map.clone())),
                 ("GET" | "PATCH", None, _) => return status(404, "NotFound"),
@@ -196,6 +198,7 @@ mod tests {
                     map: map.clone(),
                     version: 1,
                     answers,
+                    reads: 0,
                 }));
                 let agent = scripted::identities(&api_server(&stored)).agent();
                 let ledger = Ledger::load(&agent, "system").await.unwrap();
@@ -228,20 +231,25 @@ mod tests {
             map: None,
             version: 1,
             answers: Answers::Well,
+            reads: 0,
         }));
         let agent = scripted::identities(&api_server(&stored)).agent();
         let ledger = Ledger::load(&agent, "system").await.unwrap();
         ledger.confirm_unreplaced().await.unwrap();
         ledger.attempt(key("a"), entry("one")).await.unwrap();
         let written = stored.lock().version;
+        let is_changed = change.is_some();
         if let Some(mut change) = change {
             change["metadata"]["resourceVersion"] = json!(written.to_string());
             stored.lock().serve(&Method::PATCH, Some(change)).unwrap();
         }
         let before = stored.lock().version;
-        for _ in 0..2 {
+        // It is read whole only where its version is another one.
+        for reads in [1 + usize::from(is_changed), 1] {
+            stored.lock().reads = 0;
             let confirmed = ledger.confirm_unreplaced().await;
             assert_eq!(confirmed.is_ok(), is_confirmed, "{confirmed:?}");
+            assert_eq!(stored.lock().reads, reads);
         }
         let replaced = tokio::time::timeout(Duration::from_secs(1), ledger.until_replaced());
         assert_eq!(replaced.await.is_err(), is_confirmed);
@@ -254,6 +262,7 @@ mod tests {
             map: Some(json!({"metadata": {"resourceVersion": "1"}})),
             version: 1,
             answers: Answers::With500,
+            reads: 0,
         }));
         let agent = scripted::identities(&api_server(&stored)).agent();
         let ledger = Ledger::load(&agent, "system").await.unwrap();

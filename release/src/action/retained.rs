@@ -97,7 +97,7 @@ impl<'a> Retained<'a> {
         }
     }
 
-    /// For deciding once more about what was decided to go, right before it does. What cannot be read any more, as the webhook that converts it or the
+    /// For deciding once more about all that is left, right before what contains others goes. What cannot be read any more, as the webhook that converts it or the
     /// account's rights have gone meanwhile, is what it was: it goes, unless it was seen to stay since.
     #[must_use]
     pub(super) fn again(self) -> Self {
@@ -193,13 +193,13 @@ impl<'a> Retained<'a> {
 
     fn is_needed(&self, object: &Object) -> bool {
         if object.is_namespace() {
-            return self.namespace == Some(&object.name) || self.is_wanted_in(object);
+            return self.namespace == Some(&object.name) || self.has_desired(object);
         }
         let is_defined = |kind: &Resource| object.name == kind.definition_name();
-        object.is_crd() && (self.is_wanted_in(object) || self.defined.iter().any(is_defined))
+        object.is_crd() && (self.has_desired(object) || self.defined.iter().any(is_defined))
     }
 
-    fn is_wanted_in(&self, container: &Object) -> bool {
+    fn has_desired(&self, container: &Object) -> bool {
         let mut all = self.desired.iter().chain(self.of_hooks);
         all.any(|one| contains(container, one))
     }

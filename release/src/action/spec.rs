@@ -276,7 +276,7 @@ impl UninstallSpec {
 pub struct Uninstalled {
     /// Whether the release existed at all.
     pub existed: bool,
-    /// Objects kept by their resource policy.
+    /// Objects that stay, as a record or their resource policy asks for that or nobody can read them, and namespaces and definitions of what stays.
     pub kept: Vec<ObjectKey>,
     /// Namespaces that were left to the other releases that are in them.
     pub in_use: Vec<ObjectKey>,

@@ -71,7 +71,7 @@ pub enum Cause {
     /// Go on with a spec that is not the bundle's any more.
     Superseded,
     /// Go on with a spec that the watch has not told yet, and that everything else therefore does not know.
-    NotToldYet,
+    NotDeliveredYet,
     /// Write the ledger.
     Ledger,
     /// Remove a release the bundle had under another name.
@@ -346,7 +346,7 @@ impl Halt {
                 };
             }
             // The watch wakes the bundle. Until then each try reads all of the spec.
-            Cause::NotToldYet => {
+            Cause::NotDeliveredYet => {
                 return Effect {
                     status: none,
                     event: None,
@@ -474,7 +474,7 @@ mod tests {
     #[case(Cause::Deploy(Reason::ApplyFailed, None).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Deploy(Reason::HookFailed, None).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
-    #[case(Cause::NotToldYet, &[], None, Requeue::RETRY)]
+    #[case(Cause::NotDeliveredYet, &[], None, Requeue::RETRY)]
     #[case(Cause::Ledger, &["Deployed=False m"], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
     #[case(Cause::MonitorAccount, &["Monitored=False m"], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]

@@ -73,7 +73,7 @@ type Content = (Reference, Option<Vec<u8>>);
 pub struct UnreadValues {
     pub why: InputError,
     /// Whether a watch event comes when that changes: the spec is another one, or an object is there that was not.
-    pub is_told_of: bool,
+    pub is_watched: bool,
     /// Whether the bundle's account may not read it.
     pub is_forbidden: bool,
 }
@@ -81,12 +81,12 @@ pub struct UnreadValues {
 impl UnreadValues {
     /// When a bundle reads them again; none where a watch event comes.
     pub fn read_again_in(&self, watches: &ValuesWatches, bundle: &str) -> Option<Duration> {
-        (!self.is_told_of).then(|| watches.read_again_in(bundle, self.is_forbidden))
+        (!self.is_watched).then(|| watches.read_again_in(bundle, self.is_forbidden))
     }
 
     fn new(failed: kube::Error) -> Self {
         Self {
-            is_told_of: error::is_not_found(&failed),
+            is_watched: error::is_not_found(&failed),
             is_forbidden: error::has_code(&failed, 403),
             why: InputError::new(failed),
         }
@@ -298,7 +298,7 @@ impl ValuesReader {
     ) -> Result<Option<String>, UnreadValues> {
         let references = references(&bundle.spec.options).map_err(|why| UnreadValues {
             why,
-            is_told_of: true,
+            is_watched: true,
             is_forbidden: false,
         })?;
         let mut digest = ValuesDigest::default();
@@ -482,7 +482,7 @@ mod tests {
     ) {
         let status = kube::core::Status::failure("", reason).with_code(code);
         let unread = UnreadValues::new(kube::Error::Api(status.boxed()));
-        assert_eq!(unread.is_told_of, expected);
+        assert_eq!(unread.is_watched, expected);
         assert_eq!(unread.is_forbidden, code == 403);
     }
 

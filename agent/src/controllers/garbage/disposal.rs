@@ -653,7 +653,7 @@ mod tests {
                 requests,
             };
             moved.upstream_has(&web("data"));
-            moved.is_delivered(&web("data"));
+            moved.deliver(&web("data"));
             moved
         }
 
@@ -663,7 +663,7 @@ mod tests {
             upstreams.push(bundle.clone());
         }
 
-        fn is_delivered(&self, bundle: &Value) {
+        fn deliver(&self, bundle: &Value) {
             let bundle = serde_json::from_value(bundle.clone()).unwrap();
             self.store.applied(bundle);
         }
@@ -698,20 +698,20 @@ mod tests {
         moved.collector.health.trouble(Side::Upstream);
         assert!(moved.stays().await);
         moved.collector.health.contact(Side::Upstream);
-        moved.is_delivered(&web("apps"));
+        moved.deliver(&web("apps"));
         assert!(moved.stays().await);
         // The watch delivered the bundle before it broke off, and upstream answers all else.
-        moved.is_delivered(&web("data"));
+        moved.deliver(&web("data"));
         moved.store.breaks_off();
         assert!(moved.stays().await);
         assert!(moved.requests.lock().is_empty());
         // The watch is dead, and has not told of a newer spec.
-        moved.is_delivered(&web("data"));
+        moved.deliver(&web("data"));
         let mut newer = web("data");
         newer["metadata"]["generation"] = json!(2);
         moved.upstream_has(&newer);
         assert!(moved.stays().await);
-        moved.is_delivered(&newer);
+        moved.deliver(&newer);
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
     }
 
@@ -742,7 +742,7 @@ mod tests {
         for metadata in &is {
             moved.upstream_has(&other(metadata));
             assert!(moved.stays().await, "{metadata}");
-            moved.is_delivered(&other(metadata));
+            moved.deliver(&other(metadata));
         }
         assert_eq!(moved.remove().await.unwrap(), (None, Vec::new()));
     }
@@ -774,7 +774,7 @@ mod tests {
             if is_once {
                 let mut once = web("data");
                 once["metadata"]["annotations"] = json!({ANNOTATION_INSTALL_ONCE: "true"});
-                moved.is_delivered(&once);
+                moved.deliver(&once);
             }
             for _ in 0..2 {
                 let left = moved.remove().await.unwrap();
@@ -837,18 +837,18 @@ mod tests {
         moved.upstream_has(&waiting);
         assert!(!goes().await);
         assert!(!goes_with("gone").await);
-        moved.is_delivered(&waiting);
+        moved.deliver(&waiting);
         assert!(!goes().await);
         assert!(!goes_with("gone").await);
         waiting["spec"]["options"]["helm"] = json!({"releaseName": "another"});
         moved.upstream_has(&waiting);
-        moved.is_delivered(&waiting);
+        moved.deliver(&waiting);
         assert!(goes_with("gone").await);
         // Whether the next one does is yet to be filled in.
         waiting["metadata"]["name"] = json!("unfilled");
         waiting["spec"]["options"]["helm"] = json!({"releaseName": "${ .ClusterName }"});
         moved.upstream_has(&waiting);
-        moved.is_delivered(&waiting);
+        moved.deliver(&waiting);
         assert!(!goes_with("gone").await);
     }
 

@@ -272,8 +272,8 @@ impl Collector {
         // A removal held otherwise is reported as that.
         let is_long = missed >= LONG_UNTOLD && !holds.any(|hold| hold == Some(Hold::Held));
         if is_long {
-            let text = public!("not removed yet: {}", HoldReason::Untold.text());
-            self.report_held(bundle, HoldReason::Untold, releases, text);
+            let text = public!("not removed yet: {}", HoldReason::Unreported.text());
+            self.report_held(bundle, HoldReason::Unreported, releases, text);
         }
         Verdict::Wait((missed / 2).clamp(self.removal_grace, LONGEST_WAIT.max(self.removal_grace)))
     }

@@ -48,7 +48,7 @@ impl Collector {
             false => Ok(false),
         };
         let list = match is_compared {
-            Ok(true) => Ok(self.last_list()),
+            Ok(true) => Ok(self.delivered()),
             Ok(false) => self.lister.list(missing_since).await,
             Err(failed) => Err(failed),
         };
@@ -120,7 +120,7 @@ impl Collector {
     }
 
     /// The BundleDeployments that the watch of upstream has delivered.
-    fn last_list(&self) -> Arc<UpstreamList> {
+    fn delivered(&self) -> Arc<UpstreamList> {
         let (bundles, listed) = (self.store.all(), self.store.names());
         let own_name = self.lister.known_own(&listed);
         let mut alive = bundles
@@ -137,9 +137,9 @@ impl Collector {
     /// How long a removal waits, by the watch, until fewer bundles vanish. No list could say that it need not: what takes the others may
     /// take the agent's own after it, too.
     fn settles_in(&self, bundle: &str, releases: &[(ReleaseKey, LedgerEntry)]) -> Option<Duration> {
-        let last_list = self.last_list();
-        match self.judge(bundle, &last_list, releases) {
-            Verdict::Wait(left) if last_list.own_is_listed => Some(left),
+        let delivered = self.delivered();
+        match self.judge(bundle, &delivered, releases) {
+            Verdict::Wait(left) if delivered.own_is_listed => Some(left),
             _ => None,
         }
     }
@@ -311,7 +311,7 @@ mod tests {
                 let Verdict::Wait(pause) = verdict else {
                     panic!("{verdict:?}");
                 };
-                if collector.report.reason("web") == Some(HoldReason::Untold) {
+                if collector.report.reason("web") == Some(HoldReason::Unreported) {
                     reported_after.get_or_insert(begun.elapsed());
                 }
                 checks += 1;

@@ -428,15 +428,12 @@ impl Uninstaller {
                 return Err(self.uninstall_error(impersonated, records, &failed).await);
             }
         };
-        let asked_for = done
-            .kept
-            .iter()
-            .map(|kept| (kept, "it, or what is in it, is to be kept"));
-        let others = done
-            .not_owned
-            .iter()
-            .map(|kept| (kept, "it is not this release's"));
-        for (kept, reason) in asked_for.chain(others) {
+        // One with a generated name is any of many.
+        let kept = done.kept.iter().filter(|kept| !kept.name.is_empty());
+        let kept = kept.map(|kept| (kept, "it stays, or something in it does"));
+        let others = done.not_owned.iter();
+        let others = others.map(|kept| (kept, "it is not this release's"));
+        for (kept, reason) in kept.chain(others) {
             let (release, kind) = (name, &kept.kind);
             let ObjectKey {
                 namespace, name, ..

@@ -632,12 +632,8 @@ mod tests {
                 tokio::time::advance(REUSED_FOR * 2).await;
             }
             assert_eq!(lister.ledger.breaks(), 1, "{version}");
-            let remembered = "fleet_agent_events_total{reason=\"UpstreamRestored\"} 1\n";
-            assert!(
-                metrics.encode().contains(remembered),
-                "{}",
-                metrics.encode()
-            );
+            let expected = "fleet_agent_events_total{reason=\"UpstreamRestored\"} 1\n";
+            assert!(metrics.encode().contains(expected), "{}", metrics.encode());
             is_writable.store(true, Ordering::Relaxed);
             lister.list(Instant::now()).await.unwrap();
             assert!(lister.ledger.is_lost("web"), "{version}");

@@ -44,7 +44,7 @@ pub enum HoldReason {
     /// Another bundle may want it, whose `${ }` were never filled in.
     MayBeWanted,
     /// Another bundle may want it, which the watch has not delivered for minutes.
-    Untold,
+    Unreported,
     /// Other bundles vanish, so many and without an end that the agent's own may be the next.
     Vanishing,
 }
@@ -52,7 +52,7 @@ pub enum HoldReason {
 impl HoldReason {
     /// Whether the removal waits, and nobody needs to let it go.
     pub(super) fn passes(self) -> bool {
-        matches!(self, Self::Untold | Self::Vanishing)
+        matches!(self, Self::Unreported | Self::Vanishing)
     }
 
     /// For the operator's report.
@@ -71,7 +71,7 @@ impl HoldReason {
             Self::MayBeWanted => {
                 "a bundle whose names hold ${ } that are not filled in may want it"
             }
-            Self::Untold => {
+            Self::Unreported => {
                 "the watch of bundledeployments has not told of all of them for minutes: one may want it"
             }
             Self::Vanishing => {

@@ -172,7 +172,7 @@ pub(super) async fn delete_objects(
     owner: &Owner,
     spec: &UninstallSpec,
     since: Option<Timestamp>,
-    stored: Obsolete,
+    mut stored: Obsolete,
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
     let failed = |failures| UninstallError::Delete {
@@ -191,7 +191,6 @@ pub(super) async fn delete_objects(
     let first = decide(Retained::of_removal(), stored.clone(), None).await;
     let first = first.map_err(failed)?;
     done.kept.extend(first.kept.iter().map(Object::key));
-    let mut stays = first.stays;
     let (mut removed, mut failures) = (Removed::default(), Vec::new());
     for mut objects in passes(first.objects, &spec.namespace) {
         let are_namespaces = objects.first().is_some_and(|(one, _)| one.is_namespace());
@@ -205,18 +204,16 @@ pub(super) async fn delete_objects(
             let gone = [Removal::Deleted, Removal::Absent];
             let gone = gone.into_iter().flat_map(|fate| removed.with(fate));
             let gone: HashSet<ObjectKey> = gone.map(Object::key).collect();
-            let others = [Removal::Adopted, Removal::NotOwned];
-            let others = others.into_iter().flat_map(|fate| removed.with(fate));
-            let others = others.filter(|object| !is_made_with_namespace(object));
-            let left = removed.with(Removal::Kept).chain(others);
-            stays.extend(left.map(Object::key));
-            let mut rest = stored.clone();
-            rest.objects.retain(|(one, _)| !gone.contains(&one.key()));
-            rest.stays.clone_from(&stays);
-            match decide(Retained::of_removal().again(), rest, Some(due)).await {
+            stored.objects.retain(|(one, _)| !gone.contains(&one.key()));
+            let foreign = [Removal::Adopted, Removal::NotOwned];
+            let foreign = foreign.into_iter().flat_map(|fate| removed.with(fate));
+            let foreign = foreign.filter(|object| !is_made_with_namespace(object));
+            let left = removed.with(Removal::Kept).chain(foreign);
+            stored.stays.extend(left.map(Object::key));
+            match decide(Retained::of_removal().again(), stored.clone(), Some(due)).await {
                 Ok(decided) => {
                     done.kept.extend(decided.kept.iter().map(Object::key));
-                    stays.extend(decided.stays);
+                    stored.stays.extend(decided.stays);
                     objects = decided.objects;
                 }
                 Err(unseen) => {
@@ -317,8 +314,8 @@ mod tests {
         assert_eq!(done.kept.len(), usize::from(!goes));
     }
 
-    /// A namespace goes with all that is in it, and a definition goes before the objects of its kind. Somebody may say that something in it is to be kept
-    /// while what goes first still goes.
+    /// A namespace goes with all that is in it, and a definition goes before the objects of its kind. Somebody may say that something in it is to be kept,
+    /// or take it, while what goes first still goes.
     #[rstest]
     #[case::in_a_namespace("Namespace", "data", "v1", "PersistentVolumeClaim", "data")]
     #[case::of_a_definition("CustomResourceDefinition", "cars.x.io", "x.io/v1", "Car", "shop")]
@@ -329,7 +326,10 @@ mod tests {
         #[case] api_version: &str,
         #[case] kind: &str,
         #[case] namespace: &str,
-        #[values(false, true)] is_of_hook: bool,
+        #[values((false, false), (true, false), (false, true))] (is_of_hook, is_taken): (
+            bool,
+            bool,
+        ),
         #[values(false, true)] is_late: bool,
     ) {
         let deleted = Arc::<Mutex<Vec<String>>>::default();
@@ -359,7 +359,13 @@ mod tests {
                 let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
                 Owner::new("web", "shop").mark(&mut live);
                 if path.ends_with("/kept") && !(is_late && noted.lock().is_empty()) {
-                    live["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
+                    match is_taken {
+                        true => Owner::new("other", "shop").mark(&mut live),
+                        false => {
+                            live["metadata"]["annotations"]["helm.sh/resource-policy"] =
+                                json!("keep");
+                        }
+                    }
                 }
                 Some((200, live))
             }
@@ -392,7 +398,8 @@ mod tests {
         let mut kept: Vec<&str> = done.kept.iter().map(|key| key.name.as_str()).collect();
         kept.sort_unstable();
         let expected = [name, "kept"];
-        assert_eq!(kept, expected[..2 - usize::from(is_of_hook)]);
+        assert_eq!(kept, expected[..2 - usize::from(is_of_hook || is_taken)]);
+        assert_eq!(done.not_owned.len(), usize::from(is_taken));
     }
 
     /// All that the API server is to name have the same key, and are others.

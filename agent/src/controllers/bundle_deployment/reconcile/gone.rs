@@ -25,7 +25,7 @@ impl Reconciler {
             return Requeue::IDLE;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
-            return self.reported(name, RemovalReport::held_by_site(name, &hold));
+            return self.hand_out(name, RemovalReport::held_by_site(name, &hold));
         }
         let missing_since = self.context.store.missing_since(name);
         let missed = missing_since.elapsed();
@@ -37,20 +37,20 @@ impl Reconciler {
                 if matches!(verdict, Verdict::Alive | Verdict::Remove) {
                     self.forget_all(name);
                 }
-                self.reported(name, RemovalReport::decided(verdict))
+                self.hand_out(name, RemovalReport::decided(verdict))
             }
             Err(failed) => {
                 if matches!(failed, RemovalError::List(_)) {
                     self.context.health.trouble(Side::Upstream);
                 }
                 let error = failed.public_text();
-                self.reported(name, RemovalReport::failed(name, error))
+                self.hand_out(name, RemovalReport::failed(name, error))
             }
         }
     }
 
     /// Hands out what a removal came to.
-    fn reported(&self, name: &str, report: RemovalReport) -> Requeue {
+    fn hand_out(&self, name: &str, report: RemovalReport) -> Requeue {
         if let Some((reason, text)) = report.event {
             self.context.events.emit(reason, name, text);
         }

@@ -565,7 +565,7 @@ async fn asked_again(
     let is_delivered = received.has_identity_of(delivered);
     if !is_delivered.map_err(Halt::at(Cause::FillIn, facts))? {
         return Err(Halt::new(
-            Cause::NotToldYet,
+            Cause::NotDeliveredYet,
             "the bundle has changed meanwhile",
         ));
     }
@@ -612,8 +612,8 @@ mod tests {
     #[rstest]
     #[case::the_same(1, json!({}), 'x', Ok(()))]
     #[case::after_a_status(1, json!({"release": "shop/web:1"}), 'x', Ok(()))]
-    #[case::of_another_generation(2, json!({}), 'x', Err(Cause::NotToldYet))]
-    #[case::restored_and_changed_anew(1, json!({}), 'y', Err(Cause::NotToldYet))]
+    #[case::of_another_generation(2, json!({}), 'x', Err(Cause::NotDeliveredYet))]
+    #[case::restored_and_changed_anew(1, json!({}), 'y', Err(Cause::NotDeliveredYet))]
     #[tokio::test]
     async fn large_options_that_the_watch_has_not_told_yet_are_not_worked_on(
         #[case] generation: i64,

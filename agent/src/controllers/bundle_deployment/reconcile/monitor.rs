@@ -375,10 +375,10 @@ impl Reconciler {
         let unjudged = differences.problem;
         let unjudged = unjudged.map(|problem| (Cause::Monitor, error::chain(&problem)));
         let problem = unjudged.or_else(|| {
-            let unlisted = (!unserved.is_empty()).then(|| BuildError::no_matches(unserved))?;
+            let no_matches = (!unserved.is_empty()).then(|| BuildError::no_matches(unserved))?;
             Some((
                 Cause::MonitorKinds,
-                error::chain(&ObjectsError::from(unlisted)),
+                error::chain(&ObjectsError::from(no_matches)),
             ))
         });
         let left_over = match bundle.is_agent_bundle() {
