@@ -253,15 +253,16 @@ impl Attempt<'_> {
         }
     }
 
-    /// Searches for objects that the last revision proves to be the release's and another one has taken while hooks ran: both write as the same field
-    /// manager, so that writing it would meet no conflict.
+    /// Searches for objects that the last revision proves to be the release's and that are not by now, as hooks took their time: another release has
+    /// taken one, which writes as the same field manager, so that writing it would meet no conflict; or somebody has made one anew, which is noted.
     async fn observe_again(&mut self) -> Result<(), DeployError> {
         let is_open = |object: &&Object| self.open.contains_key(&object.key());
         let proven: Vec<&Object> = self.objects.iter().filter(|one| !is_open(one)).collect();
         let operation = self.claimed();
         let is_taken = |object: &Object, found: &Value| {
             let is_recorded = self.recorded.contains(&object.key());
-            self.owner.observe(found).state(operation, is_recorded) == ObjectState::Foreign
+            let state = self.owner.observe(found).state(operation, is_recorded);
+            matches!(state, ObjectState::Foreign | ObjectState::Unmarked)
         };
         let mut taken = Vec::new();
         let deadline = Instant::now() + self.options.limit();

@@ -25,7 +25,7 @@ use super::sender::{Body, Sender};
 use super::transport::found_to_write;
 use super::tries::{MAX_TRIES, pause};
 use super::version::Version;
-use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
+use crate::state::ownership::{Adoption, Operation, Verdict};
 
 /// How a manifest is applied.
 #[derive(Debug, Clone, Copy, Default)]
@@ -124,11 +124,15 @@ impl<'a> ObjectWriter<'a> {
                 Some(wrote) if wrote.created.is_none() => wrote,
                 new_or_left => return Ok(new_or_left),
             },
-            None if self.options.migrate => self.migrate(object, None).await?,
             None => match (self.write_unjudged(object).await, self.claim) {
-                // The object's replacement met somebody else's change, or an object that is to be noted as adopted or left.
-                (Err(ObjectFailure::Conflict(..)), Some(claim)) if self.options.force => {
+                // It met an object that is to be noted as adopted or left, or its replacement met somebody else's change.
+                (Err(failure @ ObjectFailure::Conflict(..)), Some(claim)) => {
                     let found = self.read_metadata(object).await?;
+                    let is_adopted =
+                        matches!(claim.verdict(object, found.as_ref()), Verdict::Adopt(_));
+                    if !is_adopted && !self.options.force {
+                        return Err(failure);
+                    }
                     match self.write_judged(claim, object, found).await? {
                         Some(wrote) if wrote.created.is_none() => wrote,
                         new_or_left => return Ok(new_or_left),
@@ -268,6 +272,7 @@ impl<'a> ObjectWriter<'a> {
     async fn write_unjudged(&self, object: &Object) -> Sent {
         match self.hooks {
             Some(claim) => self.write_hook(claim, object).await,
+            None if self.options.migrate => self.migrate(object, None).await,
             None => self.write_settled(object, None).await,
         }
     }
@@ -399,7 +404,7 @@ impl<'a> ObjectWriter<'a> {
                 Some(found) => live = found,
                 None => return Err(ObjectFailure::conflict(object, error)),
             }
-            self.check_still_ours(object, &live)?;
+            self.check_still_ours(object, &live, error)?;
         }
     }
 
@@ -412,19 +417,21 @@ impl<'a> ObjectWriter<'a> {
             let mut conflicts = Vec::new();
             let mut has_conflict = false;
             let first = Body::over(&object.body, judged.map(Observed::version));
-            let mut sent = self.sender.send(object, first, false).await;
-            if let Err(error) = &sent
-                && !error.conflicting_fields().is_empty()
-            {
+            let mut error = match self.sender.send(object, first, false).await {
+                Ok(live) => return Ok(WrittenObject::over(live, conflicts)),
+                Err(error) => error,
+            };
+            if !error.conflicting_fields().is_empty() {
                 has_conflict = true;
-                let is_autoscaled = self.is_autoscaled(object, error).await;
+                let is_autoscaled = self.is_autoscaled(object, &error).await;
                 // An object deleted meanwhile is created by the next try.
                 if let Some(live) = self.sender.cluster.get(object).await.map_err(refused)? {
                     if judged.is_none() {
-                        self.check_still_ours(object, &live)?;
+                        error = self.check_still_ours(object, &live, error)?;
                     }
                     let body;
-                    (conflicts, body) = self.resolve_conflicts(object, error, &live, is_autoscaled);
+                    (conflicts, body) =
+                        self.resolve_conflicts(object, &error, &live, is_autoscaled);
                     let is_alike = |judged: &&Observed| match self.claim {
                         Some(claim) => claim.owner.observe(&live).is_alike(judged),
                         None => false,
@@ -436,13 +443,12 @@ impl<'a> ObjectWriter<'a> {
                     let over = changed.map_or(&observed, Observed::version);
                     let settled = Body::over(&body, Some(over));
                     drop(body);
-                    sent = self.sender.send(object, settled, true).await;
+                    error = match self.sender.send(object, settled, true).await {
+                        Ok(live) => return Ok(WrittenObject::over(live, conflicts)),
+                        Err(error) => error,
+                    };
                 }
             }
-            let error = match sent {
-                Ok(live) => return Ok(WrittenObject::over(live, conflicts)),
-                Err(error) => error,
-            };
             if self.options.force && error.is_invalid() {
                 let replacement = Replacement {
                     sender: &self.sender,
@@ -466,17 +472,22 @@ impl<'a> ObjectWriter<'a> {
         }
     }
 
-    /// Refuses what the last revision had and another release has by now: Helm checks the objects an upgrade adds, and takes this one.
-    fn check_still_ours(&self, object: &Object, live: &Value) -> Result<(), ObjectFailure> {
+    /// Refuses what the last revision had and another release has by now: Helm checks the objects an upgrade adds, and takes this one. What is to be
+    /// noted as adopted first, as somebody made it anew, is a conflict. Gives the refusal of the write back where it is the release's still.
+    fn check_still_ours(
+        &self,
+        object: &Object,
+        live: &Value,
+        refusal: ApiError,
+    ) -> Result<ApiError, ObjectFailure> {
         let Some(claim) = self.claim else {
-            return Ok(());
+            return Ok(refusal);
         };
-        let state = claim.state(object, Some(live));
-        if state == ObjectState::Foreign && judge(claim.operation, state) == Verdict::Refuse {
-            let refusal = claim.owner.refusal(object, live);
-            return Err(ObjectFailure::NotOwned(refusal));
+        match claim.verdict(object, Some(live)) {
+            Verdict::Refuse => Err(ObjectFailure::NotOwned(claim.owner.refusal(object, live))),
+            Verdict::Adopt(_) => Err(ObjectFailure::conflict(object, refusal)),
+            _ => Ok(refusal),
         }
-        Ok(())
     }
 
     /// Decides about the fields that others hold; gives what is to be written by force then.

@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    what_a_person_makes_while_a_hook_of_an_upgrade_runs_is_kept
     a_deploy_that_waits_keeps_the_back_off_of_another_hook
     what_a_helm_client_made_above_the_highest_number_goes_as_that_of_attempts
     what_is_let_go_while_upstream_cannot_be_reached_goes_though_it_was_back_meanwhile

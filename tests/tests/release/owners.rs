@@ -801,6 +801,58 @@ async fn an_object_taken_by_another_release_during_hooks_is_not_overwritten() ->
     Ok(())
 }
 
+/// A person makes an object of the release anew while a hook of an upgrade runs, or between the look at it and the write: it was there before, and
+/// the version that drops it leaves it. One whose marks somebody strips is the release's all the same.
+#[tokio::test]
+async fn an_object_made_anew_during_an_upgrade_is_kept() -> Result<()> {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let anew = [
+        "delete configmap a",
+        "create configmap a --from-literal=value=theirs",
+    ];
+    let stripped = [
+        "label configmap a app.kubernetes.io/managed-by-",
+        "annotate configmap a meta.helm.sh/release-name- meta.helm.sh/release-namespace-",
+    ];
+    for (acts, has_hook, is_kept) in [
+        (anew, true, true),
+        (anew, false, true),
+        (stripped, true, false),
+        (stripped, false, false),
+    ] {
+        let mut world = World::new().await?;
+        world.deploy(&config_map("a", "1")).await?;
+        let mut template = Template::new(&config_map("a", "2"));
+        let acts: Vec<_> = acts.into_iter().map(words).collect();
+        if has_hook {
+            let hooked = template.hook("h", "pre-upgrade", &config_map("h", "1"));
+            let person = world.beside("person").await?;
+            let mut spec = world.spec(&hooked, options(false, false));
+            spec.on_hooks = Some(Arc::new(move || {
+                for act in &acts {
+                    let act: Vec<&str> = act.iter().map(String::as_str).collect();
+                    person.kubectl(&act).expect("a person may");
+                }
+            }));
+            release::deploy(&world.cluster, &world.storage, &spec).await?;
+            template = hooked;
+        } else {
+            let met = interrupted(&mut world, Method::PATCH, "a", acts).await?;
+            world.deploy_with(&template, options(false, false)).await?;
+            assert!(met.load(Ordering::SeqCst) > 0, "it came to that");
+        }
+        let noted = "--output=jsonpath={.data.value} {.metadata.annotations.fleetagent\\.cattle\\.io/adopted}";
+        let noted = world.kubectl(&["get", "configmap", "a", noted])?;
+        let expected = if is_kept { "2 kept" } else { "2 " };
+        assert_eq!(noted, expected, "hook: {has_hook}");
+        template.manifest = config_map("b", "1");
+        world.deploy_with(&template, options(false, false)).await?;
+        let left = world.value("a").await?;
+        assert_eq!(left != "none", is_kept, "hook: {has_hook}");
+    }
+    Ok(())
+}
+
 /// A proxy that does something of somebody else's before the first request of a method for a ConfigMap reaches the server. Gives how many there
 /// were.
 pub(crate) async fn interrupted(

@@ -298,12 +298,13 @@ impl Checker {
             let is_foreign = origin
                 .as_ref()
                 .is_some_and(|origin| !origin.actor.deploys_bundles());
-            // What a person strips of a release's marks is the release's all the same.
-            let was_made = self.made.contains(&(write.id.clone(), new.clone()))
-                || self.marked.contains(&(uid.clone(), new.clone()));
-            // As under the Go agent an upgrade may, and notes that it was there before.
-            let is_upgrade = self.is_upgrading(new) && adoption(after) == Some("kept");
-            if old.is_none() && is_foreign && !may && !was_made && !is_upgrade {
+            // What a person strips of a release's marks is the release's all the same; what he makes in its place is not.
+            let was_marked = self.marked.contains(&(uid.clone(), new.clone()));
+            let was_made = was_marked || self.made.contains(&(write.id.clone(), new.clone()));
+            // As under the Go agent an upgrade may, and notes that it was there before. So does a correction, or a way back, where somebody made anew
+            // what the release had.
+            let is_noted = adoption(after) == Some("kept") && (was_made || self.is_upgrading(new));
+            if old.is_none() && is_foreign && !may && !was_marked && !is_noted {
                 let text = format!("{} was nobody's and becomes {new:?}'s", write.id);
                 self.violate("adopts what others made", text);
             }
