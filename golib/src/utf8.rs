@@ -86,6 +86,11 @@ pub fn to_str(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
 
 /// Appends what [`to_string`] makes of the bytes.
 pub(crate) fn push(out: &mut String, bytes: &[u8]) {
+    // Many times as fast as chunk by chunk, and nearly all there is.
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        out.push_str(text);
+        return;
+    }
     for chunk in bytes.utf8_chunks() {
         out.push_str(chunk.valid());
         out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
