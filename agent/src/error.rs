@@ -50,6 +50,14 @@ pub fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     texts
 }
 
+/// What kube gives as the reason of an answer that is no `Status`: a page of a proxy, of which nobody knows what it repeats.
+pub const NO_STATUS: &str = "Failed to parse error data";
+
+/// What is told of an answer that says nothing that may be told.
+pub fn answered(code: u16) -> String {
+    format!("the API server answered {code}")
+}
+
 /// Whether the API server answered with this HTTP status.
 pub fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
@@ -105,9 +113,10 @@ fn one(error: &(dyn Error + 'static)) -> String {
         Some(watcher::Error::NoResourceVersion) | None => {}
     }
     match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) if status.reason == NO_STATUS => answered(status.code),
         Some(kube::Error::Api(status)) if !status.message.is_empty() => status.message.clone(),
         Some(kube::Error::Api(status)) if !status.reason.is_empty() => status.reason.clone(),
-        Some(kube::Error::Api(status)) => format!("the API server answered {}", status.code),
+        Some(kube::Error::Api(status)) => answered(status.code),
         // Made here, of answers that came.
         Some(kube::Error::Service(cause)) if cause.is::<ListUnended>() => cause.to_string(),
         Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => {
@@ -144,10 +153,20 @@ mod tests {
         assert!(has_code(&error.0, 404) && is_not_found(&error.0));
     }
 
+    #[test]
+    fn a_page_of_a_proxy_is_not_quoted() {
+        let page = Status::failure("Authorization: Bearer canary", NO_STATUS).with_code(502);
+        let error = Outer(kube::Error::Api(page.boxed()));
+        assert_eq!(
+            chain(&error),
+            "cannot read the lease: the API server answered 502"
+        );
+    }
+
     /// A 404 page from a proxy (not a `Status`, or one without a reason) is not "object not found".
     #[test]
     fn a_404_page_does_not_count_as_a_missing_object() {
-        for reason in ["Failed to parse error data", ""] {
+        for reason in [NO_STATUS, ""] {
             let page = Status::failure("404 page not found", reason).with_code(404);
             let page = kube::Error::Api(page.boxed());
             assert!(has_code(&page, 404) && !is_not_found(&page));

@@ -6,6 +6,7 @@ pub mod health;
 pub mod identity;
 pub mod listed;
 pub mod read_sources;
+mod refusals;
 pub mod requests;
 pub mod retries;
 #[cfg(test)]

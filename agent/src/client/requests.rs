@@ -16,6 +16,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{Either, Full};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use kube::Client;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
@@ -30,6 +31,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
+use super::refusals::{self, MAX_REFUSAL};
 use super::retries::{LastRetry, Retries, RetryAfter};
 use crate::public::Name;
 
@@ -152,7 +154,7 @@ impl Clients {
     }
 }
 
-/// A client whose requests `transport` carries. The layers are those of `ClientBuilder::try_from`.
+/// A client whose requests `transport` carries. The layers are those of `ClientBuilder::try_from`, and ours.
 pub(super) fn layered<S, B>(
     transport: S,
     config: kube::Config,
@@ -179,6 +181,7 @@ where
         .option_layer(retries.map(RetryLayer::new))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
+        .layer_fn(refusals::Credentials)
         .map_err(Into::into)
         .service(transport);
     Ok(ClientBuilder::new(service, config.default_namespace).build())
@@ -222,8 +225,10 @@ impl<S, B> Service<Request<Body>> for Requests<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
 {
-    type Response = Response<Answer<B>>;
+    type Response = Response<Either<Answer<B>, Full<Bytes>>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -270,14 +275,19 @@ where
             // An error answered in place of watch events is read to its end, like any other answer.
             let is_watch = is_watch && answer.status().is_success();
             let limits = (!is_watch).then(|| Limits::begin(limit));
-            Ok(answer.map(|body| Answer {
+            let is_refusal = refusals::is_refusal(answer.status());
+            let answer = answer.map(|body| Answer {
                 body: Box::pin(body),
                 limits,
                 silent_since: is_watch.then(Instant::now),
-                most,
+                most: if is_refusal { MAX_REFUSAL } else { most },
                 received: 0,
                 last_contact,
-            }))
+            });
+            match is_refusal {
+                true => Ok(refusals::read(answer).await?.map(Either::Right)),
+                false => Ok(answer.map(Either::Left)),
+            }
         }
         .boxed()
     }

@@ -13,6 +13,7 @@ pub use logging::{Name, Part, Public};
 use signatures::Verified;
 
 use crate::error;
+use redact::limits::MAX_TEXT_BYTES;
 
 pub mod redact;
 
@@ -37,9 +38,10 @@ impl PublicText {
         Self(Cow::Owned(parts.to_string()))
     }
 
-    /// An error and its causes that quote nothing secret, as what they are about has nothing: objects of the agent's own, names, addresses.
+    /// An error and its causes that quote nothing secret, as what they are about has nothing: objects of the agent's own, names, addresses. What an API
+    /// server says is as long as it likes.
     pub fn nothing_secret_in(failed: &(dyn Error + 'static)) -> Self {
-        Self(Cow::Owned(error::chain(failed)))
+        Self(Cow::Owned(cut(error::chain(failed), MAX_TEXT_BYTES)))
     }
 
     /// The signers of a chart, as the signature policy names them.
@@ -170,6 +172,13 @@ mod tests {
             let reported = PublicText::of_warning(&warning);
             assert!(!reported.contains("hunter2"), "{reported}");
         }
+    }
+
+    #[test]
+    fn an_error_is_no_longer_than_any_other_text() {
+        let failed = std::io::Error::other("x".repeat(MAX_TEXT_BYTES + 1));
+        let text = PublicText::nothing_secret_in(&failed);
+        assert!(text.len() <= MAX_TEXT_BYTES && text.ends_with("..."));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::controllers::queue::Requeue;
 use crate::error;
 use crate::public;
 use crate::public::PublicText;
-use crate::public::redact::{MAX_TEXT_BYTES, SensitiveData};
+use crate::public::redact::SensitiveData;
 use crate::report::events::Reason;
 
 /// Why a step got no further.
@@ -413,7 +413,7 @@ pub enum InputError {
 impl InputError {
     /// An error and its causes, which quote no value.
     pub fn new(cause: impl std::error::Error + 'static) -> Self {
-        Self::Failed(PublicText::nothing_secret_in(&cause).cut(MAX_TEXT_BYTES))
+        Self::Failed(PublicText::nothing_secret_in(&cause))
     }
 
     /// Turns it into a halt, for `map_err`; `cause` is what it means where waiting does not help.

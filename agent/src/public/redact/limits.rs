@@ -4,4 +4,4 @@
 pub const MAX_TEXT_BYTES: usize = 32 << 10;
 
 /// Shorter texts are no secrets but words, and redacting them would spoil every message.
-pub(super) const SHORTEST: usize = 6;
+pub const SHORTEST: usize = 6;
