@@ -88,6 +88,18 @@ pub fn is_not_found(error: &kube::Error) -> bool {
         if status.reason == "NotFound" && !is_webhooks(&status.message))
 }
 
+/// What a GET found; nothing where the API server says that it is not there ([`is_not_found`]). kube's own `get_opt` takes any page with a 404 for that.
+///
+/// # Errors
+/// Any other answer than these two, or none.
+pub fn found<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(failed) if is_not_found(&failed) => Ok(None),
+        Err(failed) => Err(failed),
+    }
+}
+
 /// The HTTP status the API server answered with, if that is what an error comes from.
 pub fn api_code(error: &(dyn Error + 'static)) -> Option<u16> {
     let mut next = Some(error);
@@ -151,6 +163,7 @@ mod tests {
             "cannot read the lease: leases \"x\" not found"
         );
         assert!(has_code(&error.0, 404) && is_not_found(&error.0));
+        assert!(matches!(found::<()>(Err(error.0)), Ok(None)));
     }
 
     #[test]
@@ -170,6 +183,7 @@ mod tests {
             let page = Status::failure("404 page not found", reason).with_code(404);
             let page = kube::Error::Api(page.boxed());
             assert!(has_code(&page, 404) && !is_not_found(&page));
+            assert!(found::<()>(Err(page)).is_err());
         }
     }
 }

@@ -327,7 +327,7 @@ impl Identities {
         let asked = Instant::now();
         let accounts =
             Api::<Metadata<ServiceAccount>>::namespaced(self.client.clone(), &self.namespace);
-        let found = accounts.get_opt(name).await;
+        let found = error::found(accounts.get(name).await);
         let answer = question.insert(LookupResult {
             asked,
             outcome: found.map(|found| found.is_some()),
@@ -411,6 +411,20 @@ mod tests {
         }
         for (what, count) in identities.entries() {
             assert!(count <= MOST_ACCOUNTS, "{count} {what}");
+        }
+    }
+
+    /// The agent may do everything: a page of a proxy must not be the word that there is no account for bundles.
+    #[tokio::test]
+    async fn a_page_in_place_of_an_account_deploys_nothing_with_the_agents_rights() {
+        let clients = crate::client::scripted::clients(|_| async {
+            (404, serde_json::json!("404 page not found"))
+        });
+        let identities = crate::client::scripted::identities(&clients);
+        for named in ["", "tenant"] {
+            let failed = identities.deployment(named, Purpose::Deploy).await;
+            let text = error::chain(&failed.err().unwrap());
+            assert!(text.contains("the API server answered 404"), "{text}");
         }
     }
 

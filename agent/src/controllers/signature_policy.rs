@@ -80,7 +80,7 @@ impl SignaturePolicy {
             return known.policy.clone();
         }
         let api = Api::<ConfigMap>::namespaced(self.agent.client(), &self.namespace);
-        let found = api.get_opt(SIGNATURE_POLICY).await;
+        let found = error::found(api.get(SIGNATURE_POLICY).await);
         let found = found.map_err(|failed| PolicyUnusable::Read(error::chain(&failed)))?;
         let version = found
             .as_ref()
@@ -115,5 +115,25 @@ impl SignaturePolicy {
         let text = text.ok_or(PolicyUnusable::NoKey)?;
         let policy = Policy::parse(text).map_err(PolicyUnusable::Malformed)?;
         Ok(Arc::new(policy))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::scripted;
+
+    /// Without a policy charts need no signature: a page of a proxy must not be the word that there is none.
+    #[tokio::test]
+    async fn a_page_in_place_of_the_policy_lets_nothing_through() {
+        let missing = json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "x"});
+        for (answer, is_let_through) in [(missing, true), (json!("404 page not found"), false)] {
+            let clients = scripted::clients(move |_| std::future::ready((404, answer.clone())));
+            let agent = scripted::identities(&clients).agent().clone();
+            let policy = SignaturePolicy::new(agent, "system", false);
+            assert_eq!(policy.current().await.is_ok(), is_let_through);
+        }
     }
 }

@@ -84,7 +84,7 @@ impl Ledger {
     /// It cannot be read. An entry that does not parse is left out, with a log line.
     pub async fn load(agent: &AgentClient, namespace: &str) -> kube::Result<Self> {
         let maps = Api::<ConfigMap>::namespaced(agent.client(), namespace);
-        let map = maps.get_opt(LEDGER_NAME).await?.unwrap_or_default();
+        let map = crate::error::found(maps.get(LEDGER_NAME).await)?.unwrap_or_default();
         let upstream = map
             .annotations()
             .get(UPSTREAM_ANNOTATION)

@@ -50,7 +50,7 @@ impl Ledger {
     /// # Errors
     /// The ConfigMap cannot be read or written.
     pub async fn take_permission(&self) -> kube::Result<()> {
-        let map = self.metadata.get_opt(LEDGER_NAME).await?;
+        let map = crate::error::found(self.metadata.get(LEDGER_NAME).await)?;
         if !map.is_some_and(|map| is_permitted(map.annotations())) {
             return Ok(());
         }

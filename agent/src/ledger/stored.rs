@@ -129,7 +129,7 @@ impl Ledger {
     /// Somebody else wrote it, or the cluster was restored from a backup, or it cannot be read.
     pub async fn confirm_unreplaced(&self) -> kube::Result<()> {
         let before = self.writing.lock().await.version.clone();
-        let found = self.metadata.get_opt(LEDGER_NAME).await?;
+        let found = error::found(self.metadata.get(LEDGER_NAME).await)?;
         let mut written = self.writing.lock().await;
         if *self.replaced.borrow() {
             return Err(is_replaced());

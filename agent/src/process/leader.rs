@@ -236,7 +236,7 @@ impl Candidate {
     }
 
     async fn try_claim(&mut self) -> kube::Result<bool> {
-        let Some(lease) = self.leases.get_opt(AGENT_NAME).await? else {
+        let Some(lease) = crate::error::found(self.leases.get(AGENT_NAME).await)? else {
             return self.create().await;
         };
         if self

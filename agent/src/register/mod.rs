@@ -576,14 +576,13 @@ impl Registrar {
     /// It cannot be read or is not a configuration.
     pub async fn agent_config(&self) -> Result<AgentConfig, RegisterError> {
         let maps = Api::<ConfigMap>::namespaced(self.local.clone(), &self.namespace);
-        let found = maps
-            .get_opt(AGENT_NAME)
-            .await
-            .map_err(|source| RegisterError::ConfigMap {
+        let found = error::found(maps.get(AGENT_NAME).await).map_err(|source| {
+            RegisterError::ConfigMap {
                 namespace: self.namespace.clone(),
                 name: AGENT_NAME,
                 source,
-            })?;
+            }
+        })?;
         match found {
             Some(map) => Ok(AgentConfig::from_data(&map.data.unwrap_or_default())?),
             None => Ok(AgentConfig::default()),

@@ -50,14 +50,11 @@ impl Secrets {
     }
 
     async fn read(&self, name: &'static str) -> Result<Option<Secret>, RegisterError> {
-        self.api
-            .get_opt(name)
-            .await
-            .map_err(|source| RegisterError::Secret {
-                namespace: self.namespace.clone(),
-                name,
-                source,
-            })
+        error::found(self.api.get(name).await).map_err(|source| RegisterError::Secret {
+            namespace: self.namespace.clone(),
+            name,
+            source,
+        })
     }
 
     /// Creates the Secret, or replaces what is there: in one write, so that no moment is without. One that cannot be replaced
@@ -118,7 +115,7 @@ impl Secrets {
         }
         let mut deletion = DeleteParams::default();
         let mut is_immutable = false;
-        if let Some(existing) = self.api.get_opt(AGENT_NAME).await? {
+        if let Some(existing) = error::found(self.api.get(AGENT_NAME).await)? {
             deletion.preconditions = Some(Preconditions {
                 uid: existing.metadata.uid,
                 ..Preconditions::default()

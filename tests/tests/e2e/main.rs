@@ -1,5 +1,10 @@
 //! Tests of the real agent against real servers: one bed for all of them, a file per subject.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "only API servers answer these tests, and no page of a proxy"
+)]
+
 mod accounts;
 mod answers;
 mod bad_input;

@@ -1,6 +1,11 @@
 //! The release crate against a real API server, without the agent: one cluster for all tests, a
 //! file per subject.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "only API servers answer these tests, and no page of a proxy"
+)]
+
 mod actions;
 mod conflicts;
 mod cost;

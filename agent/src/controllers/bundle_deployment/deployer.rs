@@ -613,13 +613,13 @@ struct UpstreamObjects<'a>(&'a Client);
 
 impl bundle::Upstream for UpstreamObjects<'_> {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, BoxError> {
-        Ok(Api::<Secret>::namespaced(self.0.clone(), namespace)
-            .get_opt(name)
-            .await?)
+        let secrets = Api::<Secret>::namespaced(self.0.clone(), namespace);
+        Ok(error::found(secrets.get(name).await)?)
     }
 
     async fn content(&self, name: &str) -> Result<Option<Content>, BoxError> {
-        Ok(Api::<Content>::all(self.0.clone()).get_opt(name).await?)
+        let contents = Api::<Content>::all(self.0.clone());
+        Ok(error::found(contents.get(name).await)?)
     }
 }
 

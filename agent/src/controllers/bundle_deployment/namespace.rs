@@ -87,7 +87,7 @@ pub async fn check_allowed(
     };
     let name = options.release_namespace();
     let namespaces = Api::<Namespace>::all(agent.client());
-    let found = namespaces.get_metadata_opt(name).await;
+    let found = error::found(namespaces.get_metadata(name).await);
     let labels = found.map(|found| Some(found?.metadata.labels.unwrap_or_default()));
     check_selector(selector, name, labels)
 }
@@ -209,7 +209,7 @@ pub async fn label(
     let namespaces = Api::<Namespace>::all(downstream.client());
     if options.create_namespace == Some(false) {
         let metadata = Api::<Metadata<Namespace>>::all(downstream.client());
-        let found = metadata.get_opt(keys.namespace).await;
+        let found = error::found(metadata.get(keys.namespace).await);
         let found = found.map_err(|source| NamespaceError::new("get", keys.namespace, source))?;
         if found.is_none() {
             // The deploy that follows has the better error for it.
@@ -285,7 +285,7 @@ impl Keys<'_> {
     async fn apply(&self, namespaces: &Api<Namespace>) -> kube::Result<Vec<OwnershipConflict>> {
         let manager = field_manager(self.bundle);
         let parameters = PatchParams::apply(&manager);
-        let found = match namespaces.get_opt(self.namespace).await {
+        let found = match error::found(namespaces.get(self.namespace).await) {
             // The account may be allowed to write what it may not read.
             Err(failed) if error::has_code(&failed, 403) => None,
             found => found?,
@@ -306,7 +306,7 @@ impl Keys<'_> {
         let mut tries = 1;
         while matches!(&applied, Err(failed) if error::has_code(failed, 409)) && tries < TRIES {
             tries += 1;
-            let Some(found) = namespaces.get_opt(self.namespace).await? else {
+            let Some(found) = error::found(namespaces.get(self.namespace).await)? else {
                 continue;
             };
             let own;
@@ -380,7 +380,7 @@ impl Keys<'_> {
         namespaces: &Api<Namespace>,
     ) -> Result<Vec<OwnershipConflict>, NamespaceError> {
         let failed = |verb| move |source| NamespaceError::new(verb, self.namespace, source);
-        let found = namespaces.get_opt(self.namespace).await;
+        let found = error::found(namespaces.get(self.namespace).await);
         let Some(mut namespace) = found.map_err(failed("get"))? else {
             // The deploy that follows creates it, or says why not.
             return Ok(Vec::new());

@@ -258,7 +258,7 @@ pub async fn are_there(
 }
 
 async fn is_there<K>(copies: &Api<Metadata<K>>, name: &str) -> kube::Result<bool> {
-    Ok(copies.get_opt(name).await?.is_some())
+    Ok(error::found(copies.get(name).await)?.is_some())
 }
 
 /// Result of copying one object.
@@ -398,7 +398,7 @@ async fn write<K: Copied>(
     let version = SourceVersion::of(source.meta());
     let mut tries = 1;
     loop {
-        let outcome = match copies.get_opt(name).await? {
+        let outcome = match error::found(copies.get(name).await)? {
             // Where upstream is this cluster, it may be copied to where it is.
             Some(existing) if existing.meta().uid == source.meta().uid => {
                 return Ok(WrittenCopy::default());
@@ -514,7 +514,7 @@ async fn change_claims<K: Copied>(
 ) -> kube::Result<bool> {
     let mut tries = 1;
     loop {
-        let Some(mut copy) = copies.get_opt(name).await? else {
+        let Some(mut copy) = error::found(copies.get(name).await)? else {
             return Ok(false);
         };
         let Some(proven) = ProvenCopy::of_bundle(copy.meta(), bundle) else {
@@ -561,7 +561,7 @@ async fn clear<K: Copied>(
 async fn create_namespace(client: Client, name: &str) -> Result<(), CopyError> {
     let namespaces = Api::<Namespace>::all(client.clone());
     let metadata = Api::<Metadata<Namespace>>::all(client);
-    if !matches!(metadata.get_opt(name).await, Ok(None)) {
+    if !matches!(error::found(metadata.get(name).await), Ok(None)) {
         return Ok(());
     }
     let namespace = Namespace {

@@ -124,7 +124,7 @@ async fn remove_one<K: Copied>(
             let left = |claims: Claims| claims.without(bundle, next);
             change_claims(&copies.whole, name, bundle, left, unnoted).await?;
             // The other claimant may be gone meanwhile: then this bundle deletes it.
-            match copies.metadata.get_opt(name).await? {
+            match error::found(copies.metadata.get(name).await)? {
                 Some(now) if tries < TRIES => (found, tries) = (now.metadata, tries + 1),
                 _ => return Ok(()),
             }
@@ -135,7 +135,7 @@ async fn remove_one<K: Copied>(
             Err(failed) if error::has_code(&failed, 409) && tries < TRIES => tries += 1,
             result => return result,
         }
-        let Some(now) = copies.metadata.get_opt(name).await? else {
+        let Some(now) = error::found(copies.metadata.get(name).await)? else {
             return Ok(());
         };
         found = now.metadata;

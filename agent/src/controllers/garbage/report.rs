@@ -228,7 +228,7 @@ impl Report {
     }
 
     async fn read(&self) -> kube::Result<Texts> {
-        let map = self.maps.get_opt(REPORT_NAME).await?;
+        let map = error::found(self.maps.get(REPORT_NAME).await)?;
         let mut data = map.and_then(|map| map.data).unwrap_or_default();
         Ok([HELD_KEY, UNKNOWN_KEY].map(|key| data.remove(key)))
     }

@@ -650,7 +650,10 @@ impl Uninstaller {
 
     async fn is_gone(&self, namespace: &str) -> bool {
         let namespaces = Api::<Namespace>::all(self.identities.agent().client());
-        matches!(namespaces.get_metadata_opt(namespace).await, Ok(None))
+        matches!(
+            error::found(namespaces.get_metadata(namespace).await),
+            Ok(None)
+        )
     }
 
     /// The error of a failed removal, without what the release's records hold.

@@ -247,7 +247,7 @@ impl Search {
         let secrets = Api::<RawObject<Secret>>::namespaced(agent.client(), &key.namespace);
         let secret = match secrets.get(&newest.name).await {
             Ok(secret) => secret,
-            Err(failed) if error::has_code(&failed, 404) => return Ok(None),
+            Err(failed) if error::is_not_found(&failed) => return Ok(None),
             Err(failed) => return Err(failed),
         };
         let read = tokio::task::spawn_blocking(move || {

@@ -195,7 +195,7 @@ impl UpstreamLister {
         let bundles = self
             .upstream
             .bundle_deployments::<RawObject<BundleDeployment>>();
-        let found = bundles.get_opt(bundle).await.map_err(RemovalError::Ask)?;
+        let found = error::found(bundles.get(bundle).await).map_err(RemovalError::Ask)?;
         let found = found.and_then(|found| found.kept().ok());
         Ok(found.and_then(|found| self.store.desired_by(&found)))
     }
