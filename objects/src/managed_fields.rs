@@ -1,7 +1,8 @@
 //! `managedFields`: which manager owns which fields, and making another Helm client's ours.
 //!
-//! A Helm client is known by what it wrote: the annotation that names the release. Mirrors
-//! `csaupgrade` of client-go, which knows the old manager's name instead.
+//! A Helm client is known by what it wrote: the annotation that names the release. So does a person who gives an object to a release by hand:
+//! whatever else of his is in the same entry, and in no manifest, stays his. Mirrors `csaupgrade` of client-go, which knows the old manager's
+//! name instead.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +10,8 @@ use serde_json::{Map, Value};
 
 /// The name under which all fields are owned: the Go agent's, so that one can follow the other.
 pub const FIELD_MANAGER: &str = "fleetagent";
+/// The name of helm, whichever version.
+const HELM: &str = "helm";
 
 /// The entries of an object's `managedFields`; empty where it has none.
 pub fn entries(live: &Value) -> &[Value] {
@@ -46,17 +49,34 @@ pub fn other_helm_managers(live: &Value) -> Vec<String> {
     others.into_iter().map(str::to_owned).collect()
 }
 
-/// The new `managedFields` where these entries become ours; `None` if there is none of them.
-pub fn taken_over(live: &Value, is_taken: impl Fn(&Value) -> bool) -> Option<Value> {
+/// The new `managedFields` where these entries become ours; `None` if there is none of them. Of an entry that is neither helm's nor of our name only
+/// what `manifest` has becomes ours: anybody may have written the rest.
+pub fn taken_over(
+    live: &Value,
+    is_taken: impl Fn(&Value) -> bool,
+    manifest: &Value,
+) -> Option<Value> {
     let (taken, mut kept): (Vec<Value>, Vec<Value>) =
         entries(live).iter().cloned().partition(is_taken);
     let mut first = taken.first()?.clone();
     let mut fields = Map::new();
-    for entry in taken
-        .iter()
-        .chain(kept.iter().filter(|entry| is_our_apply(entry)))
-    {
-        if let Some(more) = entry.get("fieldsV1").and_then(Value::as_object) {
+    for mut entry in taken {
+        let Some(all) = entry.get("fieldsV1").and_then(Value::as_object) else {
+            continue;
+        };
+        if entry["manager"] == FIELD_MANAGER || entry["manager"] == HELM {
+            unite(&mut fields, all);
+            continue;
+        }
+        let (ours, theirs) = split(all, manifest);
+        unite(&mut fields, &ours);
+        if !theirs.is_empty() {
+            entry["fieldsV1"] = Value::Object(theirs);
+            kept.push(entry);
+        }
+    }
+    for ours in kept.iter().filter(|entry| is_our_apply(entry)) {
+        if let Some(more) = ours.get("fieldsV1").and_then(Value::as_object) {
             unite(&mut fields, more);
         }
     }
@@ -66,6 +86,70 @@ pub fn taken_over(live: &Value, is_taken: impl Fn(&Value) -> bool) -> Option<Val
     first["fieldsV1"] = Value::Object(fields);
     kept.push(first);
     Some(Value::Array(kept))
+}
+
+/// A FieldsV1 set as what `manifest` has of it and the rest. An element of a list is the manifest's with all of its defaults.
+fn split(
+    fields: &Map<String, Value>,
+    manifest: &Value,
+) -> (Map<String, Value>, Map<String, Value>) {
+    /// Says that somebody has the map or element itself.
+    const SELF: &str = ".";
+    let (mut ours, mut theirs) = (Map::new(), Map::new());
+    for (field, inner) in fields.iter().filter(|(field, _)| *field != SELF) {
+        let (mine, rest) = match (named(manifest, field), inner.as_object()) {
+            (None, _) => (None, Some(inner.clone())),
+            (Some(Named::Field(value)), Some(below))
+                if !below.is_empty() && (value.is_object() || value.is_array()) =>
+            {
+                let (mine, rest) = split(below, value);
+                let some = |half: Map<_, _>| (!half.is_empty()).then_some(Value::Object(half));
+                (some(mine), some(rest))
+            }
+            (Some(_), _) => (Some(inner.clone()), None),
+        };
+        ours.extend(mine.map(|mine| (field.clone(), mine)));
+        theirs.extend(rest.map(|rest| (field.clone(), rest)));
+    }
+    if let Some(itself) = fields.get(SELF) {
+        if !theirs.is_empty() {
+            theirs.insert(SELF.to_owned(), itself.clone());
+        }
+        if !ours.is_empty() || theirs.is_empty() {
+            ours.insert(SELF.to_owned(), itself.clone());
+        }
+    }
+    (ours, theirs)
+}
+
+/// What a FieldsV1 key names in a manifest.
+enum Named<'m> {
+    Field(&'m Value),
+    Element,
+}
+
+fn named<'m>(manifest: &'m Value, field: &str) -> Option<Named<'m>> {
+    let (sort, name) = field.split_once(':')?;
+    if sort == "f" {
+        let value = manifest.get(name).filter(|value| !value.is_null());
+        return value.map(Named::Field);
+    }
+    let items = manifest.as_array()?;
+    let name = || serde_json::from_str::<Value>(name).ok();
+    let is_there = match sort {
+        // A key of a list may have a default, as a port's protocol has.
+        "k" => {
+            let key = name()?;
+            let fits = |item: &Value| {
+                let mut parts = key.as_object().into_iter().flatten();
+                parts.all(|(part, value)| item.get(part).is_none_or(|found| found == value))
+            };
+            items.iter().any(fits)
+        }
+        "v" => items.contains(&name()?),
+        _ => true,
+    };
+    is_there.then_some(Named::Element)
 }
 
 /// Whether a Helm client other than our applies wrote this entry.
@@ -110,7 +194,7 @@ mod tests {
             {"manager": "fleetagent", "operation": "Apply", "fieldsV1": {"f:data": {"f:c": {}}}},
         ]}});
         assert_eq!(other_helm_managers(&live), ["helm"]);
-        let entries = taken_over(&live, is_helm_clients).unwrap();
+        let entries = taken_over(&live, is_helm_clients, &Value::Null).unwrap();
         assert_eq!(
             entries,
             json!([
@@ -121,7 +205,54 @@ mod tests {
             ])
         );
         let ours = json!({"metadata": {"managedFields": entries}});
-        assert_eq!(taken_over(&ours, is_helm_clients), None);
+        assert_eq!(taken_over(&ours, is_helm_clients, &Value::Null), None);
+    }
+
+    /// Who gives an object to a release by hand writes the mark, and whatever he likes beside it.
+    #[test]
+    fn what_a_person_wrote_beside_the_mark_stays_his() {
+        let mark = || json!({".": {}, "f:meta.helm.sh/release-name": {}});
+        let with = |mut map: Value, field: &str| {
+            map[field] = json!({});
+            map
+        };
+        let port = |port: u16| format!("k:{{\"port\":{port},\"protocol\":\"TCP\"}}");
+        let whole = || json!({".": {}, "f:port": {}, "f:protocol": {}});
+        let live = json!({"metadata": {"managedFields": [
+            {"manager": "kubectl-create", "operation": "Update", "fieldsV1": {
+                "f:metadata": {
+                    "f:annotations": with(mark(), "f:helm.sh/resource-policy"),
+                    "f:labels": {".": {}, "f:team": {}},
+                    "f:finalizers": {".": {}, "v:\"a\"": {}, "v:\"b\"": {}}},
+                "f:spec": {"f:type": {}, "f:selector": {}, "f:ports": {port(80): whole(), port(81): whole()}}}},
+        ]}});
+        let manifest = json!({
+            "metadata": {"annotations": {"meta.helm.sh/release-name": "web"}, "finalizers": ["a"]},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+        assert_eq!(
+            taken_over(&live, is_helm_clients, &manifest).unwrap(),
+            json!([
+                {"manager": "kubectl-create", "operation": "Update", "fieldsV1": {
+                    "f:metadata": {
+                        "f:annotations": {".": {}, "f:helm.sh/resource-policy": {}},
+                        "f:labels": {".": {}, "f:team": {}},
+                        "f:finalizers": {".": {}, "v:\"b\"": {}}},
+                    "f:spec": {"f:type": {}, "f:ports": {port(81): whole()}}}},
+                {"manager": "fleetagent", "operation": "Apply", "fieldsV1": {
+                    "f:metadata": {"f:annotations": mark(), "f:finalizers": {".": {}, "v:\"a\"": {}}},
+                    "f:spec": {"f:selector": {}, "f:ports": {port(80): whole()}}}},
+            ])
+        );
+        let manifest = json!({"metadata": {"annotations": {
+            "meta.helm.sh/release-name": "web", "helm.sh/resource-policy": "keep"}}});
+        let only_marks = json!({"metadata": {"managedFields": [
+            {"manager": "kubectl-annotate", "operation": "Update", "fieldsV1": {
+                "f:metadata": {"f:annotations": with(mark(), "f:helm.sh/resource-policy")}}}]}});
+        assert_eq!(
+            taken_over(&only_marks, is_helm_clients, &manifest).unwrap(),
+            json!([{"manager": "fleetagent", "operation": "Apply", "fieldsV1": {
+                "f:metadata": {"f:annotations": with(mark(), "f:helm.sh/resource-policy")}}}])
+        );
     }
 
     #[test]
@@ -134,7 +265,7 @@ mod tests {
             status,
         ]}});
         assert_eq!(
-            taken_over(&live, is_our_update).unwrap(),
+            taken_over(&live, is_our_update, &Value::Null).unwrap(),
             json!([
                 status,
                 {"manager": "fleetagent", "operation": "Apply",

@@ -96,7 +96,10 @@ impl Replacement<'_> {
 
     /// Makes a replaced object owned as if it had been applied.
     async fn apply_replaced(&self, object: &Object, live: &Value) -> Result<Value, ApiError> {
-        let version = migrate::own_replaced(self.sender.cluster, object, live).await?;
+        let owner = self.claim.map(|claim| claim.owner);
+        let manifest = migrate::written_by(owner, self.previous.get(&object.key()));
+        let cluster = self.sender.cluster;
+        let version = migrate::own_replaced(cluster, object, live, &manifest).await?;
         let body = Body::over(&object.body, Some(&version));
         self.sender.send(object, body, true).await
     }

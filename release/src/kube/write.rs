@@ -351,9 +351,13 @@ impl<'a> ObjectWriter<'a> {
             false => ObjectFailure::Migrate(object.describe(), source),
         };
         let version = judged.map(Observed::version);
-        let (managers, version) = migrate::take_over_managers(self.sender.cluster, object, version)
-            .await
-            .map_err(failed)?;
+        let previous = self.previous.get(&object.key());
+        let owner = self.claim.map(|claim| claim.owner);
+        let manifest = migrate::written_by(owner, previous);
+        let cluster = self.sender.cluster;
+        let taken = migrate::take_over_managers(cluster, object, version, &manifest).await;
+        drop(manifest);
+        let (managers, version) = taken.map_err(failed)?;
         let judged = judged.zip(version).map(|(one, now)| one.in_version(now));
         let mut wrote = self.write_settled(object, judged.as_ref()).await?;
         if !managers.is_empty() {
@@ -367,7 +371,6 @@ impl<'a> ObjectWriter<'a> {
                 },
             );
         }
-        let previous = self.previous.get(&object.key());
         let previous = previous.filter(|_| self.options.merged);
         if let Some(previous) = previous {
             wrote.live = self.remove_left_over(object, previous, wrote.live).await?;

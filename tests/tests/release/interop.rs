@@ -309,6 +309,59 @@ async fn we_upgrade_roll_back_and_remove_releases_of_others() -> Result<()> {
     Ok(())
 }
 
+/// Somebody gives an object to a release by hand, as Helm's documentation says, and asks to keep it in the same breath. That stays his when the release
+/// is taken over, as does whatever else he wrote.
+#[tokio::test]
+async fn what_a_person_wrote_when_he_gave_an_object_to_a_release_stays() -> Result<()> {
+    for index in [0, 1] {
+        for is_annotated in [true, false] {
+            let world = World::new().await?;
+            let home = Home::of(&world)?;
+            let helm = &helms(&world, &home.0)?[index];
+            world.kubectl(&["create", "namespace", &world.namespace])?;
+            let annotations = [
+                "meta.helm.sh/release-name=web",
+                &format!("meta.helm.sh/release-namespace={}", world.namespace),
+                "helm.sh/resource-policy=keep",
+                "owner=ann",
+            ];
+            let managed = "app.kubernetes.io/managed-by=Helm";
+            let map = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n";
+            if is_annotated {
+                world.create(&format!("{map}data: {{extra: x}}\n")).await?;
+                world.kubectl(&["label", "configmap", "a", managed])?;
+                world.kubectl(&[&["annotate", "configmap", "a"][..], &annotations].concat())?;
+            } else {
+                let annotations = annotations.join(", ").replace('=', ": ");
+                let managed = managed.replace('=', ": ");
+                world.create(&format!(
+                    "{map}  labels: {{{managed}}}\n  annotations: {{{annotations}}}\ndata: {{extra: x}}\n"
+                ))
+                .await?;
+            }
+            let chart = home.chart("1.0.0", &config_map("a", "1"))?;
+            ask(&world, helm, &["install", "web", &chart])?;
+            world.deploy(&config_map("a", "2")).await?;
+            let map = world.config_map("a").await?.context("it is there")?;
+            let noted = &map["metadata"]["annotations"];
+            assert_eq!(noted["helm.sh/resource-policy"], "keep", "{map}");
+            assert_eq!(noted["owner"], "ann", "{map}");
+            assert_eq!(map["data"], json!({"extra": "x", "value": "2"}));
+            // What the chart has is the release's, and goes with it.
+            let empty = config_map("a", "2").replace("\ndata:", "\ndata: {}");
+            world.deploy(&empty.replace("  value: \"2\"\n", "")).await?;
+            let map = world.config_map("a").await?.context("it is there")?;
+            assert_eq!(map["data"], json!({"extra": "x"}));
+            world.deploy(&config_map("b", "1")).await?;
+            assert!(
+                world.config_map("a").await?.is_some(),
+                "he asked to keep it"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Helm is uninstalling: what were deployed meanwhile it would delete.
 #[tokio::test]
 async fn nothing_is_deployed_while_helm_uninstalls() -> Result<()> {
