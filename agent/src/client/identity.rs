@@ -7,12 +7,15 @@
 
 use std::collections::HashMap;
 use std::error::Error as _;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client};
+use kube::api::ListParams;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use release::Host;
 use release::kube::Cluster;
@@ -20,7 +23,7 @@ use release::storage::{KubernetesDriver, Storage};
 use tokio::time::Instant;
 
 use crate::client::account_records::{AccountRecords, ReadFor};
-use crate::client::listed::Metadata;
+use crate::client::listed::{Metadata, list_selected};
 use crate::client::read_sources::ReadSources;
 use crate::client::requests::{Clients, LastContact};
 use crate::error;
@@ -68,6 +71,8 @@ pub struct DeploymentClient {
     account: String,
     /// The agent's, for reading release records where the account may write them, and nothing else.
     reader: Cluster,
+    /// The agent's, for listing metadata where the account may not list what it wrote, and nothing else.
+    lister: Client,
     read_for: ReadFor,
 }
 
@@ -90,6 +95,24 @@ impl DeploymentClient {
                 namespace,
             )),
         }
+    }
+
+    /// Lists objects of a namespace as the agent sees them, metadata alone: an account that wrote objects by name may have no right to list them.
+    /// What is done with them is done as the account.
+    ///
+    /// # Errors
+    /// As [`list_selected`].
+    pub async fn list_for<K>(
+        &self,
+        namespace: &str,
+        selected: ListParams,
+        take: impl FnMut(Vec<Metadata<K>>),
+    ) -> kube::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug,
+    {
+        let objects = Api::<Metadata<K>>::namespaced(self.lister.clone(), namespace);
+        list_selected(&objects, selected, take).await.map(drop)
     }
 
     /// The client, for Fleet's own few requests on behalf of the bundle.
@@ -282,6 +305,7 @@ impl Identities {
             client,
             account: name.to_owned(),
             reader: self.cluster.clone(),
+            lister: self.client.clone(),
             read_for: self.read_for.clone(),
         })
     }

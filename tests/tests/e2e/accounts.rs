@@ -13,7 +13,7 @@ use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
-use crate::scene::{in_haste, target};
+use crate::scene::{in_haste, target, wait_event, with_own_bundle};
 
 /// What of Secrets an account needs that deploys, as the agent reads its records for it.
 const WRITES: &[&str] = &["create", "update", "delete"];
@@ -100,6 +100,59 @@ async fn an_account_deploys_without_the_right_to_read_secrets() -> Result<()> {
         assert_eq!(ready["status"]["release"], json!(release));
     }
     Ok(())
+}
+
+/// Whoever copies by name needs no list; what it copied goes with its bundle all the same, or somebody is told.
+#[tokio::test]
+async fn copies_go_with_a_bundle_whose_account_may_not_list_them() -> Result<()> {
+    let agent = with_own_bundle().await?;
+    let target = target(&agent);
+    let by_name = ["get", "create", "update", "delete"];
+    narrow_account(&agent, &target, &by_name).await?;
+    let may_delete = |maps: &[&str]| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": "narrow", "namespace": target },
+            "rules": [
+                { "apiGroups": [""], "resources": ["secrets"], "verbs": by_name },
+                { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update", "patch"] },
+                { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"], "resourceNames": maps },
+            ],
+        })
+    };
+    apply(&agent.downstream, may_delete(&["settings"])).await?;
+    wait_revoked(&agent, &target, "configmaps", "list").await?;
+    agent
+        .upstream_secret("pull", json!({ "key": "value" }))
+        .await?;
+    let site = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": { "key": "value" },
+        "metadata": { "name": "site", "namespace": agent.deployment_namespace()? },
+    });
+    apply(&agent.upstream, site).await?;
+    let resources =
+        json!([{ "kind": "Secret", "name": "pull" }, { "kind": "ConfigMap", "name": "site" }]);
+    let bundle = settings(&target, "one")
+        .option("downstreamResources", resources)
+        .spec("downstreamResourcesGeneration", json!(1));
+    agent.apply(&bundle).await?;
+    agent.wait_ready("narrow").await?;
+    let is_there = async |kind: &str, name: &str| {
+        let found = agent.object("v1", kind, &target, name).await;
+        found.map(|found| found.is_some())
+    };
+    ensure!(is_there("Secret", "pull").await? && is_there("ConfigMap", "site").await?);
+    agent.delete("narrow").await?;
+    wait_event(&agent, "RemovalFailed", "narrow").await?;
+    ensure!(!is_there("Secret", "pull").await? && is_there("ConfigMap", "site").await?);
+    apply(&agent.downstream, may_delete(&["settings", "site"])).await?;
+    wait_until("the copy to go", PATIENCE, async || {
+        match is_there("ConfigMap", "site").await {
+            Ok(false) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
 }
 
 /// `force` deletes nothing that the account may not create again. A right to create it by its name alone is enough.

@@ -1,8 +1,8 @@
 //! Takes away the copies that a bundle leaves, and its claims on those that others need.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
 use kube::api::{ListParams, ObjectMeta};
-use kube::{Api, Client};
 
 use super::claims::Claims;
 use super::kinds::{Copied, Kind};
@@ -16,7 +16,7 @@ use crate::error;
 use crate::public::PublicText;
 
 /// Takes a bundle's claims off the copies in a namespace, with the account that made them. Those that none of the `others` needs are
-/// deleted.
+/// deleted. An account that made none needs no right.
 ///
 /// # Errors
 /// They cannot be listed, changed or deleted.
@@ -35,9 +35,8 @@ pub async fn remove_all(
         bundle,
         others,
     };
-    let client = downstream.client();
-    remove::<Secret>(&client, next, unnoted).await?;
-    remove::<ConfigMap>(&client, next, unnoted).await
+    remove::<Secret>(downstream, next, unnoted).await?;
+    remove::<ConfigMap>(downstream, next, unnoted).await
 }
 
 /// Bundles that may need the copies that another bundle leaves.
@@ -66,22 +65,30 @@ impl<'a> NextClaims<'a> {
 }
 
 async fn remove<K: Copied>(
-    client: &Client,
+    downstream: &DeploymentClient,
     next: NextClaims<'_>,
     unnoted: &UnnotedCopies,
 ) -> kube::Result<()> {
+    let client = downstream.client();
     let copies = Copies {
         whole: Api::<K>::namespaced(client.clone(), next.namespace),
-        metadata: Api::namespaced(client.clone(), next.namespace),
+        metadata: Api::namespaced(client, next.namespace),
     };
     let marked = ListParams::default().labels(LABEL_BUNDLE_DEPLOYMENT);
     let bundle = next.bundle;
     // Anybody may label any number of objects.
     let mut found = Vec::new();
     let claimed = |copy: &Metadata<K>| ProvenCopy::of_bundle(&copy.metadata, bundle).is_some();
-    let take = |page: Vec<_>| found.extend(page.into_iter().filter(claimed));
-    match listed::list_selected(&copies.metadata, marked, take).await {
-        Ok(_) => {}
+    let mut take = |page: Vec<_>| found.extend(page.into_iter().filter(claimed));
+    let mut listed = listed::list_selected(&copies.metadata, marked.clone(), &mut take)
+        .await
+        .map(drop);
+    if is_forbidden(&listed) {
+        // To copy, an account needs no right to list. Whether it made copies shows only here.
+        let namespace = next.namespace;
+        listed = downstream.list_for::<K>(namespace, marked, take).await;
+    }
+    match listed {
         Err(failed) if error::has_code(&failed, 403) => {
             let error = PublicText::nothing_secret_in(&failed);
             logging::warn!(
@@ -91,14 +98,18 @@ async fn remove<K: Copied>(
             );
             return Ok(());
         }
-        Err(failed) => return Err(failed),
-    };
+        listed => listed?,
+    }
     for copy in found {
         let name = copy.metadata.name.clone().unwrap_or_default();
         let next = next.of(K::KIND, &name);
         remove_one(&copies, &name, copy.metadata, next, bundle, unnoted).await?;
     }
     Ok(())
+}
+
+fn is_forbidden(answer: &kube::Result<()>) -> bool {
+    matches!(answer, Err(failed) if error::has_code(failed, 403))
 }
 
 /// The objects of a kind in a namespace.
@@ -151,6 +162,57 @@ mod tests {
 
     use super::*;
     use crate::api::BundleDeployment;
+    use crate::client::scripted;
+    use crate::controllers::store::Store;
+
+    /// An account that may copy by name cannot list. What it copied must not stay for ever, and one that copied nothing needs no right.
+    #[rstest]
+    #[case::nothing_copied(false, 200, 0, None)]
+    #[case::a_copy(false, 200, 1, None)]
+    #[case::a_copy_it_may_not_delete(false, 403, 1, Some(403))]
+    #[case::the_agent_may_not_list_either(true, 200, 0, None)]
+    #[tokio::test]
+    async fn copies_are_found_where_their_account_may_not_list(
+        #[case] is_agent_refused: bool,
+        #[case] deletion: u16,
+        #[case] copies: usize,
+        #[case] expected: Option<u16>,
+    ) {
+        let clients = scripted::clients(move |request| {
+            let is_account = request.headers().contains_key("impersonate-user");
+            let is_list = request.method() == http::Method::GET;
+            let status = |code: u16| {
+                (
+                    code,
+                    json!({"kind": "Status", "code": code, "message": "x"}),
+                )
+            };
+            let answer = match (is_account, is_list) {
+                (true, false) => status(deletion),
+                (true, true) => status(403),
+                (false, true) if is_agent_refused => status(403),
+                (false, true) => {
+                    let labels = json!({"fleet.cattle.io/bundledeployment": "a"});
+                    let copy = json!({"metadata": {"name": "pull", "uid": "u", "resourceVersion": "1", "labels": labels}});
+                    let found = if request.uri().path().ends_with("/secrets") {
+                        copies
+                    } else {
+                        0
+                    };
+                    (200, json!({"metadata": {}, "items": vec![copy; found]}))
+                }
+                (false, false) => panic!("{} as the agent", request.method()),
+            };
+            std::future::ready(answer)
+        });
+        let account = scripted::identities(&clients).account("narrow").unwrap();
+        let unnoted = UnnotedCopies::of(&Arc::<Store>::default());
+        let removed = remove_all(&account, "ns", "a", &[], &unnoted).await;
+        assert_eq!(
+            removed.err().and_then(|failed| error::api_code(&failed)),
+            expected
+        );
+    }
 
     #[rstest]
     #[case::there("ns", None, true)]
