@@ -100,6 +100,15 @@ fn cut(value: &mut Value, path: &str) {
     }
 }
 
+/// Takes away the lists and maps that have too many elements, or all of them.
+fn cut_too_many(value: &mut Value, counted: &[(&str, usize)], all: bool) {
+    for (path, most) in counted {
+        if all || count(value, path) > *most {
+            cut(value, path);
+        }
+    }
+}
+
 /// The first list or map that has too many elements.
 fn too_many(spec: &Value) -> Option<TooMany> {
     let found = |value: &Value, prefix: &str, (path, most): &(&str, usize)| {
@@ -193,7 +202,7 @@ impl RawObject<BundleDeployment> {
         Ok(bundle)
     }
 
-    /// The whole BundleDeployment, and the weight of its options in bytes; but for [`LeftOut::Refused`] options, of which only names are read.
+    /// The whole BundleDeployment, and the weight of its options in bytes; but for what of [`LeftOut::Refused`] options has too many elements.
     ///
     /// # Errors
     /// The object is nested too deep, takes too much, or has a field of the wrong type.
@@ -274,19 +283,18 @@ fn read_spec(
         other => UnreadableBundle::Field(serde::de::Error::custom(other)),
     })?;
     let refused = too_many(&spec);
+    let is_rest_large = all.saturating_sub(options) > MAX_REST;
+    if refused.is_none() && is_rest_large {
+        return Err(UnreadableBundle::Rest);
+    }
     if refused.is_some() {
-        // Refused options have only names left.
+        // What others ask for stays: what the bundle set, copied and took is still there.
         for half in ["options", "stagedOptions"] {
             if let Some(options) = spec.get_mut(half) {
-                COUNTED.iter().for_each(|(path, _)| cut(options, path));
+                cut_too_many(options, &COUNTED, false);
             }
         }
-        SPEC_COUNTED
-            .iter()
-            .for_each(|(path, _)| cut(&mut spec, path));
-    }
-    if refused.is_none() && all.saturating_sub(options) > MAX_REST {
-        return Err(UnreadableBundle::Rest);
+        cut_too_many(&mut spec, &SPEC_COUNTED, is_rest_large);
     }
     // Serde reads values by recursion, and they may be anything.
     let values = take_values(&mut spec, "/options/helm");
@@ -543,6 +551,15 @@ mod tests {
             assert_eq!(kept.spec.options.release_namespace(), "d");
             assert!(kept.spec.depends_on.is_empty() && kept.spec.options.overwrites.is_empty());
         }
+        let two = with_options(json!({"overwrites": vec![json!({}); 1_001],
+            "namespaceLabels": {"team": "a"}, "downstreamResources": [{"kind": "Secret", "name": "pull"}]}));
+        let options = two.kept().unwrap().spec.options;
+        assert!(options.overwrites.is_empty());
+        assert_eq!(options.namespace_labels.unwrap()["team"], "a");
+        assert_eq!(options.downstream_resources[0].name, "pull");
+        let long = json!({"spec": {"options": {"overwrites": vec![json!({}); 1_001]},
+            "dependsOn": [{"name": "x".repeat(2 << 20)}]}});
+        assert!(received(&long).kept().unwrap().spec.depends_on.is_empty());
         let millions =
             json!({"spec": {"options": {"diff": {"comparePatches": vec![json!({}); 460_000]}}}});
         let kept = received(&millions).kept().unwrap();

@@ -16,11 +16,13 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::ownership::{self, OwnershipConflict};
-use crate::api::{BundleDeployment, BundleDeploymentOptions, Selector};
+use crate::api::{BundleDeployment, BundleDeploymentOptions, LeftOut, Selector};
 use crate::bundle::SetId;
 use crate::client::identity::{AgentClient, DeploymentClient};
 use crate::client::listed::Metadata;
+use crate::controllers::store::Store;
 use crate::error;
+use crate::ledger::Ledger;
 
 /// Begins the field managers of labels and annotations of namespaces, apart from the objects of releases; alone, the one that all bundles had
 /// before each had its own.
@@ -184,7 +186,7 @@ fn owned(found: &Namespace, manager: &str, map: &str) -> BTreeSet<String> {
 }
 
 /// Labels and annotates the release namespace, creating it where the options allow that. Gives back the keys that other bundles have with
-/// another value: they keep them.
+/// another value, or may have: they keep them.
 ///
 /// # Errors
 /// The account may not, or the API server refuses.
@@ -194,7 +196,7 @@ fn owned(found: &Namespace, manager: &str, map: &str) -> BTreeSet<String> {
 pub async fn label(
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
-    others: &[Arc<BundleDeployment>],
+    bundles: &KnownBundles,
 ) -> Result<Vec<OwnershipConflict>, NamespaceError> {
     let options = &bundle.spec.options;
     let Some(desired) = desired(options) else {
@@ -204,7 +206,8 @@ pub async fn label(
         namespace: options.release_namespace(),
         bundle: bundle.name(),
         desired,
-        others: ConflictingBundle::all(bundle, others),
+        others: ConflictingBundle::all(bundle, bundles),
+        unlisted: bundles.unlisted_managers(),
     };
     let namespaces = Api::<Namespace>::all(downstream.client());
     if options.create_namespace == Some(false) {
@@ -236,31 +239,109 @@ fn is_template(text: &str) -> bool {
     text.contains("${")
 }
 
-/// Another bundle that wants keys of the same namespace.
-struct ConflictingBundle<'a> {
-    name: &'a str,
-    manager: String,
-    desired: Desired,
+/// The bundles that may have keys of namespaces.
+#[derive(Debug, Default)]
+pub struct KnownBundles {
+    listed: Vec<Arc<BundleDeployment>>,
+    /// Those that nobody can ask what they want: they cannot be read, or were deployed, are not listed and have not been removed.
+    unread: BTreeSet<String>,
+    /// Whether a list is still coming, which may have any.
+    is_listing: bool,
 }
 
-impl<'a> ConflictingBundle<'a> {
-    fn all(bundle: &BundleDeployment, others: &'a [Arc<BundleDeployment>]) -> Vec<Self> {
+impl KnownBundles {
+    /// As upstream lists them, and those that the ledger knows beside.
+    pub fn of(store: &Store, ledger: &Ledger) -> Self {
+        let is_listing = store.is_listing();
+        let mut unread = ledger.bundles(|_| true);
+        unread.append(&mut store.names());
+        let listed = store.all();
+        for bundle in &listed {
+            unread.remove(bundle.name());
+        }
+        Self {
+            listed,
+            unread,
+            is_listing,
+        }
+    }
+
+    /// Of field managers those of bundles that the list may yet have.
+    fn unlisted_managers(&self) -> UnlistedManagers {
+        let listed = self.listed.iter();
+        let listed = listed.map(|bundle| field_manager(bundle.name()));
+        UnlistedManagers {
+            except: self.is_listing.then(|| listed.collect()),
+        }
+    }
+}
+
+/// Field managers of bundles that a list is yet to have.
+struct UnlistedManagers {
+    /// All but these; absent where no list is coming.
+    except: Option<BTreeSet<String>>,
+}
+
+impl UnlistedManagers {
+    /// Those in a namespace.
+    fn in_namespace(&self, found: &Namespace) -> Vec<ConflictingBundle> {
+        let Some(except) = &self.except else {
+            return Vec::new();
+        };
+        let entries = found.metadata.managed_fields.iter().flatten();
+        let managers = entries.filter_map(|entry| entry.manager.as_ref());
+        let unlisted = managers.filter_map(|manager| {
+            let name = manager.strip_prefix(FIELD_MANAGER)?.strip_prefix('-')?;
+            (!except.contains(manager)).then(|| ConflictingBundle {
+                name: name.to_owned(),
+                manager: manager.clone(),
+                desired: None,
+            })
+        });
+        unlisted.collect()
+    }
+}
+
+/// Another bundle that wants keys of the same namespace.
+struct ConflictingBundle {
+    name: String,
+    manager: String,
+    /// Absent where nobody knows: then it wants what it has.
+    desired: Option<Desired>,
+}
+
+impl ConflictingBundle {
+    fn all(bundle: &BundleDeployment, bundles: &KnownBundles) -> Vec<Self> {
         let namespace = bundle.spec.options.release_namespace();
-        let conflicting = |other: &'a Arc<BundleDeployment>| {
+        let of = |name: &str, desired| Self {
+            name: name.to_owned(),
+            manager: field_manager(name),
+            desired,
+        };
+        let conflicting = |other: &Arc<BundleDeployment>| {
             let options = &other.spec.options;
+            let name = other.name();
+            if name == bundle.name() {
+                return None;
+            }
+            if matches!(other.spec.left_out, Some(LeftOut::Refused(..))) {
+                // Just these may be what is left out of them.
+                return Some(of(name, None));
+            }
             // For a templated name, the field manager in the namespace shows whether this one is meant.
             let is_here = options.release_namespace() == namespace
                 || is_template(options.release_namespace());
             let lives = other.metadata.deletion_timestamp.is_none();
             let desired = desired(options).filter(|_| is_here && lives)?;
-            let name = other.name();
-            (name != bundle.name()).then(|| Self {
-                name,
-                manager: field_manager(name),
-                desired,
-            })
+            Some(of(name, Some(desired)))
         };
-        others.iter().filter_map(conflicting).collect()
+        let unread = bundles
+            .unread
+            .iter()
+            .filter(|name| *name != bundle.name())
+            .map(|name| of(name, None));
+        let listed = bundles.listed.iter().filter_map(conflicting);
+        listed.chain(unread).collect()
     }
 }
 
@@ -276,7 +357,8 @@ struct Keys<'a> {
     namespace: &'a str,
     bundle: &'a str,
     desired: Desired,
-    others: Vec<ConflictingBundle<'a>>,
+    others: Vec<ConflictingBundle>,
+    unlisted: UnlistedManagers,
 }
 
 impl Keys<'_> {
@@ -411,6 +493,7 @@ impl Keys<'_> {
     /// The desired keys that may be written, and those that another bundle has with another value.
     fn own(&self, found: &Namespace) -> (OwnKeys, Vec<OwnershipConflict>) {
         let live = json!({"metadata": found.metadata});
+        let unlisted = self.unlisted.in_namespace(found);
         let mut left = Vec::new();
         let mut rest = |sort: &str,
                         map: &str,
@@ -420,14 +503,15 @@ impl Keys<'_> {
             rest.retain(|key, value| {
                 let current = live.pointer(&format!("/metadata/{map}"));
                 let current = current.and_then(|map| map.get(key)?.as_str());
-                let has_it = |other: &&ConflictingBundle<'_>| {
-                    let desired = of(&other.desired).get(key);
-                    let wants_it = desired
-                        .is_some_and(|value| is_template(value) || Some(value.as_str()) == current);
+                let has_it = |other: &&ConflictingBundle| {
+                    let wants_it = other.desired.as_ref().is_none_or(|desired| {
+                        let desired = of(desired).get(key);
+                        desired.is_some_and(|value| is_template(value) || Some(&**value) == current)
+                    });
                     let since = ownership::written_at(&live, map, key, |by| by == other.manager);
                     wants_it && since.is_some()
                 };
-                let Some(other) = self.others.iter().find(has_it) else {
+                let Some(other) = self.others.iter().chain(&unlisted).find(has_it) else {
                     return true;
                 };
                 if current == Some(value) {
@@ -438,7 +522,7 @@ impl Keys<'_> {
                     sort,
                     key,
                     self.namespace,
-                    other.name,
+                    &other.name,
                     since.unwrap_or_default(),
                     self.bundle,
                 ));
@@ -492,16 +576,25 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"name": "ns", "labels": {"team": "a"}, "managedFields": [entry]}})).unwrap()
         };
         let us = bundle("b", json!({"team": "b", "tier": "1"}));
-        let check = |found: Namespace, others: &[Arc<BundleDeployment>]| {
+        let check_among = |found: Namespace, bundles: &KnownBundles| {
             let keys = Keys {
                 namespace: "ns",
                 bundle: us.name(),
                 desired: desired(&us.spec.options).unwrap(),
-                others: ConflictingBundle::all(&us, others),
+                others: ConflictingBundle::all(&us, bundles),
+                unlisted: bundles.unlisted_managers(),
             };
             let (own, left) = keys.own(&found);
             let left: Vec<_> = left.iter().map(ToString::to_string).collect();
             (Vec::from_iter(own.rest.labels.into_keys()), left)
+        };
+        let check = |found: Namespace, others: &[Arc<BundleDeployment>]| {
+            let listed = others.to_vec();
+            let bundles = KnownBundles {
+                listed,
+                ..KnownBundles::default()
+            };
+            check_among(found, &bundles)
         };
         let theirs = [bundle("a", json!({"team": "a"})), Arc::clone(&us)];
         let reported = "label team of namespace ns: bundle a has it since 2026-01-01T00:00:00Z, and bundle b wants it too";
@@ -527,6 +620,42 @@ mod tests {
         assert_eq!(check(found("fleetagent-namespace-a"), &[]), both);
         let other = [bundle("a", json!({"team": "c"}))];
         assert_eq!(check(found("fleetagent-namespace-a"), &other), both);
+        // One that nobody can ask: unreadable, held or lost, yet to be listed, or with options that are refused.
+        let kept = (vec!["tier".to_owned()], vec![reported.to_owned()]);
+        let listed = || vec![Arc::clone(&us)];
+        let unread = |names: &[&str]| KnownBundles {
+            listed: listed(),
+            unread: names.iter().map(|name| (*name).to_owned()).collect(),
+            is_listing: false,
+        };
+        let theirs = || found("fleetagent-namespace-a");
+        assert_eq!(check_among(theirs(), &unread(&["a", "b"])), kept);
+        assert_eq!(check_among(theirs(), &unread(&["b", "c"])), both);
+        assert_eq!(
+            check_among(found("fleetagent-namespace-b"), &unread(&["a", "b"])),
+            both
+        );
+        let listing = |listed| KnownBundles {
+            listed,
+            unread: BTreeSet::new(),
+            is_listing: true,
+        };
+        assert_eq!(check_among(theirs(), &listing(listed())), kept);
+        assert_eq!(
+            check_among(found("fleetagent-namespace"), &listing(listed())),
+            both
+        );
+        assert_eq!(check_among(found("kubectl"), &listing(listed())), both);
+        let wants_no_more = bundle("a", json!({"team": "c"}));
+        let with_it = vec![Arc::clone(&us), wants_no_more];
+        assert_eq!(check_among(theirs(), &listing(with_it)), both);
+        let mut refused = bundle("a", json!({}));
+        let too_many = crate::api::TooMany {
+            field: "spec.options.namespaceLabels".to_owned(),
+            most: 1_000,
+        };
+        Arc::make_mut(&mut refused).spec.left_out = Some(LeftOut::Refused([0; 32], too_many));
+        assert_eq!(check(theirs(), &[refused]), kept);
     }
 
     #[test]

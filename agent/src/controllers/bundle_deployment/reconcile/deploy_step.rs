@@ -16,7 +16,7 @@ use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::chart_poll;
 use crate::controllers::bundle_deployment::deployer::Base;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
-use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
+use crate::controllers::bundle_deployment::namespace::{self, KnownBundles, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::RedeployReason;
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason, Record};
@@ -238,8 +238,8 @@ impl Reconciler {
         state: &ReconcileState,
         impersonated: &DeploymentClient,
     ) -> Result<Vec<OwnershipConflict>, Halt> {
-        let others = self.context.store.all();
-        let labelled = namespace::label(impersonated, &state.bundle, &others).await;
+        let bundles = KnownBundles::of(&self.context.store, &self.context.ledger);
+        let labelled = namespace::label(impersonated, &state.bundle, &bundles).await;
         labelled.map_err(|failed| {
             let cause = match failed {
                 NamespaceError::Forbidden { .. } => Cause::NamespaceForbidden,
