@@ -260,7 +260,8 @@ impl Store {
         inner.written.insert(name.to_owned(), status.clone());
     }
 
-    /// The status as last written by us, or as last seen if that is newer. Its own event brings nothing new after that: whom it concerns is woken now.
+    /// The status as last written by us. Its own event brings nothing new after that: whom it concerns is woken now. Where the watch has told of what
+    /// somebody wrote after that, it stays: taken back, upstream would keep theirs, as nothing would seem to be left to write.
     #[must_use]
     pub fn wrote(&self, name: &str, answer: BundleDeployment) -> Vec<String> {
         let mut inner = self.inner.lock();
@@ -271,7 +272,14 @@ impl Store {
             return Vec::new();
         };
         let before = bundle_state::state(known);
-        let is_newer = version(&known.metadata) < version(&answer.metadata);
+        let (seen, answered) = (version(&known.metadata), version(&answer.metadata));
+        if seen
+            .zip(answered)
+            .is_some_and(|(seen, answered)| answered < seen)
+        {
+            return Vec::new();
+        }
+        let is_newer = seen < answered;
         let known = Arc::make_mut(known);
         known.status = answer.status;
         if is_newer {
@@ -710,6 +718,29 @@ mod tests {
         store.writing("first", &ready.status);
         assert_eq!(store.wrote("first", ready.clone()), ["late"]);
         assert!(store.applied(ready).is_empty());
+    }
+
+    /// Nothing would be written any more, and upstream would keep what the other writer said.
+    #[test]
+    fn an_answer_to_a_write_takes_back_no_later_status() {
+        let at = |version: &str, ready: bool| -> BundleDeployment {
+            bundle(
+                json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version}, "status": {"ready": ready}}),
+            )
+        };
+        let known = |told: &str, answered: &str| {
+            let store = Store::default();
+            store.applied(at(told, false));
+            let _ = store.wrote("a", at(answered, true));
+            let known = store.get("a").unwrap();
+            let version = known.metadata.resource_version.clone();
+            (known.status.ready, version.unwrap_or_default())
+        };
+        assert_eq!(known("7", "6"), (false, "7".to_owned()));
+        assert_eq!(known("7", "7"), (true, "7".to_owned()));
+        assert_eq!(known("7", "8"), (true, "8".to_owned()));
+        // Of such versions nobody knows which is later.
+        assert_eq!(known("x", "w"), (true, "x".to_owned()));
     }
 
     #[test]
