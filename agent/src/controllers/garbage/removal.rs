@@ -48,8 +48,8 @@ impl Collector {
             false => Ok(false),
         };
         let list = match is_compared {
-            Ok(true) => Ok(self.delivered()),
-            Ok(false) => self.lister.list(missing_since).await,
+            Ok(true) if self.is_borne_out(bundle).await => Ok(self.delivered()),
+            Ok(_) => self.lister.list(missing_since).await,
             Err(failed) => Err(failed),
         };
         if let Some(list) = self.lister.take_unnoted() {
@@ -134,6 +134,13 @@ impl Collector {
         })
     }
 
+    /// Whether the last list, too, lacks the bundle, and the watch has delivered what else it has. A watch that goes on from a version of before
+    /// upstream was restored is told of nothing that came back with that, and is open.
+    async fn is_borne_out(&self, bundle: &str) -> bool {
+        let last = self.lister.last().await;
+        last.is_some_and(|list| !list.listed.contains(bundle) && !self.may_miss_claimants(&list))
+    }
+
     /// How long a removal waits, by the watch, until fewer bundles vanish. No list could say that it need not: what takes the others may
     /// take the agent's own after it, too.
     fn settles_in(&self, bundle: &str, releases: &[(ReleaseKey, LedgerEntry)]) -> Option<Duration> {
@@ -195,7 +202,7 @@ mod tests {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use super::super::fixtures::{bundle, collector};
+    use super::super::fixtures::{bundle, collector, collector_beside, own};
     use super::*;
     use crate::controllers::store::Store;
     use crate::ledger::Ledger;
@@ -388,6 +395,37 @@ mod tests {
         store.applied(bundle("web"));
         let verdict = collector.remove("web", Instant::now()).await;
         assert_eq!(verdict.unwrap(), Verdict::Alive);
+    }
+
+    /// Upstream was restored, and the watch goes on from a version of before that: it is told of other bundles, and not of the one that came back.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_was_begun_ends_where_upstream_lists_its_bundle_again() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            is_removing: true,
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (store, upstreams) = (Arc::<Store>::default(), own());
+        let (collector, ledger) =
+            collector_beside(&upstreams, &store, &[("one", entry)], |_| 200).await;
+        collector.lister.compare().await.unwrap();
+        store.deleted("web");
+        let missing_since = Instant::now();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        upstreams
+            .lock()
+            .push(serde_json::json!({"metadata": {"name": "web"}}));
+        collector.lister.doubt();
+        store.breaks_off();
+        store.applied(bundle("fleet-agent-edge"));
+        // The comparison that finds it, and one after which nothing is in doubt.
+        for _ in 0..2 {
+            let verdict = collector.remove("web", missing_since).await.unwrap();
+            assert_eq!(verdict, Verdict::Alive);
+            assert!(ledger.knows("web"));
+            tokio::time::advance(Duration::from_secs(3)).await;
+        }
     }
 
     /// Three bundles are gone at once, and more would go before it is known what that means.

@@ -186,6 +186,12 @@ impl UpstreamLister {
         Err(RemovalError::Compare(kube::Error::Service(problem.into())))
     }
 
+    /// The last list that was noted, however old: after one that is under way.
+    pub(super) async fn last(&self) -> Option<Arc<UpstreamList>> {
+        let last = self.last.lock().await;
+        last.as_ref().map(|(_, list)| Arc::clone(list))
+    }
+
     /// The release that a bundle wants as upstream has it, whatever the watch has delivered, which may be dead unnoticed. Nothing where it is
     /// not there, or cannot be read, or the names of its release are yet to be filled in.
     ///
