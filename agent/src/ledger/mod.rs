@@ -97,15 +97,21 @@ impl Ledger {
             version: map.resource_version().unwrap_or_default(),
             unconfirmed: UnconfirmedWrites::default(),
         };
+        let is_permitted = stored::is_permitted(map.annotations());
         let entries = entries(map);
         let void = entries.iter().filter(|(_, entry)| entry.is_void());
-        let state = LedgerState {
+        let mut state = LedgerState {
             pending: void.map(|(key, _)| (key.clone(), None)).collect(),
             entries,
             upstream,
             postponed: postponed.unwrap_or_default(),
             ..LedgerState::default()
         };
+        if is_permitted {
+            // Before upstream is listed: what that shows to be lost was not let go.
+            let found = state.entries.clone();
+            state.release_held(&found);
+        }
         Ok(Self {
             maps,
             metadata: Api::namespaced(agent.client(), namespace),

@@ -90,6 +90,7 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::{Value, json};
 
+    use super::super::fixtures::{self, NONE};
     use super::*;
     use crate::api::RELEASE_HOLD_ANNOTATION;
     use crate::client::scripted;
@@ -148,6 +149,34 @@ mod tests {
         assert_eq!(written[0]["data"].as_object().unwrap().len(), 2);
         assert_eq!(ledger.take_let_go(), bundles("before"));
         assert!(ledger.take_let_go().is_empty());
+    }
+
+    /// It was given while no agent ran; then the bundle came back, and upstream was restored to before that.
+    #[tokio::test]
+    async fn a_permission_that_nobody_has_read_does_not_cover_what_is_lost_since() {
+        let entry = LedgerEntry {
+            bundle: "held".to_owned(),
+            hold: Some(Hold::Held),
+            ..LedgerEntry::default()
+        };
+        let data = json!({"apps_held": serde_json::to_string(&entry).unwrap()});
+        let upstream = json!({"server": "a", "namespace": "", "version": 7}).to_string();
+        let annotations =
+            json!({RELEASE_HOLD_ANNOTATION: "true", super::super::UPSTREAM_ANNOTATION: upstream});
+        let metadata = json!({"resourceVersion": "7", "annotations": annotations});
+        let map = json!({"metadata": metadata, "data": data});
+        let clients = scripted::clients(move |_| std::future::ready((200, map.clone())));
+        for (version, expected) in [(8, Hold::Released), (6, Hold::Held)] {
+            let agent = scripted::identities(&clients).agent();
+            let ledger = Ledger::load(&agent, "system").await.unwrap();
+            ledger.check_continuity(fixtures::upstream(version), 7, fixtures::listed(&NONE));
+            ledger.take_permission().await.unwrap();
+            assert_eq!(
+                ledger.of_bundle("held")[0].1.hold,
+                Some(expected),
+                "{version}"
+            );
+        }
     }
 
     /// A hold whose write failed was never visible to the operator, so no permission covers it.

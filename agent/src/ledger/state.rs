@@ -248,7 +248,12 @@ impl LedgerState {
         self.ends_permission = true;
         let is_held = |entry: &LedgerEntry| entry.hold == Some(Hold::Held);
         let mut held = self.filtered(is_held);
-        held.retain(|(key, _)| found.get(key).is_some_and(is_held));
+        // A break that is not written yet is newer than the permission.
+        let is_meant = |key: &ReleaseKey, lost| {
+            let found = found.get(key);
+            found.is_some_and(|found| is_held(found) && found.lost == lost)
+        };
+        held.retain(|(key, entry)| is_meant(key, entry.lost));
         let is_own = |entry: &LedgerEntry| self.is_noted_as_own(&entry.bundle);
         let is_own_let_go = held.iter().any(|(_, entry)| is_own(entry));
         if is_own_let_go && let Some(upstream) = &mut self.upstream {
