@@ -92,7 +92,7 @@ impl Containers {
     }
 
     /// These and others.
-    pub(super) fn extend(&mut self, others: &Self) {
+    pub fn extend(&mut self, others: &Self) {
         match others.0.contains(ALL) {
             true => *self = Self::all(),
             false => others.0.iter().for_each(|name| self.add(name.clone())),

@@ -137,7 +137,7 @@ async fn replicas_are_left_where_the_account_may_not_look_for_autoscalers() -> R
     assert_eq!(done.conflicts[0].managers, ["k3s"]);
     // Nor is it drift.
     let live = one(&world, &["get", "deployment", "d"])?;
-    let (wanted, _) = observe::objects(&cluster, &done.release).await?;
+    let wanted = observe::objects(&cluster, &done.release).await?.objects;
     let owner = Owner::new("web", &world.namespace);
     match dry_run(&cluster, &owner, &wanted[0], &live).await? {
         DryRun::Applied { predicted, .. } => assert_eq!(predicted["spec"]["replicas"], 50),

@@ -224,8 +224,11 @@ impl<'w> Case<'w> {
             ..Release::default()
         };
         let cluster = &self.world.cluster;
-        let (wanted, unserved) =
-            observe::objects(cluster, &release(&self.given["desired"])).await?;
+        let observe::Desired {
+            objects: wanted,
+            unserved,
+            ..
+        } = observe::objects(cluster, &release(&self.given["desired"])).await?;
         let previous = release(&self.given["previous"]);
         let discovery = cluster.discovery().await?;
         let former = build_stored_names(&previous.manifest, &previous.namespace, &discovery)?;

@@ -44,7 +44,7 @@ impl MonitorPass {
 
     async fn at(world: World, manifest: &str) -> Result<Self> {
         let release = world.deploy(manifest).await?.release;
-        let (wanted, _) = observe::objects(&world.cluster, &release).await?;
+        let wanted = observe::objects(&world.cluster, &release).await?.objects;
         let live = Live::read(&world.cluster, &world.namespace, &wanted, |_| ()).await?;
         Ok(Self {
             world,

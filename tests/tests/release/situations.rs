@@ -454,7 +454,7 @@ impl Scene {
         if !world.storage.proves("web", revision, &release) {
             return Ok(false);
         }
-        let (desired, _) = observe::objects(&world.cluster, &release).await?;
+        let desired = observe::objects(&world.cluster, &release).await?.objects;
         let due: Vec<_> = desired.iter().map(objects::Object::key).collect();
         correct::apply(&world.cluster, &release, &desired, &due, false).await?;
         for name in ["ours", "keep", "dropped", "adopted", "brought", "unmarked"] {

@@ -14,7 +14,7 @@ mod live;
 mod rules;
 
 pub use self::compare::View;
-pub use self::desired::{FormerObjects, Kept, KindAndName, ObjectsError, kinds, objects};
+pub use self::desired::{Desired, FormerObjects, Kept, KindAndName, ObjectsError, kinds, objects};
 pub use self::differences::Differences;
 pub use self::live::{Live, ObserveError};
 pub use self::rules::rules;

@@ -22,7 +22,7 @@ use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::observe::{
-    self, FormerObjects, KindAndName, Live, ObjectsError, View,
+    self, Desired, FormerObjects, KindAndName, Live, ObjectsError, View,
 };
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::Record;
@@ -278,11 +278,15 @@ impl Reconciler {
     }
 
     /// Takes note of what the objects of a release are in: no deploy did where another agent, or an older one, deployed it.
-    async fn note_containers(&self, bundle: &str, release: &StoredRelease, desired: &[Object]) {
+    async fn note_containers(
+        &self,
+        bundle: &str,
+        release: &StoredRelease,
+        containers: &Containers,
+    ) {
         let (namespace, name) = (release.namespace.clone(), release.name.clone());
-        let containers = Containers::of_objects(desired, &namespace);
         let key = ReleaseKey { namespace, name };
-        let noted = self.context.ledger.seen_in(&key, bundle, &containers);
+        let noted = self.context.ledger.seen_in(&key, bundle, containers);
         if let Err(failed) = noted.await {
             let error = PublicText::nothing_secret_in(&failed);
             logging::debug!(bundle, error, "what its objects are in is not noted yet");
@@ -299,10 +303,14 @@ impl Reconciler {
     ) -> Result<Observed, String> {
         let bundle = Arc::clone(&state.bundle);
         let set = SetId::new(bundle.name(), &self.scope);
-        let (mut desired, mut unserved) = observe::objects(impersonated.cluster(), release)
-            .await
-            .map_err(|e| error::chain(&e))?;
-        self.note_containers(bundle.name(), release, &desired).await;
+        let found = observe::objects(impersonated.cluster(), release).await;
+        let Desired {
+            objects: mut desired,
+            mut unserved,
+            containers,
+        } = found.map_err(|e| error::chain(&e))?;
+        self.note_containers(bundle.name(), release, &containers)
+            .await;
         let (compared, reservation) = (Compared::of(release, &desired), &mut state.reservation);
         let mut held = |live| {
             if let Some(reservation) = reservation {
