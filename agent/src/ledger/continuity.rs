@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::Ledger;
+use super::losses::Losses;
 use super::state::LedgerState;
 use super::upstream::{Asked, ContinuityBreak, Heartbeat, Listed, Remembered, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
@@ -121,6 +122,18 @@ impl Ledger {
         let _ = tokio::time::timeout(limit, asked.wait_for(is_settled)).await;
     }
 
+    /// Takes note that a heartbeat of this time, in seconds since 1970, is about to be sent.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn reporting(&self, at: i64) -> kube::Result<()> {
+        match &mut self.state.lock().upstream {
+            Some(upstream) => upstream.sends(at),
+            None => return Ok(()),
+        }
+        self.flush(None).await
+    }
+
     /// Takes note of a heartbeat that upstream took.
     ///
     /// # Errors
@@ -146,6 +159,16 @@ impl Ledger {
         if let Some(upstream) = &mut self.state.lock().upstream {
             upstream.broken = Some(ContinuityBreak::Restored);
         }
+    }
+
+    /// What is known to be lost, written or not.
+    pub fn losses(&self) -> Losses {
+        self.state.lock().losses()
+    }
+
+    /// Takes over what was known to be lost before the ledger was read, until upstream lists it: it goes out with the next write.
+    pub fn inherits_losses(&self, losses: Losses) {
+        self.state.lock().inherits_losses(losses);
     }
 
     /// Whether the agent's own bundle was ever listed, or deployed, under this name.

@@ -1,9 +1,15 @@
 //! Which bundles are lost by a break of upstream, by comparing a list with what was seen before. No I/O.
 
+use std::collections::BTreeMap;
+
 use super::continuity::is_own;
 use super::entry::{Hold, LedgerEntry};
 use super::state::LedgerState;
 use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
+
+/// The bundles that are lost, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses(BTreeMap<String, ContinuityBreak>);
 
 impl LedgerState {
     /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked; bundles it does not list are lost
@@ -62,6 +68,7 @@ impl LedgerState {
         let mut upstream = now;
         if let Some(before) = &before {
             upstream.heartbeat = before.heartbeat.clone();
+            upstream.sending = before.sending;
             upstream.broken = before.broken.filter(|_| !listed.was_broken);
         }
         if let (Some(before), None) = (&before, found) {
@@ -99,6 +106,24 @@ impl LedgerState {
         }
     }
 
+    /// Why each bundle is lost.
+    pub(super) fn losses(&self) -> Losses {
+        let entries = self.iter();
+        let lost = entries.filter_map(|(_, entry)| Some((entry.bundle.clone(), entry.lost?)));
+        Losses(lost.chain(self.vanished.clone()).collect())
+    }
+
+    /// Takes over what was known to be lost, until upstream lists it.
+    pub(super) fn inherits_losses(&mut self, Losses(losses): Losses) {
+        for (key, entry) in self.all() {
+            let lost = entry.lost.or(losses.get(&entry.bundle).copied());
+            if lost != entry.lost {
+                self.set(&key, LedgerEntry { lost, ..entry });
+            }
+        }
+        self.vanished.extend(losses);
+    }
+
     /// An entry as it is to be written, of a bundle that may have vanished while it was deployed.
     pub(super) fn marked(&self, entry: LedgerEntry) -> LedgerEntry {
         LedgerEntry {
@@ -129,7 +154,7 @@ fn lost(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     use super::super::fixtures::{NONE, entry, key, listed, upstream, with_own};
     use super::super::upstream::{Heartbeat, Remembered};
@@ -243,6 +268,62 @@ mod tests {
             ..upstream(8)
         };
         assert!(!had_own(elsewhere));
+    }
+
+    /// The cluster is restored from a backup of before a bundle was lost.
+    #[test]
+    fn what_a_former_ledger_knew_to_be_lost_stays_lost_until_it_is_listed() {
+        let mut former = LedgerState::default();
+        let restored = Some(ContinuityBreak::Restored);
+        for (bundle, lost) in [("lost", restored), ("deleted", None)] {
+            former.set(
+                &key(bundle),
+                LedgerEntry {
+                    lost,
+                    ..entry(bundle)
+                },
+            );
+        }
+        let mut state = LedgerState {
+            upstream: Some(upstream(7)),
+            ..LedgerState::default()
+        };
+        for bundle in ["lost", "deleted"] {
+            state.entries.insert(key(bundle), entry(bundle));
+        }
+        state.inherits_losses(former.losses());
+        let lost = |state: &LedgerState| {
+            ["lost", "deleted"].map(|bundle| state.of_bundle(bundle)[0].1.lost)
+        };
+        assert_eq!(lost(&state), [restored, None]);
+        state.check_continuity(upstream(8), 7, listed(&NONE));
+        assert_eq!(lost(&state), [restored, None]);
+        let names = BTreeSet::from(["lost".to_owned()]);
+        state.check_continuity(upstream(9), 8, listed(&names));
+        assert_eq!(lost(&state), [None, None]);
+        assert_eq!(state.losses(), Losses::default());
+    }
+
+    /// Upstream was restored, which is not written yet, when somebody let go what was held before.
+    #[test]
+    fn a_permission_does_not_cover_a_break_that_is_not_written_yet() {
+        let mut state = LedgerState {
+            upstream: Some(upstream(7)),
+            ..LedgerState::default()
+        };
+        let held = LedgerEntry {
+            hold: Some(Hold::Held),
+            ..entry("held")
+        };
+        state.entries.insert(key("held"), held);
+        let found = state.entries.clone();
+        state.check_continuity(upstream(6), 7, listed(&NONE));
+        state.release_held(&found);
+        let (_, entry) = &state.of_bundle("held")[0];
+        assert_eq!(
+            (entry.hold, state.ends_permission),
+            (Some(Hold::Held), true)
+        );
     }
 
     /// A removal that somebody let go fails. Its bundle comes back, and is lost with all others when upstream is restored, while no agent runs.

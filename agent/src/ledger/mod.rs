@@ -40,10 +40,13 @@ pub use containers::{Containers, PlannedContainers};
 pub use continuity::is_own;
 pub use entry::{Claim, DeploymentDigest, Hold, LedgerEntry};
 pub use key::ReleaseKey;
+pub use losses::Losses;
 pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};
-pub use upstream::{ContinuityBreak, Heartbeat, Listed, Remembered, Renewal, UpstreamState};
+pub use upstream::{
+    ContinuityBreak, HEARTBEAT_MANAGER, Heartbeat, Listed, Remembered, Renewal, UpstreamState,
+};
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";

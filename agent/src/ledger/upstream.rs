@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use objects::managed_fields::FIELD_MANAGER;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Cluster;
@@ -11,6 +9,12 @@ use crate::api::Cluster;
 /// An upstream that is this many writes further than when it was last seen was restored from a
 /// backup: etcd's documented restore skips a thousand million revisions.
 const LEAP: u64 = 500_000_000;
+
+/// Who wrote a heartbeat, for upstream's API server: this agent. The Go agent's are `fleetagent`'s, as those of earlier versions.
+pub const HEARTBEAT_MANAGER: &str = "fleetagent-heartbeat";
+
+/// What all agents' names begin with, for upstream's API server.
+const AGENTS: &str = "fleetagent";
 
 /// How many BundleDeployments of the agent's own are remembered: there is one, but for bundles of others whose names begin alike.
 const MOST_OWN: usize = 8;
@@ -49,6 +53,8 @@ pub struct Remembered {
     heartbeat: Heartbeat,
     /// Whether Fleet's controller wrote it, and no agent or restore did.
     is_controllers: bool,
+    /// Whether this agent wrote it, and nobody else.
+    is_own: bool,
 }
 
 impl Heartbeat {
@@ -70,14 +76,17 @@ impl Remembered {
     /// no excuse.
     pub fn of(cluster: &Cluster) -> Self {
         let entries = cluster.metadata.managed_fields.iter().flatten();
-        let mut writers = entries.filter(|entry| {
+        let writers = entries.filter(|entry| {
             let fields = entry.fields_v1.as_ref();
             fields.is_some_and(|fields| fields.0.pointer(LAST_SEEN).is_some())
         });
-        let is_controllers = writers.next().is_some_and(is_fleets) && writers.all(is_fleets);
+        let writers = writers.map(|entry| entry.manager.as_deref().unwrap_or_default());
+        let writers: Vec<&str> = writers.collect();
+        let are_all = |is: fn(&str) -> bool| !writers.is_empty() && writers.iter().all(|by| is(by));
         Self {
             heartbeat: Heartbeat::of(cluster),
-            is_controllers,
+            is_controllers: are_all(is_fleets),
+            is_own: are_all(|by| by == HEARTBEAT_MANAGER),
         }
     }
 
@@ -89,6 +98,7 @@ impl Remembered {
                 ..Heartbeat::default()
             },
             is_controllers: false,
+            is_own: false,
         }
     }
 
@@ -107,9 +117,8 @@ impl Remembered {
 const LAST_SEEN: &str = "/f:status/f:agent/f:lastSeen";
 
 /// Whether Fleet's controller is who wrote: what client-go calls it is the name of its program.
-fn is_fleets(entry: &ManagedFieldsEntry) -> bool {
-    let manager = entry.manager.as_deref().unwrap_or_default();
-    manager.starts_with("fleet") && manager != FIELD_MANAGER
+fn is_fleets(manager: &str) -> bool {
+    manager.starts_with("fleet") && !manager.starts_with(AGENTS)
 }
 
 /// The upstream that was seen last.
@@ -132,6 +141,9 @@ pub struct UpstreamState {
     /// The last heartbeat taken. A backup has an older one, whatever was written after it was restored.
     #[serde(flatten)]
     pub heartbeat: Heartbeat,
+    /// The latest time of a heartbeat that was about to be sent, in seconds since 1970: upstream may have it though no answer was noted.
+    #[serde(rename = "reporting", default, skip_serializing_if = "Option::is_none")]
+    pub sending: Option<i64>,
     /// A break that was found before a list could show which bundles are lost by it. The next heartbeat and the next event overwrite what
     /// proved it, so it is kept, across restarts too, until there is such a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,18 +206,32 @@ impl UpstreamState {
         if !before.is_empty() && !now.is_empty() && before != now {
             self.broken = Some(ContinuityBreak::Restored);
         }
+        self.sending = heartbeat.at;
         self.heartbeat = heartbeat;
+    }
+
+    /// A heartbeat of this time is about to be sent.
+    pub fn sends(&mut self, at: i64) {
+        self.sending = self.sending.max(Some(at));
     }
 
     /// Takes in what upstream itself says of the last heartbeat. `sent` is what [`Self::heartbeat`] was before upstream was asked: one that it took
     /// after its answer was not forgotten.
     pub fn remembers(&mut self, now: Remembered, sent: &Heartbeat) {
-        if now.lacks(sent) {
+        if now.lacks(sent) || self.forgot(&now) {
             self.broken = Some(ContinuityBreak::Restored);
         }
         if self.heartbeat == *sent {
             self.heartbeat = now.heartbeat;
         }
+    }
+
+    /// Whether upstream has a heartbeat of this agent of which nothing is noted here: the local cluster was restored from a backup, and with it what
+    /// was noted of losses since.
+    fn forgot(&self, now: &Remembered) -> bool {
+        let is_same =
+            !now.heartbeat.cluster.is_empty() && now.heartbeat.cluster == self.heartbeat.cluster;
+        now.is_own && is_same && now.heartbeat.at > self.sending.max(self.heartbeat.at)
     }
 }
 
@@ -252,6 +278,7 @@ fn is_leap(before: u64, after: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;
+    use objects::managed_fields::FIELD_MANAGER;
     use rstest::rstest;
     use serde_json::json;
 
@@ -305,6 +332,11 @@ mod tests {
         Remembered::of(&cluster("one", 6, Some(at), FIELD_MANAGER))
     }
 
+    /// As this agent wrote it.
+    fn own(at: i64) -> Remembered {
+        Remembered::of(&cluster("one", 6, Some(at), HEARTBEAT_MANAGER))
+    }
+
     const BUMPED: u64 = 1_000_000_007;
 
     #[rstest]
@@ -331,6 +363,10 @@ mod tests {
     #[case::the_cluster_is_gone(|seen: &mut UpstreamState| seen.remembers(Remembered::gone(), &sent()), true)]
     #[case::the_same_report(|seen: &mut UpstreamState| seen.remembers(remembered(100), &sent()), false)]
     #[case::a_report_whose_answer_was_lost(|seen: &mut UpstreamState| seen.remembers(remembered(101), &sent()), false)]
+    #[case::a_report_that_is_not_noted(|seen: &mut UpstreamState| seen.remembers(own(101), &sent()), true)]
+    #[case::a_report_that_was_about_to_be_sent(|seen: &mut UpstreamState| { seen.sends(101); seen.remembers(own(101), &sent()); }, false)]
+    #[case::a_report_sent_while_it_was_asked(|seen: &mut UpstreamState| { seen.sends(160); seen.reports(Heartbeat { at: Some(160), ..sent() }); seen.remembers(own(160), &sent()); }, false)]
+    #[case::a_report_that_another_cluster_of_this_agent_took(|seen: &mut UpstreamState| { seen.heartbeat = Heartbeat::default(); seen.remembers(own(101), &Heartbeat::default()); }, false)]
     #[case::a_report_that_was_under_way(|seen: &mut UpstreamState| { seen.heartbeat.at = Some(160); seen.remembers(remembered(100), &sent()); }, false)]
     #[case::the_first_question(|seen: &mut UpstreamState| seen.remembers(remembered(50), &Heartbeat::default()), false)]
     #[case::a_report_that_the_same_cluster_took(|seen: &mut UpstreamState| seen.reports(sent()), false)]

@@ -283,6 +283,7 @@ impl Process {
         };
         let health = &self.health;
         let deployed_ids = Arc::<DeployedIds>::default();
+        let losses = Arc::default();
         let mut restarts = Restarts::default();
         health.set_role(Role::Register);
         loop {
@@ -308,6 +309,7 @@ impl Process {
                 health: health.clone(),
                 events: Arc::clone(&self.events),
                 ledger,
+                losses: Arc::clone(&losses),
                 deployed_ids: Arc::clone(&deployed_ids),
                 source_hosts: Arc::clone(&self.source_hosts),
                 last_hold: Arc::clone(&self.last_hold),

@@ -7,6 +7,7 @@ use chart::source::Fetcher;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +30,7 @@ use crate::controllers::signature_policy::SignaturePolicy;
 use crate::controllers::source_hosts::SourceHosts;
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Losses};
 use crate::process::bundles::{BundleWatch, Workers};
 use crate::process::cluster_checks::ClusterChecks;
 use crate::process::credential_watch::CredentialWatch;
@@ -60,6 +61,8 @@ pub struct Session {
     pub events: Arc<Events>,
     /// The ledger as it was read a moment ago, while upstream was asked.
     pub ledger: Option<Ledger>,
+    /// What the ledgers of the sessions before knew to be lost: one that a backup brought back does not, nor one that could not be written.
+    pub losses: Arc<Mutex<Losses>>,
     /// Of the sessions before, too.
     pub deployed_ids: Arc<DeployedIds>,
     /// As the sessions before read them.
@@ -93,6 +96,7 @@ impl Session {
                 ledger = self.load_ledger() => ledger,
             },
         };
+        ledger.inherits_losses(self.losses.lock().clone());
         let Self {
             settings,
             identities,
@@ -273,7 +277,9 @@ impl Session {
             stopped(heartbeat.run()),
             stopped(collector.run(&queue, interval)),
         ]);
-        parts.next().await.unwrap_or(Ended::Stopped)
+        let ended = parts.next().await.unwrap_or(Ended::Stopped);
+        *self.losses.lock() = ledger.losses();
+        ended
     }
 
     async fn load_ledger(&self) -> Arc<Ledger> {

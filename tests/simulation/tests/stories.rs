@@ -238,6 +238,8 @@ stories! {
     a_leader_that_was_cut_off_works_no_more
     what_a_forged_record_leaves_out_stays_with_the_go_agent
     what_a_forged_record_leaves_out_outlives_the_bundle_that_took_over
+    what_upstream_lost_stays_though_the_cluster_is_restored
+    what_upstream_lost_stays_though_the_cluster_is_restored_and_the_agent_dies
 }
 
 #[test]
