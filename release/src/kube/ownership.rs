@@ -26,7 +26,7 @@ const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 const MANAGED_BY_HELM: &str = "Helm";
 const RELEASE_NAME_ANNOTATION: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE_ANNOTATION: &str = "meta.helm.sh/release-namespace";
-const RESOURCE_POLICY_ANNOTATION: &str = "helm.sh/resource-policy";
+pub(super) const RESOURCE_POLICY_ANNOTATION: &str = "helm.sh/resource-policy";
 /// Says of an object that it was there before its release, in a word of [`Adoption`]. A field manager of its own
 /// has it, so that it outlives every write of the release, ours or another Helm client's.
 pub(super) const ADOPTED_ANNOTATION: &str = "fleetagent.cattle.io/adopted";

@@ -1,6 +1,7 @@
 //! Making an object what is desired where the API server calls the change invalid, because `force` asks for that.
 //!
-//! It is written whole, which drops what others wrote into it; where a field of it cannot change it is deleted and created anew, if nothing is
+//! It is written whole, which drops what others wrote into it, but for what says whether and when it may go: a wish to be kept, finalizers and owners.
+//! Where a field of it cannot change it is deleted and created anew, if nothing is
 //! lost by that but the object ([`super::losses`]) and nothing refuses the new one ([`super::successor`]). Either is done only to an object that
 //! was read; one that may be somebody else's by then is left.
 
@@ -15,7 +16,7 @@ use super::error::ApiError;
 use super::losses::{contents, deletes_claims, is_custom};
 use super::migrate;
 use super::object_failure::{Deletion, ObjectFailure};
-use super::ownership::{ADOPTED_ANNOTATION, adoption, is_kept};
+use super::ownership::{ADOPTED_ANNOTATION, RESOURCE_POLICY_ANNOTATION, adoption, is_kept};
 use super::sender::{Body, Sender};
 use super::successor::check_successor;
 use super::tries::{MAX_TRIES, pause};
@@ -58,6 +59,7 @@ impl Replacement<'_> {
         if let Some(note) = adoption(&live) {
             whole.body["metadata"]["annotations"][ADOPTED_ANNOTATION] = note.as_str().into();
         }
+        carry_over(&mut whole.body, &live);
         let mut live = match self
             .sender
             .cluster
@@ -275,6 +277,39 @@ impl Replacement<'_> {
     }
 }
 
+/// Puts into an object that is written whole what the live one has of when it may go: unlike anything else that others wrote, without it the object
+/// may be lost. What is not written over stays with the manager that has it, so that the apply after that leaves it.
+fn carry_over(whole: &mut Value, live: &Value) {
+    let metadata = &mut whole["metadata"];
+    let (policy, live) = (RESOURCE_POLICY_ANNOTATION, &live["metadata"]);
+    if let Some(kept) = live["annotations"].get(policy)
+        && metadata["annotations"][policy].is_null()
+    {
+        metadata["annotations"][policy] = kept.clone();
+    }
+    let is_same = |field: &str, one: &Value, other: &Value| match field {
+        "ownerReferences" => one["uid"] == other["uid"],
+        _ => one == other,
+    };
+    for field in ["finalizers", "ownerReferences"] {
+        let theirs = live[field].as_array().map_or(&[][..], Vec::as_slice);
+        if theirs.is_empty() {
+            continue;
+        }
+        if metadata[field].is_null() {
+            metadata[field] = Value::Array(Vec::new());
+        }
+        let Some(all) = metadata[field].as_array_mut() else {
+            continue;
+        };
+        for one in theirs {
+            if !all.iter().any(|known| is_same(field, known, one)) {
+                all.push(one.clone());
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
@@ -311,6 +346,29 @@ mod tests {
             ..ObjectWriter::again(cluster, &previous)
         };
         writer.write(&object).await
+    }
+
+    #[test]
+    fn what_is_replaced_keeps_what_says_when_it_may_go() {
+        let owner = |uid: &str, name: &str| json!({"uid": uid, "name": name});
+        let live = json!({"metadata": {"annotations": {RESOURCE_POLICY_ANNOTATION: "keep", "note": "x"},
+            "finalizers": ["a", "b"], "ownerReferences": [owner("1", "one"), owner("2", "two")]}});
+        let replaced = |mut whole: Value, live: &Value| {
+            carry_over(&mut whole, live);
+            whole
+        };
+        let theirs = replaced(json!({"metadata": {"name": "a"}}), &live);
+        let metadata = json!({"name": "a", "annotations": {RESOURCE_POLICY_ANNOTATION: "keep"},
+            "finalizers": ["a", "b"], "ownerReferences": [owner("1", "one"), owner("2", "two")]});
+        assert_eq!(theirs["metadata"], metadata);
+        let chart = json!({"metadata": {"annotations": {RESOURCE_POLICY_ANNOTATION: "delete"},
+            "finalizers": ["c", "a"], "ownerReferences": [owner("2", "renamed")]}});
+        let both = json!({"annotations": {RESOURCE_POLICY_ANNOTATION: "delete"},
+            "finalizers": ["c", "a", "b"], "ownerReferences": [owner("2", "renamed"), owner("1", "one")]});
+        assert_eq!(replaced(chart.clone(), &live)["metadata"], both);
+        let bare = json!({"metadata": {"name": "a"}});
+        assert_eq!(replaced(bare.clone(), &bare), bare);
+        assert_eq!(replaced(chart.clone(), &bare), chart);
     }
 
     /// Who deletes the object.

@@ -547,6 +547,61 @@ async fn force_replaces_what_cannot_be_merged() -> Result<()> {
     Ok(())
 }
 
+/// What somebody wrote that says whether and when an object may go stays as the object is replaced, now and with later versions. What the chart said
+/// of that goes with the chart's word.
+#[tokio::test]
+async fn force_replaces_no_wish_to_be_kept_no_finalizer_and_no_owner() -> Result<()> {
+    let service = |app: &str, annotations: &str| {
+        format!(
+            "---\n# Source: web/templates/s.yaml\napiVersion: v1\nkind: Service\nmetadata:\n  name: s\n{annotations}spec:\n  \
+             selector: {{app: {app}}}\n  ports: [{{port: 80}}]\n"
+        )
+    };
+    let options = || DeployOptions {
+        force: true,
+        ..DeployOptions::default()
+    };
+    let shown = "--output=jsonpath={.spec.ports[*].port} {.metadata.annotations.helm\\.sh/resource-policy} \
+                 {.metadata.finalizers[*]} {.metadata.ownerReferences[*].name}";
+    let edit = r#"{"spec":{"ports":[{"port":81}]}}"#;
+    let edit = ["patch", "service", "s", "--type=merge", "--patch", edit];
+
+    let world = World::new().await?;
+    world.deploy(&service("one", "")).await?;
+    world.kubectl(&["create", "configmap", "owner"])?;
+    let owner = [
+        "get",
+        "configmap",
+        "owner",
+        "--output=jsonpath={.metadata.uid}",
+    ];
+    let owner = world.kubectl(&owner)?;
+    let theirs = format!(
+        r#"{{"metadata":{{"annotations":{{"helm.sh/resource-policy":"keep"}},"finalizers":["example.com/keep"],
+        "ownerReferences":[{{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":"{owner}"}}]}}}}"#
+    );
+    world.kubectl(&["patch", "service", "s", "--type=merge", "--patch", &theirs])?;
+    world.kubectl(&edit)?;
+    let second = Template::new(&service("two", ""));
+    world.deploy_with(&second, options()).await?;
+    let kept = "80 keep example.com/keep owner";
+    assert_eq!(world.kubectl(&["get", "service", "s", shown])?, kept);
+    world.deploy(&service("three", "")).await?;
+    assert_eq!(world.kubectl(&["get", "service", "s", shown])?, kept);
+    world.deploy(&config_map("a", "1")).await?;
+    let shown_going = "--output=jsonpath={.metadata.deletionTimestamp}";
+    assert_eq!(world.kubectl(&["get", "service", "s", shown_going])?, "");
+
+    let world = World::new().await?;
+    let asking = "  annotations: {helm.sh/resource-policy: keep}\n";
+    world.deploy(&service("one", asking)).await?;
+    world.kubectl(&edit)?;
+    let second = Template::new(&service("two", ""));
+    world.deploy_with(&second, options()).await?;
+    assert_eq!(world.kubectl(&["get", "service", "s", shown])?, "80   ");
+    Ok(())
+}
+
 /// What was there before the release is noted as such and replaced, once, where it cannot be merged with the chart's.
 #[tokio::test]
 async fn force_replaces_what_was_there_before() -> Result<()> {
