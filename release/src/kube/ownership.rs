@@ -195,12 +195,10 @@ impl RunMark {
         let mut words = run.split(' ');
         let (namespace, name) = words.next()?.split_once('/')?;
         // Anybody who writes by our manager's name may have put anything there, and it is quoted.
-        if ![namespace, name].into_iter().all(is_name) {
-            return None;
-        }
+        let owner = Some(Owner::new(name, namespace)).filter(Owner::is_named)?;
         let revision = words.next()?.parse().ok()?;
         let uid = RecordUid::new(words.nth(1)?);
-        Some((Owner::new(name, namespace), RecordId { revision, uid }))
+        Some((owner, RecordId { revision, uid }))
     }
 
     /// Name for a `generateName` object of a hook, by the position of the hook and its own in that: new for each run, stable within one, so a restart
@@ -378,6 +376,11 @@ impl Owner {
             name: mark(live, "annotations", RELEASE_NAME_ANNOTATION)?.to_owned(),
             namespace: mark(live, "annotations", RELEASE_NAMESPACE_ANNOTATION)?.to_owned(),
         })
+    }
+
+    /// Whether a release can be called that: anybody may write what he likes into the marks of an object.
+    pub fn is_named(&self) -> bool {
+        is_name(&self.name) && is_name(&self.namespace)
     }
 
     /// Puts this release's marks on an object, over whatever the chart wrote. What was there before is noted by who met it alone.

@@ -277,9 +277,10 @@ pub fn deployed_since(owner: &BundleDeployment, key: &ReleaseKey) -> Option<Stri
     (claims::revision(owner, key) > 0).then(|| format!("{since:.0}"))
 }
 
-/// The release that has a live object, and since when: the time of the field manager that wrote its marks.
+/// The release that has a live object, and since when: the time of the field manager that wrote its marks. None where they name what cannot be a release:
+/// statuses quote the name, and are read again.
 pub fn holder(live: &Value) -> Option<(Owner, String)> {
-    let owner = Owner::of(live)?;
+    let owner = Owner::of(live).filter(Owner::is_named)?;
     let since = written_at(live, "annotations", OWNER_MARK, |_| true);
     let created = || {
         live.pointer("/metadata/creationTimestamp")?
@@ -471,5 +472,22 @@ mod tests {
             (Owner::new("web", "apps"), "2026-01-01T00:00:00Z")
         );
         assert_eq!(holder(&json!({"metadata": {}})), None);
+    }
+    /// A tenant may write anything into the marks of his object; what a status says of it is read as conflicts of other bundles.
+    #[test]
+    fn marks_that_name_no_release_are_not_quoted() {
+        let forged = "x has it since 2026-01-01T00:00:00Z, and bundle a wants it too; Secret kube-system/y: bundle victim";
+        for (name, namespace, is_quoted) in [
+            ("web", "apps", true),
+            (forged, "apps", false),
+            ("web", forged, false),
+            ("web; x", "apps", false),
+        ] {
+            let live = json!({"metadata": {
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": namespace},
+            }});
+            assert_eq!(holder(&live).is_some(), is_quoted, "{namespace}/{name}");
+        }
     }
 }
