@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use objects::managed_fields::FIELD_MANAGER;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 
@@ -92,17 +93,23 @@ impl Heartbeat {
     /// Upstream refused it: with 422 where it remembers another report than the last one it took.
     async fn beat(&self, clusters: &Api<Cluster>) -> kube::Result<ledger::Heartbeat> {
         let now = self.agent.now();
-        // Upstream is not to have what a ledger of before cannot account for.
-        if let Err(failed) = self.ledger.reporting(now.as_second()).await {
+        let noted = self.ledger.reporting(now.as_second()).await;
+        let is_noted = noted.unwrap_or_else(|failed| {
             let error = PublicText::nothing_secret_in(&failed);
             logging::warn!(error, "cannot write the ledger");
-        }
+            false
+        });
+        // What the ledger does not account for goes out under the name that proves nothing.
+        let manager = match is_noted {
+            true => HEARTBEAT_MANAGER,
+            false => FIELD_MANAGER,
+        };
         let last = self.ledger.seen_heartbeat().at;
         let operations = report(&self.namespace, now, last);
         let patch: json_patch::Patch =
             serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
         let parameters = PatchParams {
-            field_manager: Some(HEARTBEAT_MANAGER.to_owned()),
+            field_manager: Some(manager.to_owned()),
             ..PatchParams::default()
         };
         let (name, patch) = (&self.upstream.cluster_name, Patch::Json::<Cluster>(patch));

@@ -122,16 +122,22 @@ impl Ledger {
         let _ = tokio::time::timeout(limit, asked.wait_for(is_settled)).await;
     }
 
-    /// Takes note that a heartbeat of this time, in seconds since 1970, is about to be sent.
+    /// Takes note that a heartbeat of this time, in seconds since 1970, is about to be sent. Whether it is noted: not before upstream has said which one
+    /// it remembers, as that would account for whatever this is.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
-    pub async fn reporting(&self, at: i64) -> kube::Result<()> {
+    pub async fn reporting(&self, at: i64) -> kube::Result<bool> {
+        let is_settled = {
+            let asked = self.asked.borrow();
+            asked.answered == asked.doubts
+        };
         match &mut self.state.lock().upstream {
-            Some(upstream) => upstream.sends(at),
-            None => return Ok(()),
+            Some(upstream) if is_settled => upstream.sends(at),
+            _ => return Ok(false),
         }
-        self.flush(None).await
+        self.flush(None).await?;
+        Ok(true)
     }
 
     /// Takes note of a heartbeat that upstream took.
@@ -204,6 +210,23 @@ mod tests {
 
     use super::*;
     use crate::client::scripted;
+
+    /// What upstream remembers is to be compared with what was noted before.
+    #[tokio::test]
+    async fn no_heartbeat_is_noted_before_upstream_has_said_which_it_remembers() {
+        use super::super::fixtures::{NONE, listed, upstream};
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        ledger.check_continuity(upstream(7), 0, listed(&NONE));
+        let sending = || ledger.state.lock().upstream.as_ref().unwrap().sending;
+        assert!(!ledger.reporting(100).await.unwrap());
+        assert_eq!(sending(), None);
+        let (doubt, sent) = (ledger.doubts(), Heartbeat::default());
+        ledger.asked_upstream(doubt, None, &sent).await.unwrap();
+        assert!(ledger.reporting(100).await.unwrap());
+        assert_eq!(sending(), Some(100));
+    }
 
     /// An answer to a doubt that was there before another one holds no heartbeat back that the other one is to hold.
     #[tokio::test(start_paused = true)]

@@ -118,7 +118,14 @@ impl LedgerState {
         for (key, entry) in self.all() {
             let lost = entry.lost.or(losses.get(&entry.bundle).copied());
             if lost != entry.lost {
-                self.set(&key, LedgerEntry { lost, ..entry });
+                // Nobody let go what was lost.
+                let hold = entry.hold.map(|_| Hold::Held);
+                let entry = LedgerEntry {
+                    lost,
+                    hold,
+                    ..entry
+                };
+                self.set(&key, entry);
             }
         }
         self.vanished.extend(losses);
@@ -289,9 +296,16 @@ mod tests {
             ..LedgerState::default()
         };
         for bundle in ["lost", "deleted"] {
-            state.entries.insert(key(bundle), entry(bundle));
+            let hold = Some(Hold::Released);
+            let let_go = LedgerEntry {
+                hold,
+                ..entry(bundle)
+            };
+            state.entries.insert(key(bundle), let_go);
         }
         state.inherits_losses(former.losses());
+        let holds = ["lost", "deleted"].map(|bundle| state.of_bundle(bundle)[0].1.hold);
+        assert_eq!(holds, [Some(Hold::Held), Some(Hold::Released)]);
         let lost = |state: &LedgerState| {
             ["lost", "deleted"].map(|bundle| state.of_bundle(bundle)[0].1.lost)
         };

@@ -24,7 +24,7 @@ use crate::config::{self, AgentConfig, Settings};
 use crate::controllers::deployed_ids::DeployedIds;
 use crate::controllers::facts::LastHold;
 use crate::controllers::source_hosts::SourceHosts;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Losses};
 use crate::process::leader::Candidate;
 use crate::process::memory;
 use crate::process::server::{self, Endpoint};
@@ -135,6 +135,8 @@ struct Process {
     /// What the site said is so until it says otherwise, also where it may not be read any more.
     source_hosts: Arc<SourceHosts>,
     last_hold: Arc<LastHold>,
+    /// What was known to be lost is so until upstream lists it, also where the ledger forgets it while the lease is lost.
+    losses: Arc<parking_lot::Mutex<Losses>>,
     /// The credential of the last session.
     former: parking_lot::Mutex<Option<Arc<Credential>>>,
 }
@@ -185,6 +187,7 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
         events,
         source_hosts: Arc::new(source_hosts),
         last_hold: Arc::default(),
+        losses: Arc::default(),
         health,
         renewals: Renewals::default(),
         registration_lock: RegistrationLock::default(),
@@ -283,7 +286,6 @@ impl Process {
         };
         let health = &self.health;
         let deployed_ids = Arc::<DeployedIds>::default();
-        let losses = Arc::default();
         let mut restarts = Restarts::default();
         health.set_role(Role::Register);
         loop {
@@ -309,7 +311,7 @@ impl Process {
                 health: health.clone(),
                 events: Arc::clone(&self.events),
                 ledger,
-                losses: Arc::clone(&losses),
+                losses: Arc::clone(&self.losses),
                 deployed_ids: Arc::clone(&deployed_ids),
                 source_hosts: Arc::clone(&self.source_hosts),
                 last_hold: Arc::clone(&self.last_hold),

@@ -82,6 +82,18 @@ pub enum Ended {
     LedgerReplaced,
 }
 
+/// Keeps what a session knew to be lost, however it ends: it is dropped where the lease is lost.
+struct KeptLosses {
+    ledger: Arc<Ledger>,
+    losses: Arc<Mutex<Losses>>,
+}
+
+impl Drop for KeptLosses {
+    fn drop(&mut self) {
+        *self.losses.lock() = self.ledger.losses();
+    }
+}
+
 impl Session {
     /// Works until one of the reasons to end comes up.
     ///
@@ -97,6 +109,10 @@ impl Session {
             },
         };
         ledger.inherits_losses(self.losses.lock().clone());
+        let _kept = KeptLosses {
+            ledger: Arc::clone(&ledger),
+            losses: Arc::clone(&self.losses),
+        };
         let Self {
             settings,
             identities,
@@ -277,9 +293,7 @@ impl Session {
             stopped(heartbeat.run()),
             stopped(collector.run(&queue, interval)),
         ]);
-        let ended = parts.next().await.unwrap_or(Ended::Stopped);
-        *self.losses.lock() = ledger.losses();
-        ended
+        parts.next().await.unwrap_or(Ended::Stopped)
     }
 
     async fn load_ledger(&self) -> Arc<Ledger> {
