@@ -83,7 +83,8 @@ async fn remove<K: Copied>(
     let mut listed = listed::list_selected(&copies.metadata, marked.clone(), &mut take)
         .await
         .map(drop);
-    if is_forbidden(&listed) {
+    let may_list = !is_forbidden(&listed);
+    if !may_list {
         // To copy, an account needs no right to list. Whether it made copies shows only here.
         let namespace = next.namespace;
         listed = downstream.list_for::<K>(namespace, marked, take).await;
@@ -102,8 +103,20 @@ async fn remove<K: Copied>(
     }
     for copy in found {
         let name = copy.metadata.name.clone().unwrap_or_default();
-        let next = next.of(K::KIND, &name);
-        remove_one(&copies, &name, copy.metadata, next, bundle, unnoted).await?;
+        let next_owner = next.of(K::KIND, &name);
+        let removed = remove_one(&copies, &name, copy.metadata, next_owner, bundle, unnoted).await;
+        if !may_list && is_forbidden(&removed) {
+            // Anybody may have labelled it: an account that may do nothing with it blocks neither its removal nor who gets its release.
+            let namespace = next.namespace;
+            logging::warn!(
+                bundle,
+                name,
+                namespace,
+                "may not delete a copy, leaving it there"
+            );
+            continue;
+        }
+        removed?;
     }
     Ok(())
 }
@@ -169,7 +182,8 @@ mod tests {
     #[rstest]
     #[case::nothing_copied(false, 200, 0, None)]
     #[case::a_copy(false, 200, 1, None)]
-    #[case::a_copy_it_may_not_delete(false, 403, 1, Some(403))]
+    #[case::what_anybody_may_have_labelled(false, 403, 1, None)]
+    #[case::a_copy_that_is_not_deleted(false, 422, 1, Some(422))]
     #[case::the_agent_may_not_list_either(true, 200, 0, None)]
     #[tokio::test]
     async fn copies_are_found_where_their_account_may_not_list(
