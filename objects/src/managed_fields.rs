@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 pub const FIELD_MANAGER: &str = "fleetagent";
 /// The name of helm, whichever version.
 const HELM: &str = "helm";
+/// What the names begin with by which people write who use kubectl.
+const KUBECTL: &str = "kubectl";
 
 /// The entries of an object's `managedFields`; empty where it has none.
 pub fn entries(live: &Value) -> &[Value] {
@@ -49,8 +51,8 @@ pub fn other_helm_managers(live: &Value) -> Vec<String> {
     others.into_iter().map(str::to_owned).collect()
 }
 
-/// The new `managedFields` where these entries become ours; `None` if there is none of them. Of an entry that is neither helm's nor of our name only
-/// what `manifest` has becomes ours: anybody may have written the rest.
+/// The new `managedFields` where these entries become ours; `None` if there is none of them. Of what people wrote with kubectl only what `manifest` has
+/// becomes ours; of an entry that is neither theirs, helm's nor of our name all but metadata that the manifest has not: anybody may have written that.
 pub fn taken_over(
     live: &Value,
     is_taken: impl Fn(&Value) -> bool,
@@ -68,7 +70,13 @@ pub fn taken_over(
             unite(&mut fields, all);
             continue;
         }
-        let (ours, theirs) = split(all, manifest);
+        let is_persons = entry["manager"]
+            .as_str()
+            .is_some_and(|by| by.starts_with(KUBECTL));
+        let (ours, theirs) = match is_persons {
+            true => split(all, manifest),
+            false => split_metadata(all, manifest),
+        };
         unite(&mut fields, &ours);
         if !theirs.is_empty() {
             entry["fieldsV1"] = Value::Object(theirs);
@@ -118,6 +126,23 @@ fn split(
         if !ours.is_empty() || theirs.is_empty() {
             ours.insert(SELF.to_owned(), itself.clone());
         }
+    }
+    (ours, theirs)
+}
+
+/// The same where only metadata beyond the manifest's is the rest: programs that use helm's library write under names of their own, and what an older
+/// chart had besides is to go with the next one.
+fn split_metadata(
+    fields: &Map<String, Value>,
+    manifest: &Value,
+) -> (Map<String, Value>, Map<String, Value>) {
+    const METADATA: &str = "f:metadata";
+    let (mut mine, mut theirs) = split(fields, manifest);
+    let mut ours = fields.clone();
+    theirs.retain(|field, _| field == METADATA);
+    if !theirs.is_empty() {
+        ours.remove(METADATA);
+        ours.extend(mine.remove_entry(METADATA));
     }
     (ours, theirs)
 }
@@ -252,6 +277,31 @@ mod tests {
             taken_over(&only_marks, is_helm_clients, &manifest).unwrap(),
             json!([{"manager": "fleetagent", "operation": "Apply", "fieldsV1": {
                 "f:metadata": {"f:annotations": with(mark(), "f:helm.sh/resource-policy")}}}])
+        );
+    }
+
+    /// Programs that use helm's library write under names of their own.
+    #[test]
+    fn all_that_another_helm_client_wrote_is_taken_over_but_for_foreign_metadata() {
+        let annotations = || json!({"f:meta.helm.sh/release-name": {}, "f:checksum": {}});
+        let theirs = || json!({"f:annotations": {"f:helm.sh/resource-policy": {}}});
+        let mut all = annotations();
+        all["f:helm.sh/resource-policy"] = json!({});
+        let live = json!({"metadata": {"managedFields": [
+            {"manager": "helm-controller", "operation": "Update", "fieldsV1": {
+                "f:metadata": {"f:annotations": all},
+                "f:data": {"f:a": {}, "f:former": {}}}}]}});
+        let manifest = json!({"stringData": {"a": "b"}, "metadata": {"annotations": {
+            "meta.helm.sh/release-name": "web", "checksum": "1"}}});
+        assert_eq!(
+            taken_over(&live, is_helm_clients, &manifest).unwrap(),
+            json!([
+                {"manager": "helm-controller", "operation": "Update",
+                 "fieldsV1": {"f:metadata": theirs()}},
+                {"manager": "fleetagent", "operation": "Apply", "fieldsV1": {
+                    "f:metadata": {"f:annotations": annotations()},
+                    "f:data": {"f:a": {}, "f:former": {}}}},
+            ])
         );
     }
 
