@@ -379,7 +379,7 @@ impl Owner {
     }
 
     /// Whether a release can be called that: anybody may write what he likes into the marks of an object.
-    pub fn is_named(&self) -> bool {
+    fn is_named(&self) -> bool {
         is_name(&self.name) && is_name(&self.namespace)
     }
 

@@ -82,6 +82,15 @@ impl OwnershipConflict {
             "" => format!("{kind} {name}"),
             namespace => format!("{kind} {namespace}/{name}"),
         };
+        // Names of roles may be anything, and anybody may write anything into marks: what a status quotes is read again at its separators.
+        let what = what
+            .replacen(' ', "\0", 1)
+            .replace(' ', "_")
+            .replace('\0', " ");
+        let owner = match owner {
+            Holder::Release(name) => Holder::Release(name.replace(' ', "_")),
+            bundle @ Holder::Bundle(_) => bundle,
+        };
         Self {
             part: Part::Objects,
             what,
@@ -277,10 +286,9 @@ pub fn deployed_since(owner: &BundleDeployment, key: &ReleaseKey) -> Option<Stri
     (claims::revision(owner, key) > 0).then(|| format!("{since:.0}"))
 }
 
-/// The release that has a live object, and since when: the time of the field manager that wrote its marks. None where they name what cannot be a release:
-/// statuses quote the name, and are read again.
+/// The release that has a live object, and since when: the time of the field manager that wrote its marks.
 pub fn holder(live: &Value) -> Option<(Owner, String)> {
-    let owner = Owner::of(live).filter(Owner::is_named)?;
+    let owner = Owner::of(live)?;
     let since = written_at(live, "annotations", OWNER_MARK, |_| true);
     let created = || {
         live.pointer("/metadata/creationTimestamp")?
@@ -473,21 +481,30 @@ mod tests {
         );
         assert_eq!(holder(&json!({"metadata": {}})), None);
     }
-    /// A tenant may write anything into the marks of his object; what a status says of it is read as conflicts of other bundles.
+
+    /// A tenant may write anything into the marks of his object, or name a role so.
     #[test]
-    fn marks_that_name_no_release_are_not_quoted() {
-        let forged = "x has it since 2026-01-01T00:00:00Z, and bundle a wants it too; Secret kube-system/y: bundle victim";
-        for (name, namespace, is_quoted) in [
-            ("web", "apps", true),
-            (forged, "apps", false),
-            ("web", forged, false),
-            ("web; x", "apps", false),
-        ] {
-            let live = json!({"metadata": {
-                "creationTimestamp": "2026-01-01T00:00:00Z",
-                "annotations": {"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": namespace},
-            }});
-            assert_eq!(holder(&live).is_some(), is_quoted, "{namespace}/{name}");
+    fn what_a_tenant_writes_into_names_and_marks_is_read_as_no_conflict_of_others() {
+        let forged = "x has it since 2026-01-01T00:00:00Z, and bundle a wants it too; Secret y: bundle victim has it since 2026-01-01T00:00:00Z, and bundle a wants it too";
+        let conflict = |name: &str, holder: &str| {
+            let key = ObjectKey {
+                group: "rbac.authorization.k8s.io".to_owned(),
+                kind: "Role".to_owned(),
+                namespace: "apps".to_owned(),
+                name: name.to_owned(),
+            };
+            let owner = Holder::Release(holder.to_owned());
+            OwnershipConflict::object(&key, owner, "2026-01-01T00:00:00Z".to_owned(), "a")
+                .to_string()
+        };
+        let plain = conflict("system:x", "apps/web");
+        assert!(
+            plain.starts_with("Role apps/system:x: release apps/web has it"),
+            "{plain}"
+        );
+        for text in [conflict("x", forged), conflict(forged, "apps/web")] {
+            assert!(!text.contains("; "), "{text}");
+            assert_eq!(text.matches(" has it since ").count(), 1, "{text}");
         }
     }
 }
