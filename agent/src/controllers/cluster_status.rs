@@ -6,7 +6,6 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use objects::managed_fields::FIELD_MANAGER;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 
@@ -14,7 +13,7 @@ use crate::api::Cluster;
 use crate::client::health::{Health, Side};
 use crate::client::identity::AgentClient;
 use crate::error;
-use crate::ledger::{self, HEARTBEAT_MANAGER, Ledger};
+use crate::ledger::{self, Ledger, heartbeat_manager};
 use crate::public::PublicText;
 use crate::register::Upstream;
 
@@ -93,23 +92,17 @@ impl Heartbeat {
     /// Upstream refused it: with 422 where it remembers another report than the last one it took.
     async fn beat(&self, clusters: &Api<Cluster>) -> kube::Result<ledger::Heartbeat> {
         let now = self.agent.now();
-        let noted = self.ledger.reporting(now.as_second()).await;
-        let is_noted = noted.unwrap_or_else(|failed| {
+        if let Err(failed) = self.ledger.reporting(now.as_second()).await {
             let error = PublicText::nothing_secret_in(&failed);
             logging::warn!(error, "cannot write the ledger");
-            false
-        });
-        // What the ledger does not account for goes out under the name that proves nothing.
-        let manager = match is_noted {
-            true => HEARTBEAT_MANAGER,
-            false => FIELD_MANAGER,
-        };
+        }
+        let manager = heartbeat_manager(now.as_second(), self.ledger.accounts_for());
         let last = self.ledger.seen_heartbeat().at;
         let operations = report(&self.namespace, now, last);
         let patch: json_patch::Patch =
             serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
         let parameters = PatchParams {
-            field_manager: Some(manager.to_owned()),
+            field_manager: Some(manager),
             ..PatchParams::default()
         };
         let (name, patch) = (&self.upstream.cluster_name, Patch::Json::<Cluster>(patch));

@@ -117,27 +117,27 @@ impl Ledger {
     /// Safe.
     pub async fn until_asked(&self, limit: Duration) {
         let mut asked = self.asked.subscribe();
-        let is_settled = |asked: &Asked| asked.answered == asked.doubts;
         // A silent upstream takes no heartbeat either.
-        let _ = tokio::time::timeout(limit, asked.wait_for(is_settled)).await;
+        let _ = tokio::time::timeout(limit, asked.wait_for(Asked::is_settled)).await;
     }
 
-    /// Takes note that a heartbeat of this time, in seconds since 1970, is about to be sent. Whether it is noted: not before upstream has said which one
-    /// it remembers, as that would account for whatever this is.
+    /// Takes note that a heartbeat of this time, in seconds since 1970, is about to be sent; but not before upstream has said which one it remembers,
+    /// as that would account for whatever this is.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
-    pub async fn reporting(&self, at: i64) -> kube::Result<bool> {
-        let is_settled = {
-            let asked = self.asked.borrow();
-            asked.answered == asked.doubts
-        };
+    pub async fn reporting(&self, at: i64) -> kube::Result<()> {
+        let is_settled = self.asked.borrow().is_settled();
         match &mut self.state.lock().upstream {
             Some(upstream) if is_settled => upstream.sends(at),
-            _ => return Ok(false),
+            _ => return Ok(()),
         }
-        self.flush(None).await?;
-        Ok(true)
+        self.flush(None).await
+    }
+
+    /// The latest heartbeat that the ConfigMap is known to account for, in seconds since 1970.
+    pub fn accounts_for(&self) -> Option<i64> {
+        self.state.lock().accounted
     }
 
     /// Takes note of a heartbeat that upstream took.
@@ -169,12 +169,25 @@ impl Ledger {
 
     /// What is known to be lost, written or not.
     pub fn losses(&self) -> Losses {
-        self.state.lock().losses()
+        Losses {
+            bundles: self.state.lock().losses(),
+            version: self.version(),
+        }
     }
 
-    /// Takes over what was known to be lost before the ledger was read, until upstream lists it: it goes out with the next write.
+    /// Takes over what was known to be lost before the ledger was read, until upstream lists it: it goes out with the next write. A later ledger knows
+    /// better: another agent led meanwhile, and may have seen it listed.
     pub fn inherits_losses(&self, losses: Losses) {
-        self.state.lock().inherits_losses(losses);
+        let is_later = losses.version.is_some() && self.version() > losses.version;
+        if !is_later {
+            self.state.lock().inherits_losses(losses.bundles);
+        }
+    }
+
+    /// The ConfigMap's version, unless it is being written.
+    fn version(&self) -> Option<u64> {
+        let written = self.writing.try_lock().ok()?;
+        written.version.parse().ok()
     }
 
     /// Whether the agent's own bundle was ever listed, or deployed, under this name.
@@ -208,6 +221,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
+    use super::super::LedgerEntry;
     use super::*;
     use crate::client::scripted;
 
@@ -220,12 +234,41 @@ mod tests {
         let ledger = Ledger::load(&agent, "system").await.unwrap();
         ledger.check_continuity(upstream(7), 0, listed(&NONE));
         let sending = || ledger.state.lock().upstream.as_ref().unwrap().sending;
-        assert!(!ledger.reporting(100).await.unwrap());
-        assert_eq!(sending(), None);
+        ledger.reporting(100).await.unwrap();
+        assert_eq!((sending(), ledger.accounts_for()), (None, None));
         let (doubt, sent) = (ledger.doubts(), Heartbeat::default());
         ledger.asked_upstream(doubt, None, &sent).await.unwrap();
-        assert!(ledger.reporting(100).await.unwrap());
-        assert_eq!(sending(), Some(100));
+        ledger.reporting(100).await.unwrap();
+        assert_eq!((sending(), ledger.accounts_for()), (Some(100), Some(100)));
+    }
+
+    /// The process lost the lease. What it comes back to was restored from a backup, is what it left, or was written by who led meanwhile.
+    #[rstest]
+    #[case::restored("6", true)]
+    #[case::as_it_was_left("7", true)]
+    #[case::written_since("8", false)]
+    #[tokio::test]
+    async fn losses_are_taken_over_but_by_a_later_ledger(
+        #[case] found: &'static str,
+        #[case] expected: bool,
+    ) {
+        let ledger = async |version: &'static str| {
+            let entry = json!({"bundle": "lost"}).to_string();
+            let map =
+                json!({"metadata": {"resourceVersion": version}, "data": {"apps_lost": entry}});
+            let clients = scripted::clients(move |_| std::future::ready((200, map.clone())));
+            let agent = scripted::identities(&clients).agent();
+            Ledger::load(&agent, "system").await.unwrap()
+        };
+        let former = ledger("7").await;
+        let restored = Some(ContinuityBreak::Restored);
+        former.state.lock().change("lost", |entry| LedgerEntry {
+            lost: restored,
+            ..entry
+        });
+        let ledger = ledger(found).await;
+        ledger.inherits_losses(former.losses());
+        assert_eq!(ledger.is_lost("lost"), expected);
     }
 
     /// An answer to a doubt that was there before another one holds no heartbeat back that the other one is to hold.

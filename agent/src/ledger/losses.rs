@@ -7,9 +7,13 @@ use super::entry::{Hold, LedgerEntry};
 use super::state::LedgerState;
 use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
 
-/// The bundles that are lost, and why.
+/// The bundles that are lost, and why, by a ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses(BTreeMap<String, ContinuityBreak>);
+pub struct Losses {
+    pub(super) bundles: BTreeMap<String, ContinuityBreak>,
+    /// The version of that ledger, where it is known.
+    pub(super) version: Option<u64>,
+}
 
 impl LedgerState {
     /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked; bundles it does not list are lost
@@ -107,18 +111,18 @@ impl LedgerState {
     }
 
     /// Why each bundle is lost.
-    pub(super) fn losses(&self) -> Losses {
+    pub(super) fn losses(&self) -> BTreeMap<String, ContinuityBreak> {
         let entries = self.iter();
         let lost = entries.filter_map(|(_, entry)| Some((entry.bundle.clone(), entry.lost?)));
-        Losses(lost.chain(self.vanished.clone()).collect())
+        lost.chain(self.vanished.clone()).collect()
     }
 
     /// Takes over what was known to be lost, until upstream lists it.
-    pub(super) fn inherits_losses(&mut self, Losses(losses): Losses) {
+    pub(super) fn inherits_losses(&mut self, losses: BTreeMap<String, ContinuityBreak>) {
         for (key, entry) in self.all() {
             let lost = entry.lost.or(losses.get(&entry.bundle).copied());
             if lost != entry.lost {
-                // Nobody let go what was lost.
+                // The permission is older than the loss.
                 let hold = entry.hold.map(|_| Hold::Held);
                 let entry = LedgerEntry {
                     lost,
@@ -315,7 +319,7 @@ mod tests {
         let names = BTreeSet::from(["lost".to_owned()]);
         state.check_continuity(upstream(9), 8, listed(&names));
         assert_eq!(lost(&state), [None, None]);
-        assert_eq!(state.losses(), Losses::default());
+        assert!(state.losses().is_empty());
     }
 
     /// Upstream was restored, which is not written yet, when somebody let go what was held before.

@@ -45,7 +45,7 @@ pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};
 pub use upstream::{
-    ContinuityBreak, HEARTBEAT_MANAGER, Heartbeat, Listed, Remembered, Renewal, UpstreamState,
+    ContinuityBreak, Heartbeat, Listed, Remembered, Renewal, UpstreamState, heartbeat_manager,
 };
 
 /// Name of the ConfigMap.
@@ -106,6 +106,7 @@ impl Ledger {
         let mut state = LedgerState {
             pending: void.map(|(key, _)| (key.clone(), None)).collect(),
             entries,
+            accounted: upstream.as_ref().and_then(UpstreamState::accounts_for),
             upstream,
             postponed: postponed.unwrap_or_default(),
             ..LedgerState::default()

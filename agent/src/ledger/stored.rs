@@ -118,6 +118,7 @@ impl Ledger {
         let mut state = self.state.lock();
         state.is_postponed_pending &= state.postponed != sent.postponed;
         state.ends_permission &= !sent.ends_permission;
+        state.accounted = sent.upstream.and_then(|upstream| upstream.accounts_for());
         state.wrote(sent.changes);
         Ok(())
     }

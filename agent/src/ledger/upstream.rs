@@ -10,8 +10,26 @@ use crate::api::Cluster;
 /// backup: etcd's documented restore skips a thousand million revisions.
 const LEAP: u64 = 500_000_000;
 
-/// Who wrote a heartbeat, for upstream's API server: this agent. The Go agent's are `fleetagent`'s, as those of earlier versions.
-pub const HEARTBEAT_MANAGER: &str = "fleetagent-heartbeat";
+/// Who wrote a heartbeat, for upstream's API server: this agent, whose ledger accounted for it. The Go agent's are `fleetagent`'s, as those of earlier
+/// versions.
+const HEARTBEAT_MANAGER: &str = "fleetagent-heartbeat";
+
+/// Who writes a heartbeat of this time where the ledger accounts for those up to `noted`, both in seconds since 1970: if not for this one, the name
+/// says for which. Upstream so remembers what the ledger knew, whatever becomes of that.
+pub fn heartbeat_manager(at: i64, noted: Option<i64>) -> String {
+    match noted.unwrap_or(0) {
+        noted if noted >= at => HEARTBEAT_MANAGER.to_owned(),
+        noted => format!("{HEARTBEAT_MANAGER}-{noted}"),
+    }
+}
+
+/// Up to which heartbeat the ledger accounted for them, of whoever wrote one of this time.
+fn accounted(manager: &str, at: Option<i64>) -> Option<i64> {
+    match manager.strip_prefix(HEARTBEAT_MANAGER)? {
+        "" => at,
+        noted => noted.strip_prefix('-')?.parse().ok(),
+    }
+}
 
 /// What all agents' names begin with, for upstream's API server.
 const AGENTS: &str = "fleetagent";
@@ -53,8 +71,8 @@ pub struct Remembered {
     heartbeat: Heartbeat,
     /// Whether Fleet's controller wrote it, and no agent or restore did.
     is_controllers: bool,
-    /// Whether this agent wrote it, and nobody else.
-    is_own: bool,
+    /// Up to which heartbeat, in seconds since 1970, the ledger of this agent accounted for them as it wrote it; none where somebody else did.
+    accounted: Option<i64>,
 }
 
 impl Heartbeat {
@@ -82,11 +100,15 @@ impl Remembered {
         });
         let writers = writers.map(|entry| entry.manager.as_deref().unwrap_or_default());
         let writers: Vec<&str> = writers.collect();
-        let are_all = |is: fn(&str) -> bool| !writers.is_empty() && writers.iter().all(|by| is(by));
+        let heartbeat = Heartbeat::of(cluster);
+        let accounted = match &writers[..] {
+            [writer] => accounted(writer, heartbeat.at),
+            _ => None,
+        };
         Self {
-            heartbeat: Heartbeat::of(cluster),
-            is_controllers: are_all(is_fleets),
-            is_own: are_all(|by| by == HEARTBEAT_MANAGER),
+            heartbeat,
+            is_controllers: !writers.is_empty() && writers.iter().all(|by| is_fleets(by)),
+            accounted,
         }
     }
 
@@ -98,7 +120,7 @@ impl Remembered {
                 ..Heartbeat::default()
             },
             is_controllers: false,
-            is_own: false,
+            accounted: None,
         }
     }
 
@@ -226,12 +248,17 @@ impl UpstreamState {
         }
     }
 
-    /// Whether upstream has a heartbeat of this agent of which nothing is noted here: the local cluster was restored from a backup, and with it what
-    /// was noted of losses since.
+    /// The latest heartbeat that this accounts for, in seconds since 1970.
+    pub(super) fn accounts_for(&self) -> Option<i64> {
+        self.sending.max(self.heartbeat.at)
+    }
+
+    /// Whether this agent accounted for a heartbeat of which nothing is noted here: the local cluster was restored from a backup, and with it what was
+    /// noted of losses since.
     fn forgot(&self, now: &Remembered) -> bool {
         let is_same =
             !now.heartbeat.cluster.is_empty() && now.heartbeat.cluster == self.heartbeat.cluster;
-        now.is_own && is_same && now.heartbeat.at > self.sending.max(self.heartbeat.at)
+        is_same && now.accounted > self.accounts_for()
     }
 }
 
@@ -269,6 +296,13 @@ pub enum Renewal {
 pub(super) struct Asked {
     pub(super) doubts: u64,
     pub(super) answered: u64,
+}
+
+impl Asked {
+    /// Whether it has answered since the last doubt.
+    pub(super) fn is_settled(&self) -> bool {
+        self.answered == self.doubts
+    }
 }
 
 fn is_leap(before: u64, after: u64) -> bool {
@@ -334,7 +368,13 @@ mod tests {
 
     /// As this agent wrote it.
     fn own(at: i64) -> Remembered {
-        Remembered::of(&cluster("one", 6, Some(at), HEARTBEAT_MANAGER))
+        unnoted(at, at)
+    }
+
+    /// As this agent wrote it where its ledger accounted for another one.
+    fn unnoted(at: i64, noted: i64) -> Remembered {
+        let manager = heartbeat_manager(at, Some(noted));
+        Remembered::of(&cluster("one", 6, Some(at), &manager))
     }
 
     const BUMPED: u64 = 1_000_000_007;
@@ -363,6 +403,8 @@ mod tests {
     #[case::the_cluster_is_gone(|seen: &mut UpstreamState| seen.remembers(Remembered::gone(), &sent()), true)]
     #[case::the_same_report(|seen: &mut UpstreamState| seen.remembers(remembered(100), &sent()), false)]
     #[case::a_report_whose_answer_was_lost(|seen: &mut UpstreamState| seen.remembers(remembered(101), &sent()), false)]
+    #[case::a_report_that_went_out_unnoted_after_one_that_is_not_noted(|seen: &mut UpstreamState| seen.remembers(unnoted(160, 101), &sent()), true)]
+    #[case::a_report_that_went_out_unnoted(|seen: &mut UpstreamState| seen.remembers(unnoted(160, 100), &sent()), false)]
     #[case::a_report_that_is_not_noted(|seen: &mut UpstreamState| seen.remembers(own(101), &sent()), true)]
     #[case::a_report_that_was_about_to_be_sent(|seen: &mut UpstreamState| { seen.sends(101); seen.remembers(own(101), &sent()); }, false)]
     #[case::a_report_sent_while_it_was_asked(|seen: &mut UpstreamState| { seen.sends(160); seen.reports(Heartbeat { at: Some(160), ..sent() }); seen.remembers(own(160), &sent()); }, false)]

@@ -364,7 +364,7 @@ impl UpstreamLister {
     fn report(&self, found: ContinuityBreak) {
         let text = match found {
             ContinuityBreak::Elsewhere => "upstream is another one than before",
-            ContinuityBreak::Restored => "upstream was restored from a backup",
+            ContinuityBreak::Restored => "upstream, or this cluster, was restored from a backup",
             ContinuityBreak::Recreated => "the agent's own bundledeployment was made anew",
         };
         logging::warn!(

@@ -64,7 +64,9 @@ impl HoldReason {
                 "more than a fifth of all releases lost their bundledeployment at once"
             }
             Self::Elsewhere => "the agent was registered elsewhere since it was deployed",
-            Self::Restored => "upstream was restored from a backup that does not have it",
+            Self::Restored => {
+                "upstream, or this cluster, was restored from a backup, and it is not listed since then"
+            }
             Self::Recreated => {
                 "the agent's own bundledeployment was made anew, and it is not listed since then"
             }
