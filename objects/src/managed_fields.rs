@@ -1,7 +1,7 @@
 //! `managedFields`: which manager owns which fields, and making another Helm client's ours.
 //!
-//! A Helm client is known by what it wrote: the annotation that names the release. So does a person who gives an object to a release by hand:
-//! whatever else of his is in the same entry, and in no manifest, stays his. Mirrors `csaupgrade` of client-go, which knows the old manager's
+//! A Helm client is known by what it wrote: the annotation that names the release. A person who gives an object to a release by hand writes that, too:
+//! whatever else he wrote with it, and no manifest has, stays his. Mirrors `csaupgrade` of client-go, which knows the old manager's
 //! name instead.
 
 use std::collections::BTreeSet;
@@ -51,8 +51,9 @@ pub fn other_helm_managers(live: &Value) -> Vec<String> {
     others.into_iter().map(str::to_owned).collect()
 }
 
-/// The new `managedFields` where these entries become ours; `None` if there is none of them. Of what people wrote with kubectl only what `manifest` has
-/// becomes ours; of an entry that is neither theirs, helm's nor of our name all but metadata that the manifest has not: anybody may have written that.
+/// The new `managedFields` where these entries become ours; `None` if there is none of them. Of entries that are neither helm's nor of our name only what
+/// `manifest` has becomes ours: anybody may have written the rest. Where that is the last chart's, with a kind, and no person with kubectl wrote the
+/// entry, all but foreign metadata does.
 pub fn taken_over(
     live: &Value,
     is_taken: impl Fn(&Value) -> bool,
@@ -73,9 +74,11 @@ pub fn taken_over(
         let is_persons = entry["manager"]
             .as_str()
             .is_some_and(|by| by.starts_with(KUBECTL));
-        let (ours, theirs) = match is_persons {
-            true => split(all, manifest),
-            false => split_metadata(all, manifest),
+        // Of what no chart had nothing can be left of an older one.
+        let is_in_chart = manifest.get("kind").is_some();
+        let (ours, theirs) = match is_in_chart && !is_persons {
+            true => split_metadata(all, manifest),
+            false => split(all, manifest),
         };
         unite(&mut fields, &ours);
         if !theirs.is_empty() {
@@ -291,7 +294,12 @@ mod tests {
             {"manager": "helm-controller", "operation": "Update", "fieldsV1": {
                 "f:metadata": {"f:annotations": all},
                 "f:data": {"f:a": {}, "f:former": {}}}}]}});
-        let manifest = json!({"stringData": {"a": "b"}, "metadata": {"annotations": {
+        let marks = json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "web"}}});
+        let taken = taken_over(&live, is_helm_clients, &marks).unwrap();
+        let taken = &taken[1]["fieldsV1"];
+        let mark = json!({"f:meta.helm.sh/release-name": {}});
+        assert_eq!(*taken, json!({"f:metadata": {"f:annotations": mark}}));
+        let manifest = json!({"kind": "Secret", "stringData": {"a": "b"}, "metadata": {"annotations": {
             "meta.helm.sh/release-name": "web", "checksum": "1"}}});
         assert_eq!(
             taken_over(&live, is_helm_clients, &manifest).unwrap(),
