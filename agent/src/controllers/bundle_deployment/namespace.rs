@@ -324,18 +324,18 @@ impl ConflictingBundle {
             if name == bundle.name() {
                 return None;
             }
+            if other.metadata.deletion_timestamp.is_some() {
+                return None;
+            }
+            if matches!(other.spec.left_out, Some(LeftOut::Refused(..))) {
+                // What is deployed of it is a former version, and just these may be what is left out of this one.
+                return Some(of(name, None));
+            }
             // For a templated name, the field manager in the namespace shows whether this one is meant.
             let is_here = options.release_namespace() == namespace
                 || is_template(options.release_namespace());
-            let lives = other.metadata.deletion_timestamp.is_none();
-            if !is_here || !lives {
-                return None;
-            }
-            match other.spec.left_out {
-                // Just these may be what is left out of them.
-                Some(LeftOut::Refused(..)) => Some(of(name, None)),
-                _ => Some(of(name, Some(desired(options)?))),
-            }
+            let desired = desired(options).filter(|_| is_here)?;
+            Some(of(name, Some(desired)))
         };
         let unread = bundles
             .unread
