@@ -78,17 +78,15 @@ impl OwnershipConflict {
             name,
             ..
         } = key;
+        // Names of roles may be anything, and anybody may write anything into marks: what a status quotes is read again at its separators.
+        let unspaced = |text: &str| text.replace(' ', "_");
+        let name = unspaced(name);
         let what = match namespace.as_str() {
             "" => format!("{kind} {name}"),
-            namespace => format!("{kind} {namespace}/{name}"),
+            namespace => format!("{kind} {}/{name}", unspaced(namespace)),
         };
-        // Names of roles may be anything, and anybody may write anything into marks: what a status quotes is read again at its separators.
-        let what = what
-            .replacen(' ', "\0", 1)
-            .replace(' ', "_")
-            .replace('\0', " ");
         let owner = match owner {
-            Holder::Release(name) => Holder::Release(name.replace(' ', "_")),
+            Holder::Release(name) => Holder::Release(unspaced(&name)),
             bundle @ Holder::Bundle(_) => bundle,
         };
         Self {
