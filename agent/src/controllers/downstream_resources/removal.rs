@@ -19,7 +19,7 @@ use crate::public::PublicText;
 /// deleted. An account that made none needs no right.
 ///
 /// # Errors
-/// They cannot be listed, changed or deleted.
+/// They cannot be listed, changed or deleted; but where the account may neither list them nor do that.
 ///
 /// # Cancellation
 /// Safe: those that are left are found again.
