@@ -84,7 +84,7 @@ impl Ledger {
         self.asked.borrow().doubts
     }
 
-    /// Upstream has answered what it was asked after [`Self::doubts`] said `doubt`: `told` is what it remembers of the last heartbeat, nothing
+    /// Upstream has answered what it was asked after [`Self::doubts`] said `doubt`: `remembered` is what it remembers of the last heartbeat, nothing
     /// where it does not say; `sent` is what [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat
     /// overwrites the proof.
     ///
@@ -96,12 +96,20 @@ impl Ledger {
         remembered: Option<Remembered>,
         sent: &Heartbeat,
     ) -> kube::Result<()> {
-        let is_broken = match (&mut self.state.lock().upstream, remembered) {
-            (Some(upstream), Some(remembered)) => {
-                upstream.remembers(remembered, sent);
-                upstream.broken.is_some()
+        let is_broken = {
+            let state = &mut *self.state.lock();
+            match (&mut state.upstream, remembered) {
+                (Some(upstream), Some(remembered)) => {
+                    let accounted = remembered.accounted();
+                    upstream.remembers(remembered, sent);
+                    if upstream.broken.is_some() {
+                        // Should that not be written: the next heartbeat is to prove what it overwrites.
+                        state.accounted = state.accounted.max(accounted);
+                    }
+                    upstream.broken.is_some()
+                }
+                _ => false,
             }
-            _ => false,
         };
         if is_broken {
             self.flush(None).await?;
@@ -184,10 +192,11 @@ impl Ledger {
         }
     }
 
-    /// The ConfigMap's version, unless it is being written.
+    /// The ConfigMap's version, where what it holds is what was read and written here.
     fn version(&self) -> Option<u64> {
         let written = self.writing.try_lock().ok()?;
-        written.version.parse().ok()
+        let is_known = !written.is_unanswered && !*self.replaced.borrow();
+        written.version.parse().ok().filter(|_| is_known)
     }
 
     /// Whether the agent's own bundle was ever listed, or deployed, under this name.
@@ -240,6 +249,38 @@ mod tests {
         ledger.asked_upstream(doubt, None, &sent).await.unwrap();
         ledger.reporting(100).await.unwrap();
         assert_eq!((sending(), ledger.accounts_for()), (Some(100), Some(100)));
+    }
+
+    /// The ledger was restored, and nothing can be written into it for now: the next heartbeat overwrites what upstream remembers.
+    #[tokio::test]
+    async fn a_heartbeat_takes_over_the_proof_that_could_not_be_written() {
+        let upstream = json!({"server": "a", "namespace": "n", "version": 7, "reported": 40, "cluster": "one"});
+        let annotations = json!({crate::ledger::UPSTREAM_ANNOTATION: upstream.to_string()});
+        let map = json!({"metadata": {"resourceVersion": "7", "annotations": annotations}});
+        let clients = scripted::clients(move |request| {
+            let answer = match request.method() == http::Method::GET {
+                true => (200, map.clone()),
+                false => (500, json!({"kind": "Status", "code": 500})),
+            };
+            std::future::ready(answer)
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        assert_eq!(ledger.accounts_for(), Some(40));
+        let manager = super::super::heartbeat_manager(100, Some(100));
+        let fields = json!({"f:status": {"f:agent": {"f:lastSeen": {}}}});
+        let cluster = json!({
+            "metadata": {"uid": "one", "managedFields": [
+                {"manager": manager, "operation": "Update", "fieldsV1": fields}]},
+            "spec": {}, "status": {"agent": {"lastSeen": "1970-01-01T00:01:40Z"}},
+        });
+        let remembered = Remembered::of(&serde_json::from_value(cluster).unwrap());
+        let sent = ledger.seen_heartbeat();
+        let asked = ledger.asked_upstream(ledger.doubts(), Some(remembered), &sent);
+        asked.await.unwrap_err();
+        assert_eq!(ledger.accounts_for(), Some(100));
+        // What was sent last may have been carried out: of no version it is known that it is another's.
+        assert_eq!(ledger.version(), None);
     }
 
     /// The process lost the lease. What it comes back to was restored from a backup, is what it left, or was written by who led meanwhile.

@@ -33,7 +33,6 @@ use crate::public::PublicText;
 use crate::report::metrics::Entries;
 use state::LedgerState;
 use stored::{Written, entries};
-use unconfirmed_writes::UnconfirmedWrites;
 use upstream::Asked;
 
 pub use containers::{Containers, PlannedContainers};
@@ -98,7 +97,7 @@ impl Ledger {
             .and_then(|text| serde_json::from_str(text).ok());
         let written = Written {
             version: map.resource_version().unwrap_or_default(),
-            unconfirmed: UnconfirmedWrites::default(),
+            ..Written::default()
         };
         let is_permitted = stored::is_permitted(map.annotations());
         let entries = entries(map);

@@ -34,6 +34,8 @@ pub(super) struct Written {
     pub(super) version: String,
     /// Values sent since then whose outcome is unknown.
     pub(super) unconfirmed: UnconfirmedWrites,
+    /// Whether a write was sent since then that nobody has answered with a version: the ConfigMap may have a later one by it.
+    pub(super) is_unanswered: bool,
 }
 
 /// What a write brings.
@@ -94,6 +96,7 @@ impl Ledger {
             let sent = Outgoing::of(&self.state.lock());
             // Before it is sent: this can be dropped while it waits for the answer.
             written.unconfirmed.send(&sent.changes);
+            written.is_unanswered = true;
             let answer = match written.version.is_empty() {
                 true => self.create(&sent.changes).await,
                 false => self.patch(&sent.patch(&written.version)?).await,
@@ -113,7 +116,7 @@ impl Ledger {
         };
         *written = Written {
             version,
-            unconfirmed: UnconfirmedWrites::default(),
+            ..Written::default()
         };
         let mut state = self.state.lock();
         state.is_postponed_pending &= state.postponed != sent.postponed;
@@ -166,7 +169,7 @@ impl Ledger {
         }
         *written = Written {
             version,
-            unconfirmed: UnconfirmedWrites::default(),
+            ..Written::default()
         };
         Ok(())
     }

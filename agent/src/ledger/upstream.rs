@@ -124,6 +124,11 @@ impl Remembered {
         }
     }
 
+    /// Up to which heartbeat, in seconds since 1970, a ledger of this agent accounted for them.
+    pub(super) fn accounted(&self) -> Option<i64> {
+        self.accounted
+    }
+
     /// Whether upstream had `sent` and lost it.
     fn lacks(&self, sent: &Heartbeat) -> bool {
         let now = &self.heartbeat;
