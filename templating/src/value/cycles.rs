@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-use super::map::Entries;
+use super::Entries;
 
 thread_local! {
     /// The maps that got a container put into them on this thread, while someone keeps track.

@@ -7,29 +7,8 @@ use std::rc::Rc;
 use super::drop::Children;
 use super::size::ELEMENT;
 use super::types::{INTS, LIST, ListType, STRINGS};
-use super::{Str, Value};
+use super::{Items, List, Str, Value};
 use crate::memory::Held;
-
-/// A list of one Go type, possibly nil. Cloning shares the elements.
-///
-/// ```
-/// use templating::{List, Value};
-///
-/// let list = List::strings(["a", "b"]);
-/// assert_eq!(list.list_type().name, "[]string");
-/// assert_eq!(list.len(), 2);
-/// assert_eq!(List::new(vec![Value::Int(1)]).list_type().name, "[]interface {}");
-/// ```
-#[derive(Clone)]
-pub struct List {
-    ty: &'static ListType,
-    items: Option<Rc<Items>>,
-}
-
-pub(super) struct Items {
-    items: Vec<Value>,
-    _held: Held,
-}
 
 impl List {
     /// A `[]interface {}`.

@@ -10,28 +10,9 @@ use super::cycles;
 use super::drop::Children;
 use super::size;
 use super::types::{MAP, MapType};
-use super::{Str, Value};
+use super::{Entries, Map, Str, Value};
 use crate::error::Error;
 use crate::memory::Held;
-
-/// A map of one Go type, possibly nil. Cloning gives another reference to the same map.
-///
-/// ```
-/// use templating::Map;
-///
-/// let map = Map::from_iter([("name", "web")]);
-/// let same = map.clone();
-/// same.insert("port", 80i64)?;
-/// assert_eq!(map.len(), 2); // as in Go, both are one map
-/// # Ok::<(), templating::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct Map {
-    ty: &'static MapType,
-    entries: Option<Rc<Entries>>,
-}
-
-pub(super) struct Entries(pub(super) RefCell<BTreeMap<Str, Value>>, Held);
 
 impl Map {
     /// An empty `map[string]interface {}`.

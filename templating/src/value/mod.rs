@@ -2,20 +2,24 @@
 //!
 //! Values belong to one render on one thread and are cheap to clone: strings, lists and maps are shared. Printing lives
 //! in [`crate::fmt`], the rules for `.field` and function arguments in the engine (`exec`).
+//!
+//! A value may hold values, so lists and maps are declared here with it; what they can do is in `list` and `map`.
 
 mod compare;
 mod cycles;
 mod drop;
 pub(crate) mod json;
+mod kind;
 mod list;
 mod map;
-mod object;
 mod operand;
 pub(crate) mod size;
 mod text;
 mod types;
 mod zero;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -23,15 +27,14 @@ pub use compare::deep_equal;
 pub(crate) use compare::deep_equal_counted;
 pub(crate) use compare::same_scalar;
 pub use cycles::CycleGuard;
-pub use list::List;
-pub use map::Map;
-pub use object::Object;
-pub use operand::Operand;
+pub use kind::Kind;
 pub use text::Str;
 pub use types::{
-    Call, ContainerType, INTS, Kind, LIST, LISTS, ListType, MAP, MAPS, MapType, Method, STRING_MAP,
-    STRINGS, Type, Uncallable,
+    Call, ContainerType, INTS, LIST, LISTS, ListType, MAP, MAPS, MapType, Method, Object, Operand,
+    STRING_MAP, STRINGS, Type, Uncallable,
 };
+
+use crate::memory::Held;
 
 /// A Go value.
 ///
@@ -81,6 +84,46 @@ pub enum Value {
     /// A value that only the host knows: a time, a version, a chart's file.
     Object(Rc<dyn Object>),
 }
+
+/// A list of one Go type, possibly nil. Cloning shares the elements.
+///
+/// ```
+/// use templating::{List, Value};
+///
+/// let list = List::strings(["a", "b"]);
+/// assert_eq!(list.list_type().name, "[]string");
+/// assert_eq!(list.len(), 2);
+/// assert_eq!(List::new(vec![Value::Int(1)]).list_type().name, "[]interface {}");
+/// ```
+#[derive(Clone)]
+pub struct List {
+    ty: &'static ListType,
+    items: Option<Rc<Items>>,
+}
+
+struct Items {
+    items: Vec<Value>,
+    _held: Held,
+}
+
+/// A map of one Go type, possibly nil. Cloning gives another reference to the same map.
+///
+/// ```
+/// use templating::Map;
+///
+/// let map = Map::from_iter([("name", "web")]);
+/// let same = map.clone();
+/// same.insert("port", 80i64)?;
+/// assert_eq!(map.len(), 2); // as in Go, both are one map
+/// # Ok::<(), templating::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Map {
+    ty: &'static MapType,
+    entries: Option<Rc<Entries>>,
+}
+
+struct Entries(RefCell<BTreeMap<Str, Value>>, Held);
 
 impl Value {
     /// A string.

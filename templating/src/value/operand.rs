@@ -1,21 +1,6 @@
 //! A value on its way through an expression.
 
-use super::{Type, Value};
-
-/// A value together with what Go's `reflect` knows of where it came from.
-///
-/// Go tells three nils apart: no value at all, an `interface {}` that holds nil, and a nil list or map. A missing field is
-/// the second, and a field of *it* is an error; a pipeline turns it into the first, whose fields are nil again.
-#[derive(Clone, Debug, Default)]
-pub struct Operand {
-    /// The value itself.
-    pub value: Value,
-    /// Whether the static type is `interface {}`: an element of a map or list, or the result of a function that returns
-    /// anything.
-    pub is_interface: bool,
-    /// Whether Go could take the value's address: a field of a struct behind a pointer.
-    pub is_addressable: bool,
-}
+use super::{Operand, Type, Value};
 
 impl Operand {
     /// A value of the static type `interface {}`.
