@@ -241,7 +241,7 @@ impl Pruning<'_> {
 }
 
 /// The objects that may be in the cluster: those of `from`, the last good revision, and those that later
-/// revisions may have created, which failed. Where somebody else wrote `from`, those of ours below it too. What was `read` before is not read
+/// revisions may have created, which failed. Where somebody else wrote the good one, those of ours below it too. What was `read` before is not read
 /// again. What hooks make is asked for only where a namespace or definition is not `desired` any more.
 pub(super) async fn previous_objects(
     cluster: &Cluster,
@@ -258,11 +258,13 @@ pub(super) async fn previous_objects(
         .iter()
         .filter(|head| head.revision > good && head.revision != action.revision())
         .collect();
-    if from.is_none() && later.is_empty() {
+    if good == 0 && later.is_empty() {
         return Ok(PreviousObjects::default());
     }
     let former = stored_objects(cluster, from).await?;
-    let hidden = match from.is_some() && !is_proven {
+    // Also where nobody can read it, and no other one takes its place.
+    let is_others = good > 0 && !is_proven;
+    let hidden = match is_others {
         true => last_good(storage, history, name, good).await?,
         false => None,
     };
@@ -289,7 +291,7 @@ pub(super) async fn previous_objects(
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
     previous.is_deployed =
         from.is_some_and(is_deployed) && head.is_some_and(|head| head.status == Status::Deployed);
-    if from.is_some() && !is_proven {
+    if is_others {
         let since = hidden.as_ref().map_or(0, |hidden| hidden.revision);
         let below = history
             .iter()

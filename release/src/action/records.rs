@@ -14,7 +14,7 @@ use super::spec::Writer;
 use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, find_all};
 use crate::model::{Hook, Release, Status};
-use crate::state::{Plan, decide};
+use crate::state::{Plan, decide, good_below};
 use crate::storage::{Provenance, Storage, StorageError, StoredRelease, StoredRevision};
 
 /// Reads one revision; none if it is gone, cannot be decoded, or is not what was written.
@@ -268,30 +268,37 @@ pub(super) async fn confirm_install(
     Ok(plan)
 }
 
-/// The newest revision of somebody else's, where an agent has begun its removal and it was good before. Attempts of ours above it took nothing of it.
+/// The last good revision of a release of somebody else's whose removal an agent has begun: the newest one, or where that had failed before, the newest
+/// one that was good below it. Attempts of ours above it took nothing of it.
 async fn half_removed(
     storage: &Storage,
     history: &[StoredRevision],
     name: &str,
 ) -> Result<Option<StoredRelease>, StorageError> {
+    for revision in good_before_removal(history) {
+        let release = read_if_possible(storage, name, revision).await?;
+        if release.is_some() {
+            return Ok(release);
+        }
+    }
+    Ok(None)
+}
+
+fn good_before_removal(history: &[StoredRevision]) -> Vec<i64> {
     let is_attempt = |head: &&StoredRevision| {
         head.provenance == Provenance::Noted
             && (head.status.is_pending() || head.status == Status::Failed)
     };
     let others = history.iter().filter(|head| !is_attempt(head));
     let newest = others.max_by_key(|head| head.revision);
-    let was_good = |head: &&StoredRevision| {
-        matches!(
-            head.before_removal,
-            Some(Status::Deployed | Status::Superseded)
-        )
-    };
     let newest = newest.filter(|head| {
         head.status == Status::Uninstalling && head.provenance == Provenance::Foreign
     });
-    match newest.filter(was_good) {
-        Some(newest) => read_if_possible(storage, name, newest.revision).await,
-        None => Ok(None),
+    let before = newest.and_then(|head| Some((head.revision, head.before_removal.as_ref()?)));
+    match before {
+        None => Vec::new(),
+        Some((revision, Status::Deployed | Status::Superseded)) => vec![revision],
+        Some((revision, _)) => good_below(history, revision),
     }
 }
 
@@ -306,4 +313,49 @@ pub(super) fn was_created_since(live: &Value, began: Option<Timestamp>) -> bool 
     let created = live.pointer("/metadata/creationTimestamp");
     let created: Option<Timestamp> = created.and_then(|at| at.as_str()?.parse().ok());
     began.is_some_and(|began| created.is_none_or(|created| created >= began))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Another bundle takes the release, and would leave for good what the removal had not come to.
+    #[rstest]
+    #[case::of_a_good_one("deployed uninstalling:superseded", &[2])]
+    #[case::of_a_failed_upgrade("superseded deployed uninstalling:failed", &[2, 1])]
+    #[case::of_an_upgrade_cut_off("deployed uninstalling:pending-upgrade", &[1])]
+    #[case::of_a_first_attempt("uninstalling:failed", &[])]
+    #[case::of_one_installed_after_a_removal("deployed uninstalled uninstalling:failed", &[])]
+    #[case::by_a_helm_client("deployed uninstalling", &[])]
+    #[case::not_begun("deployed failed", &[])]
+    fn a_release_half_removed_has_what_was_good_before(
+        #[case] words: &str,
+        #[case] expected: &[i64],
+    ) {
+        let history: Vec<StoredRevision> = words
+            .split(' ')
+            .zip(1..)
+            .map(|(word, revision)| {
+                let (status, before) = word.split_once(':').unwrap_or((word, ""));
+                StoredRevision {
+                    before_removal: (!before.is_empty()).then(|| Status::from(before)),
+                    provenance: Provenance::Foreign,
+                    ..StoredRevision::new(revision, Status::from(status))
+                }
+            })
+            .collect();
+        assert_eq!(good_before_removal(&history), expected, "{words}");
+        let attempt = StoredRevision {
+            provenance: Provenance::Noted,
+            ..StoredRevision::new(9, Status::Failed)
+        };
+        let with_attempt = [history, vec![attempt]].concat();
+        assert_eq!(
+            good_before_removal(&with_attempt),
+            expected,
+            "{words}, and an attempt"
+        );
+    }
 }
