@@ -20,6 +20,27 @@ pub fn patch(old: &BundleDeploymentStatus, new: &BundleDeploymentStatus) -> Opti
     Some(json!({ "status": difference }))
 }
 
+/// Whether the answer to a patch says otherwise than `new` in what the patch left alone: somebody else has written that since it was read. What the server has
+/// dropped of the patch itself, as its definition does not know the field, says nothing.
+pub fn is_written_over(
+    sent: &Value,
+    answer: &BundleDeploymentStatus,
+    new: &BundleDeploymentStatus,
+) -> bool {
+    patch(answer, new).is_some_and(|rest| !is_part_of(&rest, sent))
+}
+
+/// Whether a merge patch says nothing that another one does not.
+fn is_part_of(part: &Value, whole: &Value) -> bool {
+    match (part, whole) {
+        (Value::Object(part), Value::Object(whole)) => part.iter().all(|(field, value)| {
+            let said = whole.get(field);
+            said.is_some_and(|said| is_part_of(value, said))
+        }),
+        _ => part == whole,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,5 +66,24 @@ mod tests {
                 "release": null, "ready": true, "syncGeneration": 0, "resourceCounts": {"ready": 2},
             }}))
         );
+    }
+
+    /// Upstream is restored right before a patch: its answer has what the backup had, and the patch.
+    #[test]
+    fn an_answer_shows_what_somebody_else_has_written_beside_the_patch() {
+        let at = |release: &str, ready: bool| BundleDeploymentStatus {
+            release: release.into(),
+            ready,
+            ..Default::default()
+        };
+        let (known, new) = (at("a/b:1", false), at("a/b:1", true));
+        let sent = patch(&known, &new).unwrap();
+        assert_eq!(sent, json!({"status": {"ready": true}}));
+        assert!(!is_written_over(&sent, &new, &new));
+        assert!(is_written_over(&sent, &at("", true), &new));
+        assert!(is_written_over(&sent, &at("a/b:2", true), &new));
+        // A server that drops the field drops it each time.
+        assert!(!is_written_over(&sent, &known, &new));
+        assert!(is_written_over(&sent, &at("", false), &new));
     }
 }

@@ -515,14 +515,14 @@ impl Reconciler {
             .get(name)
             .filter(|now| now.metadata.uid == state.bundle.metadata.uid);
         let Some(known) = known else { return Ok(()) };
-        let Some(patch) = status_patch::patch(&known.status, status) else {
+        let Some(sent) = status_patch::patch(&known.status, status) else {
             return Ok(());
         };
         let bundles = self
             .upstream
             .bundle_deployments::<RawObject<BundleDeployment>>();
         self.context.store.writing(name, status);
-        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&sent));
         match bundles.patch_status(name, &parameters, &patch).await {
             Ok(answer) => {
                 // The watch event of this write may never come, from an upstream that is restored at once.
@@ -530,7 +530,15 @@ impl Reconciler {
                 self.context.ledger.saw_version(version);
                 // An answer that cannot be read comes from the watch as well.
                 let (store, drift) = (&self.context.store, &self.context.drift);
-                let written = answer.kept().map(|answer| store.wrote(name, answer));
+                let answer = answer.kept();
+                // Its event will bring nothing new either.
+                let is_written_over = |answer: &BundleDeployment| {
+                    status_patch::is_written_over(&sent, &answer.status, status)
+                };
+                if answer.as_ref().is_ok_and(is_written_over) {
+                    drift.wake_after(name, ReconcileKind::Full, Duration::ZERO);
+                }
+                let written = answer.map(|answer| store.wrote(name, answer));
                 for waiting in written.unwrap_or_default() {
                     drift.wake_after(&waiting, ReconcileKind::Full, Duration::ZERO);
                 }
