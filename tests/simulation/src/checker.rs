@@ -208,6 +208,8 @@ const MOST_CREATIONS: u64 = 20;
 const GRACE: Duration = Duration::from_secs(3);
 /// Longer than it takes until a watch has told something.
 const LATEST_NEWS: Duration = Duration::from_secs(30);
+/// Longer than a chart may take to come.
+const DOWNLOAD: Duration = Duration::from_secs(35);
 /// Longer than any request takes.
 const ON_ITS_WAY: Duration = Duration::from_secs(7);
 /// What every secret value begins with in base64.
@@ -585,9 +587,13 @@ impl Checker {
 
     /// The same of what upstream has to tell, which nobody knows while it cannot be reached.
     fn is_upstream_news(&self, at: Instant) -> bool {
+        self.is_news(self.told_of(at))
+    }
+
+    /// When upstream told an agent anything first after a moment: now at the earliest, where it has not yet.
+    fn told_of(&self, at: Instant) -> Instant {
         let first = self.told.partition_point(|told| *told < at);
-        let told = self.told.get(first);
-        told.is_none_or(|told| self.is_news(*told))
+        self.told.get(first).copied().unwrap_or_else(Instant::now)
     }
 
     /// How much time has passed, but for that in which a webhook kept a write waiting: whoever waits for an answer does nothing else meanwhile.
@@ -600,10 +606,18 @@ impl Checker {
         to.saturating_duration_since(from).saturating_sub(held)
     }
 
-    /// How often what is wanted of a bundle has changed lately: a deploy of that time may have begun with any of it.
+    /// How often what is wanted of a bundle has changed lately: a deploy of that time may have begun with any of it. One that is not the first to give way to
+    /// what is newer waits for its chart however long that takes.
     fn recent_changes(&self, bundle: usize) -> usize {
+        let mut ever = self.desired_state.ever.get(&bundle).into_iter().flatten();
+        let latest = match ever.any(|desired| desired.origin != crate::desired::Origin::Content) {
+            true => LATEST_NEWS + DOWNLOAD,
+            false => LATEST_NEWS,
+        };
         let changed = self.changed.get(&bundle).into_iter().flatten();
-        changed.filter(|at| self.is_upstream_news(**at)).count()
+        changed
+            .filter(|at| self.passed(self.told_of(**at), Instant::now()) < latest)
+            .count()
     }
 
     /// Whether the agent is at an upgrade of a release. What somebody else writes above its record in the meantime does not end it, nor does at once who

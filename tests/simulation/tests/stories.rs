@@ -22,6 +22,12 @@ macro_rules! stories {
 }
 
 stories! {
+    what_an_attempt_brought_below_a_forged_record_goes_with_the_next_version
+    a_takeover_from_the_removal_of_a_failed_upgrade_takes_what_the_last_good_one_has
+    a_status_that_a_restore_wrote_over_beside_a_patch_is_written_anew
+    what_an_attempt_finds_of_a_release_that_is_labelled_as_removed_goes_with_the_next
+    a_deploy_that_waited_for_its_chart_is_of_what_was_wanted_before
+    what_helm_has_in_a_release_goes_with_the_upgrade_that_its_bundle_was_at_as_it_left
     what_a_person_makes_while_a_hook_of_an_upgrade_runs_is_kept
     a_deploy_that_waits_keeps_the_back_off_of_another_hook
     what_a_helm_client_made_above_the_highest_number_goes_as_that_of_attempts

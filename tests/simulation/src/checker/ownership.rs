@@ -6,12 +6,13 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::attempts::has;
 use super::{
     Checker, FORGED_STATUS, GRACE, LATEST_NEWS, ON_ITS_WAY, Origin, ReleaseKey, release_of,
 };
 use crate::apiserver::{Id, Write, without_additions};
 use crate::desired::{ACCOUNTS, BUNDLES, Desired, bundle_name};
-use crate::records::HIGHEST;
+use crate::records::{HIGHEST, decoded};
 
 /// Helm deletes whatever has the name of a hook with this policy before it creates the hook.
 fn is_replaced_hook(object: &Value) -> bool {
@@ -163,8 +164,11 @@ impl Checker {
         let mut recent = self.recent(one);
         if one != bundle {
             let left = self.left.get(&(one, release.clone()));
+            let is_holder = self.holder(release) == Some(one);
             return left.is_some_and(|at| self.is_upstream_news(*at))
-                && recent.any(|desired| release_of(desired) == *release && desired.take_ownership);
+                && recent.any(|desired| {
+                    release_of(desired) == *release && (is_holder || desired.take_ownership)
+                });
         }
         recent.any(|desired| desired.ids().all(|wanted| wanted != *id))
     }
@@ -230,7 +234,18 @@ impl Checker {
         // As docs/security.md has it: a record above the highest number is not believed, and what it has is the attempts' that have it too.
         let helms = self.helms.get(owner);
         let is_disbelieved = helms.is_some_and(|(revision, _)| *revision > HIGHEST);
-        is_taken || is_disbelieved || self.is_upgrading(owner) || self.deployed_by_agent(owner) > 0
+        is_taken
+            || is_disbelieved
+            || self.is_upgrading(owner)
+            || self.deployed_by_agent(owner) > 0
+            || self.was_attempted_anew(owner, &write.id)
+    }
+
+    /// Whether the newest attempt at a release that somebody labelled as removed has an object. As Helm has it, what that was there of the release by then
+    /// goes with the next version.
+    fn was_attempted_anew(&self, release: &ReleaseKey, id: &Id) -> bool {
+        let attempt = || decoded(&self.written.get(release)?.1);
+        self.forgotten.contains(release) && attempt().is_some_and(|attempt| has(&attempt, id))
     }
 
     /// Whether an object was nobody's when a release came to have it, and is to stay when the release goes. With force it is made anew.
