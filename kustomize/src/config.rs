@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::decode::{Decoder, go_slices, go_structs};
+use crate::decode::{COPIES, Decoder, go_slices, go_structs};
 use crate::error::{Context as _, Error, Result};
 use crate::loader::{Build, Loader};
 use crate::resid::Gvk;
@@ -344,7 +344,7 @@ impl TransformerConfig {
                 kind: name.rsplit('.').next().unwrap_or_default().to_owned(),
                 ..Gvk::default()
             };
-            own.add_properties(&gvk, definitions, name, &mut Vec::new())?;
+            own.add_properties(&gvk, definitions, name, &mut Vec::new(), build)?;
             config.merge(&own, build)?;
         }
         Ok(config)
@@ -356,6 +356,7 @@ impl TransformerConfig {
         definitions: &Value,
         name: &str,
         path: &mut Vec<String>,
+        build: &Build<'_>,
     ) -> Result<()> {
         /// Definitions that name themselves have no end.
         const MAX_DEPTH: usize = 32;
@@ -368,6 +369,9 @@ impl TransformerConfig {
             )));
         }
         for (field, property) in properties {
+            // Definitions that name one another several times lead along many more paths than there are definitions.
+            let entries = property.as_object().map_or(0, serde_json::Map::len);
+            build.work(1 + path.len() + entries / 8 + field.len() / 64)?;
             path.push(field.clone());
             let extension = |name: &str| {
                 let entries = property.as_object()?;
@@ -376,19 +380,25 @@ impl TransformerConfig {
                     .find(|(key, _)| key.eq_ignore_ascii_case(name))?;
                 found.1.as_str()
             };
-            let spec = |path: &[String]| FieldSpec {
-                gvk: gvk.clone(),
-                create: false,
-                path: path.join("/"),
+            let spec = |path: &[String], others: usize| {
+                let length: usize = path.iter().map(|part| part.len() + 1).sum();
+                build.grow_by(COPIES * (size_of::<FieldSpec>() + length + gvk.kind.len()))?;
+                build.work(1 + others / 32 + length / 64)?;
+                Ok::<_, Error>(FieldSpec {
+                    gvk: gvk.clone(),
+                    create: false,
+                    path: path.join("/"),
+                })
             };
-            if extension("x-kubernetes-annotation").is_some() {
-                merge_one(&mut self.common_annotations, &spec(path))?;
-            }
-            if extension("x-kubernetes-label-selector").is_some() {
-                merge_one(&mut self.common_labels, &spec(path))?;
-            }
-            if extension("x-kubernetes-identity").is_some() {
-                merge_one(&mut self.name_prefix, &spec(path))?;
+            for (name, list) in [
+                ("x-kubernetes-annotation", &mut self.common_annotations),
+                ("x-kubernetes-label-selector", &mut self.common_labels),
+                ("x-kubernetes-identity", &mut self.name_prefix),
+            ] {
+                if extension(name).is_some() {
+                    let spec = spec(path, list.len())?;
+                    merge_one(list, &spec)?;
+                }
             }
             if let (Some(version), Some(kind)) = (
                 extension("x-kubernetes-object-ref-api-version"),
@@ -396,19 +406,23 @@ impl TransformerConfig {
             ) {
                 let key = extension("x-kubernetes-object-ref-name-key").unwrap_or("name");
                 path.push(key.to_owned());
+                let others = self.name_reference.iter();
+                let others = others.map(|one| 1 + one.referrers.len()).sum();
+                let bytes = size_of::<NameBackReferences>() + version.len() + kind.len();
+                build.grow_by(COPIES * bytes)?;
                 let references = NameBackReferences {
                     gvk: Gvk {
                         version: version.to_owned(),
                         kind: kind.to_owned(),
                         ..Gvk::default()
                     },
-                    referrers: FsSlice(vec![spec(path)]),
+                    referrers: FsSlice(vec![spec(path, others)?]),
                 };
                 path.pop();
                 self.merge_reference(&references)?;
             }
             if let Some(reference) = property.get("$ref").and_then(Value::as_str) {
-                self.add_properties(gvk, definitions, reference, path)?;
+                self.add_properties(gvk, definitions, reference, path, build)?;
             }
             path.pop();
         }

@@ -84,7 +84,7 @@ fn has_odd_breaks(value: &Value) -> bool {
 }
 
 /// How often what a file says may be in memory: as it was read, as a generator or transformer gets it, and as it is shown in an error.
-const COPIES: usize = 4;
+pub(crate) const COPIES: usize = 4;
 
 /// What a copy of a value takes, about.
 fn weight(value: &Value) -> usize {

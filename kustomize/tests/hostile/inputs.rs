@@ -46,6 +46,38 @@ fn config_maps(count: usize) -> String {
     (0..count).map(object).collect()
 }
 
+/// A type with 1,000 fields of a definition with one of a long name.
+fn wide_definitions(name: &str) -> String {
+    let fields: String = (0..1_000)
+        .map(|at| format!(", \"f{at}\": {{\"$ref\": \"d\"}}"))
+        .collect();
+    format!(
+        "{{\"a.b.Kind\": {{\"Schema\": {{\"properties\": {{\"kind\": {{}}, \"apiVersion\": {{}}, \"metadata\": {{}}{fields}}}}}}}, \
+         \"d\": {{\"Schema\": {{\"properties\": {{\"{name}\": {{\"x-kubernetes-annotation\": \"\"}}}}}}}}}}"
+    )
+}
+
+/// A type whose field `d` leads through 31 definitions, each of which names the next one in eight fields: 8^30 paths.
+fn eightfold_definitions() -> String {
+    let definition = |name: &str, properties: String| {
+        format!("{name:?}: {{\"Schema\": {{\"properties\": {{{properties}}}}}}}")
+    };
+    let reference = |at: usize| format!("{{\"$ref\": \"d{at}\"}}");
+    let kind = format!(
+        "\"kind\": {{}}, \"apiVersion\": {{}}, \"metadata\": {{}}, \"d\": {}",
+        reference(0)
+    );
+    let mut all = vec![definition("a.b.Kind", kind)];
+    for at in 0..30 {
+        let fields: Vec<String> = (0..8)
+            .map(|number| format!("\"f{number}\": {}", reference(at + 1)))
+            .collect();
+        all.push(definition(&format!("d{at}"), fields.join(", ")));
+    }
+    all.push(definition("d30", "\"f\": {}".to_owned()));
+    format!("{{{}}}", all.join(", "))
+}
+
 fn pod(containers: &str) -> String {
     format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n  containers:\n{containers}")
 }
@@ -409,6 +441,13 @@ fn growing() -> Vec<Input> {
             &variables,
             &format!("{OBJECT}data: {{a: {}}}\n", "x".repeat(64 << 10)),
         ),
+        over(
+            "custom resource with a field of 1 MiB below many others",
+            OBJECTS_TOO_LARGE,
+            "crds: [c.json]\n",
+            OBJECT,
+        )
+        .with("app/c.json", &wide_definitions(&long)),
         base_with(
             "prefix of 1 MiB",
             OBJECTS_TOO_LARGE,
@@ -713,6 +752,13 @@ fn exploding() -> Vec<Input> {
             ),
             &format!("{OBJECT}data:\n  l:\n{elements}"),
         ),
+        over(
+            "definitions that lead along 8^30 paths",
+            TOO_MUCH_WORK,
+            "crds: [c.json]\n",
+            OBJECT,
+        )
+        .with("app/c.json", &eightfold_definitions()),
         over(
             "3,000 merged anchors 100 times",
             OBJECTS_TOO_LARGE,
