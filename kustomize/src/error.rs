@@ -110,7 +110,10 @@ impl From<golib::yaml::Error> for Error {
 
 impl From<golib::json::Error> for Error {
     fn from(error: golib::json::Error) -> Self {
-        Self::new(error.to_string())
+        match &error {
+            golib::json::Error::TooLarge(_) => Self::limit(error.to_string()),
+            _ => Self::new(error.to_string()),
+        }
     }
 }
 

@@ -331,7 +331,7 @@ impl Merger<'_> {
         is_same: bool,
         schema: &Schema,
     ) -> Result<bool> {
-        let (_, keys) = schema.strategy_and_keys();
+        let keys = schema.keys().to_vec();
         let mut arena = Arena::default();
         let own = arena.adopt(std::mem::take(&mut dest.content));
         let patch = src.map(|src| arena.adopt(src.content));

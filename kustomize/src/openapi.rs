@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::loader::Build;
 
 const DEFAULT_VERSION: &str = "v1.21.2";
 
@@ -26,41 +27,80 @@ static IS_CLUSTER_SCOPED: LazyLock<HashMap<&'static str, bool>> = LazyLock::new(
         .collect()
 });
 
-/// A schema as JSON has it, with what its references name.
+/// A type, with those that its references name.
 #[derive(Clone)]
 pub(crate) struct Schema {
     definitions: Rc<Definitions>,
-    value: Rc<Value>,
+    own: Rc<Type>,
 }
 
+/// What merging asks of a schema. All else that one says, such as the values that a field may have, is not kept.
 #[derive(Default)]
+struct Type {
+    reference: Option<String>,
+    properties: HashMap<String, Rc<Type>>,
+    /// The type of entries that are not named.
+    additional: Option<Rc<Type>>,
+    /// The type of the elements, of a list.
+    items: Option<Rc<Type>>,
+    strategy: Option<String>,
+    keys: Vec<String>,
+}
+
+/// API version and kind.
+type Kind = (String, String);
+
+#[derive(Default, Clone)]
 struct Definitions {
-    by_name: HashMap<String, Rc<Value>>,
-    /// By API version and kind.
-    by_type: HashMap<(String, String), Rc<Value>>,
-    is_namespaced: HashMap<(String, String), bool>,
+    by_name: HashMap<String, Rc<Type>>,
+    by_type: HashMap<Kind, Rc<Type>>,
+    is_namespaced: HashMap<Kind, bool>,
 }
 
 impl Definitions {
-    fn add(&mut self, swagger: &Value) {
+    fn add_default(&mut self) {
+        let has_room = self.add(&DEFAULT_TYPES, &mut |_| Ok(()));
+        debug_assert!(has_room.is_ok(), "nothing is counted");
+    }
+
+    /// What others say of a type takes the place of what is said here.
+    fn extend(&mut self, others: &Self) {
+        let copies = |(name, own): (&String, &Rc<Type>)| (name.clone(), Rc::clone(own));
+        self.by_name.extend(others.by_name.iter().map(copies));
+        let copies = |(kind, own): (&Kind, &Rc<Type>)| (kind.clone(), Rc::clone(own));
+        self.by_type.extend(others.by_type.iter().map(copies));
+        for (kind, &is_namespaced) in &others.is_namespaced {
+            self.note_namespaced(kind.clone(), is_namespaced);
+        }
+    }
+
+    /// One path with a namespace is enough.
+    fn note_namespaced(&mut self, kind: Kind, is_namespaced: bool) {
+        *self.is_namespaced.entry(kind).or_default() |= is_namespaced;
+    }
+
+    fn add(&mut self, swagger: &Value, room: &mut Room<'_>) -> Result<()> {
         let Some(definitions) = swagger.get("definitions").and_then(Value::as_object) else {
-            return;
+            return Ok(());
         };
         for (name, definition) in definitions {
-            let definition = Rc::new(definition.clone());
+            let own = Rc::new(Type::read(definition, room)?);
             let kinds = definition
                 .get("x-kubernetes-group-version-kind")
                 .and_then(Value::as_array);
             for kind in kinds.into_iter().flatten() {
                 if let Some(kind) = type_of(kind) {
-                    self.by_type.insert(kind, Rc::clone(&definition));
+                    room(ENTRY + kind.0.len() + kind.1.len())?;
+                    self.by_type.insert(kind, Rc::clone(&own));
                 }
             }
-            self.by_name.insert(name.clone(), definition);
+            room(ENTRY + name.len())?;
+            self.by_name.insert(name.clone(), own);
         }
+        Ok(())
     }
 
-    fn add_paths(&mut self, swagger: &Value) {
+    fn add_paths(&mut self, swagger: &Value, room: &mut Room<'_>) -> Result<()> {
         let paths = swagger.get("paths").and_then(Value::as_object);
         for (path, operations) in paths.into_iter().flatten() {
             let kind = operations
@@ -68,16 +108,14 @@ impl Definitions {
                 .and_then(|get| get.get("x-kubernetes-group-version-kind"))
                 .and_then(type_of);
             let Some(kind) = kind else { continue };
-            if path.contains("namespaces/{namespace}") {
-                self.is_namespaced.insert(kind, true);
-            } else {
-                self.is_namespaced.entry(kind).or_insert(false);
-            }
+            room(ENTRY + kind.0.len() + kind.1.len())?;
+            self.note_namespaced(kind, path.contains("namespaces/{namespace}"));
         }
+        Ok(())
     }
 }
 
-fn type_of(value: &Value) -> Option<(String, String)> {
+fn type_of(value: &Value) -> Option<Kind> {
     let text = |key: &str| value.get(key).and_then(Value::as_str);
     let version = text("version")?;
     let api_version = match text("group") {
@@ -87,81 +125,102 @@ fn type_of(value: &Value) -> Option<(String, String)> {
     Some((api_version, text("kind")?.to_owned()))
 }
 
+/// What an entry of a table takes beside its texts, about, with the room that tables keep free.
+const ENTRY: usize = 2 * size_of::<(String, String, Rc<Type>)>();
+
+/// Counts bytes before they are taken.
+type Room<'r> = dyn FnMut(usize) -> Result<()> + 'r;
+
+impl Type {
+    fn read(schema: &Value, room: &mut Room<'_>) -> Result<Self> {
+        let text = |key: &str| schema.get(key).and_then(Value::as_str).map(str::to_owned);
+        let reference = text("$ref");
+        let strategy = text("x-kubernetes-patch-strategy");
+        let keys = match schema
+            .get("x-kubernetes-list-map-keys")
+            .and_then(Value::as_array)
+        {
+            Some(keys) => {
+                let keys = keys.iter().filter_map(Value::as_str).map(str::to_owned);
+                keys.collect()
+            }
+            None => Vec::from_iter(text("x-kubernetes-patch-merge-key")),
+        };
+        let texts = reference.iter().chain(&strategy).chain(&keys);
+        let texts: usize = texts.map(|text| size_of::<String>() + text.len()).sum();
+        room(2 * size_of::<Rc<Self>>() + size_of::<Self>() + texts)?;
+        let mut properties = HashMap::new();
+        let named = schema.get("properties").and_then(Value::as_object);
+        for (name, property) in named.into_iter().flatten() {
+            room(ENTRY + name.len())?;
+            properties.insert(name.clone(), Rc::new(Self::read(property, room)?));
+        }
+        let mut inner = |schema: Option<&Value>| {
+            schema
+                .map(|schema| Self::read(schema, room).map(Rc::new))
+                .transpose()
+        };
+        let additional = schema.get("additionalProperties");
+        let additional = inner(additional.filter(|schema| schema.is_object()))?;
+        let items = inner(schema.get("items").filter(|_| is_array(schema)))?;
+        Ok(Self {
+            reference,
+            properties,
+            additional,
+            items,
+            strategy,
+            keys,
+        })
+    }
+}
+
+fn is_array(schema: &Value) -> bool {
+    match schema.get("type") {
+        Some(Value::String(kind)) => kind == "array",
+        Some(Value::Array(kinds)) => {
+            matches!(kinds.as_slice(), [Value::String(kind)] if kind == "array")
+        }
+        _ => false,
+    }
+}
+
 impl Schema {
     /// The schema of an entry; references are followed.
     pub(crate) fn field(&self, name: &str) -> Option<Self> {
-        let field = self
-            .value
-            .get("properties")
-            .and_then(|properties| properties.get(name))
-            .or_else(|| {
-                self.value
-                    .get("additionalProperties")
-                    .filter(|schema| schema.is_object())
-            })?;
-        self.resolved(field)
+        let named = self.own.properties.get(name);
+        self.resolved(named.or(self.own.additional.as_ref())?)
     }
 
     /// The schema of a list's elements.
     pub(crate) fn elements(&self) -> Option<Self> {
-        let is_array = match self.value.get("type")? {
-            Value::String(kind) => kind == "array",
-            Value::Array(kinds) => {
-                matches!(kinds.as_slice(), [Value::String(kind)] if kind == "array")
-            }
-            _ => false,
-        };
-        if !is_array {
-            return None;
-        }
-        self.resolved(self.value.get("items")?)
+        self.resolved(self.own.items.as_ref()?)
     }
 
-    fn resolved(&self, schema: &Value) -> Option<Self> {
+    fn resolved(&self, own: &Rc<Type>) -> Option<Self> {
         const MAX_REFERENCES: usize = 64;
-        let mut value = None;
-        let mut schema: &Value = schema;
-        let mut target;
+        let mut own = own;
         for _ in 0..MAX_REFERENCES {
-            let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
+            let Some(reference) = &own.reference else {
                 return Some(Self {
                     definitions: Rc::clone(&self.definitions),
-                    value: value.unwrap_or_else(|| Rc::new(schema.clone())),
+                    own: Rc::clone(own),
                 });
             };
             let name = reference.strip_prefix("#/definitions/")?;
-            target = Rc::clone(self.definitions.by_name.get(name)?);
-            value = Some(Rc::clone(&target));
-            schema = &target;
+            own = self.definitions.by_name.get(name)?;
         }
         None
     }
 
-    fn text(&self, key: &str) -> Option<&str> {
-        self.value.get(key).and_then(Value::as_str)
-    }
-
     /// Whether a list of this schema is merged element by element.
     pub(crate) fn is_merged(&self) -> bool {
-        self.text("x-kubernetes-patch-strategy")
-            .is_some_and(|strategy| strategy.split(',').any(|strategy| strategy == "merge"))
+        let strategy = self.own.strategy.as_ref();
+        strategy.is_some_and(|strategy| strategy.split(',').any(|strategy| strategy == "merge"))
     }
 
-    /// `PatchStrategyAndKeyList`.
-    pub(crate) fn strategy_and_keys(&self) -> (&str, Vec<String>) {
-        let Some(strategy) = self.text("x-kubernetes-patch-strategy") else {
-            return ("", Vec::new());
-        };
-        if let Some(keys) = self
-            .value
-            .get("x-kubernetes-list-map-keys")
-            .and_then(Value::as_array)
-        {
-            let keys = keys.iter().filter_map(Value::as_str).map(str::to_owned);
-            return (strategy, keys.collect());
-        }
-        let key = self.text("x-kubernetes-patch-merge-key");
-        (strategy, key.map(str::to_owned).into_iter().collect())
+    /// The keys of `PatchStrategyAndKeyList`.
+    pub(crate) fn keys(&self) -> &[String] {
+        &self.own.keys
     }
 }
 
@@ -174,7 +233,8 @@ pub(crate) struct OpenApi {
 #[derive(Default)]
 struct State {
     version: String,
-    custom: Option<Vec<u8>>,
+    /// The types of a file, or what is wrong with it, which is said where they are asked for.
+    custom: Option<Result<Definitions>>,
     definitions: Rc<Definitions>,
     is_initialized: bool,
     default: Status,
@@ -196,6 +256,7 @@ impl OpenApi {
         field: &std::collections::BTreeMap<String, String>,
         schema: Option<Vec<u8>>,
         reset: bool,
+        build: &Build<'_>,
     ) -> Result<()> {
         let mut state = self.state.borrow_mut();
         if (!state.version.is_empty() || state.custom.is_some()) && !reset {
@@ -208,7 +269,14 @@ impl OpenApi {
                     "builtin version and custom schema provided, cannot use both",
                 ));
             }
-            state.custom = Some(schema);
+            let read = read(&schema, build);
+            // What has no room is said at once: nothing may be built without the types that it would be built with.
+            if let Err(error) = &read
+                && error.is_limit()
+            {
+                return Err(error.clone());
+            }
+            state.custom = Some(read);
             "custom".clone_into(&mut state.version);
             state.is_initialized = false;
             return Ok(());
@@ -230,9 +298,9 @@ impl OpenApi {
         self.initialize()?;
         let state = self.state.borrow();
         let key = (api_version.to_owned(), kind.to_owned());
-        Ok(state.definitions.by_type.get(&key).map(|value| Schema {
+        Ok(state.definitions.by_type.get(&key).map(|own| Schema {
             definitions: Rc::clone(&state.definitions),
-            value: Rc::clone(value),
+            own: Rc::clone(own),
         }))
     }
 
@@ -269,24 +337,17 @@ impl OpenApi {
         }
         state.is_initialized = true;
         let old = std::mem::take(&mut state.definitions);
-        let mut definitions = Definitions {
-            by_name: old.by_name.clone(),
-            by_type: old.by_type.clone(),
-            is_namespaced: old.is_namespaced.clone(),
-        };
+        let mut definitions = Rc::unwrap_or_clone(old);
         match &state.custom {
-            Some(text) => {
-                let swagger = parse(text).map_err(|error| error.context("invalid schema file"))?;
-                definitions.add(&swagger);
-                definitions.add_paths(&swagger);
-            }
+            Some(Ok(own)) => definitions.extend(own),
+            Some(Err(error)) => return Err(error.clone()),
             None => {
-                definitions.add(&DEFAULT_TYPES);
+                definitions.add_default();
                 state.default = Status::Parsed;
             }
         }
         if state.default == Status::Delayed {
-            definitions.add(&DEFAULT_TYPES);
+            definitions.add_default();
             state.default = Status::Parsed;
         }
         state.definitions = Rc::new(definitions);
@@ -294,9 +355,58 @@ impl OpenApi {
     }
 }
 
-fn parse(text: &[u8]) -> Result<Value> {
-    if text.first().is_none_or(|first| *first == b'{') {
-        return Ok(golib::json::decode(text)?);
+fn read(text: &[u8], build: &Build<'_>) -> Result<Definitions> {
+    let swagger = parse(text, build).map_err(|error| error.context("invalid schema file"))?;
+    let mut definitions = Definitions::default();
+    definitions.add(&swagger, &mut |bytes| build.grow_by(bytes))?;
+    definitions.add_paths(&swagger, &mut |bytes| build.grow_by(bytes))?;
+    Ok(definitions)
+}
+
+fn parse(text: &[u8], build: &Build<'_>) -> Result<Value> {
+    let mut budget = build.document();
+    let swagger = if text.first().is_none_or(|first| *first == b'{') {
+        golib::json::decode_within(text, &mut budget)?
+    } else {
+        golib::yaml::Decoder::new().decode(text, &mut budget)?
+    };
+    crate::fns::expect_depth(golib::json::depth(&swagger))?;
+    Ok(swagger)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::loader::Limits;
+
+    #[test]
+    fn what_is_asked_for_twice_is_held_once() {
+        let text = br##"{"definitions": {"a": {
+            "x-kubernetes-group-version-kind": [{"version": "v1", "kind": "A"}],
+            "properties": {
+                "own": {"enum": [1, 2, 3]},
+                "list": {"type": "array", "items": {"properties": {}}},
+                "same": {"$ref": "#/definitions/a"}
+            },
+            "additionalProperties": {"enum": [1, 2, 3]}
+        }}}"##;
+        let files = crate::MemoryFiles::new();
+        let build = Build::new(&files, &Limits::default());
+        let no_version = std::collections::BTreeMap::new();
+        let set = build
+            .api
+            .set(&no_version, Some(text.to_vec()), true, &build);
+        assert_eq!(set, Ok(()));
+        let schema = build.api.schema_of("v1", "A").unwrap().unwrap();
+        let is_shared = |one: Option<Schema>, other: Option<Schema>| {
+            Rc::ptr_eq(&one.unwrap().own, &other.unwrap().own)
+        };
+        assert!(is_shared(schema.field("own"), schema.field("own")));
+        assert!(is_shared(schema.field("other"), schema.field("any")));
+        assert!(is_shared(schema.field("same"), Some(schema.clone())));
+        let list = schema.field("list").unwrap();
+        assert!(is_shared(list.elements(), list.elements()));
     }
-    Ok(golib::yaml::decode(text)?)
 }

@@ -162,7 +162,8 @@ impl<'a> Target<'a> {
             .get("path")
             .map(|path| self.loader.load(path))
             .transpose()?;
-        self.loader.build.api.set(field, schema, reset)
+        let build = self.loader.build;
+        build.api.set(field, schema, reset, build)
     }
 
     fn customized(&mut self) -> Result<ResMap> {

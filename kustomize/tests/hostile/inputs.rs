@@ -18,6 +18,7 @@ const OBJECTS_TOO_LARGE: &str = "makes its objects larger than";
 const TOO_MUCH_MADE: &str = "is more than a build may make of it";
 const TOO_MANY_BASES: &str = "more than 1000 bases, or bases more than 64 deep";
 const TOO_MANY_EXPRESSIONS: &str = "expressions take more memory";
+const UNKNOWN_DIRECTIVE: &str = "unknown patch strategy";
 const TOO_DEEP: &str = "nested deeper than";
 
 fn input(name: &'static str, expected: &'static str, files: &[(&str, &str)]) -> Input {
@@ -76,6 +77,40 @@ fn eightfold_definitions() -> String {
     }
     all.push(definition("d30", "\"f\": {}".to_owned()));
     format!("{{{}}}", all.join(", "))
+}
+
+/// A kustomization with types of its own, an object of kind `Kind` and a patch of it.
+fn patched(
+    name: &'static str,
+    expected: &'static str,
+    definitions: &str,
+    object: &str,
+    patch: &str,
+) -> Input {
+    const HEAD: &str = "{apiVersion: a.b/v1, kind: Kind, metadata: {name: a}, spec: ";
+    over(
+        name,
+        expected,
+        "openapi: {path: s.json}\npatches: [{path: p.yaml}]\n",
+        &format!("{HEAD}{object}}}\n"),
+    )
+    .with("app/p.yaml", &format!("{HEAD}{patch}}}\n"))
+    .with(
+        "app/s.json",
+        &format!("{{\"definitions\": {{{definitions}}}}}"),
+    )
+}
+
+/// The definition of `Kind` with a schema for its field `spec`.
+fn kind_with(spec: &str) -> String {
+    format!(
+        "\"a.b.v1.Kind\": {{\"properties\": {{\"spec\": {spec}}}, \
+         \"x-kubernetes-group-version-kind\": [{{\"group\": \"a.b\", \"version\": \"v1\", \"kind\": \"Kind\"}}]}}"
+    )
+}
+
+fn zeros(count: usize) -> String {
+    format!("[{}]", vec!["0"; count].join(","))
 }
 
 fn pod(containers: &str) -> String {
@@ -440,6 +475,46 @@ fn growing() -> Vec<Input> {
             OBJECTS_TOO_LARGE,
             &variables,
             &format!("{OBJECT}data: {{a: {}}}\n", "x".repeat(64 << 10)),
+        ),
+        patched(
+            "schema of 250 levels around 500,000 values",
+            UNKNOWN_DIRECTIVE,
+            &kind_with(
+                &(0..250).fold(format!("{{\"enum\": {}}}", zeros(500_000)), |inner, _| {
+                    format!("{{\"properties\": {{\"a\": {inner}}}}}")
+                }),
+            ),
+            &(0..250).fold("{b: x}".to_owned(), |inner, _| format!("{{a: {inner}}}")),
+            &(0..250).fold("{$patch: odd}".to_owned(), |inner, _| {
+                format!("{{a: {inner}}}")
+            }),
+        ),
+        patched(
+            "5,000 fields of a schema of 1,000,000 values",
+            UNKNOWN_DIRECTIVE,
+            &kind_with(&format!(
+                "{{\"additionalProperties\": {{\"enum\": {}}}}}",
+                zeros(1_000_000)
+            )),
+            &format!(
+                "{{{}z: {{b: x}}}}",
+                (0..5_000)
+                    .map(|at| format!("k{at}: x, "))
+                    .collect::<String>()
+            ),
+            "{z: {$patch: odd}}",
+        ),
+        patched(
+            "schema of 400,000 fields",
+            OBJECTS_TOO_LARGE,
+            &kind_with(&format!(
+                "{{\"properties\": {{{}\"z\": {{}}}}}}",
+                (0..400_000)
+                    .map(|at| format!("\"{at}\": {{}}, "))
+                    .collect::<String>()
+            )),
+            "{z: {b: x}}",
+            "{z: {$patch: odd}}",
         ),
         over(
             "custom resource with a field of 1 MiB below many others",
