@@ -20,8 +20,8 @@ pub struct Place {
     pub file: Option<String>,
 }
 
-/// The files of a build.
-pub trait FileSystem {
+/// The files of a build, which has a thread of its own.
+pub trait FileSystem: Sync {
     /// Where a path leads, links followed.
     ///
     /// # Errors

@@ -87,6 +87,22 @@ impl Built {
 /// # Errors
 /// Where kustomize fails, in its words, and where a limit is reached ([`Error::is_limit`]).
 pub fn build(files: &dyn FileSystem, directory: &str, options: &Options) -> Result<Built> {
+    /// Merging lists of lists recurses some five times a level, of which a document has 512. Pages that are not reached take no memory.
+    const STACK_BYTES: usize = 16 << 20;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("kustomize".into())
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, || build_here(files, directory, options));
+        let thread =
+            thread.map_err(|error| Error::limit(format!("unable to start a build: {error}")))?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn build_here(files: &dyn FileSystem, directory: &str, options: &Options) -> Result<Built> {
     let build = loader::Build::new(files, &options.limits);
     let map = target::build(&build, directory, options)?;
     let objects = map

@@ -74,7 +74,7 @@ fn directive_of(text: &str) -> Result<Directive> {
 }
 
 /// What a patch asks for; its directive is taken out of it.
-fn take_directive(patch: &mut Node) -> Result<Directive> {
+fn take_directive(patch: &mut Node, build: &Build<'_>) -> Result<Directive> {
     match patch.kind {
         Kind::Scalar => Err(Error::new(format!(
             "no implemented strategic merge patch strategy for '{}' ('{}')",
@@ -103,7 +103,7 @@ fn take_directive(patch: &mut Node) -> Result<Directive> {
             let mut arena = Arena::default();
             let mut list = arena.adopt(std::mem::take(&mut patch.content));
             arena.set_element(&mut list, None, &[DIRECTIVE.into()], &[text])?;
-            patch.content = arena.release(&list);
+            patch.content = arena.release(&list, build)?;
             Ok(directive)
         }
     }
@@ -181,7 +181,7 @@ impl Merger<'_> {
             let Some(mut src) = src else {
                 return Ok(Outcome::Nothing);
             };
-            if take_directive(&mut src) == Ok(Directive::Delete) {
+            if take_directive(&mut src, self.build) == Ok(Directive::Delete) {
                 return Ok(Outcome::Nothing);
             }
             self.same_fields(&mut src, schema)?;
@@ -193,7 +193,7 @@ impl Merger<'_> {
             if is_null(patch) {
                 return Ok(Outcome::Nothing);
             }
-            match take_directive(patch)? {
+            match take_directive(patch, self.build)? {
                 Directive::Delete => return Ok(Outcome::Nothing),
                 Directive::Replace => {
                     self.same_fields(patch, schema)?;
@@ -250,7 +250,7 @@ impl Merger<'_> {
         match node.kind {
             Kind::Scalar => Ok(true),
             Kind::Mapping => {
-                if take_directive(node)? == Directive::Delete {
+                if take_directive(node, self.build)? == Directive::Delete {
                     return Ok(false);
                 }
                 self.same_fields(node, schema)?;
@@ -259,7 +259,7 @@ impl Merger<'_> {
             Kind::Sequence => match schema.filter(|schema| schema.is_merged()) {
                 None => Ok(true),
                 Some(schema) => {
-                    if take_directive(node)? == Directive::Delete {
+                    if take_directive(node, self.build)? == Directive::Delete {
                         return Ok(false);
                     }
                     self.merge_elements(node, None, true, schema)
@@ -310,7 +310,7 @@ impl Merger<'_> {
         if is_null(&patch) {
             return Ok(Outcome::Nothing);
         }
-        match take_directive(&mut patch)? {
+        match take_directive(&mut patch, self.build)? {
             Directive::Delete => Ok(Outcome::Nothing),
             Directive::Replace => {
                 let is_left = self.merge_elements(&mut patch, None, true, schema)?;
@@ -335,6 +335,8 @@ impl Merger<'_> {
         let mut arena = Arena::default();
         let own = arena.adopt(std::mem::take(&mut dest.content));
         let patch = src.map(|src| arena.adopt(src.content));
+        let fields: usize = arena.nodes.iter().map(|node| node.content.len()).sum();
+        self.build.work(1 + keys.len() * fields / 256)?;
         let mut values: Vec<Vec<String>> = Vec::new();
         let mut seen: HashSet<Vec<String>> = HashSet::new();
         // What the patch has comes first.
@@ -394,7 +396,14 @@ impl Merger<'_> {
                 }
             } else {
                 let src_element = patch.as_ref().and_then(|patch| find(&arena, patch));
-                let patch_node = src_element.map(|index| arena.nodes[index].clone());
+                let patch_node = match src_element {
+                    // By one key no other values find it.
+                    Some(index) if keys.len() == 1 && !keys[0].is_empty() => {
+                        Some(arena.take(index))
+                    }
+                    Some(index) => Some(arena.copy(index, self.build)?),
+                    None => None,
+                };
                 let mut element = dest_element.map(|index| arena.take(index));
                 let outcome = self.walk(element.as_mut(), patch_node, element_schema.as_ref());
                 if let (Some(index), Some(element)) = (dest_element, element) {
@@ -409,6 +418,7 @@ impl Merger<'_> {
             let result = result.filter(|&index| !is_empty_map(&arena.nodes[index]));
             let Some(index) = result else {
                 for _ in &valid_keys {
+                    self.build.work(own.len() / 64)?;
                     arena.set_element(&mut own, None, &valid_keys, &expected)?;
                 }
                 continue;
@@ -434,7 +444,7 @@ impl Merger<'_> {
         } else {
             arena.append_list(added, &own, &valid_keys)?
         };
-        dest.content = arena.release(&merged);
+        dest.content = arena.release(&merged, self.build)?;
         Ok(true)
     }
 }
@@ -523,10 +533,27 @@ impl Arena {
         std::mem::replace(&mut self.nodes[index], Node::scalar(""))
     }
 
-    fn release(&self, list: &[usize]) -> Vec<Node> {
-        list.iter()
-            .map(|&index| self.nodes[index].clone())
-            .collect()
+    /// A copy, which is counted: lists in lists copy their patches level by level.
+    fn copy(&self, index: usize, build: &Build<'_>) -> Result<Node> {
+        build.grow(&self.nodes[index])?;
+        Ok(self.nodes[index].clone())
+    }
+
+    /// The elements of a list. What stands in it several times is copied.
+    fn release(mut self, list: &[usize], build: &Build<'_>) -> Result<Vec<Node>> {
+        let mut uses = vec![0_usize; self.nodes.len()];
+        for &index in list {
+            uses[index] += 1;
+        }
+        let mut nodes = Vec::with_capacity(list.len());
+        for &index in list {
+            uses[index] -= 1;
+            nodes.push(match uses[index] {
+                0 => self.take(index),
+                _ => self.copy(index, build)?,
+            });
+        }
+        Ok(nodes)
     }
 
     /// `ElementMatcher` with as many values as keys.

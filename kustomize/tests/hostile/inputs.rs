@@ -109,6 +109,25 @@ fn kind_with(spec: &str) -> String {
     )
 }
 
+/// A definition whose elements are lists of its own kind again, merged by some keys.
+fn keyed_lists(keys: &str) -> String {
+    let list = format!(
+        "{{\"type\": \"array\", \"items\": {{\"$ref\": \"#/definitions/n\"}}, \
+         \"x-kubernetes-patch-strategy\": \"merge\", \"x-kubernetes-list-map-keys\": [{keys}]}}"
+    );
+    format!(
+        "{}, \"n\": {{\"properties\": {{\"l\": {list}}}}}",
+        kind_with("{\"$ref\": \"#/definitions/n\"}")
+    )
+}
+
+/// Lists of lists of such a definition, with something in the innermost element.
+fn nested_lists(levels: usize, innermost: &str) -> String {
+    (0..levels).fold(format!("{{{innermost}}}"), |inner, _| {
+        format!("{{name: x, l: [{inner}]}}")
+    })
+}
+
 fn zeros(count: usize) -> String {
     format!("[{}]", vec!["0"; count].join(","))
 }
@@ -516,6 +535,13 @@ fn growing() -> Vec<Input> {
             "{z: {b: x}}",
             "{z: {$patch: odd}}",
         ),
+        patched(
+            "text of 4 MiB below 200 keyed lists",
+            OBJECTS_TOO_LARGE,
+            &keyed_lists("\"name\", \"t\""),
+            &nested_lists(200, "name: x"),
+            &nested_lists(200, &format!("name: x, t: {large}")),
+        ),
         over(
             "custom resource with a field of 1 MiB below many others",
             OBJECTS_TOO_LARGE,
@@ -617,6 +643,13 @@ fn deep() -> Vec<Input> {
         ".d".repeat(400)
     );
     vec![
+        patched(
+            "250 levels of keyed lists",
+            UNKNOWN_DIRECTIVE,
+            &keyed_lists("\"name\""),
+            &nested_lists(250, "name: x"),
+            &nested_lists(250, "name: x, $patch: odd"),
+        ),
         over(
             "20,000 brackets",
             TOO_DEEP,
