@@ -96,6 +96,7 @@ impl Ledger {
         remembered: Option<Remembered>,
         sent: &Heartbeat,
     ) -> kube::Result<()> {
+        let is_told = remembered.is_some();
         let is_broken = {
             let state = &mut *self.state.lock();
             match (&mut state.upstream, remembered) {
@@ -114,8 +115,12 @@ impl Ledger {
         if is_broken {
             self.flush(None).await?;
         }
-        self.asked
-            .send_modify(|asked| asked.answered = asked.answered.max(doubt));
+        self.asked.send_modify(|asked| {
+            asked.answered = asked.answered.max(doubt);
+            if is_told {
+                asked.told = asked.told.max(doubt);
+            }
+        });
         Ok(())
     }
 
@@ -135,9 +140,9 @@ impl Ledger {
     /// # Errors
     /// It cannot be written; the next write tries again.
     pub async fn reporting(&self, at: i64) -> kube::Result<()> {
-        let is_settled = self.asked.borrow().is_settled();
+        let is_told = self.asked.borrow().is_told();
         match &mut self.state.lock().upstream {
-            Some(upstream) if is_settled => upstream.sends(at),
+            Some(upstream) if is_told => upstream.sends(at),
             _ => return Ok(()),
         }
         self.flush(None).await
@@ -234,49 +239,62 @@ mod tests {
     use super::*;
     use crate::client::scripted;
 
-    /// What upstream remembers is to be compared with what was noted before.
+    /// What upstream remembers is to be compared with what was noted before: an answer that does not tell that, as where the rights to ask are gone, is none.
     #[tokio::test]
     async fn no_heartbeat_is_noted_before_upstream_has_said_which_it_remembers() {
-        use super::super::fixtures::{NONE, listed, upstream};
-        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
-        let agent = scripted::identities(&clients).agent();
-        let ledger = Ledger::load(&agent, "system").await.unwrap();
-        ledger.check_continuity(upstream(7), 0, listed(&NONE));
+        let ledger = restored_ledger(200).await;
         let sending = || ledger.state.lock().upstream.as_ref().unwrap().sending;
-        ledger.reporting(100).await.unwrap();
-        assert_eq!((sending(), ledger.accounts_for()), (None, None));
-        let (doubt, sent) = (ledger.doubts(), Heartbeat::default());
-        ledger.asked_upstream(doubt, None, &sent).await.unwrap();
-        ledger.reporting(100).await.unwrap();
-        assert_eq!((sending(), ledger.accounts_for()), (Some(100), Some(100)));
+        let sent = ledger.seen_heartbeat();
+        ledger.reporting(160).await.unwrap();
+        let refused = ledger.asked_upstream(ledger.doubts(), None, &sent);
+        refused.await.unwrap();
+        ledger.reporting(160).await.unwrap();
+        assert_eq!((sending(), ledger.accounts_for()), (None, Some(40)));
+        ledger.doubt_upstream();
+        let told = ledger.asked_upstream(ledger.doubts(), Some(remembered(100, Some(100))), &sent);
+        told.await.unwrap();
+        assert!(ledger.is_broken());
+        ledger.reporting(160).await.unwrap();
+        assert_eq!((sending(), ledger.accounts_for()), (Some(160), Some(160)));
+    }
+
+    /// Upstream's record of a heartbeat of this time, which a ledger that accounted for those up to `noted` let go out.
+    fn remembered(at: i64, noted: Option<i64>) -> Remembered {
+        let manager = super::super::heartbeat_manager(at, noted);
+        let at = k8s_openapi::jiff::Timestamp::from_second(at).unwrap();
+        let fields = json!({"f:status": {"f:agent": {"f:lastSeen": {}}}});
+        let cluster = json!({
+            "metadata": {"uid": "one", "managedFields": [
+                {"manager": manager, "operation": "Update", "fieldsV1": fields}]},
+            "spec": {}, "status": {"agent": {"lastSeen": at}},
+        });
+        Remembered::of(&serde_json::from_value(cluster).unwrap())
+    }
+
+    /// The ledger as it was when upstream had taken a heartbeat at 40. Writes are answered with this code.
+    async fn restored_ledger(code: u16) -> Ledger {
+        let upstream = json!({"server": "a", "namespace": "n", "version": 7, "reported": 40, "cluster": "one"});
+        let annotations = json!({crate::ledger::UPSTREAM_ANNOTATION: upstream.to_string()});
+        let map = json!({"metadata": {"resourceVersion": "7", "annotations": annotations}});
+        let clients = scripted::clients(move |request| {
+            let answer = match request.method() == http::Method::GET || code == 200 {
+                true => (200, map.clone()),
+                false => (code, json!({"kind": "Status", "code": code})),
+            };
+            std::future::ready(answer)
+        });
+        let agent = scripted::identities(&clients).agent();
+        Ledger::load(&agent, "system").await.unwrap()
     }
 
     /// The ledger was restored, and nothing can be written into it for now: the next heartbeat overwrites what upstream remembers.
     #[tokio::test]
     async fn a_heartbeat_takes_over_the_proof_that_could_not_be_written() {
-        let upstream = json!({"server": "a", "namespace": "n", "version": 7, "reported": 40, "cluster": "one"});
-        let annotations = json!({crate::ledger::UPSTREAM_ANNOTATION: upstream.to_string()});
-        let map = json!({"metadata": {"resourceVersion": "7", "annotations": annotations}});
-        let clients = scripted::clients(move |request| {
-            let answer = match request.method() == http::Method::GET {
-                true => (200, map.clone()),
-                false => (500, json!({"kind": "Status", "code": 500})),
-            };
-            std::future::ready(answer)
-        });
-        let agent = scripted::identities(&clients).agent();
-        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let ledger = restored_ledger(500).await;
         assert_eq!(ledger.accounts_for(), Some(40));
-        let manager = super::super::heartbeat_manager(100, Some(100));
-        let fields = json!({"f:status": {"f:agent": {"f:lastSeen": {}}}});
-        let cluster = json!({
-            "metadata": {"uid": "one", "managedFields": [
-                {"manager": manager, "operation": "Update", "fieldsV1": fields}]},
-            "spec": {}, "status": {"agent": {"lastSeen": "1970-01-01T00:01:40Z"}},
-        });
-        let remembered = Remembered::of(&serde_json::from_value(cluster).unwrap());
         let sent = ledger.seen_heartbeat();
-        let asked = ledger.asked_upstream(ledger.doubts(), Some(remembered), &sent);
+        let told = Some(remembered(100, Some(100)));
+        let asked = ledger.asked_upstream(ledger.doubts(), told, &sent);
         asked.await.unwrap_err();
         assert_eq!(ledger.accounts_for(), Some(100));
         // What was sent last may have been carried out: of no version it is known that it is another's.

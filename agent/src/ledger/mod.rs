@@ -122,6 +122,7 @@ impl Ledger {
             asked: tokio_watch::Sender::new(Asked {
                 doubts: 1,
                 answered: 0,
+                told: 0,
             }),
             writing: Mutex::new(written),
             replaced: tokio_watch::Sender::new(false),

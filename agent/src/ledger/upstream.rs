@@ -296,17 +296,24 @@ pub enum Renewal {
     Confirmed,
 }
 
-/// How often upstream was not known to be what it was before, and up to which of these it has answered.
+/// How often upstream was not known to be what it was before, up to which of these it has answered, and up to which it told what it remembers:
+/// where the rights to ask are gone it answers, and tells nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) doubts: u64,
     pub(super) answered: u64,
+    pub(super) told: u64,
 }
 
 impl Asked {
     /// Whether it has answered since the last doubt.
     pub(super) fn is_settled(&self) -> bool {
         self.answered == self.doubts
+    }
+
+    /// Whether it has told since the last doubt what it remembers.
+    pub(super) fn is_told(&self) -> bool {
+        self.told == self.doubts
     }
 }
 
