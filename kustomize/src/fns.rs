@@ -211,6 +211,15 @@ fn step(node: &Node, text: &str) -> Result<Option<usize>> {
     })
 }
 
+/// Nodes that a walk through all of a node comes by, in steps of work.
+pub(crate) fn walk_cost(node: &Node) -> usize {
+    const NODES_A_STEP: usize = 64;
+    fn count(node: &Node) -> usize {
+        1 + node.content.iter().map(count).sum::<usize>()
+    }
+    count(node) / NODES_A_STEP
+}
+
 /// Fields are made no deeper than documents may nest.
 pub(crate) fn expect_depth(depth: usize) -> Result<()> {
     if depth > golib::yaml::node::MAX_DEPTH {

@@ -1,6 +1,6 @@
 //! The objects of a build in their order, each under a name of its own (`resmap/reswrangler.go`).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use golib::regexp::Regexp;
@@ -196,15 +196,19 @@ impl ResMap {
     ///
     /// # Errors
     /// For the first object that changed, and for two of one name; neither is shown.
-    pub(crate) fn expect_same(&self, before: &Self) -> Result<()> {
+    pub(crate) fn expect_same(&self, before: &Self, build: &Build<'_>) -> Result<()> {
         const SIGNATURE: &str = "validated-by";
         if self.list.len() != before.list.len() {
             return Err(Error::new("lists have different number of entries"));
         }
+        let mut by_key: HashMap<Key, Vec<&Resource>> = HashMap::new();
+        for new in &self.list {
+            by_key.entry(key(new.cur_id())).or_default().push(new);
+        }
         for old in &before.list {
             let id = old.cur_id();
-            let new = match self.matching_current_id(id).as_slice() {
-                [at] => &self.list[*at],
+            let new = match by_key.get(&key(id)).map_or(&[][..], Vec::as_slice) {
+                [new] => *new,
                 [] => {
                     return Err(Error::new(format!(
                         "id in self missing from other; id: {id}"
@@ -217,6 +221,8 @@ impl ResMap {
                     )));
                 }
             };
+            // What was before is a copy besides.
+            build.work(1 + 8 * new.node().map_or(0, fns::walk_cost))?;
             let mut labels = new.labels();
             let is_same = if labels.remove(SIGNATURE).is_some() {
                 let mut unsigned = new.clone();

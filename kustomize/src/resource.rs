@@ -125,7 +125,7 @@ impl Resource {
     }
 
     /// Gives the nodes of each group the value that one of them was given.
-    pub(crate) fn settle_shared(&mut self) {
+    pub(crate) fn settle_shared(&mut self, build: &Build<'_>) -> Result<()> {
         fn each(node: &mut Node, visit: &mut impl FnMut(&mut Node, usize)) {
             if fns::is_shared(node) {
                 let group = usize::try_from(node.line - fns::share(0)).unwrap_or(usize::MAX);
@@ -134,8 +134,9 @@ impl Resource {
             node.content.iter_mut().for_each(|node| each(node, visit));
         }
         let Some(node) = self.node.as_mut().filter(|_| !self.shared.is_empty()) else {
-            return;
+            return Ok(());
         };
+        build.work(fns::walk_cost(node))?;
         let mut changed = BTreeMap::new();
         each(node, &mut |node, group| {
             if self.shared.get(group).is_some_and(|own| *own != node.value)
@@ -145,7 +146,7 @@ impl Resource {
             }
         });
         if changed.is_empty() {
-            return;
+            return Ok(());
         }
         each(node, &mut |node, group| {
             if let Some((value, tag)) = changed.get(&group) {
@@ -156,6 +157,7 @@ impl Resource {
         for (group, (value, _)) in changed {
             self.shared[group] = value;
         }
+        Ok(())
     }
 
     pub(crate) fn is_nil_or_empty(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A kustomization and what it accumulates: resources, generators, components, transformers, in this order, and at the end the
 //! hashes, references and variables (`internal/target`, `accumulator`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use golib::yaml::node::Kind;
 use serde_json::Value;
@@ -205,7 +205,7 @@ impl<'a> Target<'a> {
         self.run_transformers(&mut all)?;
         self.run_validators(&mut all)?;
         let vars = self.kustomization.vars.clone().unwrap_or_default();
-        merge_vars(&mut all, &vars)
+        merge_vars(&mut all, &vars, self.loader.build)
             .with_context(|| format!("merging vars [{}]", texts_of(&vars)))?;
         Ok(all)
     }
@@ -244,6 +244,8 @@ impl<'a> Target<'a> {
             error.reworded(text)
         };
         for path in paths {
+            // All that is there goes into the component, and comes back.
+            self.loader.build.work(2 * all.map.resources().len())?;
             let loader = self
                 .loader
                 .enter(path)
@@ -462,7 +464,7 @@ impl<'a> Target<'a> {
         for (step, origin) in steps {
             step.transform(&mut all.map, self.loader.build)?;
             for resource in all.map.resources_mut() {
-                resource.settle_shared();
+                resource.settle_shared(self.loader.build)?;
             }
             if let Some(origin) = origin {
                 all.map.add_transformation(&origin, self.loader.build)?;
@@ -511,7 +513,7 @@ impl<'a> Target<'a> {
             let before = all.map.clone();
             step.transform(&mut all.map, self.loader.build)?;
             all.map
-                .expect_same(&before)
+                .expect_same(&before, self.loader.build)
                 .context("validator shouldn't modify the resource map")?;
         }
         Ok(())
@@ -653,8 +655,9 @@ fn texts_of(vars: &[Var]) -> String {
     texts.join(" ")
 }
 
-fn merge_vars(all: &mut Accumulator, vars: &[Var]) -> Result<()> {
+fn merge_vars(all: &mut Accumulator, vars: &[Var], build: &Build<'_>) -> Result<()> {
     for var in vars {
+        build.work(1 + all.map.resources().len() / 8)?;
         let mut var = var.clone();
         var.object.gvk = var.object.full_gvk();
         let gvk: Gvk = var.object.gvk.clone();
@@ -689,22 +692,24 @@ fn merge_vars(all: &mut Accumulator, vars: &[Var]) -> Result<()> {
 
 fn resolve_vars(all: &mut Accumulator, build: &Build<'_>) -> Result<()> {
     let mut variables = Variables::new();
+    let mut holders: HashMap<&str, &Resource> = HashMap::new();
+    for resource in all.map.resources() {
+        for name in &resource.variables {
+            holders.entry(name).or_insert(resource);
+        }
+    }
     for var in all.vars.values() {
-        let holder = all
-            .map
-            .resources()
-            .iter()
-            .find(|resource| resource.variables.contains(&var.name));
-        let Some(holder) = holder else {
+        let Some(holder) = holders.get(&*var.name) else {
             return Err(Error::new(format!(
                 "var '{}' cannot be mapped to a field in the set of known resources",
                 text_of(var)
             )));
         };
-        let value = holder
-            .node()
-            .map(|node| field_value(node, &var.field.field_path));
+        let node = holder.node();
+        build.work(1 + node.map_or(0, fns::walk_cost))?;
+        let value = node.map(|node| field_value(node, &var.field.field_path, build));
         match value {
+            Some(Err(error)) if error.is_limit() => return Err(error),
             Some(Ok(value)) => variables.insert(var.name.clone(), value),
             _ => {
                 return Err(Error::new(format!(
@@ -723,14 +728,14 @@ fn resolve_vars(all: &mut Accumulator, build: &Build<'_>) -> Result<()> {
             if let Some(node) = resource.node_mut() {
                 refvar::apply(spec, &variables, node, build)?;
             }
-            resource.settle_shared();
+            resource.settle_shared(build)?;
         }
     }
     Ok(())
 }
 
 /// `GetFieldValue`.
-fn field_value(node: &golib::yaml::node::Node, path: &str) -> Result<Variable> {
+fn field_value(node: &golib::yaml::node::Node, path: &str, build: &Build<'_>) -> Result<Variable> {
     use golib::yaml::node::tag;
     let mut parts: Vec<String> = Vec::new();
     for part in fns::split_path_smartly(path, '.') {
@@ -755,6 +760,7 @@ fn field_value(node: &golib::yaml::node::Node, path: &str) -> Result<Variable> {
         return Err(Error::new(format!("no field named '{path}'")));
     };
     if found.kind != Kind::Scalar {
+        build.work(16 * fns::walk_cost(found))?;
         found.decode()?;
         return Ok(Variable::Collection);
     }
@@ -764,7 +770,10 @@ fn field_value(node: &golib::yaml::node::Node, path: &str) -> Result<Variable> {
         tag::INT => Variable::Int(golib::strconv::atoi(text).map_err(fail)?),
         tag::FLOAT => Variable::Float(golib::strconv::parse_float(text, 64).map_err(fail)?),
         tag::BOOL => Variable::Bool(golib::strconv::parse_bool(text).map_err(fail)?),
-        _ => Variable::Text(text.clone()),
+        _ => {
+            build.grow_by(text.len())?;
+            Variable::Text(text.clone())
+        }
     })
 }
 

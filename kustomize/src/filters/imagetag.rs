@@ -47,6 +47,7 @@ impl<'a> Updater<'a> {
         if kind == "CustomResourceDefinition" {
             return Ok(());
         }
+        build.work(fns::walk_cost(object))?;
         self.walk(object, build)?;
         fieldspec::apply_all(specs, None, object, &mut |node| self.update(node, build))
     }

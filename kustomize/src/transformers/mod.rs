@@ -397,7 +397,7 @@ fn set_texts(
                 build.grow_by(key.len() + text.len() + 2 * size_of::<Node>())?;
                 fns::set_field(node, key, Some(value.clone()))
             })?;
-            resource.settle_shared();
+            resource.settle_shared(build)?;
         }
     }
     Ok(())

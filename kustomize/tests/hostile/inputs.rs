@@ -363,6 +363,16 @@ fn escapes() -> Vec<Input> {
     all
 }
 
+fn prefixes(count: usize) -> String {
+    (0..count)
+        .map(|at| format!("- |\n  apiVersion: builtin\n  kind: PrefixTransformer\n  metadata: {{name: p{at}}}\n  prefix: ''\n  fieldSpecs: [{{path: metadata/name}}]\n"))
+        .collect()
+}
+
+fn label_step() -> &'static str {
+    "- |\n  apiVersion: builtin\n  kind: LabelTransformer\n  metadata: {name: l}\n  labels: {a: b}\n  fieldSpecs: [{path: metadata/labels, create: true}]\n"
+}
+
 /// What grows without end, in memory or as text.
 fn growing() -> Vec<Input> {
     let large = "x".repeat(4 << 20);
@@ -525,7 +535,7 @@ fn growing() -> Vec<Input> {
         ),
         patched(
             "schema of 400,000 fields",
-            OBJECTS_TOO_LARGE,
+            TOO_LARGE,
             &kind_with(&format!(
                 "{{\"properties\": {{{}\"z\": {{}}}}}}",
                 (0..400_000)
@@ -549,6 +559,19 @@ fn growing() -> Vec<Input> {
             OBJECT,
         )
         .with("app/c.json", &wide_definitions(&long)),
+        over(
+            "1,000 variables of a text of 4 MiB",
+            OBJECTS_TOO_LARGE,
+            &format!(
+                "vars:\n{}",
+                (0..1_000)
+                    .map(|at| format!(
+                        "- {{name: v{at}, objref: {{apiVersion: v1, kind: ConfigMap, name: a}}, fieldref: {{fieldpath: data.a}}}}\n"
+                    ))
+                    .collect::<String>()
+            ),
+            &format!("{OBJECT}data: {{a: {large}}}\n"),
+        ),
         base_with(
             "prefix of 1 MiB",
             OBJECTS_TOO_LARGE,
@@ -859,6 +882,63 @@ fn exploding() -> Vec<Input> {
                 "replacements:\n- source: {{kind: ConfigMap}}\n  targets: [{{select: {{kind: ConfigMap}}, fieldPaths: [{wildcard_paths}]}}]\n"
             ),
             &format!("{OBJECT}data:\n  l:\n{elements}"),
+        ),
+        over(
+            "2,000 validators of 4,000 objects",
+            TOO_MUCH_WORK,
+            &format!(
+                "validators:\n{}",
+                (0..2_000)
+                    .map(|at| format!("- '{{apiVersion: builtin, kind: HashTransformer, metadata: {{name: v{at}}}}}'\n"))
+                    .collect::<String>()
+            ),
+            &many,
+        ),
+        over(
+            "4,000 images looked for among 200,000 values",
+            TOO_MUCH_WORK,
+            &format!("images:\n{}", "- {name: web, newTag: x}\n".repeat(4_000)),
+            &format!("{OBJECT}data: {}\n", zeros(200_000)),
+        ),
+        over(
+            "20,000 variables of 4,000 objects",
+            TOO_MUCH_WORK,
+            &format!(
+                "vars:\n{}",
+                (0..20_000)
+                    .map(|at| format!(
+                        "- {{name: v{at}, objref: {{apiVersion: v1, kind: ConfigMap, name: a0}}}}\n"
+                    ))
+                    .collect::<String>()
+            ),
+            &many,
+        ),
+        over(
+            "4,000 labels of an object of 200,000 values",
+            TOO_MUCH_WORK,
+            &format!(
+                "commonLabels: {{{}}}\n",
+                (0..4_000)
+                    .map(|at| format!("l{at}: x, "))
+                    .collect::<String>()
+            ),
+            &format!("{OBJECT}data: {}\n", zeros(200_000)),
+        ),
+        over(
+            "20,000 steps over a labelled object of 200,000 values",
+            TOO_MUCH_WORK,
+            &format!("transformers:\n{}{}", label_step(), prefixes(20_000)),
+            &format!("{OBJECT}data: {}\n", zeros(200_000)),
+        ),
+        over(
+            "900 components of 20,000 objects",
+            TOO_MUCH_WORK,
+            &format!("components: [{}]\n", vec!["../c"; 900].join(", ")),
+            &config_maps(19_000),
+        )
+        .with(
+            "c/kustomization.yaml",
+            "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches: []\nnamespace: ''\n",
         ),
         over(
             "definitions that lead along 8^30 paths",
