@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::discovery::Resource;
 use crate::fields::{nested, nested_i64, text};
 use crate::object::ObjectKey;
 
@@ -14,6 +15,11 @@ pub struct MalformedAutoscaler {
     namespace: String,
     name: String,
     field: &'static str,
+}
+
+/// Whether objects of this kind scale others, so that their `spec` says whether replicas are drift.
+pub fn is_autoscaler(kind: &Resource) -> bool {
+    (&*kind.group, &*kind.kind) == ("autoscaling", "HorizontalPodAutoscaler")
 }
 
 /// Drops `spec.replicas` from the `patch` of a Deployment or StatefulSet if a live autoscaler among

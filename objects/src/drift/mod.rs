@@ -25,7 +25,7 @@ use crate::fields::text;
 use crate::merge;
 use named::Place;
 
-pub use autoscaler::{MalformedAutoscaler, hold_replicas};
+pub use autoscaler::{MalformedAutoscaler, hold_replicas, is_autoscaler};
 pub use patch::MASK;
 pub use rules::{Operation, Rule, Rules, RulesError};
 

@@ -41,6 +41,19 @@ impl Reading {
             error: Some(error.to_string()),
         }
     }
+
+    /// The same of a StatefulSet or ReplicaSet, so many of whose pods have failed.
+    #[must_use]
+    pub fn with_failed_pods(self, failed: usize) -> Self {
+        if self.status != Status::InProgress || failed == 0 {
+            return self;
+        }
+        Self {
+            status: Status::Failed,
+            message: format!("{failed} pods have failed"),
+            error: None,
+        }
+    }
 }
 
 impl From<Readiness> for Reading {
@@ -96,35 +109,30 @@ fn pod(object: &Value) -> Reading {
 }
 
 fn pod_controller(object: &Value, pods: &[Value], now: Timestamp) -> Reading {
-    let selector = match selector(object) {
-        Ok(selector) => selector,
-        Err(error) => return Reading::unknown(error),
-    };
-    let reading = Reading::from(kstatus::compute(object, now));
-    if reading.status != Status::InProgress {
-        return reading;
+    if let Err(error) = selector(object) {
+        return Reading::unknown(error);
     }
-    let failed = in_namespace_of(object, pods)
-        .filter(|pod| selector.matches(pod))
-        .filter(|pod| kstatus::compute(pod, now).is_ok_and(|r| r.status == Status::Failed))
-        .filter(|pod| !is_transient_failure(pod))
-        .count();
-    if failed == 0 {
-        return reading;
-    }
-    let message = format!("{failed} pods have failed");
-    Reading {
-        status: Status::Failed,
-        message,
-        error: None,
-    }
+    let failed = pods.iter().filter(|pod| is_failed_pod(object, pod, now));
+    Reading::from(kstatus::compute(object, now)).with_failed_pods(failed.count())
 }
 
-fn in_namespace_of<'a>(object: &Value, others: &'a [Value]) -> impl Iterator<Item = &'a Value> {
-    let namespace = str_or(object, &["metadata", "namespace"], "").to_owned();
-    others
-        .iter()
-        .filter(move |o| str_or(o, &["metadata", "namespace"], "") == namespace)
+/// Whether a pod is one of `object`'s, a StatefulSet or ReplicaSet, and has failed in a way for which that fails.
+pub fn is_failed_pod(object: &Value, pod: &Value, now: Timestamp) -> bool {
+    let namespace = |of| str_or(of, &["metadata", "namespace"], "");
+    namespace(pod) == namespace(object)
+        && selector(object).is_ok_and(|selector| selector.matches(pod))
+        && kstatus::compute(pod, now).is_ok_and(|reading| reading.status == Status::Failed)
+        && !is_transient_failure(pod)
+}
+
+/// The labels that all pods of `object` have, as a list of them is asked for by these; it may hold others too.
+pub fn pod_labels(object: &Value) -> String {
+    let labels = selector(object).map(|selector| selector.labels);
+    let labels = labels.unwrap_or_default().into_iter();
+    let labels: Vec<_> = labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    labels.join(",")
 }
 
 /// Pods on their way out and pods that wait for a node say nothing about their controller.

@@ -18,12 +18,13 @@ use serde_json::{Value, json};
 
 use super::discovery::CachedDiscovery;
 use super::error::ApiError;
+use super::listed::{Listed, MAX_OBJECT, Page};
 use super::lock::{Lock, Locks};
 use super::ownership::{Created, Deletable, Owner, OwnershipError, adoption_note};
 use super::record_lists::{BatchedLists, RecordMetadata, RecordPage};
 use super::transport::{
-    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Page, Verb, Watched, escape,
-    found, object_path, path, path_as, send, send_for_text,
+    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, Watched, escape, found,
+    object_path, path, path_as, send, send_for_text,
 };
 use super::unread::Unread;
 use super::version::Version;
@@ -247,17 +248,16 @@ impl Cluster {
         .await
     }
 
-    /// Hands over all objects of a kind with a label, of one namespace or of all, page by page, without `managedFields`; and, apart from them, the
-    /// metadata of those that are nested too deep to be read.
+    /// Hands over all objects of a kind with a label, of one namespace or of all, one after the other; no more of one is in memory than is read of it.
     ///
     /// # Errors
     /// The API server refused a page, or there was no answer; the pages before were handed over.
-    pub async fn list_pages(
+    pub async fn list_each(
         &self,
         resource: &Resource,
         namespace: Option<&str>,
         selector: &str,
-        mut take: impl FnMut(Vec<Value>, Vec<Value>),
+        mut take: impl FnMut(Listed<'_>),
     ) -> Result<(), ApiError> {
         let limit = match resource.is_definition() {
             true => DEFINITIONS_PAGE,
@@ -267,8 +267,7 @@ impl Cluster {
         let path = path(resource, namespace, None, &query);
         let read = |text: String| {
             let page = Page::read(&text)?;
-            drop(text);
-            take(page.items, page.unreadable);
+            page.items.into_iter().for_each(&mut take);
             Ok(page.next)
         };
         self.list_texts(ACCEPT_JSON, &path, limit, read).await
@@ -301,8 +300,14 @@ impl Cluster {
         }
     }
 
-    /// The pods of a namespace, each naming its kind. None for an identity that may not list them.
-    pub(crate) async fn pods(&self, namespace: Option<&str>) -> Result<Vec<Value>, ApiError> {
+    /// Hands over the pods of a namespace with these labels, one after the other, each naming its kind. None to an identity that may not list them, and
+    /// none of [`MAX_OBJECT`].
+    pub(crate) async fn each_pod(
+        &self,
+        namespace: Option<&str>,
+        selector: &str,
+        mut take: impl FnMut(&Value),
+    ) -> Result<(), ApiError> {
         let resource = Resource {
             group: String::new(),
             version: "v1".to_owned(),
@@ -310,20 +315,20 @@ impl Cluster {
             plural: "pods".to_owned(),
             namespaced: true,
         };
-        let mut pods = Vec::new();
-        let listed = self.list_pages(&resource, namespace, "", |page, _| pods.extend(page));
-        match listed.await {
-            Err(error) if error.is_forbidden() => return Ok(Vec::new()),
-            listed => listed?,
-        }
-        // Lists leave out what is the same for all.
-        for pod in &mut pods {
-            if let Some(pod) = pod.as_object_mut() {
-                pod.insert("apiVersion".to_owned(), "v1".into());
-                pod.insert("kind".to_owned(), "Pod".into());
+        let take = |listed: Listed<'_>| {
+            if let Ok(mut pod) = listed.read(MAX_OBJECT) {
+                // Lists leave out what is the same for all.
+                if let Some(pod) = pod.as_object_mut() {
+                    pod.insert("apiVersion".to_owned(), "v1".into());
+                    pod.insert("kind".to_owned(), "Pod".into());
+                }
+                take(&pod);
             }
+        };
+        match self.list_each(&resource, namespace, selector, take).await {
+            Err(error) if error.is_forbidden() => Ok(()),
+            listed => listed,
         }
-        Ok(pods)
     }
 
     /// Watches one object after `version`, for so long at most; with an empty version, its current state comes first.

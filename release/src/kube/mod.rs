@@ -4,7 +4,7 @@
 //! reach another identity. What can be decided without a cluster (which fields are left to whom, when
 //! an object is ready) is in [`objects`].
 //!
-//! - `transport` and `client`: one request, and the handle of one identity with all that is asked.
+//! - `transport`, `listed` and `client`: one request, an object of a list, and the handle of one identity with all that is asked.
 //! - `connection` and `tls`: the way to a server, and whether it is the one.
 //! - `ownership` and `check`: to whom an object belongs, and finding out before writing it.
 //! - `discovery` and `unlisted`: which kinds there are, and which are only not served at the moment.
@@ -27,6 +27,7 @@ pub(crate) mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod hook_watch;
+mod listed;
 mod lock;
 mod lookup;
 mod losses;
@@ -53,6 +54,7 @@ pub use connection::{NotInCluster, in_cluster};
 pub use delete::{DeleteError, Removal, Removed, delete_left_over};
 pub use dry_run::{DryRun, dry_run};
 pub use error::{AnswerLimit, AnswerTooLarge, ApiError, is_too_large};
+pub use listed::{Listed, MAX_OBJECT};
 pub use lookup::ClusterLookup;
 pub use object_failure::{Deletion, ObjectFailure};
 pub use ownership::{Owner, OwnershipError, is_kept, unnote};

@@ -33,6 +33,17 @@ pub(super) const ADOPTED_ANNOTATION: &str = "fleetagent.cattle.io/adopted";
 /// Says of a hook's object which run wrote it, in the words of a [`RunMark`]. It is on the object alone, in no record.
 const RUN_ANNOTATION: &str = "fleetagent.cattle.io/hook-of";
 
+/// All labels and annotations that say whose an object is, and what may be done to it.
+pub(super) const MARKS: [&str; 7] = [
+    MANAGED_BY_LABEL,
+    RELEASE_NAME_ANNOTATION,
+    RELEASE_NAMESPACE_ANNOTATION,
+    RESOURCE_POLICY_ANNOTATION,
+    ADOPTED_ANNOTATION,
+    RUN_ANNOTATION,
+    HOOK_ANNOTATION,
+];
+
 /// A release, as the owner of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {

@@ -3,7 +3,6 @@
 //! Any kind can be sent this way, byte for byte as Go would print it. What is sent again is the
 //! client's own business.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use golib::budget::Budget;
@@ -11,8 +10,8 @@ use golib::json;
 use http::Request;
 use objects::{Object, Resource};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use super::error::{AnswerLimit, ApiError};
 
@@ -152,63 +151,6 @@ impl<T> ListOutline<T> {
     }
 }
 
-/// A page of a list. What is wrong with one object costs none of the others.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Page {
-    /// Without who wrote which field.
-    pub(super) items: Vec<Value>,
-    /// The metadata of those that are nested too deep to be read, as objects.
-    pub(super) unreadable: Vec<Value>,
-    /// Where the next page begins, if there is one.
-    pub(super) next: String,
-}
-
-impl Page {
-    pub(super) fn read(text: &str) -> Result<Self, ApiError> {
-        let Ok(outline) = serde_json::from_str::<ListOutline<&RawValue>>(text) else {
-            // For the error.
-            return decode(text).map(|_| Self::default());
-        };
-        let (items, next) = outline.parts();
-        let mut page = Self {
-            next,
-            ..Self::default()
-        };
-        for item in items {
-            match decode(item.get()) {
-                Ok(mut item) => {
-                    forget_managers(&mut item);
-                    page.items.push(item);
-                }
-                Err(failed) => match metadata_of(item.get()) {
-                    Some(metadata) => page.unreadable.push(metadata),
-                    None => return Err(failed),
-                },
-            }
-        }
-        Ok(page)
-    }
-}
-
-/// An object with nothing but its metadata, without who wrote which field.
-fn metadata_of(object: &str) -> Option<Value> {
-    #[derive(Deserialize)]
-    struct Outline<'a> {
-        #[serde(borrow)]
-        metadata: BTreeMap<&'a str, &'a RawValue>,
-    }
-    let Outline { metadata } = serde_json::from_str(object).ok()?;
-    let fields = metadata
-        .into_iter()
-        .filter(|(name, _)| *name != "managedFields");
-    let fields = fields.map(|(name, value)| Some((name.to_owned(), decode(value.get()).ok()?)));
-    let metadata = fields.collect::<Option<Map<_, _>>>()?;
-    Some(Value::Object(Map::from_iter([(
-        "metadata".to_owned(),
-        Value::Object(metadata),
-    )])))
-}
-
 /// Lets go of who wrote which field: often more than the object itself.
 pub(super) fn forget_managers(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -303,36 +245,11 @@ pub(super) fn escape(segment: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Of a custom resource, for one, that keeps unknown fields.
     #[test]
-    fn an_object_that_is_too_deep_costs_itself_alone() {
-        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
-        let object = |name: &str, levels: usize| {
-            let deep = nested(levels);
-            format!(
-                r#"{{"metadata":{{"name":"{name}","uid":"u","managedFields":[{deep}]}},"spec":{deep}}}"#
-            )
-        };
-        let items = [object("a", 1), object("b", 900), object("c", 100_000)].join(",");
-        let text = format!(r#"{{"metadata":{{"continue":"x"}},"items":[{items}]}}"#);
-        let page = Page::read(&text).unwrap();
-        let names = |items: &[Value]| -> Vec<String> {
-            let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
-            items.iter().map(name).collect()
-        };
-        assert_eq!(names(&page.items), ["a", "b"]);
-        assert_eq!(
-            page.items[0],
-            serde_json::json!({"metadata": {"name": "a", "uid": "u"}, "spec": [1]})
-        );
-        assert_eq!(
-            page.unreadable,
-            [serde_json::json!({"metadata": {"name": "c", "uid": "u"}})]
-        );
-        assert_eq!(page.next, "x");
-        assert!(Page::read("{").is_err() && Page::read("<html>").is_err());
-        let event = |levels| {
-            let text = format!(r#"{{"type":"ADDED","object":{}}}"#, nested(levels));
+    fn an_event_of_an_object_that_is_too_deep_is_an_error() {
+        let event = |levels: usize| {
+            let nested = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+            let text = format!(r#"{{"type":"ADDED","object":{nested}}}"#);
             serde_json::from_str::<kube::core::WatchEvent<Watched>>(&text)
         };
         assert!(event(900).is_ok() && event(1_100).is_err());

@@ -135,8 +135,12 @@ async fn readiness(cluster: &Cluster, object: &Object, mode: Mode) -> Observed {
     };
     let mut reading = wait::read(&live, &[], mode, cluster.host().now());
     if reading.status == Status::InProgress && depends_on_pods(object) {
-        let pods = cluster.pods(object.namespace.as_deref()).await?;
-        reading = wait::read(&live, &pods, mode, cluster.host().now());
+        let now = cluster.host().now();
+        let mut failed = 0;
+        let count = |pod: &Value| failed += usize::from(wait::is_failed_pod(&live, pod, now));
+        let (namespace, labels) = (object.namespace.as_deref(), wait::pod_labels(&live));
+        cluster.each_pod(namespace, &labels, count).await?;
+        reading = reading.with_failed_pods(failed);
     }
     Ok((reading.status, reading.error.unwrap_or(reading.message)))
 }

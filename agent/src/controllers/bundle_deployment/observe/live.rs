@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use golib::json;
 use objects::drift;
 use objects::fields::text;
 use objects::manifest::Unserved;
 use objects::{GroupKind, Object, ObjectKey, Resource};
-use release::kube::{ApiError, Cluster, Owner};
-use serde_json::{Value, json};
+use release::kube::{ApiError, Cluster, Listed, MAX_OBJECT, Owner};
+use serde_json::Value;
 
 use super::desired::{FormerObjects, Kept, KindAndName, by_kind};
-use crate::api::{LABEL_OBJECT_SET_HASH, ModifiedStatus};
+use crate::api::{LABEL_OBJECT_SET_HASH, LABEL_OBJECT_SET_PRUNE, ModifiedStatus};
 use crate::controllers::bundle_deployment::observation_cache::InSync;
 use crate::controllers::bundle_deployment::ownership;
 use crate::controllers::drift_watch::Seen;
@@ -23,11 +24,26 @@ pub enum ObserveError {
     List { kind: String, source: ApiError },
     #[error("{} is nested too deep to be compared", shown(.0))]
     TooDeep(ObjectKey),
+    #[error("{} is too large to be compared", shown(.0))]
+    TooLarge(ObjectKey),
+    #[error(
+        "{0} objects that carry the label of this bundle were not looked at: there are too many"
+    )]
+    TooManyExtras(usize),
     #[error("failed to compare {}", shown(.0))]
     Predict(ObjectKey, #[source] ApiError),
     #[error("failed to get {}", shown(.0))]
     Get(ObjectKey, #[source] ApiError),
 }
+
+/// Labels that are read of objects that are not wanted, beside the marks of a release.
+const EXTRAS_LABELS: [&str; 2] = [LABEL_OBJECT_SET_HASH, LABEL_OBJECT_SET_PRUNE];
+
+/// The most that the outlines of objects take that are not wanted, in bytes: some thousand objects, which anybody labels who may create any.
+const MAX_EXTRAS: u64 = 4 << 20;
+
+/// What an entry of a map takes beside what it holds, in bytes, about.
+const ENTRY: u64 = 200;
 
 fn shown(object: &ObjectKey) -> String {
     let (kind, namespace, name) = (&object.kind, &object.namespace, &object.name);
@@ -50,6 +66,9 @@ pub struct Live {
     gone: BTreeSet<GroupKind>,
     /// What the objects take, in bytes, about: whoever may write one makes it as large as he likes.
     bytes: u64,
+    /// What those of them take that are not wanted, and how many had no room beside those.
+    extras_bytes: u64,
+    left_out: usize,
 }
 
 /// An object as it was read, with what items of a list do not carry, and without who wrote which field.
@@ -82,21 +101,36 @@ impl Live {
     ) -> Result<Self, ObserveError> {
         let mut live = Self::default();
         let selector = format!("{LABEL_OBJECT_SET_HASH}={hash}");
+        let wanted: HashSet<_> = desired.iter().map(Object::key).collect();
         for (resource, objects) in by_kind(desired) {
             let namespaces: BTreeSet<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
             for namespace in namespaces {
-                let mut unreadable = Vec::new();
-                let take = |items, deep: Vec<Value>| {
-                    unreadable.extend(deep.into_iter().map(|item| whole(&resource, item)));
-                    match resource.is_definition() {
-                        true => live.add_definitions(&resource, items, &objects),
-                        false => live.add(&resource, items),
+                let mut taken = Ok(());
+                let take = |item: Listed<'_>| {
+                    let key = ObjectKey {
+                        group: resource.group.clone(),
+                        kind: resource.kind.clone(),
+                        namespace: item.namespace().to_owned(),
+                        name: item.name().to_owned(),
+                    };
+                    match wanted.contains(&key) {
+                        false => live.keep_extra(&resource, &item),
+                        true => match item.read(MAX_OBJECT) {
+                            Ok(item) if resource.is_definition() => {
+                                live.add_definition(&resource, item, &objects);
+                            }
+                            Ok(item) => live.add(&resource, vec![item]),
+                            Err(json::Error::TooLarge(_)) => {
+                                taken = Err(ObserveError::TooLarge(key));
+                            }
+                            Err(_) => taken = Err(ObserveError::TooDeep(key)),
+                        },
                     }
                     held(live.bytes);
                 };
-                let listed = cluster.list_pages(&resource, namespace, &selector, take);
+                let listed = cluster.list_each(&resource, namespace, &selector, take);
                 match listed.await {
-                    Ok(()) => live.add_unreadable(unreadable, &objects)?,
+                    Ok(()) => taken?,
                     Err(error) if error.is_forbidden() => {
                         let here = objects
                             .iter()
@@ -242,40 +276,35 @@ impl Live {
         self.objects.insert(ObjectKey::of(&item), item);
     }
 
-    /// Takes in what is known of objects that are nested too deep to be read: of what is not wanted that is enough.
-    fn add_unreadable(
-        &mut self,
-        items: Vec<Value>,
-        desired: &[&Object],
-    ) -> Result<(), ObserveError> {
-        if items.is_empty() {
-            return Ok(());
+    /// Takes in what says which object it is and whose, of one that is not wanted; of an autoscaler also what it scales. Anybody may have made it.
+    fn keep_extra(&mut self, resource: &Resource, item: &Listed<'_>) {
+        let outline = item.outline(&EXTRAS_LABELS, drift::is_autoscaler(resource));
+        let outline = whole(resource, outline);
+        let bytes = golib::budget::weigh(&outline) as u64 + ENTRY;
+        if self.extras_bytes + bytes > MAX_EXTRAS {
+            self.left_out += 1;
+            return;
         }
-        let desired: HashSet<_> = desired.iter().map(|object| object.key()).collect();
-        for item in items {
-            let key = ObjectKey::of(&item);
-            if desired.contains(&key) {
-                return Err(ObserveError::TooDeep(key));
-            }
-            self.objects.insert(key, item);
-        }
-        Ok(())
+        self.extras_bytes += bytes;
+        self.keep(outline);
     }
 
-    /// Takes in definitions: of one that visibly is what is wanted nothing but what it says of itself, as its schemas may be a mebibyte.
-    fn add_definitions(&mut self, resource: &Resource, items: Vec<Value>, desired: &[&Object]) {
-        let desired = desired.iter().map(|object| (&*object.name, object));
-        let desired: HashMap<_, _> = desired.rev().collect();
-        for item in items {
-            let mut item = whole(resource, item);
-            let desired = desired.get(text(&item, "/metadata/name"));
-            let covered = desired.filter(|object| drift::covers(&item, &object.body));
-            if let (Some(object), Value::Object(fields)) = (covered, &mut item) {
-                fields.remove("spec");
-                self.covered.insert(object.key());
-            }
-            self.keep(item);
+    /// Whether objects were left out that may be of the set: what is told of those that are not wanted is not all then.
+    pub fn left_out(&self) -> Option<ObserveError> {
+        (self.left_out > 0).then_some(ObserveError::TooManyExtras(self.left_out))
+    }
+
+    /// Takes in a definition: of one that visibly is what is wanted nothing but what it says of itself, as its schemas may be a mebibyte.
+    fn add_definition(&mut self, resource: &Resource, item: Value, desired: &[&Object]) {
+        let mut item = whole(resource, item);
+        let name = text(&item, "/metadata/name");
+        let desired = desired.iter().find(|object| object.name == name);
+        let covered = desired.filter(|object| drift::covers(&item, &object.body));
+        if let (Some(object), Value::Object(fields)) = (covered, &mut item) {
+            fields.remove("spec");
+            self.covered.insert(object.key());
         }
+        self.keep(item);
     }
 
     /// The objects of the set that are not wanted.
@@ -306,7 +335,7 @@ impl Live {
                 resource: Arc::clone(resource),
                 namespace: Some(key.namespace).filter(|namespace| !namespace.is_empty()),
                 name: key.name,
-                body: json!({ "metadata": metadata }),
+                body: serde_json::json!({ "metadata": metadata }),
             })
         };
         extras.filter_map(left_over).collect()
@@ -345,6 +374,7 @@ mod tests {
 
     use kube::client::Body;
     use rstest::rstest;
+    use serde_json::json;
 
     use super::super::fixtures::{desired, live, resource};
     use super::*;
@@ -362,6 +392,110 @@ mod tests {
             live: 10,
         };
         assert_eq!((wanted.bytes(3), wanted.bytes(1_000)), (110, 1_100));
+    }
+
+    /// Whoever may create objects beside a bundle's own labels some as its own: of these no more is kept than whose they are.
+    #[tokio::test]
+    async fn objects_that_are_not_wanted_are_kept_as_outlines() {
+        const PAGES: usize = 3;
+        let serve = tower::service_fn(|request: http::Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let page = (1..PAGES).find(|page| query.contains(&format!("continue={page}")));
+            let page = page.unwrap_or_default();
+            let next = match page + 1 {
+                PAGES => String::new(),
+                next => next.to_string(),
+            };
+            let data: serde_json::Map<_, _> =
+                (0..20_000).map(|n| (n.to_string(), "".into())).collect();
+            let labels = json!({LABEL_OBJECT_SET_HASH: "h", LABEL_OBJECT_SET_PRUNE: "false"});
+            let annotations =
+                json!({"meta.helm.sh/release-name": "web", "other": "x".repeat(100_000)});
+            let object = |name: String| {
+                let metadata = json!({"namespace": "ns", "name": name, "uid": "u", "resourceVersion": "7",
+                                      "labels": labels, "annotations": annotations});
+                json!({"metadata": metadata, "data": data})
+            };
+            let mut items: Vec<_> = (0..5).map(|n| object(format!("{page}-{n}"))).collect();
+            if page == 1 {
+                items.push(object("wanted".to_owned()));
+            }
+            let answer = json!({"metadata": {"continue": next}, "items": items});
+            let answer = Body::from(answer.to_string().into_bytes());
+            let answer = http::Response::builder().body(answer);
+            std::future::ready(answer.map_err(tower::BoxError::from))
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let manifest = [desired("ConfigMap", "wanted")];
+        let mut most = 0;
+        let read = Live::read(&cluster, "h", &manifest, |bytes| most = bytes.max(most));
+        let live = read.await.unwrap();
+        assert_eq!(live.objects.len(), PAGES * 5 + 1);
+        let wanted = &live.objects[&manifest[0].key()];
+        assert_eq!(
+            wanted["data"].as_object().map(|data| data.len()),
+            Some(20_000)
+        );
+        let whole = golib::budget::weigh(wanted) as u64;
+        assert!(
+            most < whole + (100 << 10),
+            "{most} with {whole} that is wanted"
+        );
+        let extra = &live.objects[&ObjectKey::new("v1", "ConfigMap", "ns", "2-4")];
+        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "namespace": "ns", "name": "2-4", "uid": "u", "resourceVersion": "7",
+            "labels": {LABEL_OBJECT_SET_HASH: "h", LABEL_OBJECT_SET_PRUNE: "false"},
+            "annotations": {"meta.helm.sh/release-name": "web"},
+        }});
+        assert_eq!(*extra, expected);
+    }
+
+    /// However many there are, and of those that are left out it is said how many; what is wanted has its place all the same.
+    #[tokio::test]
+    async fn objects_that_are_not_wanted_have_room_for_some_thousands() {
+        const OBJECTS: usize = 20_000;
+        let serve = tower::service_fn(|_: http::Request<Body>| {
+            let labels = json!({LABEL_OBJECT_SET_HASH: "h"});
+            let metadata = |name| json!({"namespace": "ns", "name": name, "labels": labels});
+            let items = (0..OBJECTS).map(|n| json!({ "metadata": metadata(n.to_string()) }));
+            let wanted = json!({ "metadata": metadata("wanted".to_owned()) });
+            let items: Vec<_> = items.chain([wanted]).collect();
+            let answer = json!({"metadata": {}, "items": items});
+            let answer = Body::from(answer.to_string().into_bytes());
+            let answer = http::Response::builder().body(answer);
+            std::future::ready(answer.map_err(tower::BoxError::from))
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let manifest = [desired("ConfigMap", "wanted")];
+        let live = Live::read(&cluster, "h", &manifest, |_| ()).await.unwrap();
+        assert!(live.objects.contains_key(&manifest[0].key()));
+        assert!(
+            (1_000..OBJECTS).contains(&live.objects.len()),
+            "{}",
+            live.objects.len()
+        );
+        assert!(live.bytes < 5 << 20, "{}", live.bytes);
+        let left_out = OBJECTS + 1 - live.objects.len();
+        let told = live.left_out().map(|left_out| left_out.to_string());
+        assert!(told.is_some_and(|told| told.starts_with(&format!("{left_out} objects"))));
+    }
+
+    /// Somebody filled up what is wanted as densely as it goes.
+    #[tokio::test]
+    async fn a_wanted_object_that_takes_too_much_is_not_compared() {
+        let serve = tower::service_fn(|_: http::Request<Body>| {
+            let dense = vec![json!({"a": 1}); 100_000];
+            let metadata = json!({"namespace": "ns", "name": "wanted"});
+            let items = [json!({"metadata": metadata, "spec": dense})];
+            let answer = json!({"metadata": {}, "items": items});
+            let answer = Body::from(answer.to_string().into_bytes());
+            let answer = http::Response::builder().body(answer);
+            std::future::ready(answer.map_err(tower::BoxError::from))
+        });
+        let cluster = Cluster::new(kube::Client::new(serve, "n"));
+        let manifest = [desired("ConfigMap", "wanted")];
+        let read = Live::read(&cluster, "h", &manifest, |_| ()).await;
+        assert!(matches!(read, Err(ObserveError::TooLarge(_))), "{read:?}");
     }
 
     /// A wanted object that no list has: only that it may not be looked at is no sign of its absence. An API server that does not answer tells nothing,

@@ -338,7 +338,7 @@ impl Reconciler {
             true => Vec::new(),
             false => state.report.status().modified_status.clone(),
         };
-        let differences = live
+        let mut differences = live
             .differences(impersonated.cluster(), &owner, &desired, &rules, &former)
             .await;
         let others = live.others_than(&desired);
@@ -350,6 +350,9 @@ impl Reconciler {
                     .await
             }
         };
+        if let Some(left_out) = live.left_out() {
+            differences.problem.get_or_insert(left_out);
+        }
         let is_large = desired.len() + unserved.len() > LARGE_LOOK;
         let compare = {
             let (mapping, now) = (Arc::clone(&self.mapping), state.report.now());
