@@ -90,7 +90,7 @@ impl Request<'_> {
             .await
         {
             Err(error) if !error.conflicting_fields().is_empty() => {
-                let is_autoscaled = self.writer.is_autoscaled(&self.desired, &error).await;
+                let is_autoscaled = self.writer.is_autoscaled(&self.desired, &error).await?;
                 // The fields' current owners: the dry run is refused if this is not the version meant.
                 let live = self.cluster.get(&self.desired).await?.unwrap_or_default();
                 let writer = &self.writer;
@@ -120,4 +120,76 @@ impl Request<'_> {
 /// Whether the API server has another version than the one that was named.
 fn is_another_version(error: &ApiError) -> bool {
     error.is_conflict() && error.conflicting_fields().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::Method;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::fixture;
+    use super::*;
+
+    /// Somebody has scaled a workload. Whether an autoscaler did is not known where the autoscalers cannot be listed for a moment: that is no verdict. An
+    /// account that may not list them never knows, and leaves what may be an autoscaler's.
+    #[rstest]
+    #[case::none_there(200, "", Some(2))]
+    #[case::forbidden(403, "Forbidden", Some(3))]
+    #[case::never_listed(405, "MethodNotAllowed", Some(3))]
+    #[case::overloaded(500, "InternalError", None)]
+    #[case::without_a_token(401, "Unauthorized", None)]
+    #[case::not_served_now(404, "NotFound", None)]
+    #[tokio::test]
+    async fn replicas_are_judged_once_autoscalers_can_be_listed(
+        #[case] code: u16,
+        #[case] reason: &'static str,
+        #[case] expected: Option<u64>,
+    ) {
+        let live = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "a", "namespace": "shop", "resourceVersion": "7", "managedFields": [
+                {"manager": "kubectl", "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]},
+            "spec": {"replicas": 3}});
+        let (found, was_refused) = (live.clone(), AtomicBool::new(false));
+        let cluster = fixture::server(move |method, path, sent| match (method, path) {
+            (_, "/api") => Some(fixture::discovered(&[])),
+            (_, "/apis") => {
+                let mut group =
+                    fixture::discovery("autoscaling", &[("HorizontalPodAutoscaler", true)]);
+                group["versions"][0]["version"] = "v2".into();
+                Some(fixture::discovered(&[group]))
+            }
+            (_, path) if path.ends_with("/horizontalpodautoscalers") => match code {
+                200 => Some((200, json!({"metadata": {}, "items": []}))),
+                code => {
+                    let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason});
+                    Some((code, status))
+                }
+            },
+            (&Method::PATCH, _) if !was_refused.swap(true, Ordering::Relaxed) => {
+                let cause = json!({"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": ""});
+                let status = json!({"kind": "Status", "code": 409, "reason": "Conflict", "details": {"causes": [cause]}});
+                Some((409, status))
+            }
+            (&Method::PATCH, _) => {
+                let replicas = sent["spec"].get("replicas").cloned();
+                let mut after = found.clone();
+                after["spec"]["replicas"] = replicas.unwrap_or_else(|| 3.into());
+                Some((200, after))
+            }
+            _ => Some((200, found.clone())),
+        });
+        let body = json!({"metadata": {"name": "a"}, "spec": {"replicas": 2}});
+        let object = fixture::object("apps", "Deployment", body);
+        let answer = dry_run(&cluster, &Owner::new("web", "shop"), &object, &live).await;
+        match (answer, expected) {
+            (Ok(DryRun::Applied { predicted, .. }), Some(expected)) => {
+                assert_eq!(predicted["spec"]["replicas"], expected);
+            }
+            (Err(failed), None) => assert!(!failed.is_lasting(), "{failed}"),
+            (other, _) => panic!("{other:?}"),
+        }
+    }
 }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use objects::conflict::{
     ApplyConflict, FieldConflict, Outcome, concerns_replicas, leave_out, scales,
 };
-use objects::fields::items;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 use tokio::time::sleep;
@@ -17,6 +16,7 @@ use tokio::time::sleep;
 use super::claim::{Claim, HookClaim, HookVerdict};
 use super::client::Cluster;
 use super::error::ApiError;
+use super::listed::{Listed, MAX_OBJECT};
 use super::migrate;
 use super::object_failure::ObjectFailure;
 use super::ownership::{Created, HookState, Observed, OwnershipError, adoption};
@@ -426,7 +426,9 @@ impl<'a> ObjectWriter<'a> {
             };
             if !error.conflicting_fields().is_empty() {
                 has_conflict = true;
+                // Where they cannot be listed now the deploy goes on: what may be an autoscaler's is left.
                 let is_autoscaled = self.is_autoscaled(object, &error).await;
+                let is_autoscaled = is_autoscaled.unwrap_or_default();
                 // An object deleted meanwhile is created by the next try.
                 if let Some(live) = self.sender.cluster.get(object).await.map_err(refused)? {
                     if judged.is_none() {
@@ -516,13 +518,19 @@ impl<'a> ObjectWriter<'a> {
         (conflicts, body)
     }
 
-    /// Whether an autoscaler sets the replicas that others hold, none where that is unknown; asked before the object is read, which is written
-    /// right after that.
-    pub(super) async fn is_autoscaled(&self, object: &Object, error: &ApiError) -> Option<bool> {
+    /// Whether an autoscaler sets the replicas that others hold, none where the account may not know; asked before the object is read, which is
+    /// written right after that.
+    ///
+    /// # Errors
+    /// They cannot be listed now.
+    pub(super) async fn is_autoscaled(
+        &self,
+        object: &Object,
+        error: &ApiError,
+    ) -> Result<Option<bool>, ApiError> {
         match concerns_replicas(error.conflicting_fields().into_iter()) {
-            // The account may lack the right to list them.
-            true => self.has_autoscaler(object).await.unwrap_or_default(),
-            false => Some(false),
+            true => self.has_autoscaler(object).await,
+            false => Ok(Some(false)),
         }
     }
 
@@ -531,15 +539,18 @@ impl<'a> ObjectWriter<'a> {
         let Some(kind) = discovery.resource("autoscaling", "v2", "HorizontalPodAutoscaler") else {
             return Ok(None);
         };
-        let list = self
-            .sender
-            .cluster
-            .list(&kind, object.namespace.as_deref())
-            .await?;
-        let mut autoscalers = items(&list, "items").iter();
-        Ok(Some(
-            autoscalers.any(|autoscaler| scales(autoscaler, object)),
-        ))
+        let (mut is_found, mut is_unreadable) = (false, false);
+        let look = |autoscaler: Listed<'_>| match autoscaler.read(MAX_OBJECT) {
+            Ok(autoscaler) => is_found |= scales(&autoscaler, object),
+            Err(_) => is_unreadable = true,
+        };
+        let (cluster, namespace) = (self.sender.cluster, object.namespace.as_deref());
+        match cluster.list_each(&kind, namespace, "", look).await {
+            // The account lacks the right, for one, as long as nobody gives it.
+            Err(error) if error.is_lasting() => return Ok(None),
+            listed => listed?,
+        }
+        Ok((is_found || !is_unreadable).then_some(is_found))
     }
 }
 
