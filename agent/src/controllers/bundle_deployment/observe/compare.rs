@@ -173,7 +173,7 @@ mod tests {
     use objects::drift::{Operation, Rule};
     use serde_json::json;
 
-    use super::super::desired::Kept;
+    use super::super::desired::{Kept, told_as_left_over};
     use super::super::fixtures::{desired, live};
     use super::*;
     use crate::controllers::bundle_deployment::observation_cache::{in_sync, unchanged};
@@ -246,6 +246,10 @@ mod tests {
             },
             &view,
         );
+        // Where the revision before cannot be read now, what was told as left over stays so, and nothing is deleted for it.
+        let told = told_as_left_over(&observed.modified);
+        let names: Vec<_> = told.iter().map(|(one, kept)| (&*one.name, *kept)).collect();
+        assert_eq!(names, [("left-over", Kept::Yes)]);
         let resources: Vec<_> = observed.resources.iter().map(|r| &*r.name).collect();
         assert_eq!(resources, ["svc", "edited"]);
         let modified: Vec<_> = observed.modified.iter().map(ToString::to_string).collect();

@@ -9,6 +9,7 @@ use objects::{BuildError, Discovery, GroupKind, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster};
 use release::model::Release;
 
+use crate::api::ModifiedStatus;
 use crate::ledger::Containers;
 
 /// A release cannot be turned into objects.
@@ -111,6 +112,14 @@ pub enum Kept {
 
 /// Objects of the revision before.
 pub type FormerObjects = BTreeMap<KindAndName, Kept>;
+
+/// What a status tells as left over, where nobody can read now which objects the revision before had: nothing says that any of it may be deleted.
+pub fn told_as_left_over(told: &[ModifiedStatus]) -> FormerObjects {
+    let extras = told.iter().filter(|entry| entry.extra);
+    extras
+        .map(|entry| (KindAndName::of(&entry.key()), Kept::Yes))
+        .collect()
+}
 
 /// Wanted objects by kind, kinds in order of first appearance, objects by namespace and name.
 pub(super) fn by_kind(desired: &[Object]) -> Vec<(Arc<Resource>, Vec<&Object>)> {

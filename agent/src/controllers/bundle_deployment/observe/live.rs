@@ -9,6 +9,7 @@ use objects::fields::text;
 use objects::manifest::Unserved;
 use objects::{GroupKind, Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, Listed, MAX_OBJECT, Owner};
+use release::storage::StorageError;
 use serde_json::Value;
 
 use super::desired::{FormerObjects, Kept, KindAndName, by_kind};
@@ -30,6 +31,10 @@ pub enum ObserveError {
         "{0} objects that carry the label of this bundle were not looked at: there are too many"
     )]
     TooManyExtras(usize),
+    #[error("failed to read which objects the revision before had")]
+    Former(#[source] StorageError),
+    #[error("failed to ask which kinds the revision before had")]
+    Kinds(#[source] ApiError),
     #[error("failed to compare {}", shown(.0))]
     Predict(ObjectKey, #[source] ApiError),
     #[error("failed to get {}", shown(.0))]

@@ -14,7 +14,9 @@ mod live;
 mod rules;
 
 pub use self::compare::View;
-pub use self::desired::{Desired, FormerObjects, Kept, KindAndName, ObjectsError, kinds, objects};
+pub use self::desired::{
+    Desired, FormerObjects, Kept, KindAndName, ObjectsError, kinds, objects, told_as_left_over,
+};
 pub use self::differences::Differences;
 pub use self::live::{Live, ObserveError};
 pub use self::rules::rules;

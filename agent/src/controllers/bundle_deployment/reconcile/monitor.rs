@@ -22,7 +22,7 @@ use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
 use crate::controllers::bundle_deployment::observe::{
-    self, Desired, FormerObjects, KindAndName, Live, ObjectsError, View,
+    self, Desired, FormerObjects, KindAndName, Live, ObjectsError, ObserveError, View,
 };
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::Record;
@@ -346,8 +346,15 @@ impl Reconciler {
             true => FormerObjects::new(),
             false => {
                 let reservation = state.reservation.as_mut();
-                self.former_objects(&bundle, impersonated, release, others, reservation)
-                    .await
+                let read = self.former_objects(&bundle, impersonated, release, others, reservation);
+                match read.await {
+                    Ok(read) => read,
+                    // What was left over is so until it is known not to be.
+                    Err(failed) => {
+                        differences.problem.get_or_insert(failed);
+                        observe::told_as_left_over(&former)
+                    }
+                }
             }
         };
         if let Some(left_out) = live.left_out() {
@@ -591,7 +598,7 @@ impl Reconciler {
         release: &Release,
         others: BTreeSet<KindAndName>,
         mut held: Option<&mut Reservation>,
-    ) -> FormerObjects {
+    ) -> Result<FormerObjects, ObserveError> {
         let records = self.records(bundle, impersonated, &release.namespace, Writes::Deploys);
         let revision = release.revision.saturating_sub(1);
         // Another reservation is waited for: who waits must not be waited for.

@@ -13,7 +13,9 @@ use crate::api::BundleDeployment;
 use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::halt::{Cause, Halt};
-use crate::controllers::bundle_deployment::observe::{FormerObjects, Kept, KindAndName};
+use crate::controllers::bundle_deployment::observe::{
+    FormerObjects, Kept, KindAndName, ObserveError,
+};
 use crate::controllers::bundle_deployment::outcome::{RedeployReason, ReleaseImport};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::claims::{self, ReleaseId};
@@ -95,21 +97,24 @@ impl Records {
         })
     }
 
-    /// Those of `objects` that are in a revision's manifest. A record that cannot be read has none. Nothing of it is kept: it may be forged, and as large
-    /// as one can be.
+    /// Those of `objects` that are in a revision's manifest. A record that is not there, or not as it was written, has none. Nothing of it is kept: it
+    /// may be forged, and as large as one can be.
+    ///
+    /// # Errors
+    /// It cannot be read now.
     pub(super) async fn in_revision(
         &self,
         cluster: &Cluster,
         name: &str,
         revision: i64,
         objects: BTreeSet<KindAndName>,
-    ) -> FormerObjects {
+    ) -> Result<FormerObjects, ObserveError> {
         // Before there is a record in memory.
-        let Ok(discovery) = cluster.discovery().await else {
-            return FormerObjects::new();
-        };
-        let Ok(read) = self.get(name, revision, None).await else {
-            return FormerObjects::new();
+        let discovery = cluster.discovery().await.map_err(ObserveError::Kinds)?;
+        let read = match self.get(name, revision, None).await {
+            Ok(read) => read,
+            Err(failed) if may_pass(&failed) => return Err(ObserveError::Former(failed)),
+            Err(_) => return Ok(FormerObjects::new()),
         };
         // The thread has what it reads and the reservation, also where nobody waits for it any more.
         let found = cluster.host().work(move || {
@@ -130,7 +135,7 @@ impl Records {
             }
             former
         });
-        found.await.unwrap_or_default()
+        Ok(found.await.unwrap_or_default())
     }
 }
 
@@ -466,6 +471,14 @@ impl ReconcileState {
     }
 }
 
+/// Whether a record may be read the next time without anybody changing anything.
+fn may_pass(failed: &StorageError) -> bool {
+    match failed {
+        StorageError::Api { source, .. } => !source.is_lasting(),
+        other => other.is_retryable(),
+    }
+}
+
 /// Waits until a reservation covers what is made of a release that was read: its objects are read next, and the live ones beside them.
 async fn cover(reservation: &mut Reservation, release: &Release) {
     let read = release.size_bytes();
@@ -493,6 +506,7 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt as _;
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -515,6 +529,47 @@ mod tests {
         assert!(memory.used() >= 49 << 20, "{}", memory.used());
         cover(&mut reservation, &Release::default()).await;
         assert_eq!(memory.used(), 42 << 20);
+    }
+
+    /// A record that cannot be read for a moment says nothing of what is left over; one that is not there does.
+    #[rstest]
+    #[case::overloaded(500, "InternalError", false)]
+    #[case::too_many(429, "TooManyRequests", false)]
+    #[case::without_a_token(401, "Unauthorized", false)]
+    #[case::forbidden(403, "Forbidden", true)]
+    #[case::pruned(404, "NotFound", true)]
+    #[tokio::test(start_paused = true)]
+    async fn a_former_record_that_cannot_be_read_now_is_no_empty_one(
+        #[case] code: u16,
+        #[case] reason: &'static str,
+        #[case] is_empty: bool,
+    ) {
+        let clients = scripted::clients(move |request: http::Request<kube::client::Body>| {
+            let answer = match request.uri().path() {
+                "/api" | "/apis" => (
+                    200,
+                    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": []}),
+                ),
+                path if path.contains("/secrets/") => (
+                    code,
+                    json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "details": {"name": "a"}}),
+                ),
+                _ => (200, json!({})),
+            };
+            std::future::ready(answer)
+        });
+        let account = scripted::identities(&clients).account("").unwrap();
+        let records = Records {
+            storage: Storage::secrets(account.cluster(), "shop"),
+            memory: Memory::new(48 << 20).with_reserve(6 << 20),
+        };
+        let found = records
+            .in_revision(account.cluster(), "web", 1, BTreeSet::new())
+            .await;
+        match is_empty {
+            true => assert_eq!(found.unwrap(), FormerObjects::new()),
+            false => assert!(matches!(found, Err(ObserveError::Former(_))), "{found:?}"),
+        }
     }
 
     /// One copied label on an object makes a look read the record of the revision before, as large as a tenant could make that.
@@ -589,7 +644,8 @@ mod tests {
             });
             let found = records
                 .in_revision(account.cluster(), "web", 1, live.into())
-                .await;
+                .await
+                .unwrap();
             done.fetch_add(1, Ordering::SeqCst);
             found
                 .into_iter()
