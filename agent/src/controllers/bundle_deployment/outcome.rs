@@ -318,16 +318,15 @@ impl Report {
         self.confirmed();
         self.is_new = changed;
         if changed {
-            self.conflicts(conflicts);
+            self.log_conflicts(conflicts);
+            self.status.set_conflicts(conflicts, self.now);
         }
     }
 
-    /// Reports fields taken from other field managers or left to them; an empty list clears nothing.
-    fn conflicts(&mut self, conflicts: &[FieldConflict]) {
+    fn log_conflicts(&self, conflicts: &[FieldConflict]) {
         for conflict in conflicts {
             logging::info!(bundle = self.bundle, "{}", conflict_event(conflict).1);
         }
-        self.status.set_conflicts(conflicts, self.now);
     }
 
     /// The release's record is not continued.
@@ -395,7 +394,7 @@ impl Report {
         self.status.set_postponed_corrections(lines, self.now);
     }
 
-    /// Drifted objects were applied again.
+    /// Drifted objects were applied again. What the deploy told of fields of other objects stays until the next one.
     pub fn corrected(&mut self, objects: &[ObjectKey], conflicts: &[FieldConflict]) {
         logging::info!(
             bundle = self.bundle,
@@ -408,7 +407,8 @@ impl Report {
                 .map(|one| (&one.kind, &one.namespace, &one.name)),
         );
         self.events.push((Reason::DriftCorrected, names));
-        self.conflicts(conflicts);
+        self.log_conflicts(conflicts);
+        self.status.renew_conflicts(objects, conflicts, self.now);
     }
 
     /// Objects others have and this bundle wants, or vice versa, as one step found them.
@@ -536,6 +536,48 @@ pub(super) mod tests {
                 "release ns/b revision 2",
             ]
         );
+    }
+
+    /// What a deploy took or left is told until the next one, whatever is corrected meanwhile; of what is corrected, what is so since.
+    #[test]
+    fn a_correction_leaves_what_was_told_of_other_objects() {
+        let object = |name: &str| ObjectKey::new("v1", "Service", "ns", name);
+        let conflict = |name: &str, field: &str| FieldConflict {
+            object: object(name),
+            field: field.into(),
+            managers: vec!["kubectl".into()],
+            outcome: Outcome::Taken,
+        };
+        let mut report = report();
+        let deployed = [conflict("web", ".spec.a"), conflict("other", ".spec.a")];
+        report.deployed(&id(), true, &deployed, &"".into());
+        let told = |report: &Report| {
+            let told = conditions(report).into_iter();
+            let told =
+                told.filter_map(|one| Some(one.strip_prefix("FieldConflicts=True ")?.to_owned()));
+            told.collect::<Vec<_>>().concat()
+        };
+        let [web, other] =
+            ["web", "other"].map(|name| format!("took .spec.a of Service ns/{name} from kubectl"));
+        assert_eq!(told(&report), format!("{web}; {other}"));
+        report.corrected(&[object("third")], &[]);
+        assert_eq!(told(&report), format!("{web}; {other}"));
+        report.corrected(&[object("web")], &[conflict("web", ".spec.a")]);
+        assert_eq!(told(&report), format!("{web}; {other}"));
+        report.corrected(&[object("web")], &[conflict("web", ".spec.b")]);
+        let new = web.replace(".spec.a", ".spec.b");
+        assert_eq!(told(&report), format!("{other}; {new}"));
+        report.corrected(&[object("web"), object("other")], &[]);
+        assert_eq!(told(&report), "");
+        // Beyond ten they are counted.
+        let many: Vec<_> = (0..12)
+            .map(|n| conflict(&format!("s{n}"), ".spec.a"))
+            .collect();
+        report.deployed(&id(), true, &many, &"".into());
+        report.corrected(&[object("web")], &[conflict("web", ".spec.a")]);
+        assert!(told(&report).ends_with("; and 3 more"), "{}", told(&report));
+        report.corrected(&[object("s0"), object("s1")], &[]);
+        assert!(told(&report).ends_with("; and 3 more"), "{}", told(&report));
     }
 
     /// The conditions with their messages, `True` without.

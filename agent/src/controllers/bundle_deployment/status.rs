@@ -26,6 +26,9 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 16 << 10;
 /// Longest list of details in a status.
 const MAX_DETAILS: usize = 10;
 
+/// The longest line of a message that has several.
+const MAX_LINE_BYTES: usize = MAX_MESSAGE_BYTES / MAX_DETAILS - 100;
+
 /// The most that the list of objects may take, in bytes: an API server refuses what is above 1.5 MiB with the spec, and the former status would stay.
 const MAX_RESOURCES_BYTES: usize = 768 << 10;
 
@@ -126,11 +129,34 @@ impl BundleDeploymentStatus {
 
     /// Sets the condition that names what was taken from other managers or left to them.
     pub fn set_conflicts(&mut self, conflicts: &[FieldConflict], now: Timestamp) {
-        let lines = conflicts
-            .iter()
-            .map(|one| conflict_text(one).to_string())
+        self.set_lines(FIELD_CONFLICTS, conflict_lines(conflicts), 0, now);
+    }
+
+    /// The same of `objects` alone, which were written once more: what the condition says of others stays.
+    pub fn renew_conflicts(
+        &mut self,
+        objects: &[ObjectKey],
+        conflicts: &[FieldConflict],
+        now: Timestamp,
+    ) {
+        let told = self.conditions.iter().find(|c| c.type_ == FIELD_CONFLICTS);
+        let told = told.iter().flat_map(|told| told.message.split("; "));
+        let mut lines: Vec<_> = told.map(str::to_owned).collect();
+        let unlisted = lines.pop_if(|last| unlisted(last).is_some());
+        let unlisted = unlisted.and_then(|last| self::unlisted(&last));
+        let new = conflict_lines(conflicts);
+        let objects: Vec<_> = objects.iter().map(object_text).collect();
+        lines.retain(|line| {
+            new.contains(line) || !objects.iter().any(|object| is_about(line, object))
+        });
+        let added: Vec<_> = new
+            .into_iter()
+            .filter(|line| !lines.contains(line))
             .collect();
-        self.set_lines(FIELD_CONFLICTS, lines, 0, now);
+        lines.extend(added);
+        let more = lines.len().saturating_sub(MAX_DETAILS);
+        let unlisted = unlisted.map_or(0, |unlisted| unlisted.saturating_add(more));
+        self.set_lines(FIELD_CONFLICTS, lines, unlisted, now);
     }
 
     /// Sets the condition that names what was corrected in vain, and until when it is left.
@@ -149,7 +175,7 @@ impl BundleDeploymentStatus {
         let more = lines.len().saturating_sub(MAX_DETAILS);
         lines.truncate(MAX_DETAILS);
         for line in &mut lines {
-            *line = cut(std::mem::take(line), MAX_MESSAGE_BYTES / MAX_DETAILS - 100);
+            *line = cut(std::mem::take(line), MAX_LINE_BYTES);
         }
         if more.max(unlisted) > 0 {
             lines.push(format!("and {} more", more.max(unlisted)));
@@ -299,18 +325,36 @@ fn field_path(path: &str) -> PublicText {
     PublicText::join(parts.collect::<Vec<_>>(), "\"")
 }
 
-/// How a conflict over a field ended, as a condition and an Event report it.
-pub(super) fn conflict_text(conflict: &FieldConflict) -> PublicText {
+/// An object, as the sentences about its fields name it.
+fn object_text(object: &ObjectKey) -> PublicText {
     let ObjectKey {
         kind,
         namespace,
         name,
         ..
-    } = &conflict.object;
-    let object = match namespace.as_str() {
+    } = object;
+    match namespace.as_str() {
         "" => public!("{} {}", Name(kind), Name(name)),
         namespace => public!("{} {}/{}", Name(kind), Name(namespace), Name(name)),
-    };
+    }
+}
+
+/// The sentences about conflicts, as a condition has them.
+fn conflict_lines(conflicts: &[FieldConflict]) -> Vec<String> {
+    let lines = conflicts.iter().map(|one| conflict_text(one).to_string());
+    lines.map(|line| cut(line, MAX_LINE_BYTES)).collect()
+}
+
+/// Whether a sentence about a conflict is about this object.
+fn is_about(line: &str, object: &str) -> bool {
+    ["from", "to"]
+        .iter()
+        .any(|to| line.contains(&format!(" {object} {to} ")))
+}
+
+/// How a conflict over a field ended, as a condition and an Event report it.
+pub(super) fn conflict_text(conflict: &FieldConflict) -> PublicText {
+    let object = object_text(&conflict.object);
     let what = match conflict.field.as_str() {
         "" => object,
         field => public!("{} of {}", field_path(field), object),
