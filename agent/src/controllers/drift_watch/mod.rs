@@ -60,6 +60,8 @@ pub struct DriftWatches {
 
 struct Watch {
     handle: JoinHandle<()>,
+    /// What it is listed by: a kind that somebody has taken away may come back under another one.
+    plural: String,
     /// Names of the bundles with objects of this kind.
     bundles: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -162,15 +164,27 @@ impl DriftWatches {
             }
         }
         for (kind, resource) in desired {
-            let watch = watches.entry(kind).or_insert_with(|| {
-                let bundles = Arc::default();
-                let (agent, shared) = (self.agent.clone(), Arc::clone(&self.shared));
-                let handle = tokio::spawn(watch(agent, resource, shared, Arc::clone(&bundles)));
-                Watch { handle, bundles }
-            });
-            watch.bundles.lock().insert(bundle.to_owned());
+            let known = watches.get(&kind);
+            let bundles = known
+                .map(|watch| Arc::clone(&watch.bundles))
+                .unwrap_or_default();
+            bundles.lock().insert(bundle.to_owned());
+            if known.is_none_or(|watch| watch.plural != resource.plural) {
+                watches.insert(kind, self.begun(resource, bundles));
+            }
         }
         watches.retain(|_, watch| !watch.bundles.lock().is_empty());
+    }
+
+    fn begun(&self, resource: ApiResource, bundles: Arc<Mutex<BTreeSet<String>>>) -> Watch {
+        let (agent, shared) = (self.agent.clone(), Arc::clone(&self.shared));
+        let plural = resource.plural.clone();
+        let handle = tokio::spawn(watch(agent, resource, shared, Arc::clone(&bundles)));
+        Watch {
+            handle,
+            plural,
+            bundles,
+        }
     }
 
     /// Stops watching for a bundle.
@@ -292,4 +306,60 @@ fn identify(kind: &ApiResource, metadata: ObjectMeta) -> Option<(String, ObjectK
         name: metadata.name.unwrap_or_default(),
     };
     Some((hash, id, metadata.resource_version.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::sync::mpsc;
+
+    use super::super::queue::Backoff;
+    use super::*;
+    use crate::client::scripted;
+    use crate::report::metrics::Metrics;
+
+    /// Somebody takes a definition away and makes another one, whose objects have another address.
+    #[tokio::test]
+    async fn a_kind_that_comes_back_under_another_plural_is_watched_there() {
+        let (asked, mut requests) = mpsc::unbounded_channel();
+        let clients = scripted::clients(move |request: http::Request<kube::client::Body>| {
+            let _ = asked.send(request.uri().path().to_owned());
+            let list = json!({"metadata": {"resourceVersion": "1"}, "items": []});
+            std::future::ready((200, list))
+        });
+        let backoff = Backoff {
+            min: Duration::from_secs(1),
+            max: Duration::from_secs(1),
+        };
+        let queue = Arc::new(Queue::new(backoff, Metrics::default()));
+        let agent = scripted::identities(&clients).agent();
+        let watches = DriftWatches::new(agent, queue, Duration::from_secs(1));
+        let kind = |plural: &str| ApiResource {
+            group: "x.io".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "x.io/v1".to_owned(),
+            kind: "Car".to_owned(),
+            plural: plural.to_owned(),
+        };
+        let refresh = |bundle: &str, plural: &str| {
+            let seen = (Seen::default(), BTreeSet::new());
+            watches.refresh(bundle, bundle, vec![kind(plural)], seen, true);
+        };
+        let mut is_asked = async |path: &str| {
+            let asked = async { while requests.recv().await.is_some_and(|asked| asked != path) {} };
+            let asked = tokio::time::timeout(Duration::from_secs(10), asked);
+            asked.await.is_ok()
+        };
+        refresh("one", "cars");
+        refresh("two", "cars");
+        assert!(is_asked("/apis/x.io/v1/cars").await);
+        refresh("one", "automobiles");
+        assert!(is_asked("/apis/x.io/v1/automobiles").await);
+        assert_eq!(watches.lock().len(), 1);
+        // The other bundle's objects are watched too, until it is gone.
+        watches.clear("one");
+        assert_eq!(watches.lock().len(), 1);
+        watches.clear("two");
+        assert!(watches.lock().is_empty());
+    }
 }
