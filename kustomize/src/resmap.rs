@@ -222,7 +222,7 @@ impl ResMap {
                 }
             };
             // What was before is a copy besides.
-            build.work(1 + 8 * new.node().map_or(0, fns::walk_cost))?;
+            build.work(4 + 8 * new.node().map_or(0, fns::walk_cost))?;
             let mut labels = new.labels();
             let is_same = if labels.remove(SIGNATURE).is_some() {
                 let mut unsigned = new.clone();
