@@ -40,7 +40,7 @@ mod transformers;
 
 pub use error::{Error, Result};
 pub use files::{DiskFiles, FileSystem, MemoryFiles, Place};
-pub use loader::Limits;
+pub use loader::{Limits, Stop};
 pub use options::{Options, VERSION};
 
 use serde_json::Value;

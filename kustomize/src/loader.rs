@@ -3,7 +3,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use golib::budget::{Allowance, Budget};
 use golib::regexp::{self, ErrorCode, Regexp};
@@ -25,6 +27,23 @@ const MAX_DEPTH: usize = 64;
 /// Cost of finding out that an expression is too large, in steps.
 const LARGE_STEPS: usize = 100_000;
 
+/// Asks whether somebody still waits for a build; an answer is why not.
+#[derive(Clone)]
+pub struct Stop(Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl Stop {
+    /// Asked again and again while a build works.
+    pub fn new(stop: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(stop))
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stop").finish_non_exhaustive()
+    }
+}
+
 /// Limits of a build, beside 32 MiB of files, 1,000 bases 64 deep and 20,000 objects.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -34,6 +53,8 @@ pub struct Limits {
     pub weight: usize,
     /// The rest of a budget that is shared with others.
     pub allowance: Allowance,
+    /// Ends a build that nobody waits for any more.
+    pub stop: Option<Stop>,
 }
 
 impl Default for Limits {
@@ -42,6 +63,7 @@ impl Default for Limits {
             work: 4_000_000,
             weight: 96 << 20,
             allowance: Allowance::default(),
+            stop: None,
         }
     }
 }
@@ -71,6 +93,8 @@ pub(crate) struct Build<'a> {
     added: Cell<usize>,
     directories: Cell<usize>,
     work: Cell<u64>,
+    /// The work at which it is asked next whether to go on.
+    asks_at: Cell<u64>,
     limits: Limits,
     patterns: RefCell<Patterns>,
 }
@@ -86,6 +110,7 @@ impl<'a> Build<'a> {
             added: Cell::new(0),
             directories: Cell::new(0),
             work: Cell::new(0),
+            asks_at: Cell::new(0),
             limits: limits.clone(),
             patterns: RefCell::default(),
         }
@@ -148,6 +173,8 @@ impl<'a> Build<'a> {
 
     /// Counts steps of work, about a microsecond each.
     pub(crate) fn work(&self, steps: usize) -> Result<()> {
+        /// Steps between two questions whether to go on.
+        const STEPS: u64 = 10_000;
         let work = self
             .work
             .get()
@@ -157,6 +184,14 @@ impl<'a> Build<'a> {
             return Err(Error::limit(
                 "the kustomization takes too much work: its lists of objects, patches, selectors and fields multiply",
             ));
+        }
+        if let Some(Stop(stop)) = &self.limits.stop
+            && work >= self.asks_at.get()
+        {
+            self.asks_at.set(work.saturating_add(STEPS));
+            if let Some(reason) = stop() {
+                return Err(Error::limit(reason));
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 mod inputs;
 
-use kustomize::{DiskFiles, Limits, MemoryFiles, Options};
+use kustomize::{DiskFiles, Limits, MemoryFiles, Options, Stop};
 
 #[test]
 fn hostile_kustomizations_are_refused() {
@@ -63,6 +63,45 @@ fn files_below_many_directories_are_held_once() {
     let above = "a/".repeat(10_000);
     let error = files.add(&above, b"").unwrap_err().to_string();
     assert!(error.contains("in file creation"), "{error}");
+}
+
+/// A bundle may change while it is built, and a deploy has its time.
+#[test]
+fn a_build_that_nobody_waits_for_ends() {
+    let images = "- {name: web, newTag: x}\n".repeat(1_000);
+    let values = vec!["0"; 20_000].join(",");
+    let mut files = MemoryFiles::new();
+    let kustomization = format!("resources: [a.yaml]\nimages:\n{images}");
+    files
+        .add("kustomization.yaml", kustomization.as_bytes())
+        .unwrap();
+    let object = format!("{OBJECT}data: [{values}]\n");
+    files.add("a.yaml", object.as_bytes()).unwrap();
+    let built = |questions: usize| {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let stop = Stop::new(move || {
+            let asked = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            (asked >= questions).then(|| "the bundle has changed meanwhile".to_owned())
+        });
+        let options = Options {
+            limits: Limits {
+                stop: Some(stop),
+                ..Limits::default()
+            },
+            ..Options::default()
+        };
+        kustomize::build(&files, ".", &options).map(|built| built.objects.len())
+    };
+    for questions in [0, 10] {
+        let error = built(questions).unwrap_err();
+        assert!(error.is_limit(), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("the bundle has changed meanwhile")
+        );
+    }
+    assert_eq!(built(1_000), Ok(1));
 }
 
 const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
