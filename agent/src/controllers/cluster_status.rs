@@ -96,7 +96,7 @@ impl Heartbeat {
             let error = PublicText::nothing_secret_in(&failed);
             logging::warn!(error, "cannot write the ledger");
         }
-        let manager = heartbeat_manager(now.as_second(), self.ledger.accounts_for());
+        let manager = heartbeat_manager(now.as_second(), self.ledger.vouches_for());
         let last = self.ledger.seen_heartbeat().at;
         let operations = report(&self.namespace, now, last);
         let patch: json_patch::Patch =

@@ -98,15 +98,9 @@ impl Ledger {
     ) -> kube::Result<()> {
         let is_told = remembered.is_some();
         let is_broken = {
-            let state = &mut *self.state.lock();
-            match (&mut state.upstream, remembered) {
+            match (&mut self.state.lock().upstream, remembered) {
                 (Some(upstream), Some(remembered)) => {
-                    let accounted = remembered.accounted();
                     upstream.remembers(remembered, sent);
-                    if upstream.broken.is_some() {
-                        // Should that not be written: the next heartbeat is to prove what it overwrites.
-                        state.accounted = state.accounted.max(accounted);
-                    }
                     upstream.broken.is_some()
                 }
                 _ => false,
@@ -135,22 +129,23 @@ impl Ledger {
     }
 
     /// Takes note that a heartbeat of this time, in seconds since 1970, is about to be sent; but not before upstream has said which one it remembers,
-    /// as that would account for whatever this is.
+    /// as that would account for whatever this is, unless all that is not listed counts as lost anyhow: the heartbeat may say so, by [`Self::vouches_for`].
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
     pub async fn reporting(&self, at: i64) -> kube::Result<()> {
         let is_told = self.asked.borrow().is_told();
         match &mut self.state.lock().upstream {
-            Some(upstream) if is_told => upstream.sends(at),
+            Some(upstream) if is_told || upstream.broken.is_some() => upstream.sends(at),
             _ => return Ok(()),
         }
         self.flush(None).await
     }
 
-    /// The latest heartbeat that the ConfigMap is known to account for, in seconds since 1970.
-    pub fn accounts_for(&self) -> Option<i64> {
-        self.state.lock().accounted
+    /// What the next heartbeat is to say of the ledger, by [`super::heartbeat_manager`]: the latest one that the ConfigMap is known to account for, in seconds
+    /// since 1970; any, where it lacks a break.
+    pub fn vouches_for(&self) -> Option<i64> {
+        self.state.lock().vouches_for()
     }
 
     /// Takes note of a heartbeat that upstream took.
@@ -249,13 +244,13 @@ mod tests {
         let refused = ledger.asked_upstream(ledger.doubts(), None, &sent);
         refused.await.unwrap();
         ledger.reporting(160).await.unwrap();
-        assert_eq!((sending(), ledger.accounts_for()), (None, Some(40)));
+        assert_eq!((sending(), ledger.vouches_for()), (None, Some(40)));
         ledger.doubt_upstream();
         let told = ledger.asked_upstream(ledger.doubts(), Some(remembered(100, Some(100))), &sent);
         told.await.unwrap();
         assert!(ledger.is_broken());
         ledger.reporting(160).await.unwrap();
-        assert_eq!((sending(), ledger.accounts_for()), (Some(160), Some(160)));
+        assert_eq!((sending(), ledger.vouches_for()), (Some(160), Some(160)));
     }
 
     /// Upstream's record of a heartbeat of this time, which a ledger that accounted for those up to `noted` let go out.
@@ -287,18 +282,67 @@ mod tests {
         Ledger::load(&agent, "system").await.unwrap()
     }
 
-    /// The ledger was restored, and nothing can be written into it for now: the next heartbeat overwrites what upstream remembers.
+    /// Upstream, or the cluster, was restored, and nothing can be written into the ledger for now: the next heartbeat overwrites what upstream remembers.
+    #[rstest]
+    #[case::the_cluster(100, true)]
+    #[case::upstream(20, true)]
+    #[case::none(40, false)]
     #[tokio::test]
-    async fn a_heartbeat_takes_over_the_proof_that_could_not_be_written() {
+    async fn a_heartbeat_takes_over_the_proof_that_could_not_be_written(
+        #[case] told: i64,
+        #[case] is_broken: bool,
+    ) {
         let ledger = restored_ledger(500).await;
-        assert_eq!(ledger.accounts_for(), Some(40));
+        assert_eq!(ledger.vouches_for(), Some(40));
         let sent = ledger.seen_heartbeat();
-        let told = Some(remembered(100, Some(100)));
-        let asked = ledger.asked_upstream(ledger.doubts(), told, &sent);
-        asked.await.unwrap_err();
-        assert_eq!(ledger.accounts_for(), Some(100));
-        // What was sent last may have been carried out: of no version it is known that it is another's.
-        assert_eq!(ledger.version(), None);
+        let told = Some(remembered(told, Some(told)));
+        let asked = ledger.asked_upstream(ledger.doubts(), told, &sent).await;
+        assert_eq!(asked.is_err(), is_broken);
+        ledger.reporting(160).await.unwrap_err();
+        let noted = ledger.vouches_for();
+        assert_eq!(noted, if is_broken { Some(i64::MAX) } else { Some(40) });
+        // The process dies, or loses its lease, and whoever reads the ledger next does not know.
+        let next = restored_ledger(500).await;
+        let told = || Some(remembered(160, noted));
+        let sent = next.seen_heartbeat();
+        let found = next.asked_upstream(next.doubts(), told(), &sent);
+        assert_eq!(
+            (found.await.is_err(), next.is_broken()),
+            (is_broken, is_broken)
+        );
+        // This one does, also where the answer to that heartbeat was lost.
+        let seen = ledger.state.lock().upstream.clone().unwrap();
+        ledger.state.lock().upstream.as_mut().unwrap().broken = None;
+        ledger.doubt_upstream();
+        let again = ledger.asked_upstream(ledger.doubts(), told(), &seen.heartbeat);
+        assert!(again.await.is_ok() && !ledger.is_broken());
+    }
+
+    /// A break was found and a list has shown what is lost by it, which cannot be written for now.
+    #[tokio::test]
+    async fn a_heartbeat_proves_losses_that_could_not_be_written() {
+        let ledger = restored_ledger(500).await;
+        let (known, lost) = (super::super::fixtures::key("a"), "lost");
+        let entry = super::super::fixtures::entry(lost);
+        ledger.state.lock().entries.insert(known.clone(), entry);
+        ledger.found_restored();
+        assert_eq!(ledger.vouches_for(), Some(i64::MAX));
+        let now = UpstreamState {
+            server: "a".to_owned(),
+            namespace: "n".to_owned(),
+            version: 8,
+            ..UpstreamState::default()
+        };
+        let none = super::super::fixtures::listed(&super::super::fixtures::NONE);
+        ledger.check_continuity(now, 7, none);
+        ledger.write().await.unwrap_err();
+        assert!(ledger.is_lost(lost) && !ledger.is_broken());
+        assert_eq!(ledger.vouches_for(), Some(i64::MAX));
+        let mut state = ledger.state.lock();
+        let pending = state.pending.clone();
+        state.wrote(pending);
+        drop(state);
+        assert_eq!(ledger.vouches_for(), Some(40));
     }
 
     /// The process lost the lease. What it comes back to was restored from a backup, is what it left, or was written by who led meanwhile.

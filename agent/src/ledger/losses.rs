@@ -110,6 +110,33 @@ impl LedgerState {
         }
     }
 
+    /// Whether it is known that upstream lost something, and the ConfigMap does not have that.
+    pub(super) fn has_unwritten_break(&self) -> bool {
+        let is_broken = |upstream: &Option<UpstreamState>| {
+            let upstream = upstream.as_ref();
+            upstream.is_some_and(|upstream| upstream.broken.is_some())
+        };
+        let is_newly_lost = |(key, entry): (&_, &Option<LedgerEntry>)| {
+            let lost = entry.as_ref().filter(|entry| entry.lost.is_some());
+            let written = self.entries.get(key).zip(lost);
+            written.is_some_and(|(written, lost)| {
+                let is_let_go = |entry: &LedgerEntry| entry.hold == Some(Hold::Released);
+                written.lost.is_none() || is_let_go(written) && !is_let_go(lost)
+            })
+        };
+        is_broken(&self.upstream) && !is_broken(&self.written)
+            || self.pending.iter().any(is_newly_lost)
+    }
+
+    /// Up to which heartbeat, in seconds since 1970, a ledger has to account for them to know all that is known here. None does, where the ConfigMap lacks
+    /// a break: the next heartbeat overwrites what proves that, and has to prove it to whoever reads the ConfigMap after this process.
+    pub(super) fn vouches_for(&self) -> Option<i64> {
+        match self.has_unwritten_break() {
+            true => Some(i64::MAX),
+            false => self.written.as_ref().and_then(UpstreamState::accounts_for),
+        }
+    }
+
     /// Why each bundle is lost.
     pub(super) fn losses(&self) -> BTreeMap<String, ContinuityBreak> {
         let entries = self.iter();

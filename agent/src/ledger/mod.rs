@@ -87,10 +87,7 @@ impl Ledger {
     pub async fn load(agent: &AgentClient, namespace: &str) -> kube::Result<Self> {
         let maps = Api::<ConfigMap>::namespaced(agent.client(), namespace);
         let map = crate::error::found(maps.get(LEDGER_NAME).await)?.unwrap_or_default();
-        let upstream = map
-            .annotations()
-            .get(UPSTREAM_ANNOTATION)
-            .and_then(|text| serde_json::from_str(text).ok());
+        let upstream = stored::upstream(map.annotations());
         let postponed = map
             .annotations()
             .get(POSTPONED_ANNOTATION)
@@ -105,7 +102,7 @@ impl Ledger {
         let mut state = LedgerState {
             pending: void.map(|(key, _)| (key.clone(), None)).collect(),
             entries,
-            accounted: upstream.as_ref().and_then(UpstreamState::accounts_for),
+            written: upstream.clone(),
             upstream,
             postponed: postponed.unwrap_or_default(),
             ..LedgerState::default()

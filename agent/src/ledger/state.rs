@@ -30,8 +30,8 @@ pub(super) struct LedgerState {
     pub(super) pending: Pending,
     /// Upstream as last seen.
     pub(super) upstream: Option<UpstreamState>,
-    /// The latest heartbeat that the ConfigMap accounts for, in seconds since 1970.
-    pub(super) accounted: Option<i64>,
+    /// Upstream as the ConfigMap is known to have it.
+    pub(super) written: Option<UpstreamState>,
     /// Attempts that are not tried again at once.
     pub(super) postponed: AllPostponed,
     /// Whether the postponed attempts may differ from those in the ConfigMap.

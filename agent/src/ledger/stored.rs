@@ -27,6 +27,12 @@ pub(super) fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
     value.is_some_and(|value| value == "true")
 }
 
+/// Upstream as the ConfigMap has it; none where that cannot be read.
+pub(super) fn upstream(annotations: &BTreeMap<String, String>) -> Option<UpstreamState> {
+    let text = annotations.get(UPSTREAM_ANNOTATION)?;
+    serde_json::from_str(text).ok()
+}
+
 /// The ConfigMap as it was left.
 #[derive(Default)]
 pub(super) struct Written {
@@ -98,7 +104,7 @@ impl Ledger {
             written.unconfirmed.send(&sent.changes);
             written.is_unanswered = true;
             let answer = match written.version.is_empty() {
-                true => self.create(&sent.changes).await,
+                true => self.create(&sent).await,
                 false => self.patch(&sent.patch(&written.version)?).await,
             };
             match answer {
@@ -121,7 +127,7 @@ impl Ledger {
         let mut state = self.state.lock();
         state.is_postponed_pending &= state.postponed != sent.postponed;
         state.ends_permission &= !sent.ends_permission;
-        state.accounted = sent.upstream.and_then(|upstream| upstream.accounts_for());
+        state.written = sent.upstream;
         state.wrote(sent.changes);
         Ok(())
     }
@@ -155,6 +161,7 @@ impl Ledger {
         let map = self.maps.get(LEDGER_NAME).await?;
         let version = map.resource_version().unwrap_or_default();
         let is_permitted = is_permitted(map.annotations());
+        let upstream = upstream(map.annotations());
         let found = entries(map);
         let mut state = self.state.lock();
         let Some(carried_out) = written.unconfirmed.carried_out(&state.entries, &found) else {
@@ -163,6 +170,7 @@ impl Ledger {
             return Err(is_replaced());
         };
         state.wrote(carried_out);
+        state.written = upstream;
         if is_permitted && !state.ends_permission {
             // The permission was given before the coming write, which may hold other removals.
             state.release_held(&found);
@@ -182,14 +190,11 @@ impl Ledger {
     }
 
     /// Gives the version that it has by that.
-    async fn create(&self, changes: &Pending) -> kube::Result<String> {
-        let (mut all, annotations) = {
-            let state = self.state.lock();
-            let postponed = Some(&state.postponed).filter(|all| !all.is_empty());
-            let annotations = annotations(state.upstream.as_ref(), postponed)?;
-            (state.entries.clone(), annotations)
-        };
-        for (key, entry) in changes {
+    async fn create(&self, sent: &Outgoing) -> kube::Result<String> {
+        let postponed = Some(&sent.postponed).filter(|all| !all.is_empty());
+        let annotations = annotations(sent.upstream.as_ref(), postponed)?;
+        let mut all = self.state.lock().entries.clone();
+        for (key, entry) in &sent.changes {
             match entry {
                 Some(entry) => all.insert(key.clone(), entry.clone()),
                 None => all.remove(key),

@@ -14,7 +14,7 @@ const LEAP: u64 = 500_000_000;
 /// versions.
 const HEARTBEAT_MANAGER: &str = "fleetagent-heartbeat";
 
-/// Who writes a heartbeat of this time where the ledger accounts for those up to `noted`, both in seconds since 1970: if not for this one, the name
+/// Who writes a heartbeat of this time where those up to `noted` are vouched for, both in seconds since 1970: if not for this one, the name
 /// says for which. Upstream so remembers what the ledger knew, whatever becomes of that.
 pub fn heartbeat_manager(at: i64, noted: Option<i64>) -> String {
     match noted.unwrap_or(0) {
@@ -122,11 +122,6 @@ impl Remembered {
             is_controllers: false,
             accounted: None,
         }
-    }
-
-    /// Up to which heartbeat, in seconds since 1970, a ledger of this agent accounted for them.
-    pub(super) fn accounted(&self) -> Option<i64> {
-        self.accounted
     }
 
     /// Whether upstream had `sent` and lost it.
