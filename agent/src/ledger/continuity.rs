@@ -177,19 +177,28 @@ impl Ledger {
 
     /// What is known to be lost, written or not.
     pub fn losses(&self) -> Losses {
+        // No later ledger has seen what this one does not have.
+        let version = self.version();
+        let state = self.state.lock();
         Losses {
-            bundles: self.state.lock().losses(),
-            version: self.version(),
+            bundles: state.losses(),
+            upstream: state.upstream.clone(),
+            version: version.filter(|_| !state.has_unwritten_break()),
         }
     }
 
-    /// Takes over what was known to be lost before the ledger was read, until upstream lists it: it goes out with the next write. A later ledger knows
-    /// better: another agent led meanwhile, and may have seen it listed.
-    pub fn inherits_losses(&self, losses: Losses) {
+    /// Takes over what was known to be lost before the ledger was read, until upstream lists it. A later ledger knows better: another agent led meanwhile,
+    /// and may have seen it listed. Whether there is anything to write, by [`Self::write`].
+    pub fn inherits_losses(&self, losses: Losses) -> bool {
         let is_later = losses.version.is_some() && self.version() > losses.version;
+        let mut state = self.state.lock();
         if !is_later {
-            self.state.lock().inherits_losses(losses.bundles);
+            state.inherits_losses(losses.bundles);
+            if let Some(former) = &losses.upstream {
+                state.inherits_upstream(former);
+            }
         }
+        state.has_unwritten_break()
     }
 
     /// The ConfigMap's version, where what it holds is what was read and written here.
@@ -227,6 +236,8 @@ impl LedgerState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use rstest::rstest;
     use serde_json::json;
 
@@ -369,9 +380,69 @@ mod tests {
             lost: restored,
             ..entry
         });
+        let written = former.state.lock().pending.clone();
+        former.state.lock().wrote(written);
         let ledger = ledger(found).await;
         ledger.inherits_losses(former.losses());
         assert_eq!(ledger.is_lost("lost"), expected);
+    }
+
+    /// Upstream is silent, so that nothing else is written. What was inherited goes out at once, and counts as unwritten until then, whatever version
+    /// the ledger has.
+    #[tokio::test]
+    async fn losses_that_were_taken_over_are_written_before_upstream_answers() {
+        let writes = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let ledger = async |broken: Option<&str>| {
+            let seen = json!({"server": "a", "namespace": "n", "version": 7, "broken": broken});
+            let annotations = json!({crate::ledger::UPSTREAM_ANNOTATION: seen.to_string()});
+            let metadata = json!({"resourceVersion": "7", "annotations": annotations});
+            let entry = json!({"bundle": "lost"}).to_string();
+            let map = json!({"metadata": metadata, "data": {"apps_lost": entry}});
+            let writes = Arc::clone(&writes);
+            let clients = scripted::clients(move |request: http::Request<kube::client::Body>| {
+                let (writes, map) = (Arc::clone(&writes), map.clone());
+                async move {
+                    if request.method() != http::Method::GET {
+                        let body = request.into_body().collect_bytes().await.unwrap();
+                        let body = String::from_utf8_lossy(&body).replace('\\', "");
+                        writes.lock().push(body);
+                    }
+                    (200, map)
+                }
+            });
+            let agent = scripted::identities(&clients).agent();
+            Ledger::load(&agent, "system").await.unwrap()
+        };
+        let former = ledger(None).await;
+        assert!(!former.inherits_losses(Losses::default()));
+        former.found_restored();
+        former.saw_version(Some("9"));
+        former.state.lock().change("lost", |entry| LedgerEntry {
+            lost: Some(ContinuityBreak::Restored),
+            ..entry
+        });
+        let losses = former.losses();
+        assert_eq!(losses.version, None);
+        let next = ledger(None).await;
+        assert!(next.inherits_losses(losses.clone()));
+        assert!(next.is_broken() && next.seen_version() == 9);
+        // The lease is lost again before anything is written.
+        assert_eq!(next.losses(), losses);
+        next.write().await.unwrap();
+        let written = writes.lock().concat();
+        assert!(written.contains(r#""lost":"restored""#), "{written}");
+        assert!(written.contains(r#""broken":"restored""#), "{written}");
+        assert_eq!(next.losses().version, Some(7));
+        assert!(!next.inherits_losses(losses.clone()));
+        // Of another upstream it says nothing.
+        let elsewhere = UpstreamState {
+            server: "b".to_owned(),
+            ..losses.upstream.clone().unwrap()
+        };
+        let upstream = Some(elsewhere);
+        let next = ledger(None).await;
+        next.inherits_losses(Losses { upstream, ..losses });
+        assert!(!next.is_broken() && next.seen_version() == 7);
     }
 
     /// An answer to a doubt that was there before another one holds no heartbeat back that the other one is to hold.

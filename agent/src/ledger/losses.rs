@@ -7,11 +7,14 @@ use super::entry::{Hold, LedgerEntry};
 use super::state::LedgerState;
 use super::upstream::{ContinuityBreak, Listed, Renewal, UpstreamState};
 
-/// The bundles that are lost, and why, by a ledger.
+/// What a ledger knew of losses, written or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
+    /// The bundles that are lost, and why.
     pub(super) bundles: BTreeMap<String, ContinuityBreak>,
-    /// The version of that ledger, where it is known.
+    /// Upstream as it was seen last: a break may wait for a list that shows what is lost by it, and only the process knew how far upstream was.
+    pub(super) upstream: Option<UpstreamState>,
+    /// The version of that ledger, where it is known and its ConfigMap has all of this.
     pub(super) version: Option<u64>,
 }
 
@@ -160,6 +163,17 @@ impl LedgerState {
             }
         }
         self.vanished.extend(losses);
+    }
+
+    /// Takes over what was known of the same upstream: no list may fall behind that.
+    pub(super) fn inherits_upstream(&mut self, former: &UpstreamState) {
+        let is_same = |upstream: &&mut UpstreamState| {
+            upstream.server == former.server && upstream.namespace == former.namespace
+        };
+        if let Some(upstream) = self.upstream.as_mut().filter(is_same) {
+            upstream.broken = upstream.broken.or(former.broken);
+            upstream.version = upstream.version.max(former.version);
+        }
     }
 
     /// An entry as it is to be written, of a bundle that may have vanished while it was deployed.

@@ -108,7 +108,7 @@ impl Session {
                 ledger = self.load_ledger() => ledger,
             },
         };
-        ledger.inherits_losses(self.losses.lock().clone());
+        let is_inherited = ledger.inherits_losses(self.losses.lock().clone());
         let _kept = KeptLosses {
             ledger: Arc::clone(&ledger),
             losses: Arc::clone(&self.losses),
@@ -276,6 +276,14 @@ impl Session {
                 false => Ended::CredentialReplaced,
             }
         };
+        let writing_inherited = async {
+            // At once: as long as upstream is silent nothing else writes it, and a process that dies by then would leave nothing of it.
+            if is_inherited && let Err(failed) = ledger.write().await {
+                let error = PublicText::nothing_secret_in(&failed);
+                logging::warn!(error, "cannot write the ledger");
+            }
+            std::future::pending().await
+        };
         let interval = self.config.garbage_collection_interval;
         // Each is polled when there is something for it, not whenever there is for any of them.
         let mut parts = FuturesUnordered::from_iter([
@@ -283,6 +291,7 @@ impl Session {
             stopped(bundles.run()),
             stopped(checks.run()),
             replaced.map(|()| Ended::CredentialReplaced).boxed(),
+            stopped(writing_inherited),
             stopped(facts.run()),
             stopped(source_hosts.run()),
             stopped(crd_watch.run()),
