@@ -137,6 +137,11 @@ impl ClusterChecks<'_> {
             // Upstream may have caught up before it is asked again.
             self.ledger.found_restored();
             self.restart_watch.notify_one();
+            // Nor does the next process find it then, should this one die before the new watch has listed.
+            if let Err(failed) = self.ledger.write().await {
+                let error = PublicText::nothing_secret_in(&failed);
+                logging::warn!(error, "cannot write the ledger");
+            }
         } else if self.health.is_cut_off(Side::Upstream) && !self.store.is_listing() {
             // The watch has had no event since: its connection may be dead. A list that is under way ends, or begins anew, by itself.
             self.restart_watch.notify_one();
@@ -300,6 +305,53 @@ mod tests {
         assert!(!health.is_troubled(Side::Upstream));
         let restarts = tokio::time::timeout(Duration::ZERO, restart_watch.notified());
         assert!(restarts.await.is_err(), "the watch begins anew");
+    }
+
+    /// A process that dies before the watch has listed anew leaves what it knew.
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_is_older_is_noted_before_it_is_listed() {
+        let writes = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let written = Arc::clone(&writes);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let written = Arc::clone(&written);
+            async move {
+                if request.uri().path().contains("bundledeployments") {
+                    let metadata = json!({"resourceVersion": "5"});
+                    return (200, json!({"metadata": metadata, "items": []}));
+                }
+                if request.method() != http::Method::GET {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let body = String::from_utf8_lossy(&body).replace('\\', "");
+                    written.lock().push(body);
+                }
+                let seen = json!({"server": "http://scripted", "namespace": "bundles"});
+                let annotations = json!({"fleet.cattle.io/upstream": seen.to_string()});
+                let metadata = json!({"resourceVersion": "1", "annotations": annotations});
+                (200, json!({"metadata": metadata}))
+            }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let health = Health::new(Duration::from_secs(300));
+        let (upstream, restart_watch) = (Upstream::scripted(&clients), Notify::new());
+        let checks = ClusterChecks {
+            upstream: &upstream,
+            local: agent.client(),
+            ledger: &ledger,
+            store: &Store::default(),
+            health: &health,
+            restart_watch: &restart_watch,
+            refused: &Notify::new(),
+        };
+        ledger.saw_version(Some("9"));
+        checks
+            .check_upstream(&mut MissedEvents::default())
+            .await
+            .unwrap();
+        let written = writes.lock().concat();
+        assert!(written.contains(r#""broken":"restored""#), "{written}");
+        let restarts = tokio::time::timeout(Duration::ZERO, restart_watch.notified());
+        assert!(restarts.await.is_ok());
     }
 
     #[test]
