@@ -466,6 +466,11 @@ impl Http {
                 return Ok((response, is_elsewhere));
             };
             let next = next.map_err(|problem| failed(TransportError::Redirect { problem }))?;
+            if access.is_refused(&next) {
+                let is_shown = request.shown_url.is_none();
+                let url = if is_shown { next.into() } else { shown.clone() };
+                return Err(FetchError::HostRefused { url });
+            }
             if left == 0 {
                 let problem = "too many redirects".to_owned();
                 return Err(failed(TransportError::Redirect { problem }));
@@ -475,7 +480,11 @@ impl Http {
                 is_elsewhere = true;
                 headers.remove(AUTHORIZATION);
             }
-            if identity.is_some() && (!stays || access.identity_at(&next).is_none()) {
+            if !stays {
+                // As a token service, another host is trusted as what the cluster says of it has it, and sees no certificate.
+                identity = None;
+                client = self.client(&access.for_token_service(&next), None)?;
+            } else if identity.is_some() && access.identity_at(&next).is_none() {
                 identity = None;
                 client = self.client(access, None)?;
             }

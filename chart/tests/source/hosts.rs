@@ -161,6 +161,60 @@ async fn a_refused_host_is_asked_for_nothing() {
     assert!(server.seen().is_empty());
 }
 
+#[tokio::test]
+async fn a_redirect_to_a_refused_host_is_not_followed() {
+    let behind = Server::plain(|_| answer(200, archive("web"))).await;
+    let target = behind.url("/web.tgz");
+    let server = Server::plain(move |_| with(answer(302, ""), "location", &target)).await;
+    let refused = HostAccess {
+        is_refused: true,
+        ..HostAccess::default()
+    };
+    let access = Access {
+        hosts: hosts(&[(&behind.address.to_string(), refused)]),
+        ..plain()
+    };
+    let chart = reference("", &server.url("/web.tgz"), "");
+    let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+    assert!(matches!(error, FetchError::HostRefused { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains(&behind.url("/web.tgz")),
+        "{error}"
+    );
+    assert!(behind.seen().is_empty());
+    let open = Access {
+        hosts: None,
+        ..access
+    };
+    fetcher().fetch(&chart, &open).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_host_that_is_redirected_to_is_trusted_as_its_settings_say() {
+    let behind = Server::tls(|_| answer(200, archive("web"))).await;
+    let place = format!("localhost:{}", behind.address.port());
+    let target = format!("https://{place}/web.tgz");
+    let server = Server::plain(move |_| with(answer(302, ""), "location", &target)).await;
+    let chart = reference("", &server.url("/web.tgz"), "");
+    let over = |ca: Option<Arc<[u8]>>, insecure| {
+        let host = HostAccess {
+            ca,
+            insecure: Some(false),
+            ..HostAccess::default()
+        };
+        Access {
+            hosts: hosts(&[(&place, host)]),
+            insecure,
+            ..plain()
+        }
+    };
+    let known = over(behind.ca.clone(), false);
+    fetcher().fetch(&chart, &known).await.unwrap();
+    // No bundle weakens it.
+    let error = fetcher().fetch(&chart, &over(None, true)).await;
+    assert_eq!(error.unwrap_err().reason(), "UnknownIssuer");
+}
+
 /// A registry that has a token for whoever its token service knows.
 fn behind(service: &Server) -> impl Fn(&Seen) -> Answer + use<> {
     let challenge = format!("Bearer realm=\"{}\"", service.url("/token"));
