@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;
 
@@ -120,13 +121,28 @@ fn parameter(text: &str) -> Option<(String, &str)> {
     None
 }
 
+/// What a token service answers. Some write null for what there is not, and a lifetime that is no number of seconds is as good as none.
 #[derive(Deserialize)]
 struct TokenAnswer {
-    #[serde(default)]
-    token: String,
-    #[serde(default)]
-    access_token: String,
-    expires_in: Option<u64>,
+    token: Option<String>,
+    access_token: Option<String>,
+    expires_in: Option<Value>,
+}
+
+impl TokenAnswer {
+    fn lifetime(&self) -> Duration {
+        // A day is for ever here; a larger figure must not overflow the clock.
+        const MOST: Duration = Duration::from_secs(86_400);
+        let seconds = self.expires_in.as_ref().and_then(Value::as_u64);
+        seconds
+            .map_or(DEFAULT_LIFETIME, Duration::from_secs)
+            .min(MOST)
+    }
+
+    fn token(self) -> String {
+        let named = self.token.filter(|token| !token.is_empty());
+        named.or(self.access_token).unwrap_or_default()
+    }
 }
 
 /// Answers `challenge` for a pull from `repository`. `None`: we have nothing it would accept.
@@ -227,17 +243,9 @@ async fn token(
     }
     let answer: TokenAnswer =
         serde_json::from_slice(&answer.body).map_err(|_| invalid("answered no JSON token"))?;
-    let token = if answer.token.is_empty() {
-        answer.access_token
-    } else {
-        answer.token
-    };
-    let header = bearer_header(&token).ok_or_else(|| invalid("answered no usable token"))?;
-    let lifetime = answer
-        .expires_in
-        .map_or(DEFAULT_LIFETIME, Duration::from_secs);
-    // A day is for ever here; a larger figure must not overflow the clock.
-    let lifetime = lifetime.min(Duration::from_secs(86_400));
+    let lifetime = answer.lifetime();
+    let header = bearer_header(&answer.token());
+    let header = header.ok_or_else(|| invalid("answered no usable token"))?;
     Ok(Authorization {
         header,
         expires: Some(Instant::now() + lifetime),
@@ -300,6 +308,33 @@ mod tests {
         assert_eq!(challenge(&["basic realm=x"]), Some(Challenge::Basic));
         let both = challenge(&["Basic realm=\"r\"", "BEARER realm=https://a/t"]);
         assert!(matches!(both, Some(Challenge::Bearer { .. })), "{both:?}");
+    }
+
+    #[test]
+    fn a_token_is_taken_whatever_is_said_of_its_lifetime() {
+        let read = |text: &str| {
+            let answer: TokenAnswer = serde_json::from_str(text).unwrap();
+            (answer.lifetime().as_secs(), answer.token())
+        };
+        for (text, lifetime) in [
+            (r#"{"token": "t"}"#, 60),
+            (r#"{"token": null, "access_token": "t"}"#, 60),
+            (r#"{"token": "", "access_token": "t", "expires_in": 9}"#, 9),
+            (
+                r#"{"token": "t", "access_token": null, "expires_in": null}"#,
+                60,
+            ),
+            (r#"{"token": "t", "expires_in": -1}"#, 60),
+            (r#"{"token": "t", "expires_in": 300.5}"#, 60),
+            (r#"{"token": "t", "expires_in": "300"}"#, 60),
+            (
+                r#"{"token": "t", "expires_in": 18446744073709551615}"#,
+                86_400,
+            ),
+        ] {
+            assert_eq!(read(text), (lifetime, "t".to_owned()), "{text}");
+        }
+        assert_eq!(read(r#"{"token": null}"#).1, "");
     }
 
     #[test]
