@@ -5,10 +5,12 @@
 
 mod secrets;
 
+use std::sync::Arc;
+
 use golib::budget::Allowance;
 use golib::path::clean_text;
 use golib::yaml::node::{Kind, Node, tag};
-use kustomize::{Limits, MemoryFiles, Options};
+use kustomize::{Limits, MemoryFiles, Options, Stop};
 use serde_json::{Map, Value};
 
 use self::secrets::Secrets;
@@ -28,7 +30,8 @@ const FILE_ANNOTATION: &str = "postrenderer.helm.sh/postrender-filename";
 pub struct Kustomization {
     /// `kustomize.dir`, `.` for the root.
     directory: String,
-    files: Vec<(String, Vec<u8>)>,
+    files: Arc<[(String, Vec<u8>)]>,
+    stop: Option<Stop>,
 }
 
 /// Files may hold secrets.
@@ -80,7 +83,20 @@ impl Kustomization {
             Some("") | None => ".".to_owned(),
             Some(directory) => directory.trim_end_matches('/').to_owned(),
         };
-        Ok(Some(Self { directory, files }))
+        Ok(Some(Self {
+            directory,
+            files,
+            stop: None,
+        }))
+    }
+
+    /// The same one, whose builds end as soon as `stop` says why; the files are shared.
+    #[must_use]
+    pub fn until(&self, stop: Stop) -> Self {
+        Self {
+            stop: Some(stop),
+            ..self.clone()
+        }
     }
 
     /// Size of the kustomization's files, in bytes.
@@ -121,7 +137,7 @@ impl Kustomization {
         allowance: &Allowance,
     ) -> kustomize::Result<Vec<BuiltObject>> {
         let mut files = MemoryFiles::new();
-        for (name, content) in &self.files {
+        for (name, content) in &*self.files {
             files.add(name, content)?;
         }
         let options = Options {
@@ -132,6 +148,7 @@ impl Kustomization {
             first_resource: (!rendered.is_empty()).then(|| MANIFESTS.to_owned()),
             limits: Limits {
                 allowance: allowance.clone(),
+                stop: self.stop.clone(),
                 ..Limits::default()
             },
         };

@@ -10,6 +10,7 @@ use chart::rendered::RenderedError;
 use chart::source::{Reservation, Waits};
 use chart::{Chart, rendered};
 use golib::budget::Allowance;
+use kustomize::Stop;
 use objects::manifest::documents;
 use objects::{Discovery, Object, group_version};
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use release::kube::ClusterLookup;
 use release::model::Release;
 use serde_json::{Map, Value, json};
 use templating::{Host, Limits, TemplateCache};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -364,13 +366,15 @@ impl Rendering {
         let may_grow = larger_reservation(reserved) > reserved;
         let allowance = Allowance::new(usize::try_from(reserved).unwrap_or(usize::MAX));
         let scopes = DiscoveredScopes(&self.discovery);
+        let kustomization = self.kustomization.as_ref();
+        let kustomization = kustomization.map(|own| own.until(host.stop()));
         let post_renderer = FleetPostRenderer::new(
             &self.chart,
             &self.set,
             &self.bundle.spec.options,
             Some(&scopes),
         )
-        .kustomized(self.kustomization.as_ref())
+        .kustomized(kustomization.as_ref())
         .within(&allowance);
         let values = Value::Object(self.values.as_ref().clone());
         let chart = self.chart.as_ref().clone();
@@ -474,6 +478,7 @@ struct ClusterHost<'a> {
 }
 
 /// How long a deploy has rendered.
+#[derive(Clone, Copy)]
 pub(super) struct RenderClock {
     begun: Instant,
     /// Time that earlier tries of the same deploy took.
@@ -500,6 +505,22 @@ impl RenderClock {
         Err(templating::Error::limit(format!(
             "rendering takes longer than {seconds} s"
         )))
+    }
+}
+
+impl ClusterHost<'_> {
+    /// Ends a build of kustomize as [`Host::check`] ends templates.
+    fn stop(&self) -> Stop {
+        let (superseded, clock) = (self.superseded.clone(), self.clock);
+        // A build has a thread of its own, and its time is the runtime's.
+        let runtime = Handle::try_current().ok();
+        Stop::new(move || {
+            let _runtime = runtime.as_ref().map(Handle::enter);
+            match superseded.is_cancelled() {
+                true => Some(Superseded.to_string()),
+                false => clock.check().err().map(|error| error.to_string()),
+            }
+        })
     }
 }
 
