@@ -211,8 +211,8 @@ impl UpstreamLister {
         self.unnoted.lock().take()
     }
 
-    /// The last heartbeat of this agent by upstream's own account; none where the rights to ask are gone. They allow no GET of the Cluster: a patch
-    /// that changes nothing is answered with the same.
+    /// The last heartbeat of this agent by upstream's own account; none where there never were rights to ask. They allow no GET of the Cluster: a patch
+    /// that changes nothing is answered with the same. Rights that are gone are made anew, as with a role: until then nothing is compared.
     async fn last_heartbeat(&self) -> Result<Option<Remembered>, RemovalError> {
         let clusters = self.upstream.clusters();
         let nothing = Patch::Merge(serde_json::json!({}));
@@ -226,13 +226,18 @@ impl UpstreamLister {
         match answer {
             Ok(cluster) => Ok(Some(Remembered::of(&cluster))),
             Err(failed) if error::is_not_found(&failed) => Ok(Some(Remembered::gone())),
-            Err(failed) if error::has_code(&failed, 403) => {
+            Err(failed) if error::has_code(&failed, 403) && !self.has_reported() => {
                 let error = PublicText::nothing_secret_in(&failed);
                 logging::debug!(error, "cannot read upstream's last heartbeat");
                 Ok(None)
             }
             Err(failed) => Err(RemovalError::Compare(failed)),
         }
+    }
+
+    /// Whether upstream is known to have taken a heartbeat.
+    fn has_reported(&self) -> bool {
+        self.ledger.seen_heartbeat().at.is_some_and(|at| at > 0)
     }
 
     async fn fresh(&self, not_before: Instant) -> Result<Arc<UpstreamList>, RemovalError> {
@@ -597,6 +602,41 @@ mod tests {
         });
         join_all(removals).await;
         assert_eq!(lists.load(Ordering::Relaxed), 2);
+    }
+
+    /// A role is made anew: what the heartbeat would show is not known meanwhile. Where there never was a right to report, nothing is to be shown.
+    #[rstest]
+    #[case::reported(r#""reported": 100, "#, false)]
+    #[case::never_reported("", true)]
+    #[tokio::test(start_paused = true)]
+    async fn rights_to_report_that_are_gone_leave_removals_unproven(
+        #[case] reported: &'static str,
+        #[case] is_proof: bool,
+    ) {
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let forbidden = json!({
+                "kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden",
+            });
+            let seen = format!(
+                r#"{{{reported}"cluster": "one", "server": "http://scripted", "namespace": "bundles", "version": 5}}"#
+            );
+            let annotations = json!({"fleet.cattle.io/upstream": seen});
+            let metadata = json!({"resourceVersion": "5", "annotations": annotations});
+            let answer = match request.uri().path().contains("/clusters/") {
+                true => (403, forbidden),
+                false => (200, json!({"metadata": metadata, "items": []})),
+            };
+            std::future::ready(answer)
+        });
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+        for _ in 0..2 {
+            match lister.list(Instant::now()).await {
+                Ok(_) => assert!(is_proof),
+                Err(RemovalError::Compare(_)) => assert!(!is_proof),
+                Err(failed) => panic!("{failed}"),
+            }
+            assert_eq!(lister.is_compared(), is_proof);
+        }
     }
 
     /// Otherwise each list found it anew, with an Event and a new watch, or nobody was told of it.
