@@ -76,6 +76,7 @@ impl LedgerState {
         if let Some(before) = &before {
             upstream.heartbeat = before.heartbeat.clone();
             upstream.sending = before.sending;
+            upstream.earlier = before.earlier;
             upstream.broken = before.broken.filter(|_| !listed.was_broken);
         }
         if let (Some(before), None) = (&before, found) {

@@ -124,14 +124,15 @@ impl Remembered {
         }
     }
 
-    /// Whether upstream had `sent` and lost it.
-    fn lacks(&self, sent: &Heartbeat) -> bool {
+    /// Whether upstream had `sent` and lost it, and did not take one of this agent's after that whose time is `earlier`.
+    fn lacks(&self, sent: &Heartbeat, earlier: Option<i64>) -> bool {
         let now = &self.heartbeat;
         let is_known = !sent.cluster.is_empty();
+        let is_own = self.accounted.is_some() && now.at == earlier && earlier.is_some();
         let is_another = is_known && now.cluster != sent.cluster;
         let is_older = now.version != 0 && now.version < sent.version;
         let is_set_back = now.at < sent.at && !(is_known && self.is_controllers);
-        is_another || is_older || is_set_back
+        is_another || is_older || is_set_back && !is_own
     }
 }
 
@@ -166,6 +167,10 @@ pub struct UpstreamState {
     /// The latest time of a heartbeat that was about to be sent, in seconds since 1970: upstream may have it though no answer was noted.
     #[serde(rename = "reporting", default, skip_serializing_if = "Option::is_none")]
     pub sending: Option<i64>,
+    /// The time of one that was about to be sent and is earlier than the last one taken, as where a clock was set back: it shows no restore should upstream
+    /// have it though no answer was noted.
+    #[serde(rename = "reportingEarlier", default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<i64>,
     /// A break that was found before a list could show which bundles are lost by it. The next heartbeat and the next event overwrite what
     /// proved it, so it is kept, across restarts too, until there is such a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,18 +234,23 @@ impl UpstreamState {
             self.broken = Some(ContinuityBreak::Restored);
         }
         self.sending = heartbeat.at;
+        self.earlier = None;
         self.heartbeat = heartbeat;
     }
 
     /// A heartbeat of this time is about to be sent.
     pub fn sends(&mut self, at: i64) {
+        if Some(at) < self.heartbeat.at {
+            // Upstream takes none after the first before that is noted: each names the one that it follows.
+            self.earlier.get_or_insert(at);
+        }
         self.sending = self.sending.max(Some(at));
     }
 
     /// Takes in what upstream itself says of the last heartbeat. `sent` is what [`Self::heartbeat`] was before upstream was asked: one that it took
     /// after its answer was not forgotten.
     pub fn remembers(&mut self, now: Remembered, sent: &Heartbeat) {
-        if now.lacks(sent) || self.forgot(&now) {
+        if now.lacks(sent, self.earlier) || self.forgot(&now) {
             self.broken = Some(ContinuityBreak::Restored);
         }
         if self.heartbeat == *sent {
@@ -414,6 +424,10 @@ mod tests {
     #[case::a_report_that_went_out_unnoted(|seen: &mut UpstreamState| seen.remembers(unnoted(160, 100), &sent()), false)]
     #[case::a_report_that_is_not_noted(|seen: &mut UpstreamState| seen.remembers(own(101), &sent()), true)]
     #[case::a_report_that_was_about_to_be_sent(|seen: &mut UpstreamState| { seen.sends(101); seen.remembers(own(101), &sent()); }, false)]
+    #[case::a_report_by_a_clock_that_was_set_back(|seen: &mut UpstreamState| { seen.sends(60); seen.sends(75); seen.remembers(own(60), &sent()); }, false)]
+    #[case::a_backup_after_a_clock_was_set_back(|seen: &mut UpstreamState| { seen.sends(60); seen.remembers(own(50), &sent()); }, true)]
+    #[case::an_older_report_by_another_after_a_clock_was_set_back(|seen: &mut UpstreamState| { seen.sends(60); seen.remembers(remembered(60), &sent()); }, true)]
+    #[case::a_backup_after_the_clock_was_put_right(|seen: &mut UpstreamState| { seen.sends(60); seen.sends(160); seen.reports(Heartbeat { at: Some(160), ..sent() }); let sent = seen.heartbeat.clone(); seen.remembers(own(60), &sent); }, true)]
     #[case::a_report_sent_while_it_was_asked(|seen: &mut UpstreamState| { seen.sends(160); seen.reports(Heartbeat { at: Some(160), ..sent() }); seen.remembers(own(160), &sent()); }, false)]
     #[case::a_report_that_another_cluster_of_this_agent_took(|seen: &mut UpstreamState| { seen.heartbeat = Heartbeat::default(); seen.remembers(own(101), &Heartbeat::default()); }, false)]
     #[case::a_report_that_was_under_way(|seen: &mut UpstreamState| { seen.heartbeat.at = Some(160); seen.remembers(remembered(100), &sent()); }, false)]
