@@ -92,11 +92,15 @@ impl LedgerState {
                 upstream.own.clone_from(&before.own);
             }
         }
-        // A version alone is not worth a write.
-        let own = |upstream: &UpstreamState| (upstream.has_own, upstream.own.clone());
-        let is_worth_a_write = before
-            .as_ref()
-            .is_none_or(|before| new_break.is_some() || own(before) != own(&upstream));
+        // A version alone is not worth a write. What was not written by now, as a write failed, is.
+        let noted = |upstream: &UpstreamState| {
+            let at = (upstream.server.clone(), upstream.namespace.clone());
+            let own = (upstream.has_own, upstream.own.clone());
+            (at, own, upstream.broken)
+        };
+        let written = self.written.as_ref();
+        let is_worth_a_write =
+            new_break.is_some() || written.is_none_or(|written| noted(written) != noted(&upstream));
         self.upstream = Some(upstream);
         (new_break, is_worth_a_write || !self.pending.is_empty())
     }
@@ -267,6 +271,31 @@ mod tests {
         assert_eq!(state.check_continuity(upstream(9), 8, later).0, found);
         assert_eq!(state.of_bundle("newer")[0].1.lost, found);
         assert_eq!(state.check_continuity(upstream(10), 9, later).0, None);
+    }
+
+    /// A write of the note alone failed: no entry waits for another.
+    #[test]
+    fn what_is_not_written_of_upstream_is_written_with_the_next_list() {
+        let seen = with_own(7, &["one"]);
+        let mut state = LedgerState {
+            upstream: Some(seen.clone()),
+            written: Some(seen.clone()),
+            ..LedgerState::default()
+        };
+        let mut must_write = |written: Option<UpstreamState>, now: UpstreamState| {
+            state.written = written;
+            state.check_continuity(now, 7, listed(&NONE))
+        };
+        let broken = UpstreamState {
+            broken: Some(ContinuityBreak::Restored),
+            ..seen.clone()
+        };
+        let next = || with_own(8, &["one"]);
+        assert_eq!(must_write(Some(seen.clone()), next()), (None, false));
+        assert_eq!(must_write(None, next()), (None, true));
+        assert_eq!(must_write(Some(broken), next()), (None, true));
+        assert_eq!(must_write(Some(upstream(7)), next()), (None, true));
+        assert_eq!(must_write(Some(seen), next()), (None, false));
     }
 
     /// The chart took its time: nothing of the bundle was in the ledger when upstream was restored.

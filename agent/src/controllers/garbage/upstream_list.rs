@@ -162,7 +162,8 @@ impl UpstreamLister {
     }
 
     fn is_compared(&self) -> bool {
-        self.compared.load(Ordering::Acquire) == self.ledger.doubts()
+        // A break that was found since then is compared with a list too.
+        self.compared.load(Ordering::Acquire) == self.ledger.doubts() && !self.ledger.is_broken()
     }
 
     /// A list that was begun no earlier than `not_before`. Before upstream was compared with what it was, none proves anything, nor does one that was
@@ -637,6 +638,21 @@ mod tests {
             }
             assert_eq!(lister.is_compared(), is_proof);
         }
+    }
+
+    /// What was begun goes on without a list only where nothing is known against it.
+    #[tokio::test(start_paused = true)]
+    async fn a_break_that_is_found_after_a_comparison_is_compared_too() {
+        let clients = scripted::clients(|_: Request<Body>| async {
+            let metadata = json!({"resourceVersion": "5"});
+            (200, json!({"metadata": metadata, "spec": {}, "items": []}))
+        });
+        let lister = lister(&clients, Duration::ZERO, &Metrics::default()).await;
+        assert!(lister.compare().await.unwrap());
+        lister.ledger.found_restored();
+        assert!(!lister.is_compared());
+        tokio::time::advance(REUSED_FOR).await;
+        assert!(lister.compare().await.unwrap() && lister.ledger.breaks() == 1);
     }
 
     /// Otherwise each list found it anew, with an Event and a new watch, or nobody was told of it.
