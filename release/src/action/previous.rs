@@ -27,9 +27,19 @@ pub(super) struct Outlines {
     kept: HashSet<ObjectKey>,
     /// What their hooks make, where that was asked for.
     of_hooks: Vec<Object>,
+    /// What revisions that were not written here have.
+    of_others: Vec<Object>,
+    /// Whether one of the revisions cannot be read.
+    is_incomplete: bool,
 }
 
 impl Outlines {
+    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it has may stay in what else would go.
+    fn add_of_others(&mut self, objects: Vec<Object>) {
+        self.kept.extend(asking_to_be_kept(&objects));
+        self.of_others.extend(objects);
+    }
+
     fn add(&mut self, revision: i64, objects: Vec<Object>) {
         self.kept.extend(asking_to_be_kept(&objects));
         let names = objects.into_iter().map(|object| Object {
@@ -67,6 +77,10 @@ pub(super) struct PreviousObjects {
     hidden: Option<(i64, Vec<Object>)>,
     /// What hooks of all these make, where a namespace or definition is dropped: that might take it along.
     of_hooks: Vec<Object>,
+    /// What later revisions have that were not written here.
+    of_others: Vec<Object>,
+    /// Whether one of the revisions cannot be read, so that nobody knows what else there is in a namespace.
+    is_incomplete: bool,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
     /// Whether the last good revision is the deployed one: of an older one, others may have by now what a later revision dropped.
@@ -86,6 +100,8 @@ impl PreviousObjects {
             others: others.objects,
             kept,
             of_hooks: others.of_hooks,
+            of_others: others.of_others,
+            is_incomplete: others.is_incomplete,
             since: first_attempt(history),
             ..Self::default()
         };
@@ -149,6 +165,8 @@ impl PreviousObjects {
         let all = good.chain(self.hidden()).map(|object| (object, drop));
         let mut obsolete = Obsolete {
             of_hooks: self.of_hooks.clone(),
+            of_others: self.of_others.clone(),
+            is_incomplete: self.is_incomplete,
             ..Obsolete::default()
         };
         for (object, operation) in all.chain(others) {
@@ -287,6 +305,7 @@ pub(super) async fn previous_objects(
         previous.of_hooks.extend(of_hooks);
     }
     previous.is_proven = is_proven;
+    previous.is_incomplete |= good > 0 && from.is_none();
     let head = history.iter().find(|head| head.revision == good);
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
     previous.is_deployed =
@@ -351,14 +370,25 @@ pub(super) async fn unfinished_objects(
                 .await?
                 .map(|stored| Cow::Owned(stored.into_release())),
         };
+        let Some(release) = release.as_deref() else {
+            unfinished.is_incomplete = true;
+            continue;
+        };
+        let is_own = storage.recognises(name, *revision, release);
+        let objects = stored_objects(cluster, Some(release)).await;
         // Objects of somebody else's attempt, or those a forged record names, are not deleted here.
-        let release = release.filter(|release| storage.recognises(name, *revision, release));
-        let release = release.as_deref();
-        let objects = stored_objects(cluster, release).await?;
-        unfinished.add(*revision, objects);
+        match objects {
+            Ok(objects) if is_own => unfinished.add(*revision, objects),
+            Ok(objects) => unfinished.add_of_others(objects),
+            Err(error) if is_own => return Err(error),
+            Err(_) => unfinished.is_incomplete = true,
+        }
         if with_hooks {
-            let of_hooks = stored_of_hooks(cluster, release).await?;
-            unfinished.of_hooks.extend(of_hooks);
+            match stored_of_hooks(cluster, Some(release)).await {
+                Ok(of_hooks) => unfinished.of_hooks.extend(of_hooks),
+                Err(error) if is_own => return Err(error),
+                Err(_) => unfinished.is_incomplete = true,
+            }
         }
     }
     Ok(unfinished)

@@ -241,15 +241,18 @@ pub(super) async fn confirm_install(
     let is_install = plan.action.revision() > 0 && plan.action.is_install();
     let good = match storage.was_deployed(name) {
         _ if !is_install => None,
-        true => last_good(storage, history, name, i64::MAX).await?,
+        true => {
+            let good = last_good(storage, history, name, i64::MAX).await?;
+            good.map(|good| (good.revision, good))
+        }
         false => half_removed(storage, history, name).await?,
     };
-    let Some(good) = good else {
+    let Some((last, good)) = good else {
         return Ok(plan);
     };
     let attempts = history
         .iter()
-        .filter(|head| head.provenance == Provenance::Noted && head.revision > good.revision);
+        .filter(|head| head.provenance == Provenance::Noted && head.revision > last);
     let began = attempts.filter_map(|head| head.created_at).min();
     let objects = stored_objects(cluster, Some(&good)).await?;
     let owner = Owner::new(name, namespace);
@@ -268,38 +271,42 @@ pub(super) async fn confirm_install(
     Ok(plan)
 }
 
-/// The last good revision of a release of somebody else's whose removal an agent has begun: the newest one, or where that had failed before, the newest
-/// one that was good below it. Attempts of ours above it took nothing of it.
+/// The last good revision of a release of somebody else's whose removal an agent has begun, with the one that says so: that one, or where it had failed
+/// before, the newest one that was good below it. Attempts above it took nothing of it.
 async fn half_removed(
     storage: &Storage,
     history: &[StoredRevision],
     name: &str,
-) -> Result<Option<StoredRelease>, StorageError> {
-    for revision in good_before_removal(history) {
+) -> Result<Option<(i64, StoredRelease)>, StorageError> {
+    let Some((last, good)) = good_before_removal(history) else {
+        return Ok(None);
+    };
+    for revision in good {
         let release = read_if_possible(storage, name, revision).await?;
-        if release.is_some() {
-            return Ok(release);
+        // Only a label may call an attempt good, of the agent's own too: nothing of this release ever was deployed here.
+        let is_attempt = |release: &StoredRelease| {
+            release.status() == Status::Superseded && storage.recognises(name, revision, release)
+        };
+        let is_good = |release: &StoredRelease| was_good(release) && !is_attempt(release);
+        if let Some(release) = release.filter(is_good) {
+            return Ok(Some((last, release)));
         }
     }
     Ok(None)
 }
 
-fn good_before_removal(history: &[StoredRevision]) -> Vec<i64> {
-    let is_attempt = |head: &&StoredRevision| {
-        head.provenance == Provenance::Noted
-            && (head.status.is_pending() || head.status == Status::Failed)
-    };
+/// The revision that says that the removal of somebody else's release has begun, and those that may be the last good one before that, the newest first.
+fn good_before_removal(history: &[StoredRevision]) -> Option<(i64, Vec<i64>)> {
+    let is_attempt =
+        |head: &&StoredRevision| head.status.is_pending() || head.status == Status::Failed;
     let others = history.iter().filter(|head| !is_attempt(head));
-    let newest = others.max_by_key(|head| head.revision);
-    let newest = newest.filter(|head| {
-        head.status == Status::Uninstalling && head.provenance == Provenance::Foreign
-    });
-    let before = newest.and_then(|head| Some((head.revision, head.before_removal.as_ref()?)));
-    match before {
-        None => Vec::new(),
-        Some((revision, Status::Deployed | Status::Superseded)) => vec![revision],
-        Some((revision, _)) => good_below(history, revision),
-    }
+    let last = others.max_by_key(|head| head.revision)?;
+    let is_begun = last.status == Status::Uninstalling && last.provenance == Provenance::Foreign;
+    let good = match last.before_removal.as_ref().filter(|_| is_begun)? {
+        Status::Deployed | Status::Superseded => vec![last.revision],
+        _ => good_below(history, last.revision),
+    };
+    Some((last.revision, good))
 }
 
 /// When the first attempt at a release began, as long as its record is there.
@@ -327,6 +334,8 @@ mod tests {
     #[case::of_a_failed_upgrade("superseded deployed uninstalling:failed", &[2, 1])]
     #[case::of_an_upgrade_cut_off("deployed uninstalling:pending-upgrade", &[1])]
     #[case::of_a_first_attempt("uninstalling:failed", &[])]
+    #[case::below_an_attempt_of_helms("uninstalling:deployed failed", &[1])]
+    #[case::below_a_good_one("uninstalling:deployed deployed", &[])]
     #[case::of_one_installed_after_a_removal("deployed uninstalled uninstalling:failed", &[])]
     #[case::by_a_helm_client("deployed uninstalling", &[])]
     #[case::not_begun("deployed failed", &[])]
@@ -346,16 +355,15 @@ mod tests {
                 }
             })
             .collect();
-        assert_eq!(good_before_removal(&history), expected, "{words}");
+        let good = |history: &[StoredRevision]| {
+            good_before_removal(history).map_or(Vec::new(), |(_, good)| good)
+        };
+        assert_eq!(good(&history), expected, "{words}");
         let attempt = StoredRevision {
             provenance: Provenance::Noted,
             ..StoredRevision::new(9, Status::Failed)
         };
         let with_attempt = [history, vec![attempt]].concat();
-        assert_eq!(
-            good_before_removal(&with_attempt),
-            expected,
-            "{words}, and an attempt"
-        );
+        assert_eq!(good(&with_attempt), expected, "{words}, and an attempt");
     }
 }

@@ -30,6 +30,10 @@ pub(super) struct Obsolete {
     pub(super) held: Vec<Held>,
     /// What hooks of theirs have made, which no operation deletes.
     pub(super) of_hooks: Vec<Object>,
+    /// What attempts of others have, which no operation deletes either.
+    pub(super) of_others: Vec<Object>,
+    /// Whether a record cannot be read, so that there may be more that stays.
+    pub(super) is_incomplete: bool,
     /// What was seen to stay in something that goes else.
     pub(super) stays: HashSet<ObjectKey>,
 }
@@ -137,7 +141,9 @@ impl<'a> Retained<'a> {
         let asked_for = obsolete.kept.iter().map(|object| (object, Content::Kept));
         let of_hooks = obsolete.of_hooks.iter();
         let of_hooks = of_hooks.map(|object| (object, Content::OfHook));
-        let all = own.chain(asked_for).chain(of_hooks);
+        let of_others = obsolete.of_others.iter();
+        let of_others = of_others.map(|object| (object, Content::OfOthers));
+        let all = own.chain(asked_for).chain(of_hooks).chain(of_others);
         let inside: Vec<_> = all.filter(is_inside).collect();
         let Contents { mut stays, unseen } = read_contents(cluster, owner, spared, &inside).await;
         let as_before = |one: &Unseen<'_>| self.is_again && one.failure.is_unreadable();
@@ -153,7 +159,9 @@ impl<'a> Retained<'a> {
         let (mut goes, mut left, mut for_contents) = (Vec::new(), Vec::new(), Vec::new());
         for (object, operation) in &objects {
             let is_unread = !has(&stays, object);
-            let is_held = *operation != Operation::Undo && (!is_unread || has(&unread, object));
+            let may_hold_more = obsolete.is_incomplete && is_container(object);
+            let is_held = *operation != Operation::Undo
+                && (!is_unread || may_hold_more || has(&unread, object));
             match object {
                 _ if is_held => for_contents.push(Held {
                     object: object.clone(),
@@ -171,6 +179,8 @@ impl<'a> Retained<'a> {
             held: for_contents,
             stays,
             of_hooks: obsolete.of_hooks,
+            of_others: obsolete.of_others,
+            is_incomplete: obsolete.is_incomplete,
         };
         let left = held.into_iter().chain(left);
         let for_contents = decided.held.iter().map(|held| held.object.clone());
@@ -583,5 +593,61 @@ mod tests {
             .decide(&cluster, &owner, Spared::default(), obsolete, |_| true)
             .await;
         assert_eq!(decided.unwrap_err().len(), 1);
+    }
+
+    /// An attempt of another bundle's left it in the namespace that the next owner's chart has no more.
+    #[rstest]
+    #[case::it_asks_to_be_kept(Reason::Live, true)]
+    #[case::it_was_there_before(Reason::Adopted, true)]
+    #[case::it_is_not_the_releases(Reason::NotOwned, true)]
+    #[case::it_goes(Reason::Nothing, false)]
+    #[tokio::test]
+    async fn a_container_of_what_stays_of_somebody_elses_attempt_is_left(
+        #[case] reason: Reason,
+        #[case] stays: bool,
+    ) {
+        let owner = Owner::new("web", "apps");
+        let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+        owner.mark(&mut live);
+        let annotations = &mut live["metadata"]["annotations"];
+        match reason {
+            Reason::Live => annotations["helm.sh/resource-policy"] = json!("keep"),
+            Reason::Adopted => annotations["fleetagent.cattle.io/adopted"] = json!("kept"),
+            Reason::NotOwned => *annotations = json!({}),
+            _ => {}
+        }
+        let cluster = fixture::server(move |_, _, _| Some((200, live.clone())));
+        let namespace = object("", "Namespace", None, "data");
+        let obsolete = Obsolete {
+            objects: vec![(namespace.clone(), Operation::Drop)],
+            of_others: vec![object("", "PersistentVolumeClaim", Some("data"), "disk")],
+            ..Obsolete::default()
+        };
+        let retained = Retained::new("apps", &[], None);
+        let decided = retained.decide(&cluster, &owner, Spared::default(), obsolete, |_| true);
+        let decided = decided.await.unwrap();
+        assert_eq!(decided.kept.contains(&namespace), stays);
+        assert_eq!(decided.objects.is_empty(), stays);
+    }
+
+    /// What a record that nobody can read has in a namespace may ask to be kept.
+    #[tokio::test]
+    async fn a_container_is_left_where_a_record_cannot_be_read() {
+        let cluster = fixture::server(|_, _, _| Some(fixture::missing("data")));
+        let namespace = object("", "Namespace", None, "data");
+        let plain = object("", "ConfigMap", Some("apps"), "a");
+        let objects = [namespace.clone(), plain.clone()];
+        let obsolete = Obsolete {
+            objects: objects.map(|one| (one, Operation::Drop)).into(),
+            is_incomplete: true,
+            ..Obsolete::default()
+        };
+        let (owner, spared) = (Owner::new("web", "apps"), Spared::default());
+        let retained = Retained::new("apps", &[], None);
+        let decided = retained.decide(&cluster, &owner, spared, obsolete, |_| true);
+        let decided = decided.await.unwrap();
+        assert_eq!(decided.objects, [(plain, Operation::Drop)]);
+        assert_eq!(decided.kept, [namespace.clone()]);
+        assert!(is_unread(&decided, &namespace));
     }
 }

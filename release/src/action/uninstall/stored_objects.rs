@@ -73,6 +73,7 @@ pub(super) async fn stored_objects(
             }
         }
     };
+    let mut is_incomplete = false;
     let mut of_hooks = vec![listed_of_hooks(release, &discovery)];
     let built = build_stored_names(&release.manifest, &spec.namespace, &discovery);
     let built = built.map_err(UninstallError::Corrupted)?;
@@ -82,7 +83,11 @@ pub(super) async fn stored_objects(
         let other = match storage.get_listed(&spec.name, head).await {
             Ok(other) => other,
             // The record was there a moment ago.
-            Err(StorageError::NotFound | StorageError::Decode { .. }) => continue,
+            Err(StorageError::NotFound) => continue,
+            Err(StorageError::Decode { .. }) => {
+                is_incomplete = true;
+                continue;
+            }
             Err(source) => {
                 let name = spec.name.clone();
                 return Err(UninstallError::Load { name, source });
@@ -97,6 +102,7 @@ pub(super) async fn stored_objects(
             Err(error) => {
                 let error = error_unquoted(&error);
                 logging::warn!(release = spec.name, error, "unreadable manifest");
+                is_incomplete = true;
             }
         }
     }
@@ -107,6 +113,7 @@ pub(super) async fn stored_objects(
     let mut stored = Obsolete {
         objects,
         kept,
+        is_incomplete,
         ..Obsolete::default()
     };
     let goes = |(one, operation): &(Object, _)| is_container(one) && *operation != Operation::Undo;

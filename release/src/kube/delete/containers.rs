@@ -52,6 +52,8 @@ pub(crate) enum Content {
     Kept,
     /// One that a hook has made, which the operation leaves alone.
     OfHook,
+    /// One that somebody else's attempt at the release has, which the operation leaves alone.
+    OfOthers,
 }
 
 /// What is in containers that are about to go: what of it stays, so that they have to. That is what the operation leaves where it is: what asks to be
@@ -101,9 +103,10 @@ impl Fate {
     }
 }
 
-/// Whether nobody can read an object, for a reason that may last: what a hook made its account may have no right to read.
+/// Whether nobody can read an object, for a reason that may last: what a hook made, or others have, the account may have no right to read.
 fn is_unreadable(content: Content, error: &ApiError) -> bool {
-    error.is_unconverted() || content == Content::OfHook && error.is_forbidden()
+    let is_beside = matches!(content, Content::OfHook | Content::OfOthers);
+    error.is_unconverted() || is_beside && error.is_forbidden()
 }
 
 /// Reads an object in a container that is about to go.
@@ -118,13 +121,15 @@ async fn fate(
         Content::Of(operation) => operation,
         // The API server has named it, so that nobody can ask for it.
         Content::Kept if object.name.is_empty() => return Ok(Fate::StaysUnread),
-        Content::OfHook if object.name.is_empty() => {
+        // It stays where the release's own of that place would, or where it is not the release's.
+        Content::OfOthers if !object.name.is_empty() => Operation::Drop,
+        Content::OfHook | Content::OfOthers if object.name.is_empty() => {
             return Ok(match is_kept(&object.body) {
                 true => Fate::StaysUnread,
                 false => Fate::Absent,
             });
         }
-        Content::Kept | Content::OfHook => {
+        Content::Kept | Content::OfHook | Content::OfOthers => {
             let live = read_to_stay(cluster, object).await?;
             let stays = |live: &Value| content == Content::Kept || is_kept(live);
             return Ok(live.map_or(Fate::Absent, |live| Fate::of(stays(&live))));
