@@ -530,17 +530,16 @@ impl Reconciler {
                 self.context.ledger.saw_version(version);
                 // An answer that cannot be read comes from the watch as well.
                 let (store, drift) = (&self.context.store, &self.context.drift);
-                let answer = answer.kept();
-                // Its event will bring nothing new either.
-                let is_written_over = |answer: &BundleDeployment| {
-                    status_patch::is_written_over(&sent, &answer.status, status)
-                };
-                if answer.as_ref().is_ok_and(is_written_over) {
-                    drift.wake_after(name, ReconcileKind::Full, Duration::ZERO);
-                }
-                let written = answer.map(|answer| store.wrote(name, answer));
-                for waiting in written.unwrap_or_default() {
-                    drift.wake_after(&waiting, ReconcileKind::Full, Duration::ZERO);
+                if let Ok(answer) = answer.kept() {
+                    let is_written_over =
+                        status_patch::is_written_over(&sent, &answer.status, status);
+                    let written = store.wrote(name, answer);
+                    // Its event will bring nothing new either. What was not taken in the watch has still to tell.
+                    let anew = written.as_ref().filter(|_| is_written_over);
+                    let anew = anew.map(|_| name.to_owned());
+                    for waiting in written.iter().flatten().chain(&anew) {
+                        drift.wake_after(waiting, ReconcileKind::Full, Duration::ZERO);
+                    }
                 }
                 // The owner reports the conflict too.
                 let owners_of = |status| OwnershipConflicts::read(name, status).owners();
