@@ -647,7 +647,7 @@ mod tests {
         let decided = retained.decide(&cluster, &owner, spared, obsolete, |_| true);
         let decided = decided.await.unwrap();
         assert_eq!(decided.objects, [(plain, Operation::Drop)]);
-        assert_eq!(decided.kept, [namespace.clone()]);
+        assert_eq!(decided.kept, std::slice::from_ref(&namespace));
         assert!(is_unread(&decided, &namespace));
     }
 }
