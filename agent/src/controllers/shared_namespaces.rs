@@ -93,14 +93,14 @@ impl SharedNamespaces {
                 (WhyLeft::Unread, Container::Namespace(_)) => (
                     Reason::LeftUnread,
                     public!(
-                        "namespace {} is not deleted: an object in it cannot be read, and may ask to be kept. The webhook that converts it is gone, or the account may not read what a hook has made",
+                        "namespace {} is not deleted: an object in it cannot be read, and may ask to be kept. The webhook that converts it is gone, the account may not read it, or a record of the release that may name it is damaged",
                         container
                     ),
                 ),
                 (WhyLeft::Unread, Container::Definition(_)) => (
                     Reason::LeftUnread,
                     public!(
-                        "definition {} is not deleted: objects of it cannot be read, and may ask to be kept. The webhook that converts them is gone, or the account may not read what a hook has made",
+                        "definition {} is not deleted: objects of it cannot be read, and may ask to be kept. The webhook that converts them is gone, the account may not read them, or a record of the release that may name them is damaged",
                         container
                     ),
                 ),

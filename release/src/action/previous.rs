@@ -316,6 +316,7 @@ pub(super) async fn previous_objects(
             .iter()
             .filter(|head| head.revision > since && head.revision < good);
         let mut outlines = objects_below(cluster, storage, name, below).await?;
+        previous.is_incomplete |= outlines.is_incomplete;
         previous.below = outlines.objects.split_off(0);
         if let Some(hidden) = hidden {
             outlines.add(hidden.revision, of_hidden);
@@ -408,6 +409,7 @@ async fn objects_below<'h>(
     for head in revisions.filter(are_noted) {
         let revision = head.revision;
         let record = read_if_possible(storage, name, revision).await?;
+        below.is_incomplete |= record.is_none();
         let record = record.filter(|record| {
             storage.recognises(name, revision, record) && !is_over(&record.status())
         });

@@ -546,8 +546,8 @@ impl<'a> ObjectWriter<'a> {
         };
         let (cluster, namespace) = (self.sender.cluster, object.namespace.as_deref());
         match cluster.list_each(&kind, namespace, "", look).await {
-            // The account lacks the right, for one, as long as nobody gives it.
-            Err(error) if error.is_lasting() => return Ok(None),
+            // The account lacks the right, for one, as long as nobody gives it. A list that has expired is another matter.
+            Err(error) if error.is_lasting() && error.code() != Some(410) => return Ok(None),
             listed => listed?,
         }
         Ok((is_found || !is_unreadable).then_some(is_found))

@@ -7,7 +7,7 @@ mod records;
 mod stored_objects;
 
 use chart::Time;
-use objects::Object;
+use objects::{Object, ObjectKey};
 
 use self::records::{Loaded, Records};
 use self::stored_objects::{check_namespaces, delete_objects, stored_objects};
@@ -134,6 +134,7 @@ pub(super) async fn uninstall_locked(
         operation,
         is_proven,
         others,
+        is_incomplete,
     } = records.load(storage).await.map_err(load)?;
     // Objects to delete must carry this release's marks, whatever a record says; hooks need not.
     let is_gone = last(&records.history).is_some_and(|head| head.status == Status::Uninstalled);
@@ -150,7 +151,8 @@ pub(super) async fn uninstall_locked(
     let owner = Owner::new(&spec.name, &spec.namespace);
     let objects = match scope {
         UninstallScope::All => {
-            let stored = stored_objects(cluster, storage, spec, (&release, operation), &others);
+            let (subject, others) = ((&*release, operation), (&*others, is_incomplete));
+            let stored = stored_objects(cluster, storage, spec, subject, others);
             let stored = stored.await;
             // Before anything goes: those in a namespace of this release may need what it has to be removed themselves.
             if let Ok(stored) = &stored {
@@ -252,13 +254,23 @@ pub(super) async fn uninstall_locked(
             }
         }
     }
-    if spec.keep_history {
+    // What held a namespace goes with the first record that goes: a removal that is cut off then may not begin again without it.
+    let is_container = |key: &ObjectKey| {
+        let kind = (key.group.as_str(), key.kind.as_str());
+        [
+            ("", "Namespace"),
+            ("apiextensions.k8s.io", "CustomResourceDefinition"),
+        ]
+        .contains(&kind)
+    };
+    if spec.keep_history || done.kept.iter().any(is_container) {
         release.set_status(Status::Uninstalled, "Uninstallation complete");
         storage
             .update(&release)
             .await
             .map_err(UninstallError::Purge)?;
-    } else {
+    }
+    if !spec.keep_history {
         records.purge(storage, Some(head.revision)).await?;
     }
     Ok(done)
@@ -311,11 +323,19 @@ mod tests {
 
     use super::*;
     use crate::model::{Hook, Release};
-    use crate::storage::{Driver, Found, RecordUid, StoredRelease};
+    use crate::storage::{Driver, Found, RecordError, RecordUid, StoredRelease};
 
-    /// The records of release "web", by revision.
+    /// The records of release "web", by revision, and the one whose deletion fails once. One whose manifest is `DAMAGED` cannot be read.
     #[derive(Debug, Default)]
-    pub(super) struct InMemory(Mutex<BTreeMap<i64, Release>>);
+    pub(super) struct InMemory(Mutex<BTreeMap<i64, Release>>, Arc<Mutex<Option<i64>>>);
+
+    pub(super) const DAMAGED: &str = "damaged";
+
+    impl InMemory {
+        pub(super) fn failing(revision: i64) -> Self {
+            Self(Mutex::default(), Arc::new(Mutex::new(Some(revision))))
+        }
+    }
 
     fn uid_of(revision: i64) -> RecordUid {
         RecordUid::new(revision.to_string())
@@ -347,7 +367,10 @@ mod tests {
             let found = self.0.lock().get(&revision).cloned();
             let found = found.map(|release| Found {
                 uid: uid_of(revision),
-                release: Ok(release),
+                release: match release.manifest == DAMAGED {
+                    true => Err(RecordError::Truncated),
+                    false => Ok(release),
+                },
             });
             async { found.ok_or(StorageError::NotFound) }.boxed()
         }
@@ -373,7 +396,12 @@ mod tests {
             key: &'a str,
             _: &'a RecordUid,
         ) -> BoxFuture<'a, Result<(), StorageError>> {
-            self.0.lock().remove(&revision_of(key));
+            let revision = revision_of(key);
+            let fails = self.1.lock().take_if(|failing| *failing == revision);
+            if fails.is_some() {
+                return async { Err(StorageError::Exists) }.boxed();
+            }
+            self.0.lock().remove(&revision);
             async { Ok(()) }.boxed()
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Loaded<'a> {
     /// Other revisions whose objects may be in the cluster, and what taking those away is: of another claimant's
     /// attempt only what it created goes. They are read one by one, as anybody may have written them.
     pub(super) others: Vec<(&'a StoredRevision, Operation)>,
+    /// Whether one of the records cannot be read, or is not what was written, so that nobody knows what else the release has.
+    pub(super) is_incomplete: bool,
 }
 
 impl Records {
@@ -37,6 +39,7 @@ impl Records {
         let mut subject: Option<(&StoredRevision, StoredRelease, bool)> = None;
         let mut others = Vec::new();
         let mut unreadable = None;
+        let mut is_incomplete = false;
         // Another writer's revision above our last good one dropped objects of it, and a correction may have brought them back.
         let mut is_good_found = false;
         for head in self.history.iter().rev() {
@@ -53,6 +56,9 @@ impl Records {
             match storage.get_listed(&self.name, head).await {
                 Ok(release) => {
                     let is_proven = storage.proves(&self.name, revision, &release);
+                    let was_written_here = head.provenance == Provenance::Noted;
+                    is_incomplete |=
+                        was_written_here && !storage.recognises(&self.name, revision, &release);
                     is_good_found |= is_proven && was_good(&release);
                     match &subject {
                         Some(_) if is_found && head.status == Status::Superseded && !is_proven => {}
@@ -69,6 +75,7 @@ impl Records {
                     let (name, error) = (&self.name, error_unquoted(&error));
                     logging::warn!(name, revision, error, "unreadable record");
                     unreadable = Some(revision);
+                    is_incomplete = true;
                 }
                 Err(error) => return Err(error),
             }
@@ -89,6 +96,7 @@ impl Records {
             operation: self.operation(head),
             is_proven,
             others: others.collect(),
+            is_incomplete,
         })
     }
 

@@ -22,13 +22,13 @@ use crate::model::Release;
 use crate::state::ownership::Operation;
 use crate::storage::{Storage, StorageError, StoredRevision};
 
-/// What the records of a release have.
+/// What the records of a release have. Of records that cannot be read (`is_incomplete`) nobody knows that.
 pub(super) async fn stored_objects(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
     (release, operation): (&Release, Operation),
-    others: &[(&StoredRevision, Operation)],
+    (others, mut is_incomplete): (&[(&StoredRevision, Operation)], bool),
 ) -> Result<Obsolete, UninstallError> {
     let discovery = cluster
         .fresh_discovery()
@@ -73,7 +73,6 @@ pub(super) async fn stored_objects(
             }
         }
     };
-    let mut is_incomplete = false;
     let mut of_hooks = vec![listed_of_hooks(release, &discovery)];
     let built = build_stored_names(&release.manifest, &spec.namespace, &discovery);
     let built = built.map_err(UninstallError::Corrupted)?;
@@ -283,7 +282,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    use super::super::tests::{InMemory, cluster, config_map, web};
+    use super::super::tests::{DAMAGED, InMemory, cluster, config_map, web};
     use super::super::uninstall;
     use super::*;
     use crate::kube::fixture;
@@ -407,6 +406,54 @@ mod tests {
         let expected = [name, "kept"];
         assert_eq!(kept, expected[..2 - usize::from(is_of_hook || is_taken)]);
         assert_eq!(done.not_owned.len(), usize::from(is_taken));
+    }
+
+    /// An attempt below the deployed version made an object in its namespace that only the attempt's record asks to keep.
+    #[rstest]
+    #[case::its_record_is_damaged(true)]
+    #[case::its_record_went_before_the_removal_was_cut_off(false)]
+    #[tokio::test]
+    async fn a_namespace_outlives_the_record_of_what_is_to_be_kept_in_it(#[case] is_damaged: bool) {
+        let deleted = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&deleted);
+        let cluster = fixture::server(move |method, path, _| match path {
+            "/version" | "/apis" => Some((200, json!({}))),
+            "/api" => {
+                let kinds = [("PersistentVolumeClaim", true), ("Namespace", false)];
+                Some(fixture::discovered(&[fixture::discovery("", &kinds)]))
+            }
+            path => {
+                if *method == Method::DELETE {
+                    noted.lock().push(path.to_owned());
+                }
+                let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+                Owner::new("web", "shop").mark(&mut live);
+                Some((200, live))
+            }
+        });
+        let namespace = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: data}\n";
+        let disk = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: disk, namespace: data, annotations: {helm.sh/resource-policy: keep}}\n";
+        let mut attempt = web(1, false);
+        attempt.set_status(Status::Failed, "");
+        attempt.manifest = match is_damaged {
+            true => DAMAGED.to_owned(),
+            false => format!("{namespace}{disk}"),
+        };
+        let mut release = web(2, false);
+        release.manifest = namespace.to_owned();
+        let storage = Storage::new(InMemory::failing(2));
+        storage.create(&attempt).await.unwrap();
+        storage.create(&release).await.unwrap();
+        let spec = UninstallSpec::new("web", "shop");
+        let cut_off = uninstall(&cluster, &storage, &spec).await;
+        assert!(
+            matches!(cut_off, Err(UninstallError::Purge(_))),
+            "{cut_off:?}"
+        );
+        assert_eq!(storage.history("web").await.unwrap().len(), 1);
+        uninstall(&cluster, &storage, &spec).await.unwrap();
+        assert_eq!(storage.history("web").await.unwrap().len(), 0);
+        assert!(deleted.lock().is_empty(), "{deleted:?}");
     }
 
     /// All that the API server is to name have the same key, and are others.
