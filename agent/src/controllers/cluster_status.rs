@@ -65,8 +65,14 @@ impl Heartbeat {
                 self.ledger.until_asked(PATIENCE).await;
                 beat = self.beat(&clusters).await;
             }
+            if matches!(beat, Ok(None)) {
+                // By then what was found is written, or the ConfigMap has no heartbeat of that time.
+                tokio::time::sleep(PATIENCE).await;
+                beat = self.beat(&clusters).await;
+            }
             match beat {
-                Ok(taken) => {
+                Ok(None) => {}
+                Ok(Some(taken)) => {
                     // No contact: whether the watch is back, who removes releases has to know.
                     if let Err(failed) = self.ledger.reported(taken).await {
                         let error = PublicText::nothing_secret_in(&failed);
@@ -86,15 +92,18 @@ impl Heartbeat {
 }
 
 impl Heartbeat {
-    /// Reports once, as the agent: by its name it knows its own report from what others make of it.
+    /// Reports once, as the agent: by its name it knows its own report from what others make of it. Nothing where that would hide that upstream was restored.
     ///
     /// # Errors
     /// Upstream refused it: with 422 where it remembers another report than the last one it took.
-    async fn beat(&self, clusters: &Api<Cluster>) -> kube::Result<ledger::Heartbeat> {
+    async fn beat(&self, clusters: &Api<Cluster>) -> kube::Result<Option<ledger::Heartbeat>> {
         let now = self.agent.now();
         if let Err(failed) = self.ledger.reporting(now.as_second()).await {
             let error = PublicText::nothing_secret_in(&failed);
             logging::warn!(error, "cannot write the ledger");
+        }
+        if self.ledger.hides_break(now.as_second()) {
+            return Ok(None);
         }
         let manager = heartbeat_manager(now.as_second(), self.ledger.vouches_for());
         let last = self.ledger.seen_heartbeat().at;
@@ -107,10 +116,10 @@ impl Heartbeat {
         };
         let (name, patch) = (&self.upstream.cluster_name, Patch::Json::<Cluster>(patch));
         let taken = clusters.patch_status(name, &parameters, &patch).await?;
-        Ok(ledger::Heartbeat {
+        Ok(Some(ledger::Heartbeat {
             at: Some(now.as_second()),
             ..ledger::Heartbeat::of(&taken)
-        })
+        }))
     }
 }
 

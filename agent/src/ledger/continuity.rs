@@ -192,13 +192,19 @@ impl Ledger {
     pub fn inherits_losses(&self, losses: Losses) -> bool {
         let is_later = losses.version.is_some() && self.version() > losses.version;
         let mut state = self.state.lock();
-        if !is_later {
+        let former = losses.upstream.as_ref();
+        if !is_later && !former.is_some_and(|former| state.is_ahead_of(former)) {
             state.inherits_losses(losses.bundles);
             if let Some(former) = &losses.upstream {
                 state.inherits_upstream(former);
             }
         }
         state.has_unwritten_break()
+    }
+
+    /// Whether a heartbeat of this time, in seconds since 1970, may not be sent: it would overwrite what proves a break, and prove it to nobody.
+    pub fn hides_break(&self, at: i64) -> bool {
+        self.state.lock().hides_break(at)
     }
 
     /// The ConfigMap's version, where what it holds is what was read and written here.
@@ -385,6 +391,52 @@ mod tests {
         let ledger = ledger(found).await;
         ledger.inherits_losses(former.losses());
         assert_eq!(ledger.is_lost("lost"), expected);
+    }
+
+    /// The version of the ledger is not known, as an answer to a write was lost. Another agent has led since, and upstream, which was restored then, is behind
+    /// what the former session saw.
+    #[rstest]
+    #[case::by_this_one(100, 9000)]
+    #[case::by_another_one(900, 6000)]
+    #[tokio::test]
+    async fn what_was_seen_before_another_agent_led_is_not_taken_over(
+        #[case] reported: i64,
+        #[case] expected: u64,
+    ) {
+        let ledger = async |version: u64, reported: i64| {
+            let seen = json!({
+                "server": "a", "namespace": "n", "version": version, "reported": reported, "cluster": "one",
+            });
+            let annotations = json!({crate::ledger::UPSTREAM_ANNOTATION: seen.to_string()});
+            let map = json!({"metadata": {"resourceVersion": "7", "annotations": annotations}});
+            let clients = scripted::clients(move |_| std::future::ready((200, map.clone())));
+            let agent = scripted::identities(&clients).agent();
+            Ledger::load(&agent, "system").await.unwrap()
+        };
+        let losses = Losses {
+            version: None,
+            ..ledger(9000, 100).await.losses()
+        };
+        let ledger = ledger(6000, reported).await;
+        ledger.inherits_losses(losses);
+        let seen = ledger.state.lock().upstream.clone().unwrap();
+        assert_eq!(seen.version, expected);
+    }
+
+    /// A break is found while the note of the next heartbeat is on its way to the ConfigMap, which has that heartbeat and not the break.
+    #[tokio::test]
+    async fn a_heartbeat_that_is_noted_without_a_break_waits_until_that_is_noted() {
+        let ledger = restored_ledger(200).await;
+        let sent = ledger.seen_heartbeat();
+        let told = Some(remembered(40, Some(40)));
+        let asked = ledger.asked_upstream(ledger.doubts(), told, &sent).await;
+        assert!(asked.is_ok());
+        ledger.reporting(160).await.unwrap();
+        assert!(!ledger.hides_break(160));
+        ledger.found_restored();
+        assert!(ledger.hides_break(160) && !ledger.hides_break(161));
+        ledger.write().await.unwrap();
+        assert!(!ledger.hides_break(160));
     }
 
     /// Upstream is silent, so that nothing else is written. What was inherited goes out at once, and counts as unwritten until then, whatever version

@@ -76,7 +76,7 @@ impl LedgerState {
         if let Some(before) = &before {
             upstream.heartbeat = before.heartbeat.clone();
             upstream.sending = before.sending;
-            upstream.earlier = before.earlier;
+            upstream.earlier.clone_from(&before.earlier);
             upstream.broken = before.broken.filter(|_| !listed.was_broken);
         }
         if let (Some(before), None) = (&before, found) {
@@ -145,6 +145,12 @@ impl LedgerState {
         }
     }
 
+    /// Whether a heartbeat of this time would prove no break that the ConfigMap lacks: it is noted there already, from a moment before the break was found.
+    pub(super) fn hides_break(&self, at: i64) -> bool {
+        let noted = self.written.as_ref().and_then(UpstreamState::accounts_for);
+        self.has_unwritten_break() && noted >= Some(at)
+    }
+
     /// Why each bundle is lost.
     pub(super) fn losses(&self) -> BTreeMap<String, ContinuityBreak> {
         let entries = self.iter();
@@ -168,6 +174,15 @@ impl LedgerState {
             }
         }
         self.vanished.extend(losses);
+    }
+
+    /// Whether upstream has taken heartbeats since that only another process can have sent, which had read what was known `before`.
+    pub(super) fn is_ahead_of(&self, before: &UpstreamState) -> bool {
+        self.upstream.as_ref().is_some_and(|now| {
+            let is_same = !now.heartbeat.cluster.is_empty()
+                && now.heartbeat.cluster == before.heartbeat.cluster;
+            is_same && now.accounts_for() > before.accounts_for()
+        })
     }
 
     /// Takes over what was known of the same upstream: no list may fall behind that.

@@ -124,11 +124,12 @@ impl Remembered {
         }
     }
 
-    /// Whether upstream had `sent` and lost it, and did not take one of this agent's after that whose time is `earlier`.
-    fn lacks(&self, sent: &Heartbeat, earlier: Option<i64>) -> bool {
+    /// Whether upstream had `sent` and lost it, and did not take one of this agent's after that whose time is among `earlier`.
+    fn lacks(&self, sent: &Heartbeat, earlier: &[i64]) -> bool {
         let now = &self.heartbeat;
         let is_known = !sent.cluster.is_empty();
-        let is_own = self.accounted.is_some() && now.at == earlier && earlier.is_some();
+        let is_noted = now.at.is_some_and(|at| earlier.contains(&at));
+        let is_own = self.accounted.is_some() && is_noted;
         let is_another = is_known && now.cluster != sent.cluster;
         let is_older = now.version != 0 && now.version < sent.version;
         let is_set_back = now.at < sent.at && !(is_known && self.is_controllers);
@@ -143,6 +144,9 @@ const LAST_SEEN: &str = "/f:status/f:agent/f:lastSeen";
 fn is_fleets(manager: &str) -> bool {
     manager.starts_with("fleet") && !manager.starts_with(AGENTS)
 }
+
+/// How many heartbeats of a clock that was set back are noted, the last ones. A range of times would excuse a backup too.
+const MOST_EARLIER: usize = 4;
 
 /// The upstream that was seen last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,10 +171,10 @@ pub struct UpstreamState {
     /// The latest time of a heartbeat that was about to be sent, in seconds since 1970: upstream may have it though no answer was noted.
     #[serde(rename = "reporting", default, skip_serializing_if = "Option::is_none")]
     pub sending: Option<i64>,
-    /// The time of one that was about to be sent and is earlier than the last one taken, as where a clock was set back: it shows no restore should upstream
-    /// have it though no answer was noted.
-    #[serde(rename = "reportingEarlier", default, skip_serializing_if = "Option::is_none")]
-    pub earlier: Option<i64>,
+    /// The times of those that were about to be sent since and are earlier than the last one taken, as where a clock was set back: they show no restore should
+    /// upstream have one of them though no answer was noted.
+    #[serde(rename = "reportingEarlier", default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<i64>,
     /// A break that was found before a list could show which bundles are lost by it. The next heartbeat and the next event overwrite what
     /// proved it, so it is kept, across restarts too, until there is such a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -234,15 +238,17 @@ impl UpstreamState {
             self.broken = Some(ContinuityBreak::Restored);
         }
         self.sending = heartbeat.at;
-        self.earlier = None;
+        self.earlier.clear();
         self.heartbeat = heartbeat;
     }
 
     /// A heartbeat of this time is about to be sent.
     pub fn sends(&mut self, at: i64) {
         if Some(at) < self.heartbeat.at {
-            // Upstream takes none after the first before that is noted: each names the one that it follows.
-            self.earlier.get_or_insert(at);
+            // Whichever of them upstream takes, the next follow that one.
+            self.earlier.push(at);
+            let most = self.earlier.len().saturating_sub(MOST_EARLIER);
+            self.earlier.drain(..most);
         }
         self.sending = self.sending.max(Some(at));
     }
@@ -250,7 +256,7 @@ impl UpstreamState {
     /// Takes in what upstream itself says of the last heartbeat. `sent` is what [`Self::heartbeat`] was before upstream was asked: one that it took
     /// after its answer was not forgotten.
     pub fn remembers(&mut self, now: Remembered, sent: &Heartbeat) {
-        if now.lacks(sent, self.earlier) || self.forgot(&now) {
+        if now.lacks(sent, &self.earlier) || self.forgot(&now) {
             self.broken = Some(ContinuityBreak::Restored);
         }
         if self.heartbeat == *sent {
@@ -427,6 +433,7 @@ mod tests {
     #[case::a_report_by_a_clock_that_was_set_back(|seen: &mut UpstreamState| { seen.sends(60); seen.sends(75); seen.remembers(own(60), &sent()); }, false)]
     #[case::a_backup_after_a_clock_was_set_back(|seen: &mut UpstreamState| { seen.sends(60); seen.remembers(own(50), &sent()); }, true)]
     #[case::an_older_report_by_another_after_a_clock_was_set_back(|seen: &mut UpstreamState| { seen.sends(60); seen.remembers(remembered(60), &sent()); }, true)]
+    #[case::a_later_report_by_a_clock_that_was_set_back(|seen: &mut UpstreamState| { seen.sends(60); seen.sends(75); seen.remembers(own(75), &sent()); }, false)]
     #[case::a_backup_after_the_clock_was_put_right(|seen: &mut UpstreamState| { seen.sends(60); seen.sends(160); seen.reports(Heartbeat { at: Some(160), ..sent() }); let sent = seen.heartbeat.clone(); seen.remembers(own(60), &sent); }, true)]
     #[case::a_report_sent_while_it_was_asked(|seen: &mut UpstreamState| { seen.sends(160); seen.reports(Heartbeat { at: Some(160), ..sent() }); seen.remembers(own(160), &sent()); }, false)]
     #[case::a_report_that_another_cluster_of_this_agent_took(|seen: &mut UpstreamState| { seen.heartbeat = Heartbeat::default(); seen.remembers(own(101), &Heartbeat::default()); }, false)]

@@ -227,7 +227,7 @@ impl UpstreamLister {
         match answer {
             Ok(cluster) => Ok(Some(Remembered::of(&cluster))),
             Err(failed) if error::is_not_found(&failed) => Ok(Some(Remembered::gone())),
-            Err(failed) if error::has_code(&failed, 403) && !self.has_reported() => {
+            Err(failed) if error::has_code(&failed, 403) && !self.was_answered() => {
                 let error = PublicText::nothing_secret_in(&failed);
                 logging::debug!(error, "cannot read upstream's last heartbeat");
                 Ok(None)
@@ -236,9 +236,9 @@ impl UpstreamLister {
         }
     }
 
-    /// Whether upstream is known to have taken a heartbeat.
-    fn has_reported(&self) -> bool {
-        self.ledger.seen_heartbeat().at.is_some_and(|at| at > 0)
+    /// Whether upstream ever said which heartbeat it remembers, if only that an import has put it back to none: the right was there then.
+    fn was_answered(&self) -> bool {
+        self.ledger.seen_heartbeat().at.is_some()
     }
 
     async fn fresh(&self, not_before: Instant) -> Result<Arc<UpstreamList>, RemovalError> {
@@ -608,6 +608,7 @@ mod tests {
     /// A role is made anew: what the heartbeat would show is not known meanwhile. Where there never was a right to report, nothing is to be shown.
     #[rstest]
     #[case::reported(r#""reported": 100, "#, false)]
+    #[case::set_back_by_an_import(r#""reported": 0, "#, false)]
     #[case::never_reported("", true)]
     #[tokio::test(start_paused = true)]
     async fn rights_to_report_that_are_gone_leave_removals_unproven(
