@@ -15,6 +15,8 @@ use serde_json::{Map, Value};
 /// Label of a record whose removal has begun: the status it had before. What is taken away depends on it, by the removal that goes on where
 /// the first one was cut off too.
 pub const BEFORE_REMOVAL_LABEL: &str = "fleetagent.cattle.io/status-before-removal";
+/// Label of a record whose removal has deleted what it may and is about to delete the records: what held a namespace or definition may be in one of those.
+pub const HOLDS_CONTAINERS_LABEL: &str = "fleetagent.cattle.io/removal-holds-containers";
 
 /// Words of Helm's, as a record holds them. One that Helm does not know is kept as it was found.
 macro_rules! helms_words {
@@ -126,6 +128,12 @@ impl Release {
             None => labels.remove(BEFORE_REMOVAL_LABEL),
         };
         self.set_status(Status::Uninstalling, description);
+    }
+
+    /// Takes off what only a record of a removal says.
+    pub(crate) fn forget_removal(labels: &mut BTreeMap<String, String>) {
+        labels.remove(BEFORE_REMOVAL_LABEL);
+        labels.remove(HOLDS_CONTAINERS_LABEL);
     }
 
     /// Sets status and description, creating the info if it is missing.

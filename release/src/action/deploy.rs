@@ -45,9 +45,7 @@ use crate::kube::{
     Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, Spared, WrittenObjects,
     creatable_unchecked, is_noted, newest_first, observe_all, take_back,
 };
-use crate::model::{
-    ApplyMethod, BEFORE_REMOVAL_LABEL, HookEvent, HookExecution, Info, Release, Status,
-};
+use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::others::Confirmation;
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, good_below};
@@ -579,7 +577,7 @@ fn pending_release(
         .map(|info| info.first_deployed)
         .filter(|time| !time.is_zero());
     let mut labels = from.map(|from| from.labels.clone()).unwrap_or_default();
-    labels.remove(BEFORE_REMOVAL_LABEL);
+    Release::forget_removal(&mut labels);
     labels.retain(|_, value| !value.is_empty());
     let (status, description) = match plan.action.is_install() {
         true => (Status::PendingInstall, "Initial install underway"),

@@ -19,7 +19,7 @@ use super::records::{listed_objects, read_if_possible, stored_objects};
 use super::retained::Retained;
 use super::spec::DeploySpec;
 use crate::kube::{Cluster, Owner, WrittenObjects, observe_all};
-use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
+use crate::model::{ApplyMethod, HookExecution, Info, Release, Status};
 use crate::storage::{
     Storage, StorageError, StoredRelease, StoredRevision, key, last, prunable, prunable_for_failure,
 };
@@ -211,7 +211,7 @@ pub async fn record_failed_rollback(
         info.last_deployed = Time::utc(now);
         info.rollback_revision = release.revision;
     }
-    failed.labels.remove(BEFORE_REMOVAL_LABEL);
+    Release::forget_removal(&mut failed.labels);
     failed.set_status(Status::Failed, description);
     storage.create(&failed).await?;
     for record in prunable_for_failure(&history, max_history) {
@@ -262,7 +262,7 @@ fn pending(
         hook.last_run = HookExecution::default();
     }
     let mut labels = target.labels.clone();
-    labels.remove(BEFORE_REMOVAL_LABEL);
+    Release::forget_removal(&mut labels);
     Release {
         info: Some(Info {
             first_deployed,

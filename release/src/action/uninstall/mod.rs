@@ -20,7 +20,7 @@ use super::records::{first_attempt, is_agents};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Created, Owner, Spared, TakeBackError, newest_first, take_back};
-use crate::model::{HookEvent, Status};
+use crate::model::{HOLDS_CONTAINERS_LABEL, HookEvent, Status};
 use crate::others::Confirmation;
 use crate::state::{UninstallPlan, plan_uninstall};
 use crate::storage::{RecordId, Storage, StorageError, StoredRevision, last};
@@ -139,6 +139,7 @@ pub(super) async fn uninstall_locked(
     // Objects to delete must carry this release's marks, whatever a record says; hooks need not.
     let is_gone = last(&records.history).is_some_and(|head| head.status == Status::Uninstalled);
     let was_cut_off = head.status == Status::Uninstalling;
+    let held_containers = was_cut_off && release.labels.contains_key(HOLDS_CONTAINERS_LABEL);
     let runs_hooks = !spec.disable_hooks && is_proven && !is_gone;
     if !is_proven && !spec.disable_hooks {
         let (release, revision) = (&spec.name, head.revision);
@@ -151,7 +152,10 @@ pub(super) async fn uninstall_locked(
     let owner = Owner::new(&spec.name, &spec.namespace);
     let objects = match scope {
         UninstallScope::All => {
-            let (subject, others) = ((&*release, operation), (&*others, is_incomplete));
+            let (subject, others) = (
+                (&*release, operation),
+                (&*others, is_incomplete || held_containers),
+            );
             let stored = stored_objects(cluster, storage, spec, subject, others);
             let stored = stored.await;
             // Before anything goes: those in a namespace of this release may need what it has to be removed themselves.
@@ -254,7 +258,14 @@ pub(super) async fn uninstall_locked(
             }
         }
     }
-    // What held a namespace goes with the first record that goes: a removal that is cut off then may not begin again without it.
+    if spec.keep_history {
+        release.set_status(Status::Uninstalled, "Uninstallation complete");
+        storage
+            .update(&release)
+            .await
+            .map_err(UninstallError::Purge)?;
+        return Ok(done);
+    }
     let is_container = |key: &ObjectKey| {
         let kind = (key.group.as_str(), key.kind.as_str());
         [
@@ -263,16 +274,16 @@ pub(super) async fn uninstall_locked(
         ]
         .contains(&kind)
     };
-    if spec.keep_history || done.kept.iter().any(is_container) {
-        release.set_status(Status::Uninstalled, "Uninstallation complete");
-        storage
-            .update(&release)
-            .await
-            .map_err(UninstallError::Purge)?;
+    if done.kept.iter().any(is_container) {
+        // What held it goes with the first record that goes: a removal that is cut off then may not begin again without it.
+        let label = HOLDS_CONTAINERS_LABEL.to_owned();
+        release.labels.insert(label, true.to_string());
+        match storage.update(&release).await {
+            Ok(()) | Err(StorageError::NotFound) => {}
+            Err(failed) => return Err(UninstallError::Purge(failed)),
+        }
     }
-    if !spec.keep_history {
-        records.purge(storage, Some(head.revision)).await?;
-    }
+    records.purge(storage, Some(head.revision)).await?;
     Ok(done)
 }
 
