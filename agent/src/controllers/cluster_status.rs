@@ -71,7 +71,9 @@ impl Heartbeat {
                 beat = self.beat(&clusters).await;
             }
             match beat {
-                Ok(None) => {}
+                Ok(None) => logging::warn!(
+                    "no cluster status is reported before it is noted that upstream was restored"
+                ),
                 Ok(Some(taken)) => {
                     // No contact: whether the watch is back, who removes releases has to know.
                     if let Err(failed) = self.ledger.reported(taken).await {

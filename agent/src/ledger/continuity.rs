@@ -192,8 +192,7 @@ impl Ledger {
     pub fn inherits_losses(&self, losses: Losses) -> bool {
         let is_later = losses.version.is_some() && self.version() > losses.version;
         let mut state = self.state.lock();
-        let former = losses.upstream.as_ref();
-        if !is_later && !former.is_some_and(|former| state.is_ahead_of(former)) {
+        if !is_later {
             state.inherits_losses(losses.bundles);
             if let Some(former) = &losses.upstream {
                 state.inherits_upstream(former);
@@ -399,7 +398,7 @@ mod tests {
     #[case::by_this_one(100, 9000)]
     #[case::by_another_one(900, 6000)]
     #[tokio::test]
-    async fn what_was_seen_before_another_agent_led_is_not_taken_over(
+    async fn a_version_seen_before_another_agent_led_is_not_taken_over(
         #[case] reported: i64,
         #[case] expected: u64,
     ) {

@@ -177,7 +177,7 @@ impl LedgerState {
     }
 
     /// Whether upstream has taken heartbeats since that only another process can have sent, which had read what was known `before`.
-    pub(super) fn is_ahead_of(&self, before: &UpstreamState) -> bool {
+    fn is_ahead_of(&self, before: &UpstreamState) -> bool {
         self.upstream.as_ref().is_some_and(|now| {
             let is_same = !now.heartbeat.cluster.is_empty()
                 && now.heartbeat.cluster == before.heartbeat.cluster;
@@ -186,13 +186,17 @@ impl LedgerState {
     }
 
     /// Takes over what was known of the same upstream: no list may fall behind that.
+    /// A version that was seen before another agent led may be of before a restore that this one has noticed and settled.
     pub(super) fn inherits_upstream(&mut self, former: &UpstreamState) {
+        let is_outdated = self.is_ahead_of(former);
         let is_same = |upstream: &&mut UpstreamState| {
             upstream.server == former.server && upstream.namespace == former.namespace
         };
         if let Some(upstream) = self.upstream.as_mut().filter(is_same) {
             upstream.broken = upstream.broken.or(former.broken);
-            upstream.version = upstream.version.max(former.version);
+            if !is_outdated {
+                upstream.version = upstream.version.max(former.version);
+            }
         }
     }
 

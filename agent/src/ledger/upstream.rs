@@ -173,7 +173,7 @@ pub struct UpstreamState {
     pub sending: Option<i64>,
     /// The times of those that were about to be sent since and are earlier than the last one taken, as where a clock was set back: they show no restore should
     /// upstream have one of them though no answer was noted.
-    #[serde(rename = "reportingEarlier", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "reportingBefore", default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<i64>,
     /// A break that was found before a list could show which bundles are lost by it. The next heartbeat and the next event overwrite what
     /// proved it, so it is kept, across restarts too, until there is such a list.
