@@ -19,6 +19,9 @@ use crate::state::Action;
 use crate::state::ownership::Operation;
 use crate::storage::{Deletable, Provenance, Storage, StorageError, StoredRelease, StoredRevision};
 
+/// How many objects of attempts of others are looked at.
+const MAX_OF_OTHERS: usize = 10_000;
+
 /// Objects of revisions, each with the revision and without its body, for deletion only.
 #[derive(Debug, Default)]
 pub(super) struct Outlines {
@@ -34,10 +37,25 @@ pub(super) struct Outlines {
 }
 
 impl Outlines {
-    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it has may stay in what else would go.
+    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it has may stay in what else would go. Anybody may have written it,
+    /// so that there is a limit.
     fn add_of_others(&mut self, objects: Vec<Object>) {
         self.kept.extend(asking_to_be_kept(&objects));
-        self.of_others.extend(objects);
+        if self.of_others.len() + objects.len() > MAX_OF_OTHERS {
+            self.is_incomplete = true;
+            return;
+        }
+        // What the API server has named only its body tells of.
+        let names = objects
+            .into_iter()
+            .map(|object| match object.name.is_empty() {
+                true => object,
+                false => Object {
+                    body: Value::Null,
+                    ..object
+                },
+            });
+        self.of_others.extend(names);
     }
 
     fn add(&mut self, revision: i64, objects: Vec<Object>) {
@@ -573,5 +591,21 @@ mod tests {
         others.add(2, vec![claim(good.or(failed.flatten()))]);
         let previous = PreviousObjects::new(&[], Vec::new(), others);
         assert_eq!(previous.orphans(2, &[]).is_empty(), is_kept);
+    }
+
+    /// Records of a release lie where others may write any number of them.
+    #[test]
+    fn what_others_have_is_remembered_by_name_and_up_to_a_limit() {
+        let mut outlines = Outlines::default();
+        let asking = Object {
+            body: json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}),
+            ..object("a")
+        };
+        outlines.add_of_others(vec![asking]);
+        assert_eq!(outlines.of_others[0].body, Value::Null);
+        assert!(outlines.kept.contains(&object("a").key()) && !outlines.is_incomplete);
+        outlines.add_of_others(vec![object("b"); MAX_OF_OTHERS]);
+        assert_eq!(outlines.of_others.len(), 1);
+        assert!(outlines.is_incomplete && outlines.objects.is_empty());
     }
 }
