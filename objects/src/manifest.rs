@@ -260,6 +260,16 @@ impl StoredObjects {
         &self.unlisted
     }
 
+    /// How many of them the cluster lists.
+    pub fn len(&self) -> usize {
+        self.listed.len()
+    }
+
+    /// Whether it lists none.
+    pub fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
     /// Adds those of another manifest.
     pub fn extend(&mut self, others: Self) {
         self.listed.extend(others.listed);
@@ -376,10 +386,18 @@ fn build_served(
         BuildError::NoMatch(object) => Some(object.group_kind()),
         _ => None,
     });
-    Ok(StoredObjects {
-        unlisted: unlisted.collect(),
-        listed,
-    })
+    let unlisted = unlisted.collect();
+    let mut listed = listed;
+    listed.retain(may_exist);
+    Ok(StoredObjects { listed, unlisted })
+}
+
+/// Whether an API server can have an object of this name: it refuses to be asked for any other, so that a forged record could hold up whoever goes by it.
+fn may_exist(object: &Object) -> bool {
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    // `IsValidPathSegmentName` of apimachinery's `pkg/api/validation/path`.
+    let is_segment = |name: &str| !matches!(name, "." | "..") && !name.contains(['/', '%']);
+    is_segment(&object.name) && is_segment(namespace)
 }
 
 fn build_lenient(
@@ -484,8 +502,15 @@ fn build_one(
     })
 }
 
-/// The kinds that the CustomResourceDefinitions among `documents` define.
+/// The kinds that the CustomResourceDefinitions among `documents` define, of those that the API server takes: a group and a plural are part of the address
+/// of its objects, and none of them is Kubernetes' own.
 pub fn defined_kinds(documents: &[Value]) -> Vec<Resource> {
+    let is_name = |text: &str| {
+        let is_of_name =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        text.split('.')
+            .all(|label| !label.is_empty() && label.bytes().all(is_of_name))
+    };
     let mut kinds = Vec::new();
     for crd in documents {
         let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str);
@@ -499,9 +524,15 @@ pub fn defined_kinds(documents: &[Value]) -> Vec<Resource> {
         ) else {
             continue;
         };
+        // `ValidateCustomResourceDefinitionSpec` of apiextensions-apiserver.
+        if !group.contains('.') || ![group, plural].into_iter().all(is_name) {
+            continue;
+        }
         let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
         for version in versions.into_iter().flatten() {
-            if let Some(version) = version.get("name").and_then(Value::as_str) {
+            if let Some(version) = version.get("name").and_then(Value::as_str)
+                && is_name(version)
+            {
                 kinds.push(Resource {
                     group: group.to_owned(),
                     version: version.to_owned(),
@@ -531,6 +562,55 @@ mod tests {
             {"name": "customresourcedefinitions", "kind": "CustomResourceDefinition"}]}),
         );
         discovery
+    }
+
+    /// The API server answers 400 to whoever asks for one of them, each time.
+    #[test]
+    fn stored_objects_that_cannot_be_there_are_left_out() {
+        let object = |name: &str, namespace: &str| {
+            format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: '{name}', namespace: '{namespace}'}}\n"
+            )
+        };
+        let manifest = [
+            object("a%b", "n"),
+            object("..", "n"),
+            object("a/b", "n"),
+            object("a", "."),
+            object("a:b", "n"),
+        ]
+        .concat();
+        for build in [build_stored, build_stored_names] {
+            let built = build(&manifest, "n", &core()).unwrap().listed();
+            let names: Vec<_> = built.iter().map(|object| object.name.as_str()).collect();
+            assert_eq!(names, ["a:b"]);
+        }
+    }
+
+    /// What a manifest says of a kind is part of the address that its objects are asked for at.
+    #[test]
+    fn a_definition_that_no_api_server_takes_defines_no_kind() {
+        let definition = |group: &str, plural: &str, version: &str| {
+            json!({"kind": "CustomResourceDefinition", "spec": {"group": group, "scope": "Namespaced",
+                "names": {"kind": "Car", "plural": plural}, "versions": [{"name": version}]}})
+        };
+        let is_defined = |group, plural, version| {
+            !defined_kinds(&[definition(group, plural, version)]).is_empty()
+        };
+        assert!(is_defined("example.com", "cars", "v1"));
+        for (group, plural, version) in [
+            ("", "cars", "v1"),
+            ("apps", "cars", "v1"),
+            ("example.com", "namespaces/x/services/y:80/proxy", "v1"),
+            ("example.com/v1", "cars", "v1"),
+            ("example.com", "cars", "v1/namespaces"),
+            ("example.com", "..", "v1"),
+        ] {
+            assert!(
+                !is_defined(group, plural, version),
+                "{group} {plural} {version}"
+            );
+        }
     }
 
     /// A template that is included twice, or two dependencies with the same object.
