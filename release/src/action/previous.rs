@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
+use objects::manifest::documents;
 use objects::{Object, ObjectKey};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::DeployError;
 use super::known_records::KnownRecords;
@@ -14,13 +15,13 @@ use super::records::{first_attempt, last_good, read_if_possible, stored_objects,
 use super::retained::{Obsolete, Retained, is_container};
 use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, Spared, is_kept, take_back};
-use crate::model::{Release, Status};
+use crate::model::{HOLDS_CONTAINERS_LABEL, Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
 use crate::storage::{Deletable, Provenance, Storage, StorageError, StoredRelease, StoredRevision};
 
-/// How many objects of attempts of others are looked at.
-const MAX_OF_OTHERS: usize = 10_000;
+/// How many objects of attempts of others are looked at, what their hooks make included.
+pub(super) const MAX_OF_OTHERS: usize = 10_000;
 
 /// Objects of revisions, each with the revision and without its body, for deletion only.
 #[derive(Debug, Default)]
@@ -34,28 +35,24 @@ pub(super) struct Outlines {
     of_others: Vec<Object>,
     /// Whether one of the revisions cannot be read.
     is_incomplete: bool,
+    /// Whether revisions of others have more than is looked at: any object may be one that they ask to keep.
+    is_too_much: bool,
+    /// How many objects of others were looked at.
+    count_of_others: usize,
 }
 
 impl Outlines {
-    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it has may stay in what else would go. Anybody may have written it,
-    /// so that there is a limit.
-    fn add_of_others(&mut self, objects: Vec<Object>) {
-        self.kept.extend(asking_to_be_kept(&objects));
-        if self.of_others.len() + objects.len() > MAX_OF_OTHERS {
-            self.is_incomplete = true;
+    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it or its hooks have may stay in what else would go. Anybody may
+    /// have written it, so that there is a limit.
+    fn add_of_others(&mut self, objects: Vec<Object>, of_hooks: Vec<Object>) {
+        self.count_of_others += objects.len() + of_hooks.len();
+        if self.count_of_others > MAX_OF_OTHERS {
+            (self.is_incomplete, self.is_too_much) = (true, true);
             return;
         }
-        // What the API server has named only its body tells of.
-        let names = objects
-            .into_iter()
-            .map(|object| match object.name.is_empty() {
-                true => object,
-                false => Object {
-                    body: Value::Null,
-                    ..object
-                },
-            });
-        self.of_others.extend(names);
+        self.kept.extend(asking_to_be_kept(&objects));
+        self.of_others.extend(outlined(objects));
+        self.of_hooks.extend(outlined(of_hooks));
     }
 
     fn add(&mut self, revision: i64, objects: Vec<Object>) {
@@ -66,6 +63,19 @@ impl Outlines {
         });
         self.objects.extend(names.map(|object| (revision, object)));
     }
+}
+
+/// Objects without what they contain. Of one that the API server has named only its body tells whether it is to be kept, and nobody can ask for any other.
+fn outlined(objects: Vec<Object>) -> impl Iterator<Item = Object> {
+    let kept = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
+    objects.into_iter().filter_map(move |object| {
+        let body = match object.name.is_empty() {
+            true if !is_kept(&object.body) => return None,
+            true => kept.clone(),
+            false => Value::Null,
+        };
+        Some(Object { body, ..object })
+    })
 }
 
 /// What stored objects ask to keep.
@@ -99,6 +109,8 @@ pub(super) struct PreviousObjects {
     of_others: Vec<Object>,
     /// Whether one of the revisions cannot be read, so that nobody knows what else there is in a namespace.
     is_incomplete: bool,
+    /// Whether somebody else's have more than is looked at, so that nothing is dropped.
+    is_too_much: bool,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
     /// Whether the last good revision is the deployed one: of an older one, others may have by now what a later revision dropped.
@@ -120,6 +132,7 @@ impl PreviousObjects {
             of_hooks: others.of_hooks,
             of_others: others.of_others,
             is_incomplete: others.is_incomplete,
+            is_too_much: others.is_too_much,
             since: first_attempt(history),
             ..Self::default()
         };
@@ -189,7 +202,7 @@ impl PreviousObjects {
         };
         for (object, operation) in all.chain(others) {
             let key = object.key();
-            let is_kept = self.kept.contains(&key);
+            let is_kept = self.asks_to_keep(&key);
             match (seen.insert(key), is_kept) {
                 (false, _) => {}
                 (true, true) => obsolete.kept.push(object.clone()),
@@ -203,11 +216,16 @@ impl PreviousObjects {
     /// has them, and none asks to keep them. They are deleted before that record is.
     pub(super) fn orphans(&self, revision: i64, desired: &[Object]) -> Vec<(Object, Operation)> {
         let desired: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
-        let stays = |key: &ObjectKey| desired.contains(key) || self.kept.contains(key);
+        let stays = |key: &ObjectKey| desired.contains(key) || self.asks_to_keep(key);
         self.only_of(revision)
             .filter(|object| !stays(&object.key()))
             .map(|object| (object.clone(), Operation::Undo))
             .collect()
+    }
+
+    /// Whether a revision asks to keep an object, or may: never is one deleted for not having been seen.
+    fn asks_to_keep(&self, key: &ObjectKey) -> bool {
+        self.is_too_much || self.kept.contains(key)
     }
 
     /// Whether the record of a failed `revision` has what is `desired` and the last good one has not: until the next
@@ -323,7 +341,9 @@ pub(super) async fn previous_objects(
         previous.of_hooks.extend(of_hooks);
     }
     previous.is_proven = is_proven;
-    previous.is_incomplete |= good > 0 && from.is_none();
+    // So where a removal was cut off that left some, whose other records are gone with what they asked to keep.
+    let holds_containers = |from: &Release| from.labels.contains_key(HOLDS_CONTAINERS_LABEL);
+    previous.is_incomplete |= good > 0 && from.is_none_or(holds_containers);
     let head = history.iter().find(|head| head.revision == good);
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
     previous.is_deployed =
@@ -374,18 +394,19 @@ pub(super) async fn unfinished_objects(
     }: Unfinished<'_>,
 ) -> Result<Outlines, DeployError> {
     let mut unfinished = Outlines::default();
-    for StoredRevision {
-        revision, status, ..
-    } in revisions
-    {
+    for head in revisions {
+        let (revision, status) = (head.revision, &head.status);
         // No revision can have superseded one newer than the last good one: somebody has written that over how an attempt ended.
         let is_invented = good > 0 && *status == Status::Superseded;
-        if is_over(status) && !is_invented {
+        // So may a label say of one that was written here that its objects are gone, with which a namespace would go.
+        let is_gone = *status == Status::Uninstalled;
+        let is_asked = is_gone && with_hooks && head.provenance == Provenance::Noted;
+        if is_over(status) && !is_invented && !is_asked {
             continue;
         }
-        let release = match read.filter(|read| read.revision == *revision) {
+        let release = match read.filter(|read| read.revision == revision) {
             Some(read) => Some(Cow::Borrowed(read)),
-            None => read_if_possible(storage, name, *revision)
+            None => read_if_possible(storage, name, revision)
                 .await?
                 .map(|stored| Cow::Owned(stored.into_release())),
         };
@@ -393,21 +414,25 @@ pub(super) async fn unfinished_objects(
             unfinished.is_incomplete = true;
             continue;
         };
-        let is_own = storage.recognises(name, *revision, release);
-        let objects = stored_objects(cluster, Some(release)).await;
-        // Objects of somebody else's attempt, or those a forged record names, are not deleted here.
-        match objects {
-            Ok(objects) if is_own => unfinished.add(*revision, objects),
-            Ok(objects) => unfinished.add_of_others(objects),
-            Err(error) if is_own => return Err(error),
-            Err(_) => unfinished.is_incomplete = true,
+        let is_own = storage.recognises(name, revision, release) && !is_gone;
+        let of_hooks = async || match with_hooks {
+            true => stored_of_hooks(cluster, Some(release)).await,
+            false => Ok(Vec::new()),
+        };
+        if is_own {
+            let objects = stored_objects(cluster, Some(release)).await?;
+            unfinished.add(revision, objects);
+            unfinished.of_hooks.extend(of_hooks().await?);
+            continue;
         }
-        if with_hooks {
-            match stored_of_hooks(cluster, Some(release)).await {
-                Ok(of_hooks) => unfinished.of_hooks.extend(of_hooks),
-                Err(error) if is_own => return Err(error),
-                Err(_) => unfinished.is_incomplete = true,
+        // Objects of somebody else's attempt, or those a forged record names, are not deleted here.
+        let is_readable = !with_hooks || documents(&release.manifest).is_ok();
+        let objects = stored_objects(cluster, Some(release)).await;
+        match (objects, of_hooks().await) {
+            (Ok(objects), Ok(of_hooks)) if is_readable => {
+                unfinished.add_of_others(objects, of_hooks);
             }
+            _ => unfinished.is_incomplete = true,
         }
     }
     Ok(unfinished)
@@ -601,11 +626,26 @@ mod tests {
             body: json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}),
             ..object("a")
         };
-        outlines.add_of_others(vec![asking]);
-        assert_eq!(outlines.of_others[0].body, Value::Null);
+        let unnamed = Object {
+            body: json!({"metadata": {"generateName": "a-"}, "data": {"a": "b"}}),
+            ..object("")
+        };
+        let unnamed_but_kept = Object {
+            name: String::new(),
+            ..asking.clone()
+        };
+        outlines.add_of_others(vec![asking, unnamed, unnamed_but_kept], Vec::new());
+        let bodies: Vec<_> = outlines.of_others.iter().map(|one| &one.body).collect();
+        let kept = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
+        assert_eq!(bodies, [&Value::Null, &kept]);
         assert!(outlines.kept.contains(&object("a").key()) && !outlines.is_incomplete);
-        outlines.add_of_others(vec![object("b"); MAX_OF_OTHERS]);
-        assert_eq!(outlines.of_others.len(), 1);
+        // What the hooks of others make counts too.
+        outlines.add_of_others(Vec::new(), vec![object("b"); MAX_OF_OTHERS]);
+        assert_eq!((outlines.of_others.len(), outlines.of_hooks.len()), (2, 0));
         assert!(outlines.is_incomplete && outlines.objects.is_empty());
+        // What else they ask to keep nobody has read.
+        let previous = PreviousObjects::new(&[], vec![object("c")], outlines);
+        let Obsolete { objects, kept, .. } = previous.obsolete(&[]);
+        assert_eq!((objects.len(), kept.len()), (0, 1));
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Obsolete {
     pub(super) of_hooks: Vec<Object>,
     /// What attempts of others have, which no operation deletes either.
     pub(super) of_others: Vec<Object>,
+    /// Of which of the objects only records of others tell: anybody may have written those, and what they name holds up no other deletion.
+    pub(super) foreign: HashSet<ObjectKey>,
     /// Whether a record cannot be read, so that there may be more that stays.
     pub(super) is_incomplete: bool,
     /// What was seen to stay in something that goes else.
@@ -39,6 +41,11 @@ pub(super) struct Obsolete {
 }
 
 impl Obsolete {
+    /// Whether what failed will fail with each try, and is about an object that only a record of others names: it is left to them.
+    pub(super) fn holds_up_nothing(&self, failure: &DeleteError) -> bool {
+        failure.is_lasting_refusal() && self.foreign.contains(failure.key())
+    }
+
     /// Leaves out what is not due.
     fn retain(&mut self, is_due: impl Fn(&Object) -> bool) {
         self.objects.retain(|(object, _)| is_due(object));
@@ -132,12 +139,18 @@ impl<'a> Retained<'a> {
         // An undo leaves containers, whatever is in them; what it deletes of that has to be read all the same.
         let is_inside = |(object, content): &(&Object, Content)| {
             containers.iter().any(|(container, operation)| {
-                let is_asked = *operation != Operation::Undo || matches!(content, Content::Of(_));
+                let is_own = matches!(content, Content::Of(_) | Content::OfForeign(_));
+                let is_asked = *operation != Operation::Undo || is_own;
                 is_asked && contains(container, object)
             })
         };
         let own = objects.iter();
-        let own = own.map(|(object, operation)| (object, Content::Of(*operation)));
+        let own = own.map(
+            |(object, operation)| match obsolete.foreign.contains(&object.key()) {
+                true => (object, Content::OfForeign(*operation)),
+                false => (object, Content::Of(*operation)),
+            },
+        );
         let asked_for = obsolete.kept.iter().map(|object| (object, Content::Kept));
         let of_hooks = obsolete.of_hooks.iter();
         let of_hooks = of_hooks.map(|object| (object, Content::OfHook));
@@ -180,6 +193,7 @@ impl<'a> Retained<'a> {
             stays,
             of_hooks: obsolete.of_hooks,
             of_others: obsolete.of_others,
+            foreign: obsolete.foreign,
             is_incomplete: obsolete.is_incomplete,
         };
         let left = held.into_iter().chain(left);
@@ -417,6 +431,8 @@ mod tests {
         OfTheManifest,
         ARecordAsksToKeepIt,
         OfAHook,
+        /// Only a record of others has it.
+        OfSomebodyElse,
     }
 
     impl Obsolete {
@@ -425,6 +441,10 @@ mod tests {
                 Role::OfTheManifest => self.objects.push((object, operation)),
                 Role::ARecordAsksToKeepIt => self.kept.push(object),
                 Role::OfAHook => self.of_hooks.push(object),
+                Role::OfSomebodyElse => {
+                    self.foreign.insert(object.key());
+                    self.objects.push((object, operation));
+                }
             }
         }
     }
@@ -441,6 +461,8 @@ mod tests {
     #[case::the_webhook_is_gone((500, UNCONVERTED), true, Fate::LeftUnread)]
     #[case::the_account_may_not_yet((403, ""), false, Fate::TriedAgain)]
     #[case::the_account_may_not((403, ""), true, Fate::LeftUnread)]
+    #[case::nobody_may_ask_for_it_yet((400, ""), false, Fate::TriedAgain)]
+    #[case::nobody_may_ask_for_it((400, ""), true, Fate::LeftUnread)]
     #[tokio::test(start_paused = true)]
     async fn a_definition_goes_with_no_object_that_nobody_could_read(
         #[case] (code, message): (u16, &'static str),
@@ -448,10 +470,16 @@ mod tests {
         #[case] expected: Fate,
         #[values(false, true)] has_namespace: bool,
         #[values(Operation::Drop, Operation::Remove)] operation: Operation,
-        #[values(Role::OfTheManifest, Role::ARecordAsksToKeepIt, Role::OfAHook)] role: Role,
+        #[values(
+            Role::OfTheManifest,
+            Role::ARecordAsksToKeepIt,
+            Role::OfAHook,
+            Role::OfSomebodyElse
+        )]
+        role: Role,
     ) {
         let expected = match (code, role) {
-            (403, Role::OfTheManifest | Role::ARecordAsksToKeepIt) => Fate::TriedAgain,
+            (400 | 403, Role::OfTheManifest | Role::ARecordAsksToKeepIt) => Fate::TriedAgain,
             _ => expected,
         };
         let refusal = json!({"kind": "Status", "code": code, "message": message});

@@ -305,6 +305,11 @@ impl ApiError {
         }
     }
 
+    /// Whether the API server refuses this request, and has no failure of its own.
+    pub(crate) fn is_lasting_refusal(&self) -> bool {
+        self.is_lasting() && self.code() != Some(500)
+    }
+
     /// Whether the API server judged this request, and will judge it alike while nobody changes anything. So it does with a 500 without a
     /// reason, by which it says that the schema lacks a field, unless that passes on what etcd said; a webhook that is away has a reason.
     pub fn is_lasting(&self) -> bool {

@@ -221,6 +221,54 @@ async fn a_forged_record_removes_no_object_of_others() -> Result<()> {
     Ok(())
 }
 
+/// What a record that somebody else wrote names may be unreadable for the bundle's account, or be nothing that can be asked for. What the bundle has goes all
+/// the same, and its records with it.
+#[tokio::test]
+async fn a_forged_record_holds_up_no_removal() -> Result<()> {
+    let (agent, own, foreign) = tenancy().await?;
+    agent
+        .apply(&chart(&agent, "web", &config_map(&own, "web", "")))
+        .await?;
+    agent.wait_ready("web").await?;
+    let secrets = agent.objects("v1", "Secret", &own);
+    let record = secrets.get("sh.helm.release.v1.web.v1").await?;
+    let payload = record.data["data"]["release"]
+        .as_str()
+        .context("a payload")?;
+    let mut release = unpacked(payload)?;
+    release["version"] = json!(2);
+    release["info"]["status"] = json!("failed");
+    let named = [
+        config_map(&foreign, "theirs", ""),
+        config_map(&own, "'a%b'", ""),
+    ];
+    release["manifest"] = json!(format!("---\n{}", named.join("---\n")));
+    let mut labels = record.metadata.labels.clone().unwrap_or_default();
+    labels.insert("version".to_owned(), "2".to_owned());
+    labels.insert("status".to_owned(), "failed".to_owned());
+    let forged = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": { "name": "sh.helm.release.v1.web.v2", "namespace": own, "labels": labels },
+        "data": { "release": packed(&release)? },
+    });
+    apply(&agent.downstream, forged).await?;
+    agent.delete("web").await?;
+    let selector = kube::api::ListParams::default().labels("owner=helm,name=web");
+    wait_until("the records to go", PATIENCE, async || {
+        let left = secrets.list(&selector).await.map_err(|e| e.to_string())?;
+        match left.items.len() {
+            0 => Ok(()),
+            count => Err(format!("{count} are left")),
+        }
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(30))?;
+    let web = agent.object("v1", "ConfigMap", &own, "web").await?;
+    let theirs = agent.object("v1", "ConfigMap", &foreign, "theirs").await?;
+    ensure!(web.is_none() && theirs.is_some());
+    Ok(())
+}
+
 fn packed(release: &Value) -> Result<String> {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;

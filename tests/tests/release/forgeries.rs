@@ -59,8 +59,32 @@ async fn an_object_a_forged_revision_omits_is_pruned_by_the_next() -> Result<()>
     Ok(())
 }
 
+/// Nobody looks at more than a bounded number of what others' records name. A namespace of the release stays then: one of them may ask to be kept in it.
+#[tokio::test]
+async fn a_forged_record_of_very_many_objects_holds_up_no_removal() -> Result<()> {
+    let (world, book, plain) = with_digests().await?;
+    let data = format!("{}-data", world.namespace);
+    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {data}}}\n");
+    world.deploy(&(config_map("a", "1") + &namespace)).await?;
+    book.own();
+    forge(&plain, Status::Failed, |forged| {
+        let one = |number: u32| {
+            format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{number}, namespace: {data}}}\n")
+        };
+        forged.manifest = (0..10_001).map(one).collect();
+    })
+    .await?;
+    let spec = UninstallSpec::new("web", &world.namespace);
+    let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    let kept: Vec<&str> = done.kept.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(kept, [data.as_str()]);
+    assert_eq!(world.config_map("a").await?, None);
+    assert!(world.history().await?.is_empty());
+    Ok(())
+}
+
 /// Writes over the status in a record's labels.
-async fn label(world: &World, revision: i64, status: &str) -> Result<()> {
+pub(crate) async fn label(world: &World, revision: i64, status: &str) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
     let label = json!({"metadata": {"labels": {"status": status}}});
     let name = release::storage::key("web", revision);

@@ -10,6 +10,8 @@ use testbed::helm::Helm;
 
 use crate::definitions::{car, definition, group};
 use crate::doomed::Doomed;
+use crate::forgeries::label;
+use crate::proofs::with_digests;
 use crate::world::{Template, World, config_map};
 
 fn namespace(name: &str, team: &str) -> String {
@@ -244,6 +246,54 @@ async fn what_contains_a_kept_object_is_retained() -> Result<()> {
             let deleted = "--output=jsonpath={.metadata.deletionTimestamp}";
             assert_eq!(world.kubectl(&[&claim[..], &[deleted]].concat())?, "");
         }
+    }
+    Ok(())
+}
+
+/// An attempt made an object to be kept in a namespace, and somebody labels the attempt's record as one of what was removed. Neither the removal nor a
+/// version without the namespace takes that along.
+#[tokio::test]
+async fn a_namespace_outlives_the_label_of_an_attempt() -> Result<()> {
+    for goes_by_removal in [false, true] {
+        let (world, book, _) = with_digests().await?;
+        let data = format!("{}-data", world.namespace);
+        let with_namespace = config_map("a", "1") + &namespace(&data, "red");
+        let kept = config_map("kept", "1").replacen(
+            "metadata:\n",
+            &format!(
+                "metadata:\n  namespace: {data}\n  annotations: {{helm.sh/resource-policy: keep}}\n"
+            ),
+            1,
+        );
+        let refused =
+            "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 0}]}\n";
+        let attempt = [&with_namespace, &kept, refused].concat();
+        match goes_by_removal {
+            true => {
+                world.deploy(&attempt).await.unwrap_err();
+                world.deploy(&with_namespace).await?;
+                book.own();
+                label(&world, 1, "uninstalled").await?;
+                assert_eq!(world.history().await?, ["1 uninstalled", "2 deployed"]);
+                let spec = UninstallSpec::new("web", &world.namespace);
+                let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+                assert!(done.kept.iter().any(|key| key.name == data), "{done:?}");
+            }
+            false => {
+                world.deploy(&with_namespace).await?;
+                book.own();
+                world.deploy(&attempt).await.unwrap_err();
+                label(&world, 2, "uninstalled").await?;
+                let done = world.deploy(&config_map("a", "2")).await?;
+                let retained = &done.retained;
+                assert!(retained.iter().any(|key| key.name == data), "{retained:?}");
+            }
+        }
+        let phase = world.field(&format!("namespace/{data}"), ".status.phase")?;
+        assert_eq!(phase, "Active", "{goes_by_removal}");
+        let kept = ["get", "configmap", "kept", "--namespace", &data];
+        let value = "--output=jsonpath={.data.value}";
+        assert_eq!(world.kubectl(&[&kept[..], &[value]].concat())?, "1");
     }
     Ok(())
 }

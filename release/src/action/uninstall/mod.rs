@@ -10,7 +10,7 @@ use chart::Time;
 use objects::{Object, ObjectKey};
 
 use self::records::{Loaded, Records};
-use self::stored_objects::{check_namespaces, delete_objects, stored_objects};
+use self::stored_objects::{Others, check_namespaces, delete_objects, stored_objects};
 use super::error::UninstallError;
 use super::hook_objects::HookObjects;
 use super::hook_progress::{carried_on, forget_later_runs, is_over};
@@ -134,6 +134,7 @@ pub(super) async fn uninstall_locked(
         operation,
         is_proven,
         others,
+        gone,
         is_incomplete,
     } = records.load(storage).await.map_err(load)?;
     // Objects to delete must carry this release's marks, whatever a record says; hooks need not.
@@ -152,10 +153,12 @@ pub(super) async fn uninstall_locked(
     let owner = Owner::new(&spec.name, &spec.namespace);
     let objects = match scope {
         UninstallScope::All => {
-            let (subject, others) = (
-                (&*release, operation),
-                (&*others, is_incomplete || held_containers),
-            );
+            let subject = (&*release, operation);
+            let others = Others {
+                revisions: &others,
+                gone: &gone,
+                are_incomplete: is_incomplete || held_containers,
+            };
             let stored = stored_objects(cluster, storage, spec, subject, others);
             let stored = stored.await;
             // Before anything goes: those in a namespace of this release may need what it has to be removed themselves.

@@ -29,6 +29,9 @@ pub(super) struct Loaded<'a> {
     /// Other revisions whose objects may be in the cluster, and what taking those away is: of another claimant's
     /// attempt only what it created goes. They are read one by one, as anybody may have written them.
     pub(super) others: Vec<(&'a StoredRevision, Operation)>,
+    /// Revisions that were written here, and whose labels say that what they had is gone. Anybody may have written that, so that a namespace stays with what
+    /// stays of theirs; deleted is nothing of it.
+    pub(super) gone: Vec<&'a StoredRevision>,
     /// Whether one of the records cannot be read, or is not what was written, so that nobody knows what else the release has.
     pub(super) is_incomplete: bool,
 }
@@ -37,7 +40,7 @@ impl Records {
     /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is reported.
     pub(super) async fn load(&self, storage: &Storage) -> Result<Loaded<'_>, StorageError> {
         let mut subject: Option<(&StoredRevision, StoredRelease, bool)> = None;
-        let mut others = Vec::new();
+        let (mut others, mut gone) = (Vec::new(), Vec::new());
         let mut unreadable = None;
         let mut is_incomplete = false;
         // Another writer's revision above our last good one dropped objects of it, and a correction may have brought them back.
@@ -50,6 +53,10 @@ impl Records {
                 _ => false,
             };
             if is_found && is_gone {
+                let is_told = head.status == Status::Uninstalled;
+                gone.extend(
+                    Some(head).filter(|head| is_told && head.provenance == Provenance::Noted),
+                );
                 continue;
             }
             let revision = head.revision;
@@ -70,7 +77,10 @@ impl Records {
                         None => subject = Some((head, release, is_proven)),
                     }
                 }
-                Err(StorageError::NotFound) => unreadable = Some(revision),
+                Err(StorageError::NotFound) => {
+                    unreadable = Some(revision);
+                    is_incomplete = true;
+                }
                 Err(error @ StorageError::Decode { .. }) => {
                     let (name, error) = (&self.name, error_unquoted(&error));
                     logging::warn!(name, revision, error, "unreadable record");
@@ -96,6 +106,7 @@ impl Records {
             operation: self.operation(head),
             is_proven,
             others: others.collect(),
+            gone,
             is_incomplete,
         })
     }

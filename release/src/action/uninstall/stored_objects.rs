@@ -10,6 +10,7 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use crate::action::error::UninstallError;
+use crate::action::previous::MAX_OF_OTHERS;
 use crate::action::records::listed_of_hooks;
 use crate::action::retained::{Obsolete, Retained, is_container};
 use crate::action::spec::{UninstallSpec, Uninstalled};
@@ -22,14 +23,25 @@ use crate::model::Release;
 use crate::state::ownership::Operation;
 use crate::storage::{Storage, StorageError, StoredRevision};
 
-/// What the records of a release have. Of records that cannot be read (`is_incomplete`) nobody knows that.
+/// The records of a release beside that by which it is removed.
+pub(super) struct Others<'a> {
+    /// Those whose objects go too, and as what.
+    pub(super) revisions: &'a [(&'a StoredRevision, Operation)],
+    /// Those that say that what they had is gone.
+    pub(super) gone: &'a [&'a StoredRevision],
+    /// Whether there may be more that nobody can read.
+    pub(super) are_incomplete: bool,
+}
+
+/// What the records of a release have. What those have that nobody can read (`is_incomplete`) nobody knows.
 pub(super) async fn stored_objects(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
     (release, operation): (&Release, Operation),
-    (others, mut is_incomplete): (&[(&StoredRevision, Operation)], bool),
+    others: Others<'_>,
 ) -> Result<Obsolete, UninstallError> {
+    let mut is_incomplete = others.are_incomplete;
     let discovery = cluster
         .fresh_discovery()
         .await
@@ -38,7 +50,8 @@ pub(super) async fn stored_objects(
     let (mut objects, mut kept) = (Vec::new(), Vec::new());
     // Objects with a policy that an attempt which failed has taken off.
     let mut asked_before = HashSet::new();
-    let mut take = |built: Vec<Object>, operation| {
+    let mut foreign = HashSet::new();
+    let mut take = |built: Vec<Object>, operation, is_foreign: bool| {
         for mut object in built {
             let policy = resource_policy(&object.body);
             // The object's content is not needed any more.
@@ -50,6 +63,9 @@ pub(super) async fn stored_objects(
             }
             let key = object.key();
             let is_new = !seen.contains_key(&key);
+            if !is_foreign {
+                foreign.remove(&key);
+            }
             if let Some(at) = seen.get(&key) {
                 // Of several revisions that have it the one counts that was deployed.
                 let known = at.and_then(|at| objects.get_mut(at));
@@ -63,6 +79,7 @@ pub(super) async fn stored_objects(
                 }
             }
             if is_new {
+                foreign.extend(is_foreign.then(|| key.clone()));
                 let at = policy.is_none().then_some(objects.len());
                 seen.insert(key, at);
             }
@@ -77,13 +94,18 @@ pub(super) async fn stored_objects(
     let built = build_stored_names(&release.manifest, &spec.namespace, &discovery);
     let built = built.map_err(UninstallError::Corrupted)?;
     let left = cluster.all_that_is_left(built).await;
-    take(left.map_err(UninstallError::Discovery)?, operation);
-    for (head, operation) in others {
+    take(left.map_err(UninstallError::Discovery)?, operation, false);
+    let mut of_others = Vec::new();
+    // How much records have that others may have written, as many as they like.
+    let mut count_of_others = 0;
+    let revisions = others.revisions.iter();
+    let revisions = revisions.map(|(head, operation)| (*head, Some(*operation)));
+    let gone = others.gone.iter().map(|head| (*head, None));
+    for (head, operation) in revisions.chain(gone) {
         let other = match storage.get_listed(&spec.name, head).await {
             Ok(other) => other,
-            // The record was there a moment ago.
-            Err(StorageError::NotFound) => continue,
-            Err(StorageError::Decode { .. }) => {
+            // It was there a moment ago, and is somebody else's by now, or cannot be read.
+            Err(StorageError::NotFound | StorageError::Decode { .. }) => {
                 is_incomplete = true;
                 continue;
             }
@@ -92,17 +114,31 @@ pub(super) async fn stored_objects(
                 return Err(UninstallError::Load { name, source });
             }
         };
-        of_hooks.push(listed_of_hooks(&other, &discovery));
-        match build_stored_names(&other.manifest, &spec.namespace, &discovery) {
-            Ok(built) => {
-                let left = cluster.all_that_is_left(built).await;
-                take(left.map_err(UninstallError::Discovery)?, *operation);
-            }
+        let is_foreign = !storage.recognises(&spec.name, head.revision, &other);
+        let made = listed_of_hooks(&other, &discovery);
+        let built = match build_stored_names(&other.manifest, &spec.namespace, &discovery) {
+            Ok(built) => built,
             Err(error) => {
                 let error = error_unquoted(&error);
                 logging::warn!(release = spec.name, error, "unreadable manifest");
                 is_incomplete = true;
+                of_hooks.extend((!is_foreign).then_some(made));
+                continue;
             }
+        };
+        if is_foreign {
+            count_of_others += built.len() + made.len();
+        }
+        if is_foreign && count_of_others > MAX_OF_OTHERS {
+            is_incomplete = true;
+            continue;
+        }
+        of_hooks.push(made);
+        let left = cluster.all_that_is_left(built).await;
+        let left = left.map_err(UninstallError::Discovery)?;
+        match operation {
+            Some(operation) => take(left, operation, is_foreign),
+            None => of_others.extend(left),
         }
     }
     objects.retain(|(object, _)| !asked_before.contains(&object.key()));
@@ -112,6 +148,8 @@ pub(super) async fn stored_objects(
     let mut stored = Obsolete {
         objects,
         kept,
+        of_others,
+        foreign,
         is_incomplete,
         ..Obsolete::default()
     };
@@ -141,6 +179,7 @@ pub(super) async fn check_namespaces(
         match is_deferred(cluster, owner, &spec.other_releases, container, *operation).await {
             Ok(true) => deferred.push(container.name.clone()),
             Ok(false) => {}
+            Err(failure) if stored.holds_up_nothing(&failure) => {}
             Err(failure) => {
                 return Err(UninstallError::Delete {
                     name: spec.name.clone(),
@@ -235,7 +274,17 @@ pub(super) async fn delete_objects(
         match deleted {
             Ok(()) => {}
             Err(TakeBackError::Stopped(never)) => match never {},
-            Err(TakeBackError::Delete(more)) => failures.extend(more),
+            Err(TakeBackError::Delete(more)) => {
+                let (left, more): (Vec<_>, Vec<_>) = more
+                    .into_iter()
+                    .partition(|failure| stored.holds_up_nothing(failure));
+                for failure in left {
+                    let (release, error) = (&spec.name, error_unquoted(&failure));
+                    logging::warn!(release, error, "only a record of others names it, left");
+                    done.not_owned.push(failure.key().clone());
+                }
+                failures.extend(more);
+            }
         }
     }
     let keys = |fate| removed.with(fate).map(Object::key);

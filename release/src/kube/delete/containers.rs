@@ -48,6 +48,8 @@ pub(crate) async fn is_deferred(
 pub(crate) enum Content {
     /// One that the operation is about to delete.
     Of(Operation),
+    /// The same, of which only somebody else's record tells.
+    OfForeign(Operation),
     /// One that a record asks to keep.
     Kept,
     /// One that a hook has made, which the operation leaves alone.
@@ -103,10 +105,14 @@ impl Fate {
     }
 }
 
-/// Whether nobody can read an object, for a reason that may last: what a hook made, or others have, the account may have no right to read.
+/// Whether nobody can read an object, for a reason that may last: what a hook made, or others have, the account may have no right to read, and what somebody
+/// has invented the API server may refuse to be asked for.
 fn is_unreadable(content: Content, error: &ApiError) -> bool {
-    let is_beside = matches!(content, Content::OfHook | Content::OfOthers);
-    error.is_unconverted() || is_beside && error.is_forbidden()
+    let is_beside = matches!(
+        content,
+        Content::OfHook | Content::OfOthers | Content::OfForeign(_)
+    );
+    error.is_unconverted() || is_beside && error.is_lasting_refusal()
 }
 
 /// Reads an object in a container that is about to go.
@@ -118,7 +124,7 @@ async fn fate(
     content: Content,
 ) -> Result<Fate, ApiError> {
     let operation = match content {
-        Content::Of(operation) => operation,
+        Content::Of(operation) | Content::OfForeign(operation) => operation,
         // The API server has named it, so that nobody can ask for it.
         Content::Kept if object.name.is_empty() => return Ok(Fate::StaysUnread),
         // It stays where the release's own of that place would, or where it is not the release's.

@@ -11,7 +11,7 @@ mod outcome;
 mod proof;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use objects::Object;
+use objects::{Object, ObjectKey};
 use tokio::time::sleep;
 
 pub(crate) use self::containers::{
@@ -222,12 +222,12 @@ where
 fn report_left(owner: &Owner, failures: &[DeleteError]) {
     for failed in failures {
         let (release, reason) = (&owner.name, failed.source.reason());
-        let DeleteError {
+        let ObjectKey {
             namespace,
             name,
             kind,
             ..
-        } = failed;
+        } = failed.key();
         logging::warn!(
             release,
             namespace,

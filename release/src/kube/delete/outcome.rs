@@ -1,6 +1,6 @@
 //! What became of objects that were to be deleted, and why not all of them went.
 
-use objects::Object;
+use objects::{Object, ObjectKey};
 
 use crate::kube::error::ApiError;
 
@@ -55,11 +55,9 @@ impl Removed {
 
 /// An object could not be deleted. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to delete resource namespace={namespace}, name={name}, kind={kind}")]
+#[error("failed to delete resource namespace={}, name={}, kind={}", .key.namespace, .key.name, .key.kind)]
 pub struct DeleteError {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) kind: String,
+    pub(super) key: ObjectKey,
     /// Whether the object could not be read, so that no deletion was sent.
     is_unseen: bool,
     pub(super) source: ApiError,
@@ -70,9 +68,7 @@ impl DeleteError {
     #[cfg(test)]
     pub(crate) fn of(namespace: &str, name: &str, kind: &str, source: ApiError) -> Self {
         Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            kind: kind.to_owned(),
+            key: ObjectKey::new("", kind, namespace, name),
             is_unseen: false,
             source,
         }
@@ -88,9 +84,7 @@ impl DeleteError {
 
     pub(super) fn new(object: &Object, source: ApiError) -> Self {
         Self {
-            namespace: object.namespace.clone().unwrap_or_default(),
-            name: object.name.clone(),
-            kind: object.resource.kind.clone(),
+            key: object.key(),
             is_unseen: false,
             source,
         }
@@ -106,9 +100,19 @@ impl DeleteError {
         self.is_unseen && (self.source.is_unconverted() || self.source.is_forbidden())
     }
 
+    /// Which object it is about.
+    pub(crate) fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// Whether the API server refuses that, and will while nobody changes anything.
+    pub(crate) fn is_lasting_refusal(&self) -> bool {
+        self.source.is_lasting_refusal()
+    }
+
     /// Whether its object is one of this namespace.
     pub(crate) fn is_in(&self, namespace: &str) -> bool {
-        self.namespace == namespace
+        self.key.namespace == namespace
     }
 
     /// Whether the object may be deleted all the same.
