@@ -145,10 +145,24 @@ impl LedgerState {
         }
     }
 
-    /// Whether a heartbeat of this time would prove no break that the ConfigMap lacks: it is noted there already, from a moment before the break was found.
+    /// Whether a heartbeat of this time would prove no break that the ConfigMap lacks: it is noted there already, or may be, from a moment before the
+    /// break was found.
     pub(super) fn hides_break(&self, at: i64) -> bool {
         let noted = self.written.as_ref().and_then(UpstreamState::accounts_for);
-        self.has_unwritten_break() && noted >= Some(at)
+        self.has_unwritten_break() && noted.max(self.unanswered) >= Some(at)
+    }
+
+    /// A write of all that is known here is about to be sent.
+    pub(super) fn begins_write(&mut self) {
+        if !self.has_unwritten_break() {
+            let noted = self.upstream.as_ref().and_then(UpstreamState::accounts_for);
+            self.unanswered = self.unanswered.max(noted);
+        }
+    }
+
+    /// This is what the ConfigMap has of upstream.
+    pub(super) fn has_written(&mut self, upstream: Option<UpstreamState>) {
+        (self.written, self.unanswered) = (upstream, None);
     }
 
     /// Why each bundle is lost.
@@ -290,6 +304,31 @@ mod tests {
         assert_eq!(state.check_continuity(upstream(9), 8, later).0, found);
         assert_eq!(state.of_bundle("newer")[0].1.lost, found);
         assert_eq!(state.check_continuity(upstream(10), 9, later).0, None);
+    }
+
+    /// The answer to the write that notes the heartbeat is lost, and a break is found before it goes out: whoever reads the ConfigMap next would find
+    /// that heartbeat accounted for.
+    #[test]
+    fn a_heartbeat_hides_a_break_where_it_may_be_noted_already() {
+        let mut state = LedgerState {
+            upstream: Some(UpstreamState {
+                heartbeat: sent(100),
+                ..upstream(7)
+            }),
+            ..LedgerState::default()
+        };
+        state.has_written(state.upstream.clone());
+        let seen = state.upstream.as_mut().unwrap();
+        seen.sends(160);
+        state.begins_write();
+        state.upstream.as_mut().unwrap().broken = Some(ContinuityBreak::Restored);
+        assert!(state.hides_break(160) && !state.hides_break(161));
+        // A write that has the break says so to whoever reads it.
+        state.upstream.as_mut().unwrap().sends(220);
+        state.begins_write();
+        assert!(!state.hides_break(220));
+        state.has_written(state.upstream.clone());
+        assert!(!state.hides_break(160));
     }
 
     /// A write of the note alone failed: no entry waits for another.

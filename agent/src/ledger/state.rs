@@ -32,6 +32,8 @@ pub(super) struct LedgerState {
     pub(super) upstream: Option<UpstreamState>,
     /// Upstream as the ConfigMap is known to have it.
     pub(super) written: Option<UpstreamState>,
+    /// Up to which heartbeat, in seconds since 1970, a write without any break accounted for them whose answer did not come: the ConfigMap may have that.
+    pub(super) unanswered: Option<i64>,
     /// Attempts that are not tried again at once.
     pub(super) postponed: AllPostponed,
     /// Whether the postponed attempts may differ from those in the ConfigMap.

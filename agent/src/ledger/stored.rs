@@ -99,7 +99,11 @@ impl Ledger {
         let mut tries = 0;
         let (version, sent) = loop {
             // Each time anew: the permission that somebody else has written is taken in with what it is for.
-            let sent = Outgoing::of(&self.state.lock());
+            let sent = {
+                let mut state = self.state.lock();
+                state.begins_write();
+                Outgoing::of(&state)
+            };
             // Before it is sent: this can be dropped while it waits for the answer.
             written.unconfirmed.send(&sent.changes);
             written.is_unanswered = true;
@@ -127,7 +131,7 @@ impl Ledger {
         let mut state = self.state.lock();
         state.is_postponed_pending &= state.postponed != sent.postponed;
         state.ends_permission &= !sent.ends_permission;
-        state.written = sent.upstream;
+        state.has_written(sent.upstream);
         state.wrote(sent.changes);
         Ok(())
     }
@@ -170,7 +174,7 @@ impl Ledger {
             return Err(is_replaced());
         };
         state.wrote(carried_out);
-        state.written = upstream;
+        state.has_written(upstream);
         if is_permitted && !state.ends_permission {
             // The permission was given before the coming write, which may hold other removals.
             state.release_held(&found);
