@@ -127,8 +127,8 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The longest pause between two checks while nothing changes. Watches deliver changes; this is for those they miss.
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// When held removals are checked, which is a request to each cluster: at the first check that sees another state than the one before, and
-/// then after pauses that double.
+/// When held removals are checked, or what was refused is asked again, which is a request to each cluster: at the first check that sees another state
+/// than the one before, and then after pauses that double.
 pub(super) struct CheckSchedule<S> {
     seen: Option<S>,
     pause: Duration,
@@ -146,6 +146,15 @@ impl<S> Default for CheckSchedule<S> {
 }
 
 impl<S: PartialEq> CheckSchedule<S> {
+    /// One whose first check was made just now.
+    pub(super) fn of(state: S) -> Self {
+        Self {
+            seen: Some(state),
+            pause: CHECK_INTERVAL,
+            next: Instant::now() + CHECK_INTERVAL,
+        }
+    }
+
     /// Whether to check now, where `state` is what is known without a request.
     pub(super) fn is_due(&mut self, state: S) -> bool {
         let now = Instant::now();

@@ -26,6 +26,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -44,6 +45,7 @@ use super::shared_namespaces::SharedNamespaces;
 use super::store::Store;
 use crate::client::health::{Health, Side};
 use crate::client::identity::Identities;
+use crate::error::is_answered;
 use crate::ledger::Ledger;
 use crate::public;
 use crate::public::PublicText;
@@ -90,6 +92,8 @@ pub struct Collector {
     compares: Notify,
     /// Of which doubt it was said that it cannot be.
     warned: AtomicU64,
+    /// When that is tried again, by the doubt, where the ledger takes no writes: each try lists upstream.
+    unwritten: Mutex<Option<CheckSchedule<u64>>>,
     /// How long a bundle is missed before its removal is checked.
     removal_grace: Duration,
     /// For how long few bundles must have vanished before one that did counts as deleted.
@@ -170,6 +174,7 @@ impl Collector {
             health: health.clone(),
             compares: Notify::new(),
             warned: AtomicU64::default(),
+            unwritten: Mutex::default(),
             removal_grace,
             removal_settle,
             rename_grace,
@@ -240,17 +245,35 @@ impl Collector {
         }
     }
 
-    /// Compares upstream with what it was where that failed, unless upstream does not answer anything.
+    /// Compares upstream with what it was where that failed, unless one of the clusters does not answer anything.
     async fn compare(&self) {
-        if !self.health.may_ask(Side::Upstream) {
+        let doubt = self.ledger.doubts();
+        let answers = |side| self.health.may_ask(side);
+        let is_early = |unwritten: &mut CheckSchedule<u64>| !unwritten.is_due(doubt);
+        if !answers(Side::Upstream)
+            || !answers(Side::Local)
+            || self.unwritten.lock().as_mut().is_some_and(is_early)
+        {
             return;
         }
-        let error = match self.lister.compare().await {
+        let compared = self.lister.compare().await;
+        match &compared {
+            Err(RemovalError::Ledger(failed)) if is_answered(failed) => {
+                let begun = || CheckSchedule::of(doubt);
+                self.unwritten.lock().get_or_insert_with(begun);
+            }
+            _ => *self.unwritten.lock() = None,
+        }
+        let error = match compared {
             Ok(true) => return,
             Ok(false) => public!("its connection broke meanwhile, or what it has is not noted yet"),
             Err(failed) => {
-                if !matches!(failed, RemovalError::Ledger(_)) {
-                    self.health.unanswered(Side::Upstream);
+                let (side, source) = match &failed {
+                    RemovalError::Ledger(source) => (Side::Local, Some(source)),
+                    other => (Side::Upstream, other.of_upstream()),
+                };
+                if !source.is_some_and(is_answered) {
+                    self.health.unanswered(side);
                 }
                 PublicText::nothing_secret_in(&failed)
             }
@@ -352,7 +375,10 @@ pub(crate) mod fixtures;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::ops::RangeInclusive;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    use rstest::rstest;
 
     use super::fixtures::collector;
     use super::*;
@@ -373,25 +399,40 @@ mod tests {
         assert!(!ledger.of_bundle("web")[0].1.is_removing);
     }
 
-    /// An upstream that fails is not asked to be compared by each cluster every ten seconds.
+    /// Each cluster of a fleet would ask every ten seconds, and list all its bundles where its own ledger takes no writes.
+    #[rstest]
+    #[case::upstream_fails("/clusters/", 500, 30..=100)]
+    #[case::upstream_refuses("/clusters/", 400, 12..=25)]
+    #[case::the_ledger_cannot_be_written("/configmaps", 403, 12..=25)]
+    #[case::the_local_cluster_fails("/configmaps", 500, 30..=100)]
     #[tokio::test(start_paused = true)]
-    async fn an_upstream_that_fails_is_compared_with_back_off() {
+    async fn a_comparison_that_fails_is_tried_again_with_back_off(
+        #[case] failing: &'static str,
+        #[case] failure: u16,
+        #[case] expected: RangeInclusive<usize>,
+    ) {
         let (store, asked) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
-        let counted = Arc::clone(&asked);
-        let code = move |path: &str| match path.contains("/clusters/") {
-            true => {
-                counted.fetch_add(1, Ordering::Relaxed);
-                500
+        let fails = Arc::new(AtomicBool::new(false));
+        let (counted, failed) = (Arc::clone(&asked), Arc::clone(&fails));
+        let question = match failing {
+            "/clusters/" => "/clusters/",
+            _ => "/bundledeployments",
+        };
+        let code = move |path: &str| {
+            counted.fetch_add(usize::from(path.contains(question)), Ordering::Relaxed);
+            match path.contains(failing) && failed.load(Ordering::Relaxed) {
+                true => failure,
+                false => 200,
             }
-            false => 200,
         };
         let (collector, _) = collector(&store, &[], code).await;
+        fails.store(true, Ordering::Relaxed);
         collector.doubt_upstream();
         let hour = Duration::from_secs(3600);
         let running = collector.run(&collector.queue, hour);
         tokio::time::timeout(hour, running).await.unwrap_err();
         let asked = asked.load(Ordering::Relaxed);
-        assert!((30..=100).contains(&asked), "{asked}");
+        assert!(expected.contains(&asked), "{asked}");
     }
 
     /// Not with the next check, which removals would wait for.

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
+use kube::core::Status;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::error::RemovalError;
+use super::held::CheckSchedule;
 use crate::api::BundleDeployment;
 use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
@@ -93,6 +95,15 @@ pub(super) struct UpstreamLister {
     answered: Mutex<u64>,
     /// Up to which a list was compared since then.
     compared: AtomicU64,
+    /// Why upstream did not say so the last time, and when it is asked again.
+    refused: parking_lot::Mutex<Option<Refusal>>,
+}
+
+/// A question that upstream refuses to answer, as long as nobody gives the rights back: everybody who waits for it would ask.
+struct Refusal {
+    status: Box<Status>,
+    /// By the doubt, and by the last heartbeat that it took.
+    schedule: CheckSchedule<(u64, Option<i64>)>,
 }
 
 impl UpstreamLister {
@@ -120,6 +131,7 @@ impl UpstreamLister {
             settle,
             answered: Mutex::default(),
             compared: AtomicU64::default(),
+            refused: parking_lot::Mutex::default(),
         }
     }
 
@@ -143,7 +155,16 @@ impl UpstreamLister {
         let doubt = self.ledger.doubts();
         if *answered != doubt {
             let sent = self.ledger.seen_heartbeat();
-            let remembered = self.last_heartbeat().await?;
+            let state = (doubt, sent.at);
+            if let Some(refused) = &mut *self.refused.lock()
+                && !refused.schedule.is_due(state)
+            {
+                let refusal = kube::Error::Api(refused.status.clone());
+                return Err(RemovalError::Compare(refusal));
+            }
+            let remembered = self.last_heartbeat().await;
+            self.note_refusal(state, remembered.as_ref().err());
+            let remembered = remembered?;
             let noted = self.ledger.asked_upstream(doubt, remembered, &sent).await;
             noted.map_err(RemovalError::Ledger)?;
             *answered = doubt;
@@ -159,6 +180,22 @@ impl UpstreamLister {
             self.health.compared();
         }
         Ok(is_compared)
+    }
+
+    /// Takes note of how upstream answered which heartbeat it remembers.
+    fn note_refusal(&self, state: (u64, Option<i64>), failed: Option<&RemovalError>) {
+        let mut refused = self.refused.lock();
+        let failed = failed.and_then(RemovalError::of_upstream);
+        *refused = match failed {
+            Some(kube::Error::Api(status)) if failed.is_some_and(error::is_refused) => {
+                let before = refused.take().map(|refused| refused.schedule);
+                Some(Refusal {
+                    status: status.clone(),
+                    schedule: before.unwrap_or_else(|| CheckSchedule::of(state)),
+                })
+            }
+            _ => None,
+        };
     }
 
     fn is_compared(&self) -> bool {
