@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    what_was_taken_goes_though_a_lost_bundle_had_tried_to_have_its_release
     what_an_attempt_brought_below_a_forged_record_goes_with_the_next_version
     a_takeover_from_the_removal_of_a_failed_upgrade_takes_what_the_last_good_one_has
     a_status_that_a_restore_wrote_over_beside_a_patch_is_written_anew

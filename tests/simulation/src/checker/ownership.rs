@@ -223,9 +223,12 @@ impl Checker {
     ) -> bool {
         let Some(owner) = owner else { return false };
         let wanting = self.wanting_at(&write.id, owner);
-        // A deploy that began while it was not wanted drops it all the same.
-        let is_late = |bundle: usize| self.is_late(bundle, owner, &write.id);
-        let mut wanting = wanting.filter(|(bundle, _)| !is_late(*bundle)).peekable();
+        // A deploy that began while it was not wanted drops it all the same. So does a removal, where upstream lost a bundle that never had the release.
+        let is_free = |bundle: usize| {
+            self.is_late(bundle, owner, &write.id)
+                || self.lost.contains(&bundle) && self.has_only_attempts(bundle, owner)
+        };
+        let mut wanting = wanting.filter(|(bundle, _)| !is_free(*bundle)).peekable();
         if wanting.peek().is_some() {
             // With force it is made anew.
             return wanting.any(|(_, desired)| desired.force);
