@@ -205,7 +205,8 @@ pub fn build(
     discovery: &Discovery,
     defined: &[Resource],
 ) -> Result<Vec<Object>, BuildError> {
-    let (objects, problems) = build_lenient(documents, namespace, discovery, defined);
+    let defined = [defined, &defined_kinds(&documents)].concat();
+    let (objects, problems) = build_lenient(documents, namespace, discovery, &defined);
     match problems.is_empty() {
         true => Ok(objects),
         false => Err(BuildError::all(problems)),
@@ -221,7 +222,8 @@ pub fn build_deployed(
     namespace: &str,
     discovery: &Discovery,
 ) -> Result<(Vec<Object>, Vec<Unserved>), BuildError> {
-    let (objects, problems) = build_lenient(documents, namespace, discovery, &[]);
+    let defined = defined_kinds(&documents);
+    let (objects, problems) = build_lenient(documents, namespace, discovery, &defined);
     let (mut unserved, mut broken) = (Vec::new(), Vec::new());
     for problem in problems {
         match problem {
@@ -381,7 +383,10 @@ fn build_served(
             body["apiVersion"] = served.api_version().into();
         }
     }
-    let (listed, problems) = build_lenient(documents, namespace, discovery, &[]);
+    // What is served has its kind from the cluster: under an invented one nobody would know what it is.
+    let mut defined = defined_kinds(&documents);
+    defined.retain(|kind| !discovery.serves(&kind.group, &kind.plural));
+    let (listed, problems) = build_lenient(documents, namespace, discovery, &defined);
     let unlisted = problems.iter().filter_map(|problem| match problem {
         BuildError::NoMatch(object) => Some(object.group_kind()),
         _ => None,
@@ -406,12 +411,10 @@ fn build_lenient(
     discovery: &Discovery,
     defined: &[Resource],
 ) -> (Vec<Object>, Vec<BuildError>) {
-    let mut defined = defined.to_vec();
-    defined.extend(defined_kinds(&documents));
     let mut objects = Vec::with_capacity(documents.len());
     let mut problems = Vec::new();
     for (index, body) in documents.into_iter().enumerate() {
-        match build_one(body, index, namespace, discovery, &defined) {
+        match build_one(body, index, namespace, discovery, defined) {
             Ok(object) => objects.push(object),
             Err(problem) => problems.push(problem),
         }
@@ -525,7 +528,11 @@ pub fn defined_kinds(documents: &[Value]) -> Vec<Resource> {
             continue;
         };
         // `ValidateCustomResourceDefinitionSpec` of apiextensions-apiserver.
-        if !group.contains('.') || ![group, plural].into_iter().all(is_name) {
+        let of_group = GroupKind {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+        };
+        if of_group.is_kubernetes_own() || ![group, plural].into_iter().all(is_name) {
             continue;
         }
         let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
@@ -587,6 +594,30 @@ mod tests {
         }
     }
 
+    /// Under another kind a definition, or what is of one, would not be known for what it is.
+    #[test]
+    fn a_kind_that_is_served_is_not_stored_under_another_name() {
+        let mut discovery = core();
+        discovery.add_list(&json!({"groupVersion": "example.com/v1", "resources": [
+            {"name": "cars", "kind": "Car", "namespaced": true}]}));
+        let stored = |kind: &str| {
+            let manifest = format!(
+                "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: x}}\n\
+                 spec: {{group: example.com, scope: Namespaced, names: {{kind: {kind}, plural: cars}}, versions: [{{name: v2}}]}}\n\
+                 ---\napiVersion: example.com/v2\nkind: {kind}\nmetadata: {{name: beetle}}\n"
+            );
+            let stored = build_stored_names(&manifest, "n", &discovery).unwrap();
+            let kinds: Vec<_> = stored
+                .listed()
+                .iter()
+                .map(|one| one.resource.kind.clone())
+                .collect();
+            kinds
+        };
+        assert_eq!(stored("Car"), ["CustomResourceDefinition", "Car"]);
+        assert_eq!(stored("Truck"), ["CustomResourceDefinition"]);
+    }
+
     /// What a manifest says of a kind is part of the address that its objects are asked for at.
     #[test]
     fn a_definition_that_no_api_server_takes_defines_no_kind() {
@@ -601,6 +632,8 @@ mod tests {
         for (group, plural, version) in [
             ("", "cars", "v1"),
             ("apps", "cars", "v1"),
+            ("networking.k8s.io", "foos", "v1"),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "v1"),
             ("example.com", "namespaces/x/services/y:80/proxy", "v1"),
             ("example.com/v1", "cars", "v1"),
             ("example.com", "cars", "v1/namespaces"),

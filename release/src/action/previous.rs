@@ -37,22 +37,28 @@ pub(super) struct Outlines {
     is_incomplete: bool,
     /// Whether revisions of others have more than is looked at: any object may be one that they ask to keep.
     is_too_much: bool,
-    /// How many objects of others were looked at.
-    count_of_others: usize,
+    /// Which objects of others were looked at.
+    names_of_others: HashSet<ObjectKey>,
 }
 
 impl Outlines {
     /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it or its hooks have may stay in what else would go. Anybody may
     /// have written it, so that there is a limit.
     fn add_of_others(&mut self, objects: Vec<Object>, of_hooks: Vec<Object>) {
-        self.count_of_others += objects.len() + of_hooks.len();
-        if self.count_of_others > MAX_OF_OTHERS {
+        // Attempts of one chart have the same objects.
+        let names = objects.iter().chain(&of_hooks).map(Object::key);
+        let names: HashSet<ObjectKey> = names
+            .filter(|name| !self.names_of_others.contains(name))
+            .collect();
+        if self.names_of_others.len() + names.len() > MAX_OF_OTHERS {
             (self.is_incomplete, self.is_too_much) = (true, true);
             return;
         }
         self.kept.extend(asking_to_be_kept(&objects));
-        self.of_others.extend(outlined(objects));
-        self.of_hooks.extend(outlined(of_hooks));
+        let is_new = |object: &Object| names.contains(&object.key());
+        self.of_others.extend(outlined(objects).filter(is_new));
+        self.of_hooks.extend(outlined(of_hooks).filter(is_new));
+        self.names_of_others.extend(names);
     }
 
     fn add(&mut self, revision: i64, objects: Vec<Object>) {
@@ -340,6 +346,14 @@ pub(super) async fn previous_objects(
         let of_hooks = stored_of_hooks(cluster, release).await?;
         previous.of_hooks.extend(of_hooks);
     }
+    if with_hooks {
+        let former = former_objects(cluster, storage, history, name, good).await?;
+        previous.is_incomplete |= former.is_none();
+        let is_known = |object: &Object| previous.good.contains_key(&object.key());
+        let former = former.into_iter().flatten();
+        let former: Vec<_> = former.filter(|object| !is_known(object)).collect();
+        previous.of_others.extend(former);
+    }
     previous.is_proven = is_proven;
     // So where a removal was cut off that left some, whose other records are gone with what they asked to keep.
     let holds_containers = |from: &Release| from.labels.contains_key(HOLDS_CONTAINERS_LABEL);
@@ -364,6 +378,31 @@ pub(super) async fn previous_objects(
         previous.kept.extend(outlines.kept);
     }
     Ok(previous)
+}
+
+/// What revisions below the last good one have that were written here, each object once, without its body: what they asked to keep may be there. Nothing where
+/// nobody can read one of them.
+async fn former_objects(
+    cluster: &Cluster,
+    storage: &Storage,
+    history: &[StoredRevision],
+    name: &str,
+    good: i64,
+) -> Result<Option<Vec<Object>>, DeployError> {
+    let mut all = BTreeMap::new();
+    let former = history
+        .iter()
+        .filter(|head| head.revision < good && head.provenance == Provenance::Noted);
+    for head in former {
+        let record = read_if_possible(storage, name, head.revision).await?;
+        let record = record.filter(|record| storage.recognises(name, head.revision, record));
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let objects = stored_objects(cluster, Some(&record)).await?;
+        all.extend(outlined(objects).map(|object| (object.key(), object)));
+    }
+    Ok(Some(all.into_values().collect()))
 }
 
 /// Revisions whose objects may still be in the cluster.
@@ -634,13 +673,18 @@ mod tests {
             name: String::new(),
             ..asking.clone()
         };
-        outlines.add_of_others(vec![asking, unnamed, unnamed_but_kept], Vec::new());
+        // As often as there are attempts of one chart.
+        for _ in 0..2 {
+            let objects = vec![asking.clone(), unnamed.clone(), unnamed_but_kept.clone()];
+            outlines.add_of_others(objects, Vec::new());
+        }
         let bodies: Vec<_> = outlines.of_others.iter().map(|one| &one.body).collect();
         let kept = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
         assert_eq!(bodies, [&Value::Null, &kept]);
         assert!(outlines.kept.contains(&object("a").key()) && !outlines.is_incomplete);
         // What the hooks of others make counts too.
-        outlines.add_of_others(Vec::new(), vec![object("b"); MAX_OF_OTHERS]);
+        let others = || (0..MAX_OF_OTHERS).map(|number| object(&format!("b{number}")));
+        outlines.add_of_others(Vec::new(), others().collect());
         assert_eq!((outlines.of_others.len(), outlines.of_hooks.len()), (2, 0));
         assert!(outlines.is_incomplete && outlines.objects.is_empty());
         // What else they ask to keep nobody has read.

@@ -41,9 +41,17 @@ pub(super) struct Obsolete {
 }
 
 impl Obsolete {
-    /// Whether what failed will fail with each try, and is about an object that only a record of others names: it is left to them.
-    pub(super) fn holds_up_nothing(&self, failure: &DeleteError) -> bool {
-        failure.is_lasting_refusal() && self.foreign.contains(failure.key())
+    /// What failed of an object that only records of others name.
+    pub(super) fn foreign(&self, failure: &DeleteError) -> Option<&Object> {
+        let key = self.foreign.get(failure.key())?;
+        let mut objects = self.objects.iter().map(|(object, _)| object);
+        objects.find(|object| object.key() == *key)
+    }
+
+    /// Leaves an object where it is, with whatever contains it.
+    pub(super) fn leave(&mut self, key: &ObjectKey) {
+        let left = self.objects.extract_if(.., |(one, _)| one.key() == *key);
+        self.kept.extend(left.map(|(object, _)| object));
     }
 
     /// Leaves out what is not due.
@@ -151,7 +159,11 @@ impl<'a> Retained<'a> {
                 false => (object, Content::Of(*operation)),
             },
         );
-        let asked_for = obsolete.kept.iter().map(|object| (object, Content::Kept));
+        let asked_for = obsolete.kept.iter();
+        let asked_for = asked_for.map(|object| match obsolete.foreign.contains(&object.key()) {
+            true => (object, Content::KeptOfForeign),
+            false => (object, Content::Kept),
+        });
         let of_hooks = obsolete.of_hooks.iter();
         let of_hooks = of_hooks.map(|object| (object, Content::OfHook));
         let of_others = obsolete.of_others.iter();
@@ -433,6 +445,8 @@ mod tests {
         OfAHook,
         /// Only a record of others has it.
         OfSomebodyElse,
+        /// Only such a record asks to keep it.
+        SomebodyElseAsksToKeepIt,
     }
 
     impl Obsolete {
@@ -444,6 +458,10 @@ mod tests {
                 Role::OfSomebodyElse => {
                     self.foreign.insert(object.key());
                     self.objects.push((object, operation));
+                }
+                Role::SomebodyElseAsksToKeepIt => {
+                    self.foreign.insert(object.key());
+                    self.kept.push(object);
                 }
             }
         }
@@ -474,7 +492,8 @@ mod tests {
             Role::OfTheManifest,
             Role::ARecordAsksToKeepIt,
             Role::OfAHook,
-            Role::OfSomebodyElse
+            Role::OfSomebodyElse,
+            Role::SomebodyElseAsksToKeepIt
         )]
         role: Role,
     ) {

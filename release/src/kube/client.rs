@@ -57,6 +57,7 @@ pub struct Cluster {
     releases: Arc<Locks<(String, String)>>,
     hooks: Arc<Locks<ObjectKey>>,
     unread: Arc<Unread>,
+    undeleted: Arc<Unread>,
     host: Host,
 }
 
@@ -78,6 +79,7 @@ impl Cluster {
             releases: Arc::default(),
             hooks: Arc::default(),
             unread: Arc::default(),
+            undeleted: Arc::default(),
             host: Host::default(),
         }
     }
@@ -107,6 +109,11 @@ impl Cluster {
     /// The definitions whose objects nobody can read, whatever their identity.
     pub(super) fn unread(&self) -> &Unread {
         &self.unread
+    }
+
+    /// The same of objects that only records of others name, and that nobody can delete.
+    pub(super) fn undeleted(&self) -> &Unread {
+        &self.undeleted
     }
 
     /// Waits until nobody else in this process acts on a release, whatever their identity.

@@ -11,7 +11,7 @@ use tower::BoxError;
 use super::client::Cluster;
 
 /// An object `a` of this kind, in a namespace.
-pub(super) fn object(group: &str, kind: &str, body: Value) -> Object {
+pub(crate) fn object(group: &str, kind: &str, body: Value) -> Object {
     Object {
         resource: Arc::new(Resource {
             group: group.to_owned(),

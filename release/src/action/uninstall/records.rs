@@ -29,8 +29,8 @@ pub(super) struct Loaded<'a> {
     /// Other revisions whose objects may be in the cluster, and what taking those away is: of another claimant's
     /// attempt only what it created goes. They are read one by one, as anybody may have written them.
     pub(super) others: Vec<(&'a StoredRevision, Operation)>,
-    /// Revisions that were written here, and whose labels say that what they had is gone. Anybody may have written that, so that a namespace stays with what
-    /// stays of theirs; deleted is nothing of it.
+    /// Revisions that were written here, and whose labels say that what they had is gone, or a later one's. Anybody may have written that, and what they asked
+    /// to keep is there: a namespace stays with what stays of theirs. Deleted is nothing of it.
     pub(super) gone: Vec<&'a StoredRevision>,
     /// Whether one of the records cannot be read, or is not what was written, so that nobody knows what else the release has.
     pub(super) is_incomplete: bool,
@@ -53,10 +53,7 @@ impl Records {
                 _ => false,
             };
             if is_found && is_gone {
-                let is_told = head.status == Status::Uninstalled;
-                gone.extend(
-                    Some(head).filter(|head| is_told && head.provenance == Provenance::Noted),
-                );
+                gone.extend(Some(head).filter(|head| head.provenance == Provenance::Noted));
                 continue;
             }
             let revision = head.revision;

@@ -17,17 +17,17 @@ use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
     Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
-    is_deferred, is_made_with_namespace, leave_held, resource_policy,
+    is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
 };
 use crate::model::Release;
 use crate::state::ownership::Operation;
-use crate::storage::{Storage, StorageError, StoredRevision};
+use crate::storage::{Storage, StorageError, StoredRelease, StoredRevision};
 
 /// The records of a release beside that by which it is removed.
 pub(super) struct Others<'a> {
     /// Those whose objects go too, and as what.
     pub(super) revisions: &'a [(&'a StoredRevision, Operation)],
-    /// Those that say that what they had is gone.
+    /// Those that say that what they had is gone, or a later one's.
     pub(super) gone: &'a [&'a StoredRevision],
     /// Whether there may be more that nobody can read.
     pub(super) are_incomplete: bool,
@@ -95,24 +95,12 @@ pub(super) async fn stored_objects(
     let built = built.map_err(UninstallError::Corrupted)?;
     let left = cluster.all_that_is_left(built).await;
     take(left.map_err(UninstallError::Discovery)?, operation, false);
-    let mut of_others = Vec::new();
     // How much records have that others may have written, as many as they like.
     let mut count_of_others = 0;
-    let revisions = others.revisions.iter();
-    let revisions = revisions.map(|(head, operation)| (*head, Some(*operation)));
-    let gone = others.gone.iter().map(|head| (*head, None));
-    for (head, operation) in revisions.chain(gone) {
-        let other = match storage.get_listed(&spec.name, head).await {
-            Ok(other) => other,
-            // It was there a moment ago, and is somebody else's by now, or cannot be read.
-            Err(StorageError::NotFound | StorageError::Decode { .. }) => {
-                is_incomplete = true;
-                continue;
-            }
-            Err(source) => {
-                let name = spec.name.clone();
-                return Err(UninstallError::Load { name, source });
-            }
+    for (head, operation) in others.revisions {
+        let Some(other) = read(storage, &spec.name, head).await? else {
+            is_incomplete = true;
+            continue;
         };
         let is_foreign = !storage.recognises(&spec.name, head.revision, &other);
         let made = listed_of_hooks(&other, &discovery);
@@ -126,20 +114,26 @@ pub(super) async fn stored_objects(
                 continue;
             }
         };
-        if is_foreign {
-            count_of_others += built.len() + made.len();
-        }
-        if is_foreign && count_of_others > MAX_OF_OTHERS {
+        if is_foreign && count_of_others + built.len() + made.len() > MAX_OF_OTHERS {
+            let (release, revision) = (&spec.name, head.revision);
+            logging::warn!(
+                release,
+                revision,
+                "a record of others has too many objects: left"
+            );
             is_incomplete = true;
             continue;
         }
+        if is_foreign {
+            count_of_others += built.len() + made.len();
+        }
         of_hooks.push(made);
         let left = cluster.all_that_is_left(built).await;
-        let left = left.map_err(UninstallError::Discovery)?;
-        match operation {
-            Some(operation) => take(left, operation, is_foreign),
-            None => of_others.extend(left),
-        }
+        take(
+            left.map_err(UninstallError::Discovery)?,
+            *operation,
+            is_foreign,
+        );
     }
     objects.retain(|(object, _)| !asked_before.contains(&object.key()));
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
@@ -148,13 +142,27 @@ pub(super) async fn stored_objects(
     let mut stored = Obsolete {
         objects,
         kept,
-        of_others,
         foreign,
         is_incomplete,
         ..Obsolete::default()
     };
     let goes = |(one, operation): &(Object, _)| is_container(one) && *operation != Operation::Undo;
     if stored.objects.iter().any(goes) {
+        for head in others.gone {
+            let other = read(storage, &spec.name, head).await?;
+            let is_own =
+                |other: &StoredRelease| storage.recognises(&spec.name, head.revision, other);
+            let Some(other) = other.filter(is_own) else {
+                stored.is_incomplete = true;
+                continue;
+            };
+            of_hooks.push(listed_of_hooks(&other, &discovery));
+            let built = build_stored_names(&other.manifest, &spec.namespace, &discovery);
+            let left = cluster.all_that_is_left(built.unwrap_or_default()).await;
+            let left = left.map_err(UninstallError::Discovery)?;
+            let is_new = |object: &Object| !seen.contains_key(&object.key());
+            stored.of_others.extend(left.into_iter().filter(is_new));
+        }
         for of_hooks in of_hooks {
             let left = cluster.all_that_is_left(of_hooks).await;
             let left = left.map_err(UninstallError::Discovery)?;
@@ -162,6 +170,22 @@ pub(super) async fn stored_objects(
         }
     }
     Ok(stored)
+}
+
+/// Reads one of the records of a release; nothing where nobody can read it, or somebody has deleted it since they were listed.
+async fn read(
+    storage: &Storage,
+    name: &str,
+    head: &StoredRevision,
+) -> Result<Option<StoredRelease>, UninstallError> {
+    match storage.get_listed(name, head).await {
+        Ok(record) => Ok(Some(record)),
+        Err(StorageError::NotFound | StorageError::Decode { .. }) => Ok(None),
+        Err(source) => Err(UninstallError::Load {
+            name: name.to_owned(),
+            source,
+        }),
+    }
 }
 
 /// Checks whether a namespace or definition is to be deleted in which there are releases that are about to go: they may need what this one has for
@@ -179,7 +203,9 @@ pub(super) async fn check_namespaces(
         match is_deferred(cluster, owner, &spec.other_releases, container, *operation).await {
             Ok(true) => deferred.push(container.name.clone()),
             Ok(false) => {}
-            Err(failure) if stored.holds_up_nothing(&failure) => {}
+            Err(failure)
+                if stored.foreign.contains(&container.key())
+                    && is_given_up(cluster, owner, container, &failure) => {}
             Err(failure) => {
                 return Err(UninstallError::Delete {
                     name: spec.name.clone(),
@@ -275,15 +301,18 @@ pub(super) async fn delete_objects(
             Ok(()) => {}
             Err(TakeBackError::Stopped(never)) => match never {},
             Err(TakeBackError::Delete(more)) => {
-                let (left, more): (Vec<_>, Vec<_>) = more
-                    .into_iter()
-                    .partition(|failure| stored.holds_up_nothing(failure));
-                for failure in left {
+                for failure in more {
+                    let foreign = stored.foreign(&failure);
+                    let is_left = |object| is_given_up(cluster, owner, object, &failure);
+                    if !foreign.is_some_and(is_left) {
+                        failures.push(failure);
+                        continue;
+                    }
                     let (release, error) = (&spec.name, error_unquoted(&failure));
                     logging::warn!(release, error, "only a record of others names it, left");
                     done.not_owned.push(failure.key().clone());
+                    stored.leave(failure.key());
                 }
-                failures.extend(more);
             }
         }
     }
@@ -503,6 +532,71 @@ mod tests {
         uninstall(&cluster, &storage, &spec).await.unwrap();
         assert_eq!(storage.history("web").await.unwrap().len(), 0);
         assert!(deleted.lock().is_empty(), "{deleted:?}");
+    }
+
+    /// Of an object that only somebody else's record names: what the account may not do may be otherwise in a moment, or never.
+    #[rstest]
+    #[case::it_may_not_be_read(Method::GET)]
+    #[case::it_may_not_be_deleted(Method::DELETE)]
+    #[tokio::test(start_paused = true)]
+    async fn what_only_a_record_of_others_names_holds_up_no_removal_for_long(
+        #[case] refused: Method,
+        #[values(true, false)] is_foreign: bool,
+    ) {
+        let deleted = Arc::<Mutex<Vec<String>>>::default();
+        let (noted, answered) = (Arc::clone(&deleted), refused.clone());
+        let cluster = fixture::server(move |method, path, _| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            if name == "theirs" && *method == answered {
+                return Some((403, json!({"kind": "Status", "code": 403})));
+            }
+            if noted.lock().iter().any(|gone| gone == name) {
+                return Some(fixture::missing(name));
+            }
+            if *method == Method::DELETE {
+                noted.lock().push(name.to_owned());
+            }
+            let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7",
+                "managedFields": [{"manager": objects::managed_fields::FIELD_MANAGER, "operation": "Apply"}]}});
+            Owner::new("web", "shop").mark(&mut live);
+            Some((200, live))
+        });
+        let object = |kind: &str, namespace: Option<&str>, name: &str| {
+            let object = fixture::object("", kind, Value::Null);
+            Object {
+                namespace: namespace.map(str::to_owned),
+                name: name.to_owned(),
+                ..object
+            }
+        };
+        let theirs = object("ConfigMap", Some("data"), "theirs");
+        let stored = Obsolete {
+            foreign: is_foreign.then(|| theirs.key()).into_iter().collect(),
+            objects: vec![
+                (object("Service", Some("shop"), "front"), Operation::Remove),
+                (theirs.clone(), Operation::Undo),
+                (object("Namespace", None, "data"), Operation::Remove),
+            ],
+            ..Obsolete::default()
+        };
+        let (owner, spec) = (Owner::new("web", "shop"), UninstallSpec::new("web", "shop"));
+        let mut ends = Vec::new();
+        for _ in 0..12 {
+            let mut done = Uninstalled::default();
+            let removed =
+                delete_objects(&cluster, &owner, &spec, None, stored.clone(), &mut done).await;
+            ends.push(removed.is_ok());
+            tokio::time::advance(std::time::Duration::from_secs(100)).await;
+        }
+        let is_over = ends.last() == Some(&true);
+        assert_eq!(is_over, is_foreign, "{ends:?}");
+        assert!(ends[..3].iter().all(|is_over| !is_over), "{ends:?}");
+        let deleted = deleted.lock().clone();
+        assert_eq!(
+            deleted.contains(&"front".to_owned()),
+            is_foreign || refused == Method::DELETE
+        );
+        assert!(!deleted.contains(&"data".to_owned()) && !deleted.contains(&"theirs".to_owned()));
     }
 
     /// All that the API server is to name have the same key, and are others.

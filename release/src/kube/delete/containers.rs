@@ -52,6 +52,8 @@ pub(crate) enum Content {
     OfForeign(Operation),
     /// One that a record asks to keep.
     Kept,
+    /// The same, where only somebody else's record does.
+    KeptOfForeign,
     /// One that a hook has made, which the operation leaves alone.
     OfHook,
     /// One that somebody else's attempt at the release has, which the operation leaves alone.
@@ -110,7 +112,7 @@ impl Fate {
 fn is_unreadable(content: Content, error: &ApiError) -> bool {
     let is_beside = matches!(
         content,
-        Content::OfHook | Content::OfOthers | Content::OfForeign(_)
+        Content::OfHook | Content::OfOthers | Content::OfForeign(_) | Content::KeptOfForeign
     );
     error.is_unconverted() || is_beside && error.is_lasting_refusal()
 }
@@ -126,7 +128,9 @@ async fn fate(
     let operation = match content {
         Content::Of(operation) | Content::OfForeign(operation) => operation,
         // The API server has named it, so that nobody can ask for it.
-        Content::Kept if object.name.is_empty() => return Ok(Fate::StaysUnread),
+        Content::Kept | Content::KeptOfForeign if object.name.is_empty() => {
+            return Ok(Fate::StaysUnread);
+        }
         // It stays where the release's own of that place would, or where it is not the release's.
         Content::OfOthers if !object.name.is_empty() => Operation::Drop,
         Content::OfHook | Content::OfOthers if object.name.is_empty() => {
@@ -135,9 +139,10 @@ async fn fate(
                 false => Fate::Absent,
             });
         }
-        Content::Kept | Content::OfHook | Content::OfOthers => {
+        Content::Kept | Content::KeptOfForeign | Content::OfHook | Content::OfOthers => {
             let live = read_to_stay(cluster, object).await?;
-            let stays = |live: &Value| content == Content::Kept || is_kept(live);
+            let is_asked = matches!(content, Content::Kept | Content::KeptOfForeign);
+            let stays = |live: &Value| is_asked || is_kept(live);
             return Ok(live.map_or(Fate::Absent, |live| Fate::of(stays(&live))));
         }
     };

@@ -239,6 +239,21 @@ fn report_left(owner: &Owner, failures: &[DeleteError]) {
     }
 }
 
+/// Takes note of an object that only records of others name, and that cannot be read or deleted: whether nobody waits for that any more, as it has been so
+/// for minutes.
+pub(crate) fn is_given_up(
+    cluster: &Cluster,
+    owner: &Owner,
+    object: &Object,
+    failure: &DeleteError,
+) -> bool {
+    if !failure.source.is_lasting_refusal() {
+        return false;
+    }
+    cluster.undeleted().note(owner, &object.resource, true);
+    cluster.undeleted().is_lasting(owner, &object.resource)
+}
+
 async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,

@@ -105,11 +105,6 @@ impl DeleteError {
         &self.key
     }
 
-    /// Whether the API server refuses that, and will while nobody changes anything.
-    pub(crate) fn is_lasting_refusal(&self) -> bool {
-        self.source.is_lasting_refusal()
-    }
-
     /// Whether its object is one of this namespace.
     pub(crate) fn is_in(&self, namespace: &str) -> bool {
         self.key.namespace == namespace

@@ -224,9 +224,10 @@ impl Checker {
         let Some(owner) = owner else { return false };
         let wanting = self.wanting_at(&write.id, owner);
         // A deploy that began while it was not wanted drops it all the same. So does a removal, where upstream lost a bundle that never had the release.
+        let is_removed = self.newest_status(owner) == Some("uninstalling");
         let is_free = |bundle: usize| {
-            self.is_late(bundle, owner, &write.id)
-                || self.lost.contains(&bundle) && self.has_only_attempts(bundle, owner)
+            let is_lost = self.lost.contains(&bundle) && self.has_only_attempts(bundle, owner);
+            is_removed && is_lost || self.is_late(bundle, owner, &write.id)
         };
         let mut wanting = wanting.filter(|(bundle, _)| !is_free(*bundle)).peekable();
         if wanting.peek().is_some() {
