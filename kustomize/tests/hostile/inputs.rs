@@ -841,9 +841,10 @@ fn exploding() -> Vec<Input> {
         over(
             "4,000 sources among 4,000 objects",
             TOO_MUCH_WORK,
-            &format!("replacements:\n{}", source.repeat(4_000)),
+            "replacements: [{path: r.yaml}]\n",
             &many,
-        ),
+        )
+        .with("app/r.yaml", &source.repeat(4_000)),
         over(
             "4,000 targets among 4,000 objects",
             TOO_MUCH_WORK,
