@@ -23,7 +23,15 @@ pub(super) enum IgnoreError {
     /// Each name is compared with each pattern: many of both would take hours.
     #[error("too many patterns for so many files")]
     TooMuchWork,
+    /// A line of two bytes takes many times as much once it is a pattern.
+    #[error("more than {MAX_PATTERNS} patterns, or more than {} MiB of them", MAX_BYTES >> 20)]
+    TooManyPatterns,
 }
+
+/// Of all files of a chart together.
+const MAX_PATTERNS: usize = 100_000;
+/// Of all files of a chart together.
+const MAX_BYTES: usize = 4 << 20;
 
 /// A few seconds at most; a hundred patterns on ten thousand files in four directories each take a third of it.
 const MAX_WORK: usize = 1_000_000_000;
@@ -32,21 +40,45 @@ const FILE: &str = ".fleetignore";
 
 impl FleetIgnore {
     /// From all files of a chart.
-    pub(super) fn new<'a>(files: impl Iterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let rules = files.filter_map(|(name, data)| {
-            let directory = match name.strip_suffix(FILE)? {
-                "" => "",
-                directory => directory.strip_suffix('/')?,
+    ///
+    /// # Errors
+    /// There are too many patterns.
+    pub(super) fn new<'a>(
+        files: impl Iterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<Self, IgnoreError> {
+        let mut rules = Vec::new();
+        let (mut patterns_left, mut bytes_left) = (MAX_PATTERNS, MAX_BYTES);
+        let take = |left: &mut usize, count: usize| {
+            *left = left
+                .checked_sub(count)
+                .ok_or(IgnoreError::TooManyPatterns)?;
+            Ok(())
+        };
+        for (name, data) in files {
+            let Some(directory) = name.strip_suffix(FILE) else {
+                continue;
             };
+            let directory = match directory {
+                "" => "",
+                directory => match directory.strip_suffix('/') {
+                    Some(directory) => directory,
+                    None => continue,
+                },
+            };
+            take(&mut bytes_left, data.len())?;
             let text = String::from_utf8_lossy(data);
-            let patterns = text.lines().map(without_trailing_blanks);
-            let patterns = patterns.filter(|line| !line.is_empty() && !line.starts_with('#'));
-            Some((directory.to_owned(), patterns.map(str::to_owned).collect()))
-        });
-        Self {
-            rules: rules.collect(),
-            work_left: MAX_WORK,
+            let lines = text.lines().map(without_trailing_blanks);
+            let mut patterns = Vec::new();
+            for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+                take(&mut patterns_left, 1)?;
+                patterns.push(line.to_owned());
+            }
+            rules.push((directory.to_owned(), patterns));
         }
+        Ok(Self {
+            rules,
+            work_left: MAX_WORK,
+        })
     }
 
     /// Whether a file is left out, by its own name or by that of a directory it lies in.
@@ -116,7 +148,7 @@ mod tests {
 
     fn ignored<'a>(rules: &[(&str, &str)], names: &[&'a str]) -> Vec<&'a str> {
         let files = rules.iter().map(|(name, text)| (*name, text.as_bytes()));
-        let mut ignore = FleetIgnore::new(files);
+        let mut ignore = FleetIgnore::new(files).unwrap();
         let is_ignored = |name: &&&str| ignore.ignores(name).unwrap();
         names.iter().filter(is_ignored).copied().collect()
     }
@@ -155,20 +187,40 @@ mod tests {
 
     #[test]
     fn bad_patterns_are_reported() {
-        let mut ignore = FleetIgnore::new([(".fleetignore", &b"[a\n"[..])].into_iter());
+        let mut ignore = FleetIgnore::new([(".fleetignore", &b"[a\n"[..])].into_iter()).unwrap();
         assert_eq!(ignore.ignores("x"), Err(IgnoreError::BadPattern));
     }
 
     #[test]
+    fn patterns_are_counted_in_all_files_together() {
+        let new = |patterns: &str| {
+            let files = [("a/.fleetignore", patterns), (".fleetignore", "x\n")];
+            let files = files.iter().map(|(name, text)| (*name, text.as_bytes()));
+            FleetIgnore::new(files).map(|_| ())
+        };
+        assert_eq!(new(&"a\n".repeat(MAX_PATTERNS - 1)), Ok(()));
+        let error = new(&"a\n".repeat(MAX_PATTERNS)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "more than 100000 patterns, or more than 4 MiB of them"
+        );
+        let error = new(&"a".repeat(MAX_BYTES - 1)).unwrap_err();
+        assert_eq!(error, IgnoreError::TooManyPatterns);
+        // Comments and empty lines are no patterns.
+        assert_eq!(new(&"#\n\n".repeat(MAX_PATTERNS)), Ok(()));
+    }
+
+    #[test]
     fn work_is_bounded() {
-        let patterns = "b?\n".repeat(1_000_000);
-        let mut ignore = FleetIgnore::new([(".fleetignore", patterns.as_bytes())].into_iter());
-        ignore.work_left = 10_000_000;
+        let ignore = |patterns: &str| {
+            FleetIgnore::new([(".fleetignore", patterns.as_bytes())].into_iter()).unwrap()
+        };
+        let mut ignore_letters = ignore(&"b?\n".repeat(MAX_PATTERNS));
+        ignore_letters.work_left = 10_000_000;
         let deep = "d/".repeat(1000);
-        assert_eq!(ignore.ignores(&deep), Err(IgnoreError::TooMuchWork));
+        assert_eq!(ignore_letters.ignores(&deep), Err(IgnoreError::TooMuchWork));
         // The budget that is left counts for all names together.
-        let stars = "*a*a*a*a*a*b\n".repeat(1000);
-        let mut ignore = FleetIgnore::new([(".fleetignore", stars.as_bytes())].into_iter());
+        let mut ignore = ignore(&"*a*a*a*a*a*b\n".repeat(1000));
         ignore.work_left = 10_000_000;
         let name = "a".repeat(100);
         let reported = (0..50_000).find_map(|_| ignore.ignores(&name).err());
