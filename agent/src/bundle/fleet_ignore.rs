@@ -2,7 +2,7 @@
 //!
 //! Mirrors `ignoreTree` (`internal/bundlereader/loaddirectory.go`): a pattern holds for the names of files and
 //! directories at and below its own directory; `name/*` means directories called so. Like there, a directory's
-//! patterns also reach siblings whose names begin with its own.
+//! patterns also reach siblings whose names begin with its own. Those of a directory that is left out itself are not read.
 
 use golib::path;
 
@@ -42,7 +42,7 @@ impl FleetIgnore {
     /// From all files of a chart.
     ///
     /// # Errors
-    /// There are too many patterns.
+    /// There are too many patterns, or one that decides of a directory with patterns is malformed.
     pub(super) fn new<'a>(
         files: impl Iterator<Item = (&'a str, &'a [u8])>,
     ) -> Result<Self, IgnoreError> {
@@ -75,10 +75,18 @@ impl FleetIgnore {
             }
             rules.push((directory.to_owned(), patterns));
         }
-        Ok(Self {
-            rules,
+        let mut ignore = Self {
+            rules: Vec::new(),
             work_left: MAX_WORK,
-        })
+        };
+        // As they are come by on a walk: whether a directory is left out is known before its patterns are read.
+        rules.sort_by(|(one, _), (other, _)| one.split('/').cmp(other.split('/')));
+        for (directory, patterns) in rules {
+            if directory.is_empty() || !ignore.leaves_out(&directory, true)? {
+                ignore.rules.push((directory, patterns));
+            }
+        }
+        Ok(ignore)
     }
 
     /// Whether a file is left out, by its own name or by that of a directory it lies in.
@@ -86,11 +94,15 @@ impl FleetIgnore {
     /// # Errors
     /// A pattern that was used is malformed, or there was too much to match.
     pub(super) fn ignores(&mut self, name: &str) -> Result<bool, IgnoreError> {
+        self.leaves_out(name, false)
+    }
+
+    fn leaves_out(&mut self, name: &str, is_directory: bool) -> Result<bool, IgnoreError> {
         if self.rules.is_empty() {
             return Ok(false);
         }
         let ends = name.match_indices('/').map(|(at, _)| (at, true));
-        for (end, is_directory) in ends.chain([(name.len(), false)]) {
+        for (end, is_directory) in ends.chain([(name.len(), is_directory)]) {
             if self.matches(&name[..end], is_directory)? {
                 return Ok(true);
             }
@@ -132,14 +144,15 @@ impl FleetIgnore {
     }
 }
 
-/// Blanks at the end go, unless a backslash stands before them.
+/// Blanks at the end go; of those behind a backslash, and of a line of nothing else, the first one stays
+/// (`([^\\])\s+$` as `$1`).
 fn without_trailing_blanks(line: &str) -> &str {
-    let trimmed = line.trim_end();
-    match trimmed {
-        "" => line,
-        escaped if escaped.ends_with('\\') => line,
-        trimmed => trimmed,
+    let trimmed = line.trim_end_matches([' ', '\t', '\n', '\r', '\x0c']);
+    if trimmed.is_empty() || trimmed.ends_with('\\') {
+        // All blanks are single bytes.
+        return &line[..line.len().min(trimmed.len() + 1)];
     }
+    trimmed
 }
 
 #[cfg(test)]
@@ -183,6 +196,39 @@ mod tests {
             "ab/x",
         ];
         assert_eq!(ignored(&rules, &names), wanted);
+    }
+
+    /// `WalkDir` is told to skip such a directory before `addNode` reads its file (`loaddirectory.go:277`).
+    #[test]
+    fn patterns_of_a_directory_that_is_left_out_do_not_count() {
+        let rules = [
+            ("a/.fleetignore", "x.yaml\n"),
+            (".fleetignore", "a\n"),
+            ("b/a/deep/.fleetignore", "y.yaml\n"),
+        ];
+        let names = ["a/y.yaml", "ab/x.yaml", "b/a/deeper/z.yaml", "b/y.yaml"];
+        assert_eq!(ignored(&rules, &names), ["a/y.yaml", "b/a/deeper/z.yaml"]);
+    }
+
+    /// As `trailingSpaceRegex` (`loaddirectory.go:148`) leaves them.
+    #[test]
+    fn blanks_at_the_end_of_a_line_go() {
+        for (line, left) in [
+            ("foo", "foo"),
+            ("foo \t ", "foo"),
+            ("foo\\", "foo\\"),
+            ("foo\\ ", "foo\\ "),
+            ("foo\\  ", "foo\\ "),
+            ("foo\\\t  ", "foo\\\t"),
+            ("", ""),
+            (" ", " "),
+            ("   ", " "),
+            ("\t  ", "\t"),
+            ("foo\u{a0}", "foo\u{a0}"),
+            ("foo\x0b", "foo\x0b"),
+        ] {
+            assert_eq!(without_trailing_blanks(line), left, "{line:?}");
+        }
     }
 
     #[test]
