@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use golib::budget::Budget as Weight;
-use objects::merge::{self, builtin, operations};
+use objects::merge::{self, Work, builtin, operations};
 use serde_json::Value;
 
 use super::error::BundleError;
@@ -17,6 +17,8 @@ pub(super) const DIRECTORY: &str = "raw-yaml/";
 const OVERLAYS: &str = "overlays/";
 /// Limit on the bytes that overlays read and write together: a file may be named any number of times, and each patch reads its base anew.
 const MAX_OVERLAY_BYTES: usize = 256 << 20;
+/// Limit on what the patches of overlays do with lists, in steps: a second or two.
+const MAX_OVERLAY_STEPS: usize = 50_000_000;
 /// Marks a file of an overlay as a patch of the file named without it.
 const PATCH_MARK: &str = "_patch.";
 
@@ -89,6 +91,7 @@ fn overlaid(
     // Of each patched file, and of all of them.
     let mut patched_bytes: BTreeMap<String, usize> = BTreeMap::new();
     let mut all_patched_bytes = 0;
+    let mut list_work = Work::new(MAX_OVERLAY_STEPS);
     let mut left_bytes = MAX_OVERLAY_BYTES;
     let mut work = |bytes: usize| {
         left_bytes = left_bytes.checked_sub(bytes).ok_or_else(|| {
@@ -125,7 +128,8 @@ fn overlaid(
             // Base and patch are dropped again: each pair may take what is left of the budget.
             let mut budget = decoded.clone();
             let base = read(&target, base, &mut budget)?;
-            let patched = patch_object(&target, base, read(&name, &patch, &mut budget)?)?;
+            let patch = read(&name, &patch, &mut budget)?;
+            let patched = patch_object(&target, base, patch, &mut list_work)?;
             let patched = golib::json::encode(&patched).into_bytes();
             work(patched.len())?;
             let before = patched_bytes.insert(target.clone(), patched.len());
@@ -168,14 +172,20 @@ fn read(name: &str, data: &[u8], budget: &mut Weight) -> Result<Value, BundleErr
 
 /// A list is RFC 6902; for kinds the API server has built in a map is a strategic merge patch, for
 /// others a JSON merge patch.
-fn patch_object(target: &str, base: Value, patch: Value) -> Result<Value, BundleError> {
+fn patch_object(
+    target: &str,
+    base: Value,
+    patch: Value,
+    work: &mut Work,
+) -> Result<Value, BundleError> {
     let failed =
         |problem: &str| BundleError::Overlay(format!("failed to patch {target}: {problem}"));
     if let Value::Array(operations) = &patch {
-        return operations::patch(&base, operations).map_err(|error| failed(&error.to_string()));
+        return operations::patch_within(&base, operations, work)
+            .map_err(|error| failed(&error.to_string()));
     }
     match builtin(&base) {
-        Some(builtin) => merge::apply_strategic(&base, &patch, builtin)
+        Some(builtin) => merge::apply_strategic_within(&base, &patch, builtin, work)
             .map_err(|error| failed(&error.to_string())),
         None => Ok(merge::json::merge(base, &patch)),
     }
@@ -304,6 +314,17 @@ mod tests {
         assert_eq!(
             times(300_000).unwrap_err().to_string(),
             "overlays have more than 256 MiB to read and write"
+        );
+        // Each of many elements moves each time.
+        let removals = "- {op: remove, path: /l/0}\n".repeat(40_000);
+        let files = [
+            resource("a.yaml", &format!("l: [{}]", vec!["0"; 50_000].join(","))),
+            resource("overlays/one/a_patch.yaml", &removals),
+        ];
+        let error = process(&files, &["one".to_owned()], &Weight::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "failed to patch a.yaml: lists are too long for all that is changed in them"
         );
         // A patch may double its object as often as it is long.
         let double = "- {op: copy, from: /a, path: /a/-}\n".repeat(40);
