@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use golib::budget::Budget as Weight;
 use objects::merge::{self, Work, builtin, operations};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::error::BundleError;
 use super::manifest::{Budget, Resource};
@@ -165,13 +165,15 @@ fn patched_file(name: &str) -> Option<String> {
 }
 
 fn read(name: &str, data: &[u8], budget: &mut Weight) -> Result<Value, BundleError> {
-    let decoded = golib::yaml::Decoder::new().decode(data, budget);
+    // Read as kyaml's yaml does, unlike all else that is deployed: `on` is a text here.
+    let decoded = golib::yaml::node::unmarshal(data, budget);
     decoded
+        .map(|document| document.unwrap_or_else(|| Value::Object(Map::new())))
         .map_err(|error| BundleError::Overlay(format!("failed to convert {name} to json: {error}")))
 }
 
 /// A list is RFC 6902; for kinds the API server has built in a map is a strategic merge patch, for
-/// others a JSON merge patch.
+/// others a JSON merge patch (wrangler's `pkg/patch/style.go`).
 fn patch_object(
     target: &str,
     base: Value,
@@ -184,7 +186,10 @@ fn patch_object(
         return operations::patch_within(&base, operations, work)
             .map_err(|error| failed(&error.to_string()));
     }
-    match builtin(&base) {
+    // Definitions are patched as custom kinds are, though the API server has them built in.
+    let is_definition =
+        base.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition");
+    match builtin(&base).filter(|_| !is_definition) {
         Some(builtin) => merge::apply_strategic_within(&base, &patch, builtin, work)
             .map_err(|error| failed(&error.to_string())),
         None => Ok(merge::json::merge(base, &patch)),
@@ -281,6 +286,24 @@ mod tests {
         assert_eq!(processed[1].content, "new");
     }
 
+    /// wrangler 3.7.0, `pkg/patch/style.go:59`, leaves the kind out by its name. A strategic patch would merge the versions by their names.
+    #[test]
+    fn lists_of_definitions_are_replaced() {
+        let base = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n  names: {shortNames: [a]}\n  versions: [{name: v1}]\nmetadata: {finalizers: [a]}\n";
+        let files = [
+            resource("a.yaml", base),
+            resource(
+                "overlays/one/a_patch.yaml",
+                "metadata: {finalizers: [b]}\nspec: {versions: [{name: v2}]}",
+            ),
+        ];
+        let processed = process(&files, &["one".to_owned()], &Weight::default()).unwrap();
+        assert_eq!(
+            processed[0].content,
+            r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"finalizers":["b"]},"spec":{"names":{"shortNames":["a"]},"versions":[{"name":"v2"}]}}"#
+        );
+    }
+
     #[test]
     fn nested_directories_of_other_bundles_are_skipped() {
         let files = [
@@ -341,6 +364,39 @@ mod tests {
         );
     }
 
+    /// `convertToJSON` (`internal/helmdeployer/render/patch/patch.go`) reads with kyaml's yaml, which is yaml.v3; recorded from it.
+    #[test]
+    fn patched_files_are_read_as_yaml_v3_reads_them() {
+        let patched = |base: &str, patch: &str| {
+            let files = [
+                resource("a.yaml", base),
+                resource("overlays/one/a_patch.yaml", patch),
+            ];
+            process(&files, &["one".to_owned()], &Weight::default())
+                .map(|files| files[0].content.clone())
+                .map_err(|error| error.to_string())
+        };
+        let read = patched("x: yes\nd: 2026-01-02", "y: {z: on}").unwrap();
+        assert_eq!(
+            read,
+            r#"{"d":"2026-01-02T00:00:00Z","x":"yes","y":{"z":"on"}}"#
+        );
+        assert_eq!(patched("# nothing\n", "a: 1").unwrap(), r#"{"a":1}"#);
+        assert_eq!(
+            patched("b: &b {k: 1}\nc: {<<: *b, l: 2}", "{}").unwrap(),
+            r#"{"b":{"k":1},"c":{"k":1,"l":2}}"#
+        );
+        assert_eq!(
+            patched("data: {80: x}", "{}").unwrap_err(),
+            "failed to convert a.yaml to json: json: unsupported type: map[interface {}]interface {}"
+        );
+        let error = patched("{}", "a: 1\na: 2").unwrap_err();
+        assert!(
+            error.ends_with("\"a\" already defined at line 1"),
+            "{error}"
+        );
+    }
+
     #[test]
     fn deep_files_and_patches_need_no_stack() {
         let nested = |levels: usize| format!("a: {}{}", "{a: ".repeat(levels), "}".repeat(levels));
@@ -352,12 +408,12 @@ mod tests {
             process(&files, &["one".to_owned()], &Weight::default())
                 .map_err(|error| error.to_string())
         };
-        assert!(patched(&nested(900), &nested(900)).is_ok());
+        assert!(patched(&nested(500), &nested(500)).is_ok());
         let error = patched(&nested(7_000), "a: 1").unwrap_err();
-        assert!(error.ends_with("exceeded max depth"), "{error}");
-        let path = "/a".repeat(901);
-        let add = format!("[{{op: add, path: {path}, value: {{{}}}}}]", nested(200));
-        let error = patched(&nested(900), &add).unwrap_err();
+        assert!(error.ends_with("nested deeper than 512 levels"), "{error}");
+        let path = "/a".repeat(501);
+        let add = format!("[{{op: add, path: {path}, value: {{{}}}}}]", nested(500));
+        let error = patched(&nested(500), &add).unwrap_err();
         assert!(error.ends_with("nested deeper than 1000 levels"), "{error}");
     }
 
