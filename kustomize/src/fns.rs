@@ -416,34 +416,45 @@ fn add_metadata(node: &mut Node, map: &str, key: &str, value: &str) -> Result<()
 }
 
 /// What a path in slashes or dots consists of; a backslash keeps a delimiter in its part (`PathSplitter`).
-pub(crate) fn split_path(path: &str, delimiter: char) -> Vec<String> {
-    let mut parts: Vec<&str> = path.split(delimiter).collect();
-    if parts.len() > 1 && parts[0].is_empty() {
-        parts.remove(0);
-    }
-    let mut result: Vec<String> = Vec::new();
-    for part in parts {
-        match result.last_mut() {
-            Some(last) if last.ends_with('\\') => {
-                last.pop();
-                last.push(delimiter);
-                last.push_str(part);
-            }
-            _ => result.push(part.to_owned()),
+pub(crate) fn split_path(path: &str, delimiter: char) -> Result<Vec<String>> {
+    no_deeper_than_fields(path_parts(path, delimiter))
+}
+
+fn path_parts(path: &str, delimiter: char) -> impl Iterator<Item = String> {
+    let mut parts = path
+        .strip_prefix(delimiter)
+        .unwrap_or(path)
+        .split(delimiter);
+    std::iter::from_fn(move || {
+        let mut whole = parts.next()?.to_owned();
+        while whole.ends_with('\\')
+            && let Some(part) = parts.next()
+        {
+            whole.pop();
+            whole.push(delimiter);
+            whole.push_str(part);
         }
+        Some(whole)
+    })
+}
+
+/// The parts of a path, which may have as many as it has bytes: no more are made than lead to a field.
+fn no_deeper_than_fields(parts: impl Iterator<Item = String>) -> Result<Vec<String>> {
+    let mut result = Vec::new();
+    for part in parts {
+        expect_depth(result.len() + 1)?;
+        result.push(part);
     }
-    result
+    Ok(result)
 }
 
 /// As [`split_path`], with delimiters inside of brackets kept (`SmarterPathSplitter`).
-pub(crate) fn split_path_smartly(path: &str, delimiter: char) -> Vec<String> {
-    let split = split_path(path, delimiter);
-    let mut result = Vec::new();
-    let mut parts = split.into_iter();
-    while let Some(part) = parts.next() {
+pub(crate) fn split_path_smartly(path: &str, delimiter: char) -> Result<Vec<String>> {
+    let mut parts = path_parts(path, delimiter);
+    no_deeper_than_fields(std::iter::from_fn(move || {
+        let part = parts.next()?;
         if !part.starts_with('[') || part.ends_with(']') {
-            result.push(part);
-            continue;
+            return Some(part);
         }
         let mut bracketed = part;
         for next in parts.by_ref() {
@@ -453,11 +464,9 @@ pub(crate) fn split_path_smartly(path: &str, delimiter: char) -> Vec<String> {
                 break;
             }
         }
-        if bracketed.contains('=') {
-            result.push(bracketed);
-        } else {
-            result.push(bracketed.trim_matches(['[', ']']).to_owned());
-        }
-    }
-    result
+        Some(match bracketed.contains('=') {
+            true => bracketed,
+            false => bracketed.trim_matches(['[', ']']).to_owned(),
+        })
+    }))
 }

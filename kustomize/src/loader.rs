@@ -207,12 +207,16 @@ impl<'a> Build<'a> {
     /// Counts bytes that are added to objects, which may be many times what was read.
     pub(crate) fn grow_by(&self, bytes: usize) -> Result<()> {
         self.added.set(self.added.get().saturating_add(bytes));
-        if self
+        self.expect_room(0)
+    }
+
+    /// Refuses bytes that are held for a while and would be more than may still be added.
+    pub(crate) fn expect_room(&self, bytes: usize) -> Result<()> {
+        let spent = self
             .added
             .get()
-            .saturating_add(self.budget.borrow().spent())
-            > self.weight()
-        {
+            .saturating_add(self.budget.borrow().spent());
+        if spent.saturating_add(bytes) > self.weight() {
             self.note_too_large();
             return Err(Error::limit(format!(
                 "the kustomization makes its objects larger than {} MiB",

@@ -93,7 +93,7 @@ impl ResMap {
             if resource.is_nil_or_empty() {
                 continue;
             }
-            if matches(resource.cur_id()) || resource.prev_ids()?.iter().any(&matches) {
+            if matches(resource.cur_id()) || resource.prev_ids()?.any(|id| matches(&id)) {
                 found.push(at);
             }
         }

@@ -277,13 +277,19 @@ impl Resource {
     }
 
     /// The names it had.
-    pub(crate) fn prev_ids(&self) -> Result<Vec<ResId>> {
-        self.node.as_ref().map_or_else(|| Ok(Vec::new()), prev_ids)
+    pub(crate) fn prev_ids(&self) -> Result<impl Iterator<Item = ResId>> {
+        let ids = self.node.as_ref().map(prev_ids).transpose()?;
+        Ok(ids.into_iter().flatten())
+    }
+
+    /// What the names it had take, in bytes.
+    pub(crate) fn prev_ids_weight(&self) -> usize {
+        self.node.as_ref().map_or(0, prev_ids_weight)
     }
 
     /// The name it was read with.
     pub(crate) fn org_id(&self) -> Result<ResId> {
-        let first = self.prev_ids()?.into_iter().next();
+        let first = self.prev_ids()?.next();
         Ok(first.unwrap_or_else(|| self.cur_id().clone()))
     }
 
@@ -693,51 +699,78 @@ fn set_metadata_map(node: &mut Node, name: &str, texts: &Texts) -> Result<()> {
     Ok(())
 }
 
-/// `utils.PrevIds`.
-pub(crate) fn prev_ids(node: &Node) -> Result<Vec<ResId>> {
-    let Some(annotations) = metadata(node).and_then(|metadata| field(metadata, "annotations"))
-    else {
-        return Ok(Vec::new());
-    };
-    let text = |name| field(annotations, name).map(|value| &*value.value);
-    let Some(names) = text(PREVIOUS_NAMES) else {
-        return Ok(Vec::new());
-    };
-    let split = |text: Option<&str>| -> Vec<String> {
-        text.unwrap_or("").split(',').map(str::to_owned).collect()
-    };
-    let names = split(Some(names));
-    let (namespaces, kinds) = (
-        split(text(PREVIOUS_NAMESPACES)),
-        split(text(PREVIOUS_KINDS)),
-    );
-    if names.len() != namespaces.len() || names.len() != kinds.len() {
-        return Err(Error::new(
-            "number of previous names, number of previous namespaces, number of previous kinds not equal",
-        ));
+/// The names an object had, as its annotations say them. Anybody may write those, and each comma is a name.
+struct PreviousIds<'a> {
+    names: &'a str,
+    namespaces: &'a str,
+    kinds: &'a str,
+    api_version: &'a str,
+}
+
+impl<'a> PreviousIds<'a> {
+    fn of(node: &'a Node) -> Option<Self> {
+        let annotations = metadata(node).and_then(|metadata| field(metadata, "annotations"))?;
+        let text = |name| field(annotations, name).map(|value| &*value.value);
+        Some(Self {
+            names: text(PREVIOUS_NAMES)?,
+            namespaces: text(PREVIOUS_NAMESPACES).unwrap_or(""),
+            kinds: text(PREVIOUS_KINDS).unwrap_or(""),
+            api_version: field(node, "apiVersion").map_or("", |value| &value.value),
+        })
     }
-    let api_version = field(node, "apiVersion").map_or("", |value| &value.value);
-    let (group, version) = parse_group_version(api_version);
-    let ids = names.into_iter().zip(namespaces).zip(kinds);
-    Ok(ids
-        .map(|((name, namespace), kind)| ResId {
+
+    fn weight(&self) -> usize {
+        let one = size_of::<ResId>() + self.api_version.len();
+        let texts = self.names.len() + self.namespaces.len() + self.kinds.len();
+        commas(self.names)
+            .saturating_add(1)
+            .saturating_mul(one)
+            .saturating_add(texts)
+    }
+
+    fn ids(self) -> Result<impl Iterator<Item = ResId> + use<'a>> {
+        let count = commas(self.names);
+        if count != commas(self.namespaces) || count != commas(self.kinds) {
+            return Err(Error::new(
+                "number of previous names, number of previous namespaces, number of previous kinds not equal",
+            ));
+        }
+        let (group, version) = parse_group_version(self.api_version);
+        let (names, namespaces) = (self.names.split(','), self.namespaces.split(','));
+        let ids = names.zip(namespaces).zip(self.kinds.split(','));
+        Ok(ids.map(|((name, namespace), kind)| ResId {
             gvk: Gvk {
                 group: group.to_owned(),
                 version: version.to_owned(),
-                kind,
+                kind: kind.to_owned(),
                 is_cluster_scoped: false,
             },
-            name,
-            namespace,
-        })
-        .collect())
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+        }))
+    }
+}
+
+fn commas(text: &str) -> usize {
+    text.matches(',').count()
+}
+
+/// `utils.PrevIds`, one at a time: whoever keeps them all counts their [weight](prev_ids_weight) first.
+pub(crate) fn prev_ids(node: &Node) -> Result<impl Iterator<Item = ResId>> {
+    let ids = PreviousIds::of(node).map(PreviousIds::ids).transpose()?;
+    Ok(ids.into_iter().flatten())
+}
+
+/// What [`prev_ids`] are together, in bytes.
+pub(crate) fn prev_ids_weight(node: &Node) -> usize {
+    PreviousIds::of(node).map_or(0, |previous| previous.weight())
 }
 
 /// `utils.MakeResIds`: the name it has, and those it had.
-pub(crate) fn all_ids(node: &Node) -> Result<Vec<ResId>> {
-    let mut ids = vec![id_of(node)];
-    ids.extend(prev_ids(node)?);
-    Ok(ids)
+pub(crate) fn all_ids(node: &Node, build: &Build<'_>) -> Result<Vec<ResId>> {
+    let former = prev_ids(node)?;
+    build.expect_room(prev_ids_weight(node))?;
+    Ok(std::iter::once(id_of(node)).chain(former).collect())
 }
 
 /// The name of an object, in messages too (`resid.FromRNode`).

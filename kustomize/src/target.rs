@@ -738,7 +738,7 @@ fn resolve_vars(all: &mut Accumulator, build: &Build<'_>) -> Result<()> {
 fn field_value(node: &golib::yaml::node::Node, path: &str, build: &Build<'_>) -> Result<Variable> {
     use golib::yaml::node::tag;
     let mut parts: Vec<String> = Vec::new();
-    for part in fns::split_path_smartly(path, '.') {
+    for part in fns::split_path_smartly(path, '.')? {
         // `containers[0]` is two parts.
         match part
             .strip_suffix(']')

@@ -14,7 +14,7 @@ use golib::budget::Budget as Weight;
 use serde_json::json;
 
 use super::error::BundleError;
-use super::fleet_ignore::FleetIgnore;
+use super::fleet_ignore::{FleetIgnore, IgnoreError};
 use super::kustomize::Kustomization;
 use super::manifest::{Budget, MAX_UNPACKED_BYTES, Manifest, Resource};
 use super::raw_yaml;
@@ -135,12 +135,11 @@ pub fn from_archive(
     let names = files
         .iter()
         .map(|file| (file.name.as_str(), &file.data[..]));
-    let mut ignore = FleetIgnore::new(names);
+    let failed = |error: IgnoreError| BundleError::Content(format!(".fleetignore: {error}"));
+    let mut ignore = FleetIgnore::new(names).map_err(failed)?;
     let mut kept = Vec::with_capacity(files.len());
     for found in files {
-        let is_ignored = ignore.ignores(&found.name);
-        let is_ignored =
-            is_ignored.map_err(|error| BundleError::Content(format!(".fleetignore: {error}")))?;
+        let is_ignored = ignore.ignores(&found.name).map_err(failed)?;
         if !is_hidden(&found.name) && !is_ignored {
             kept.push(file(found.name, found.data));
         }

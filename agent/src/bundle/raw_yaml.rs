@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use golib::budget::Budget as Weight;
-use objects::merge::{self, builtin, operations};
-use serde_json::Value;
+use objects::merge::{self, Work, builtin, operations};
+use serde_json::{Map, Value};
 
 use super::error::BundleError;
 use super::manifest::{Budget, Resource};
@@ -17,6 +17,8 @@ pub(super) const DIRECTORY: &str = "raw-yaml/";
 const OVERLAYS: &str = "overlays/";
 /// Limit on the bytes that overlays read and write together: a file may be named any number of times, and each patch reads its base anew.
 const MAX_OVERLAY_BYTES: usize = 256 << 20;
+/// Limit on what the patches of overlays do with lists, in steps: a second or two.
+const MAX_OVERLAY_STEPS: usize = 50_000_000;
 /// Marks a file of an overlay as a patch of the file named without it.
 const PATCH_MARK: &str = "_patch.";
 
@@ -89,6 +91,7 @@ fn overlaid(
     // Of each patched file, and of all of them.
     let mut patched_bytes: BTreeMap<String, usize> = BTreeMap::new();
     let mut all_patched_bytes = 0;
+    let mut list_work = Work::new(MAX_OVERLAY_STEPS);
     let mut left_bytes = MAX_OVERLAY_BYTES;
     let mut work = |bytes: usize| {
         left_bytes = left_bytes.checked_sub(bytes).ok_or_else(|| {
@@ -125,7 +128,8 @@ fn overlaid(
             // Base and patch are dropped again: each pair may take what is left of the budget.
             let mut budget = decoded.clone();
             let base = read(&target, base, &mut budget)?;
-            let patched = patch_object(&target, base, read(&name, &patch, &mut budget)?)?;
+            let patch = read(&name, &patch, &mut budget)?;
+            let patched = patch_object(&target, base, patch, &mut list_work)?;
             let patched = golib::json::encode(&patched).into_bytes();
             work(patched.len())?;
             let before = patched_bytes.insert(target.clone(), patched.len());
@@ -161,21 +165,32 @@ fn patched_file(name: &str) -> Option<String> {
 }
 
 fn read(name: &str, data: &[u8], budget: &mut Weight) -> Result<Value, BundleError> {
-    let decoded = golib::yaml::Decoder::new().decode(data, budget);
+    // Read as kyaml's yaml does, unlike all else that is deployed: `on` is a text here.
+    let decoded = golib::yaml::node::unmarshal(data, budget);
     decoded
+        .map(|document| document.unwrap_or_else(|| Value::Object(Map::new())))
         .map_err(|error| BundleError::Overlay(format!("failed to convert {name} to json: {error}")))
 }
 
 /// A list is RFC 6902; for kinds the API server has built in a map is a strategic merge patch, for
-/// others a JSON merge patch.
-fn patch_object(target: &str, base: Value, patch: Value) -> Result<Value, BundleError> {
+/// others a JSON merge patch (wrangler's `pkg/patch/style.go`).
+fn patch_object(
+    target: &str,
+    base: Value,
+    patch: Value,
+    work: &mut Work,
+) -> Result<Value, BundleError> {
     let failed =
         |problem: &str| BundleError::Overlay(format!("failed to patch {target}: {problem}"));
     if let Value::Array(operations) = &patch {
-        return operations::patch(&base, operations).map_err(|error| failed(&error.to_string()));
+        return operations::patch_within(&base, operations, work)
+            .map_err(|error| failed(&error.to_string()));
     }
-    match builtin(&base) {
-        Some(builtin) => merge::apply_strategic(&base, &patch, builtin)
+    // Definitions are patched as custom kinds are, though the API server has them built in.
+    let is_definition =
+        base.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition");
+    match builtin(&base).filter(|_| !is_definition) {
+        Some(builtin) => merge::apply_strategic_within(&base, &patch, builtin, work)
             .map_err(|error| failed(&error.to_string())),
         None => Ok(merge::json::merge(base, &patch)),
     }
@@ -271,6 +286,24 @@ mod tests {
         assert_eq!(processed[1].content, "new");
     }
 
+    /// wrangler 3.7.0, `pkg/patch/style.go:59`, leaves the kind out by its name. A strategic patch would merge the versions by their names.
+    #[test]
+    fn lists_of_definitions_are_replaced() {
+        let base = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n  names: {shortNames: [a]}\n  versions: [{name: v1}]\nmetadata: {finalizers: [a]}\n";
+        let files = [
+            resource("a.yaml", base),
+            resource(
+                "overlays/one/a_patch.yaml",
+                "metadata: {finalizers: [b]}\nspec: {versions: [{name: v2}]}",
+            ),
+        ];
+        let processed = process(&files, &["one".to_owned()], &Weight::default()).unwrap();
+        assert_eq!(
+            processed[0].content,
+            r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"finalizers":["b"]},"spec":{"names":{"shortNames":["a"]},"versions":[{"name":"v2"}]}}"#
+        );
+    }
+
     #[test]
     fn nested_directories_of_other_bundles_are_skipped() {
         let files = [
@@ -305,6 +338,17 @@ mod tests {
             times(300_000).unwrap_err().to_string(),
             "overlays have more than 256 MiB to read and write"
         );
+        // Each of many elements moves each time.
+        let removals = "- {op: remove, path: /l/0}\n".repeat(40_000);
+        let files = [
+            resource("a.yaml", &format!("l: [{}]", vec!["0"; 50_000].join(","))),
+            resource("overlays/one/a_patch.yaml", &removals),
+        ];
+        let error = process(&files, &["one".to_owned()], &Weight::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "failed to patch a.yaml: lists are too long for all that is changed in them"
+        );
         // A patch may double its object as often as it is long.
         let double = "- {op: copy, from: /a, path: /a/-}\n".repeat(40);
         let files = [
@@ -320,6 +364,39 @@ mod tests {
         );
     }
 
+    /// `convertToJSON` (`internal/helmdeployer/render/patch/patch.go`) reads with kyaml's yaml, which is yaml.v3; recorded from it.
+    #[test]
+    fn patched_files_are_read_as_yaml_v3_reads_them() {
+        let patched = |base: &str, patch: &str| {
+            let files = [
+                resource("a.yaml", base),
+                resource("overlays/one/a_patch.yaml", patch),
+            ];
+            process(&files, &["one".to_owned()], &Weight::default())
+                .map(|files| files[0].content.clone())
+                .map_err(|error| error.to_string())
+        };
+        let read = patched("x: yes\nd: 2026-01-02", "y: {z: on}").unwrap();
+        assert_eq!(
+            read,
+            r#"{"d":"2026-01-02T00:00:00Z","x":"yes","y":{"z":"on"}}"#
+        );
+        assert_eq!(patched("# nothing\n", "a: 1").unwrap(), r#"{"a":1}"#);
+        assert_eq!(
+            patched("b: &b {k: 1}\nc: {<<: *b, l: 2}", "{}").unwrap(),
+            r#"{"b":{"k":1},"c":{"k":1,"l":2}}"#
+        );
+        assert_eq!(
+            patched("data: {80: x}", "{}").unwrap_err(),
+            "failed to convert a.yaml to json: json: unsupported type: map[interface {}]interface {}"
+        );
+        let error = patched("{}", "a: 1\na: 2").unwrap_err();
+        assert!(
+            error.ends_with("\"a\" already defined at line 1"),
+            "{error}"
+        );
+    }
+
     #[test]
     fn deep_files_and_patches_need_no_stack() {
         let nested = |levels: usize| format!("a: {}{}", "{a: ".repeat(levels), "}".repeat(levels));
@@ -331,12 +408,12 @@ mod tests {
             process(&files, &["one".to_owned()], &Weight::default())
                 .map_err(|error| error.to_string())
         };
-        assert!(patched(&nested(900), &nested(900)).is_ok());
+        assert!(patched(&nested(500), &nested(500)).is_ok());
         let error = patched(&nested(7_000), "a: 1").unwrap_err();
-        assert!(error.ends_with("exceeded max depth"), "{error}");
-        let path = "/a".repeat(901);
-        let add = format!("[{{op: add, path: {path}, value: {{{}}}}}]", nested(200));
-        let error = patched(&nested(900), &add).unwrap_err();
+        assert!(error.ends_with("nested deeper than 512 levels"), "{error}");
+        let path = "/a".repeat(501);
+        let add = format!("[{{op: add, path: {path}, value: {{{}}}}}]", nested(500));
+        let error = patched(&nested(500), &add).unwrap_err();
         assert!(error.ends_with("nested deeper than 1000 levels"), "{error}");
     }
 

@@ -61,6 +61,9 @@ pub enum ValuesFromError {
         /// The YAML error.
         problem: yaml::Error,
     },
+    /// The line that ends the first document says something else too. Go shows it; it may be a Secret's.
+    #[error("{} {}/{} key {}: invalid Yaml document separator", .0.kind.resource(), .0.namespace, .0.name, .0.key)]
+    Separator(Reference),
 }
 
 /// The objects to read, in the order they are merged: entry by entry, the ConfigMap first.
@@ -123,11 +126,14 @@ pub fn parse(
     if content.is_empty() {
         return Err(ValuesFromError::Empty);
     }
+    // Cut before any YAML is read, so that comments or a directive before the first separator are a document.
+    let first =
+        yaml::first_document(content).map_err(|_| ValuesFromError::Separator(reference.clone()))?;
     let decoder = yaml::Decoder::new().floats();
     // Such maps are put into others: half of what may be read again.
     budget
         .limit_depth(MAX_DEPTH / 2, |budget| {
-            decoder.decode_into_map(content, budget)
+            decoder.decode_into_map(&first.unwrap_or_default(), budget)
         })
         .map_err(|problem| ValuesFromError::Yaml {
             reference: reference.clone(),
@@ -188,6 +194,19 @@ mod tests {
         assert!(parse(Some(b"# nothing\n")).unwrap().is_empty());
         let first = parse(Some(b"a: 1\n---\nb: 2\n")).unwrap();
         assert_eq!(serde_json::Value::Object(first), json!({"a": 1.0}));
+        // `YAMLReader.Read` (apimachinery, `pkg/util/yaml/decoder.go:404`) cuts before anything is parsed.
+        assert!(
+            parse(Some(b"# managed by x\n---\nreplicas: 3\n"))
+                .unwrap()
+                .is_empty()
+        );
+        let first = parse(Some(b"---\na: 1\n--- # end\n--- x\n")).unwrap();
+        assert_eq!(serde_json::Value::Object(first), json!({"a": 1.0}));
+        assert!(text(Some(b"%YAML 1.1\n---\na: 1\n")).starts_with("secret ns/s key k: "));
+        assert_eq!(
+            text(Some(b"a: 1\n--- x\n")),
+            "secret ns/s key k: invalid Yaml document separator"
+        );
     }
 
     #[test]

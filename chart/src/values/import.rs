@@ -65,6 +65,11 @@ fn import(
             ])));
             match values.table_at(&format!("{}.{child}", dependency.name)) {
                 Ok(found) => {
+                    // Helm makes a new table of one without entries; all others are the subchart's own.
+                    let found = match found.is_empty() {
+                        true => Table::default(),
+                        false => found,
+                    };
                     let placed = place(&parent, found, effort)?;
                     merge_tables(imported, &placed, effort, warnings)?;
                 }
@@ -160,6 +165,33 @@ mod tests {
         for (at, outcome) in refused.into_iter().enumerate() {
             assert_eq!(outcome.map(drop), Err(TooDeep.into()), "{at}");
         }
+    }
+
+    /// `processImportValues` (helm 4.2.2, `pkg/chart/v2/util/dependencies.go:294`) imports `AsMap`, which is a new map where there is nothing in the table.
+    #[test]
+    fn what_is_imported_into_an_empty_table_does_not_reach_the_subchart() {
+        let dependency = "dependencies: [{name: sub, version: 1.0.0, import-values: [{child: a, parent: x}, {child: b, parent: x}]}]";
+        let files = [
+            (
+                "Chart.yaml",
+                format!("apiVersion: v2\nname: web\nversion: 1.0.0\n{dependency}"),
+            ),
+            (
+                "charts/sub/Chart.yaml",
+                "apiVersion: v2\nname: sub\nversion: 1.0.0".to_owned(),
+            ),
+            ("charts/sub/values.yaml", "a: {}\nb: {k: text}".to_owned()),
+        ];
+        let files = files.map(|(name, text)| crate::File::new(name, text));
+        let mut chart = load_files(files.into(), &mut Warnings::default()).unwrap();
+        import_values(
+            &mut chart,
+            &mut Effort::within(&Allowance::default()),
+            &mut Warnings::default(),
+        )
+        .unwrap();
+        assert_eq!(chart.values["x"], serde_json::json!({"k": "text"}));
+        assert_eq!(chart.values["sub"]["a"], serde_json::json!({}));
     }
 
     #[test]

@@ -227,6 +227,10 @@ impl Table {
     }
 
     /// The entries as they are now; changing the table meanwhile is fine.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
     pub(super) fn entries(&self) -> Vec<(String, Node)> {
         self.0
             .borrow()

@@ -34,7 +34,7 @@ mod value;
 pub use encode::{MAX_DIRECT_DEPTH, Writer, encode, json_to_yaml};
 pub use error::Error;
 pub use pretty::{Pretty, encode_pretty};
-pub use stream::{SeparatorError, documents};
+pub use stream::{SeparatorError, documents, first_document};
 
 use serde_json::{Map, Value};
 

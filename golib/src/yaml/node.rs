@@ -189,6 +189,31 @@ pub fn parse(text: &[u8], budget: &mut Budget) -> Result<Option<Node>, Error> {
     }
 }
 
+/// The first document as data, its merge keys followed (`yaml.Unmarshal` into an `any`), as Go's JSON holds it. `None` when there is
+/// none.
+///
+/// ```
+/// use golib::budget::Budget;
+/// use golib::yaml::node;
+///
+/// let read = node::unmarshal(b"mode: on\nday: 2026-01-02", &mut Budget::default())?;
+/// let expected = serde_json::json!({"mode": "on", "day": "2026-01-02T00:00:00Z"});
+/// assert_eq!(read, Some(expected));
+/// # Ok::<(), node::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`parse`] and [`Node::decode`], and for a key that is no text.
+pub fn unmarshal(text: &[u8], budget: &mut Budget) -> Result<Option<Value>, Error> {
+    let node = parse(text, budget)?;
+    let decoding = Decoding {
+        merges: true,
+        ..Decoding::default()
+    };
+    node.map(|node| node.value_of(Path::Direct, false, decoding))
+        .transpose()
+}
+
 fn too_deep() -> Error {
     Error::Yaml(format!("document is nested deeper than {MAX_DEPTH} levels"))
 }
@@ -523,7 +548,7 @@ impl Node {
     /// # Errors
     /// Repeated keys, tags that do not fit their text, and what JSON has no form for.
     pub fn decode(&self) -> Result<Value, Error> {
-        self.value_of(Path::Direct)
+        self.value_of(Path::Direct, true, Decoding::default())
     }
 
     /// The data of its text: what there is when it is written and read again (kyaml's `RNode.MarshalJSON`).
@@ -531,13 +556,13 @@ impl Node {
     /// # Errors
     /// As [`Self::decode`].
     pub fn decode_written(&self) -> Result<Value, Error> {
-        self.value_of(Path::Written { in_flow: false })
+        let path = Path::Written { in_flow: false };
+        self.value_of(path, true, Decoding::default())
     }
 
-    fn value_of(&self, path: Path) -> Result<Value, Error> {
-        let mut decoding = Decoding::default();
+    fn value_of(&self, path: Path, is_root: bool, mut decoding: Decoding) -> Result<Value, Error> {
         let mut unwritable = None;
-        let value = self.to_value(path, true, &mut decoding, &mut unwritable)?;
+        let value = self.to_value(path, is_root, &mut decoding, &mut unwritable)?;
         if !decoding.repeated.is_empty() {
             return Err(Error::Type(decoding.repeated));
         }
@@ -581,13 +606,16 @@ impl Node {
                 }
                 let mut map = Map::new();
                 let mut has_other_keys = false;
+                let mut merged = None;
                 // The first one in the order in which JSON is written.
                 let mut first: Option<(&str, String)> = None;
                 for (key, value) in self.entries() {
-                    if key.kind != Kind::Scalar {
-                        return Err(Error::Yaml("invalid map key".to_owned()));
-                    }
+                    expect_scalar_key(key)?;
                     let tag = key.short_tag();
+                    if decoding.merges && tag == tag::MERGE {
+                        merged = Some(value);
+                        continue;
+                    }
                     if !matches!(tag, tag::STR | tag::MERGE) {
                         if is_root && tag == tag::NULL {
                             continue;
@@ -603,6 +631,11 @@ impl Node {
                     }
                     map.insert(key.value.clone(), value);
                 }
+                if let Some(merged) = merged {
+                    let mut own = None;
+                    merged.merge_into(&mut map, path, decoding, &mut own)?;
+                    first = first.or_else(|| own.map(|text| ("", text)));
+                }
                 if unwritable.is_none() {
                     *unwritable = match has_other_keys {
                         true => Some("unsupported type: map[interface {}]interface {}".to_owned()),
@@ -613,11 +646,62 @@ impl Node {
             }
         }
     }
+
+    /// What a merge key holds, as far as a map lacks it: of several maps the first one wins (yaml.v3's `merge`).
+    fn merge_into(
+        &self,
+        map: &mut Map<String, Value>,
+        path: Path,
+        decoding: &mut Decoding,
+        unwritable: &mut Option<String>,
+    ) -> Result<(), Error> {
+        let single = std::slice::from_ref(self);
+        let maps = match self.kind {
+            Kind::Sequence if !self.was_alias => &*self.content,
+            Kind::Sequence | Kind::Scalar | Kind::Mapping => single,
+        };
+        for node in maps {
+            if node.kind != Kind::Mapping {
+                let text = "map merge requires map or sequence of maps as the value";
+                return Err(Error::Yaml(text.to_owned()));
+            }
+            if decoding.has_repeated_keys(node) {
+                continue;
+            }
+            let mut merged = None;
+            for (key, value) in node.entries() {
+                expect_scalar_key(key)?;
+                match key.short_tag() {
+                    tag::MERGE => merged = Some(value),
+                    // The map that is merged into has texts as keys, and null is none.
+                    tag::NULL => {}
+                    _ if map.contains_key(&key.value) => {}
+                    _ => {
+                        let value = value.to_value(path, false, decoding, unwritable)?;
+                        map.insert(key.value.clone(), value);
+                    }
+                }
+            }
+            if let Some(merged) = merged {
+                merged.merge_into(map, path, decoding, unwritable)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn expect_scalar_key(key: &Node) -> Result<(), Error> {
+    match key.kind {
+        Kind::Scalar => Ok(()),
+        Kind::Sequence | Kind::Mapping => Err(Error::Yaml("invalid map key".to_owned())),
+    }
 }
 
 /// What yaml.v3 tells of when it has read all of a document.
 #[derive(Default)]
 struct Decoding {
+    /// Merge keys are followed, not kept.
+    merges: bool,
     repeated: Vec<String>,
 }
 

@@ -15,32 +15,69 @@ pub struct SeparatorError(pub String);
 /// # Errors
 /// Text behind the dashes.
 pub fn documents(stream: &[u8]) -> Result<Vec<Vec<u8>>, SeparatorError> {
-    let mut documents = Vec::new();
-    let mut current: Vec<u8> = Vec::new();
-    if stream.is_empty() {
-        return Ok(documents);
-    }
-    let lines = stream.strip_suffix(b"\n").unwrap_or(stream);
-    for line in lines.split(|&byte| byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if let Some(rest) = line.strip_prefix(b"---") {
-            let rest = String::from_utf8_lossy(rest);
-            let rest = rest.trim();
-            if !rest.is_empty() && !rest.starts_with('#') {
-                return Err(SeparatorError(rest.to_owned()));
-            }
-            if !current.is_empty() {
-                documents.push(std::mem::take(&mut current));
-                continue;
-            }
+    Documents::of(stream).collect()
+}
+
+/// The first of [`documents`], whatever stands behind it; `None` where there is none.
+///
+/// ```
+/// let first = golib::yaml::first_document(b"# none\n---\na: 1\n--- x\n").unwrap();
+/// assert_eq!(first, Some(b"# none\n".to_vec()));
+/// ```
+///
+/// # Errors
+/// Text behind the dashes that end it, or that stand before it.
+pub fn first_document(stream: &[u8]) -> Result<Option<Vec<u8>>, SeparatorError> {
+    Documents::of(stream).next().transpose()
+}
+
+struct Documents<'a> {
+    /// `None` once all are read.
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Documents<'a> {
+    fn of(stream: &'a [u8]) -> Self {
+        let lines = stream.strip_suffix(b"\n").unwrap_or(stream);
+        Self {
+            rest: (!stream.is_empty()).then_some(lines),
         }
-        current.extend_from_slice(line);
-        current.push(b'\n');
     }
-    if !current.is_empty() {
-        documents.push(current);
+
+    fn line(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest?;
+        let end = rest.iter().position(|&byte| byte == b'\n');
+        let (line, rest) = match end {
+            Some(end) => (&rest[..end], Some(&rest[end + 1..])),
+            None => (rest, None),
+        };
+        self.rest = rest;
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
-    Ok(documents)
+}
+
+impl Iterator for Documents<'_> {
+    type Item = Result<Vec<u8>, SeparatorError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut document: Vec<u8> = Vec::new();
+        while let Some(line) = self.line() {
+            if let Some(rest) = line.strip_prefix(b"---") {
+                let rest = String::from_utf8_lossy(rest);
+                let rest = rest.trim();
+                if !rest.is_empty() && !rest.starts_with('#') {
+                    self.rest = None;
+                    return Some(Err(SeparatorError(rest.to_owned())));
+                }
+                if !document.is_empty() {
+                    return Some(Ok(document));
+                }
+            }
+            document.extend_from_slice(line);
+            document.push(b'\n');
+        }
+        (!document.is_empty()).then_some(Ok(document))
+    }
 }
 
 #[cfg(test)]

@@ -451,3 +451,67 @@ fn a_tag_weighs_what_its_prefix_takes() {
     assert!(matches!(error, node::Error::TooLarge(_)), "{error}");
     assert!(matches!(decode(text.as_bytes()), Err(Error::TooLarge(_))));
 }
+
+/// What `json.Marshal` makes of `yaml.Unmarshal` into an `any`, recorded from go.yaml.in/yaml/v3 3.0.3.
+#[test]
+fn data_is_read_as_yaml_v3_reads_it() {
+    const KEYS: &str = "json: unsupported type: map[interface {}]interface {}";
+    const MERGE: &str = "yaml: map merge requires map or sequence of maps as the value";
+    let cases = [
+        (
+            "x: yes\ny: on\nt: True",
+            Ok(r#"{"t":true,"x":"yes","y":"on"}"#),
+        ),
+        ("d: 2026-01-02", Ok(r#"{"d":"2026-01-02T00:00:00Z"}"#)),
+        ("[1, 2.0, 0o14, 014, 1e3]", Ok("[1,2,12,12,1000]")),
+        ("---\n", Ok("null")),
+        ("a", Ok(r#""a""#)),
+        ("a: 1\n---\nb: [", Ok(r#"{"a":1}"#)),
+        ("%YAML 1.1\n---\na: 1", Ok(r#"{"a":1}"#)),
+        (
+            "a: !!str 5\nb: !!int '5'\nc: !foo x",
+            Ok(r#"{"a":"5","b":5,"c":"x"}"#),
+        ),
+        ("80: x", Err(KEYS)),
+        ("~: x", Err(KEYS)),
+        ("true: x", Err(KEYS)),
+        ("a: {80: x}", Err(KEYS)),
+        (
+            "a: 1\na: 2",
+            Err("yaml: unmarshal errors:\n  line 2: mapping key \"a\" already defined at line 1"),
+        ),
+        ("b: .inf", Err("json: unsupported value: +Inf")),
+        (
+            "b: &b {k: 1, l: 1}\nc: {l: 2, <<: *b}",
+            Ok(r#"{"b":{"k":1,"l":1},"c":{"k":1,"l":2}}"#),
+        ),
+        (
+            "b: &b {k: 1}\nd: &d {k: 2, m: 3}\nc: {<<: [*b, *d], n: 4}",
+            Ok(r#"{"b":{"k":1},"c":{"k":1,"m":3,"n":4},"d":{"k":2,"m":3}}"#),
+        ),
+        (
+            "b: &b {<<: {a: 1}, c: 2}\nd: {<<: *b, c: 3}",
+            Ok(r#"{"b":{"a":1,"c":2},"d":{"a":1,"c":3}}"#),
+        ),
+        ("c: {<<: {80: x, ~: y}}", Ok(r#"{"c":{"80":"x"}}"#)),
+        ("c: {\"<<\": 1}", Ok(r#"{"c":{"<<":1}}"#)),
+        ("b: &b {80: x}\nc: {<<: *b}", Err(KEYS)),
+        ("b: &b {x: {80: y}}\nc: {<<: *b, z: 1}", Err(KEYS)),
+        ("b: &b [1]\nc: {<<: *b}", Err(MERGE)),
+        ("c: {<<: 1}", Err(MERGE)),
+        (
+            "c: {<<: {a: 1, a: 2}, a: 3}",
+            Err("yaml: unmarshal errors:\n  line 1: mapping key \"a\" already defined at line 1"),
+        ),
+    ];
+    for (text, expected) in cases {
+        let read = node::unmarshal(text.as_bytes(), &mut Budget::default());
+        let read = read.map(|value| crate::json::encode(&value.unwrap()).replace("\\u003c", "<"));
+        let read = read.map_err(|error| error.to_string());
+        assert_eq!(read.as_deref().map_err(String::as_str), expected, "{text}");
+    }
+    for nothing in ["", "# c\n"] {
+        let read = node::unmarshal(nothing.as_bytes(), &mut Budget::default());
+        assert_eq!(read, Ok(None), "{nothing}");
+    }
+}

@@ -38,8 +38,7 @@ pub(crate) fn apply_anyway(
     object: &mut Node,
     set: Setter<'_>,
 ) -> Result<()> {
-    let parts = fns::split_path(path, '/');
-    fns::expect_depth(parts.len())?;
+    let parts = fns::split_path(path, '/')?;
     let mut walk = Walk {
         create: create.filter(|_| may_create),
         set,

@@ -22,7 +22,7 @@ pub(crate) fn transform(
     references: &[NameBackReferences],
     build: &Build<'_>,
 ) -> Result<()> {
-    let known = Known::of(map)?;
+    let known = Known::of(map, build)?;
     let referrals = Referrals::new(map.resources().len());
     for at in 0..map.resources().len() {
         let original = map.resources()[at].org_id()?;
@@ -153,11 +153,15 @@ struct Known {
 }
 
 impl Known {
-    fn of(map: &ResMap) -> Result<Self> {
+    fn of(map: &ResMap, build: &Build<'_>) -> Result<Self> {
         let mut by_previous_name: HashMap<String, Vec<usize>> = HashMap::new();
         let mut previous = Vec::with_capacity(map.resources().len());
+        let mut held = 0_usize;
         for (at, resource) in map.resources().iter().enumerate() {
-            let ids = resource.prev_ids()?;
+            // Each name is held twice.
+            held += 2 * resource.prev_ids_weight();
+            build.expect_room(held)?;
+            let ids: Vec<ResId> = resource.prev_ids()?.collect();
             for id in &ids {
                 let places = by_previous_name.entry(id.name.clone()).or_default();
                 if places.last() != Some(&at) {

@@ -11,7 +11,7 @@ use crate::kustomization::{
 use crate::loader::Build;
 use crate::resid::ResId;
 use crate::resmap::{ResMap, SelectorRegex};
-use crate::resource::{Resource, all_ids};
+use crate::resource::{Resource, all_ids, id_of, prev_ids};
 use crate::selector::Selector;
 
 const DEFAULT_PATH: &str = "metadata.name";
@@ -98,7 +98,7 @@ fn source_of(map: &ResMap, replacement: &Replacement, build: &Build<'_>) -> Resu
     } else {
         &source.field_path
     };
-    let parts = fns::split_path_smartly(path, '.');
+    let parts = fns::split_path_smartly(path, '.')?;
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let place = fns::place_of(node, &parts).context("error looking up replacement source")?;
     let found = place
@@ -110,7 +110,7 @@ fn source_of(map: &ResMap, replacement: &Replacement, build: &Build<'_>) -> Resu
             source.id
         )));
     };
-    match refined(source.options.as_ref(), found)? {
+    match refined(source.options.as_ref(), found, build)? {
         Some(value) => Ok(Source::Value(value)),
         None => Ok(Source::Field {
             object,
@@ -142,8 +142,9 @@ fn select_source<'a>(map: &'a ResMap, source: &SourceSelector) -> Result<(usize,
         let Some(node) = resource.node() else {
             continue;
         };
-        let ids = all_ids(node).context("error getting node IDs")?;
-        if ids.iter().any(|id| id.is_selected_by(&source.id)) {
+        let former = prev_ids(node).context("error getting node IDs")?;
+        let mut ids = std::iter::once(id_of(node)).chain(former);
+        if ids.any(|id| id.is_selected_by(&source.id)) {
             if found.is_some() {
                 return Err(Error::new(format!(
                     "multiple matches for selector {}",
@@ -157,16 +158,16 @@ fn select_source<'a>(map: &'a ResMap, source: &SourceSelector) -> Result<(usize,
 }
 
 /// A part of a text, if one is asked for.
-fn refined(options: Option<&FieldOptions>, node: &Node) -> Result<Option<Node>> {
+fn refined(options: Option<&FieldOptions>, node: &Node, build: &Build<'_>) -> Result<Option<Node>> {
     expect_scalar(options, node.kind == Kind::Scalar)?;
     let Some(options) = delimited(options) else {
         return Ok(None);
     };
     let text = fns::value_of(node);
-    let parts: Vec<&str> = text.split(&options.delimiter).collect();
+    build.work(split_cost(text))?;
     let part = usize::try_from(options.index)
         .ok()
-        .and_then(|index| parts.get(index));
+        .and_then(|index| text.split(&options.delimiter).nth(index));
     let Some(part) = part else {
         return Err(Error::new(format!(
             "options.index {} is out of bounds for value {text}",
@@ -174,9 +175,35 @@ fn refined(options: Option<&FieldOptions>, node: &Node) -> Result<Option<Node>> 
         )));
     };
     Ok(Some(Node {
-        value: (*part).to_owned(),
+        value: part.to_owned(),
         ..node.clone()
     }))
+}
+
+/// Steps of looking for a delimiter in a text.
+fn split_cost(text: &str) -> usize {
+    text.len() / 128
+}
+
+/// A text with one of its parts set: before the first for an index below zero, behind the last for one that is too large.
+fn with_part(text: &str, options: &FieldOptions, part: &str) -> String {
+    let delimiter = &options.delimiter;
+    let Ok(index) = usize::try_from(options.index) else {
+        return format!("{part}{delimiter}{text}");
+    };
+    let start = match index.checked_sub(1) {
+        None => Some(0),
+        Some(before) => text
+            .match_indices(delimiter)
+            .nth(before)
+            .map(|(at, found)| at + found.len()),
+    };
+    let Some(start) = start else {
+        return format!("{text}{delimiter}{part}");
+    };
+    let (head, old) = text.split_at(start);
+    let tail = old.find(delimiter).map_or("", |end| &old[end..]);
+    format!("{head}{part}{tail}")
 }
 
 /// Labels and annotations of a selector.
@@ -264,7 +291,7 @@ fn apply(
         let Some(node) = resource.node() else {
             continue;
         };
-        let ids = all_ids(node)?;
+        let ids = all_ids(node, build)?;
         if !marks.fit(resource, build)? {
             continue;
         }
@@ -320,8 +347,7 @@ struct FieldPath<'a> {
 
 impl<'a> FieldPath<'a> {
     fn of(text: &'a str) -> Result<Self> {
-        let parts = fns::split_path_smartly(text, '.');
-        fns::expect_depth(parts.len())?;
+        let parts = fns::split_path_smartly(text, '.')?;
         Ok(Self { text, parts })
     }
 }
@@ -354,7 +380,7 @@ fn copy_value(
             )
         };
         let mut matcher = Matcher::new(create, build);
-        let found = matcher.find(target, parts).context(&problem)?;
+        let found = matcher.find(target, parts).context(&problem)?.places;
         if found.is_empty() && matcher.ignored == 0 {
             return Err(Error::new(problem));
         }
@@ -398,15 +424,8 @@ fn set_value(
 ) -> Result<()> {
     expect_scalar(options, target.kind == Kind::Scalar)?;
     if let Some(options) = delimited(options) {
-        let mut parts: Vec<&str> = target.value.split(&options.delimiter).collect();
-        build.work(parts.len() / 16)?;
-        let text = fns::value_of(&value).to_owned();
-        match usize::try_from(options.index) {
-            Err(_) => parts.insert(0, &text),
-            Ok(index) if index < parts.len() => parts[index] = &text,
-            Ok(_) => parts.push(&text),
-        }
-        value.value = parts.join(&options.delimiter);
+        build.work(split_cost(&target.value))?;
+        value.value = with_part(&target.value, options, fns::value_of(&value));
     }
     // A value that is put into itself doubles each time.
     build.grow_by(value.value.len())?;
@@ -438,8 +457,20 @@ fn at_mut<'a>(node: &'a mut Node, place: &[usize]) -> Option<&'a mut Node> {
         .try_fold(node, |node, &index| node.content.get_mut(index))
 }
 
+/// What a search has found so far in one node.
+#[derive(Default)]
+struct Found {
+    /// The way to where it is.
+    way: Place,
+    places: Vec<Place>,
+    /// What the places take.
+    bytes: usize,
+}
+
 struct Matcher<'a> {
     create: Option<Kind>,
+    /// Bytes of all places that are held: a text in a text is searched while what holds it is.
+    held: usize,
     /// Matches inside of texts, which setting checks and leaves as they are.
     ignored: usize,
     ignores_scalars_only: bool,
@@ -450,71 +481,95 @@ impl<'a> Matcher<'a> {
     fn new(create: Option<Kind>, build: &'a Build<'_>) -> Self {
         Self {
             create,
+            held: 0,
             ignored: 0,
             ignores_scalars_only: true,
             build,
         }
     }
 
-    fn find(&mut self, node: &mut Node, path: &[String]) -> Result<Vec<Place>> {
+    fn find(&mut self, node: &mut Node, path: &[String]) -> Result<Found> {
+        let mut found = Found::default();
+        self.walk(node, path, &mut found)?;
+        Ok(found)
+    }
+
+    /// What is found is copied once, where it is found: there may be many times more of it than there are nodes.
+    fn add(&mut self, found: &mut Found) -> Result<()> {
+        let bytes = 2 * size_of::<Place>() + size_of_val(&*found.way);
+        self.build.expect_room(self.held.saturating_add(bytes))?;
+        self.build.work(found.way.len() / 128)?;
+        self.held += bytes;
+        found.bytes += bytes;
+        found.places.push(found.way.clone());
+        Ok(())
+    }
+
+    fn walk(&mut self, node: &mut Node, path: &[String], found: &mut Found) -> Result<()> {
         self.build.work(1 + node.content.len() / 16)?;
         let Some((first, rest)) = path.split_first() else {
-            return Ok(vec![Vec::new()]);
+            return self.add(found);
         };
         if fns::is_index_number(first) {
-            return self.index(node, first, rest);
+            return self.index(node, first, rest, found);
         }
         if fns::is_list_index(first) {
-            return self.elements(node, first, rest, true);
+            return self.elements(node, first, rest, true, found);
         }
         if first == "*" {
             fns::expect_kind(node, Kind::Sequence)?;
-            let mut found = Vec::new();
-            for index in 0..node.content.len() {
-                let inner = self.find(&mut node.content[index], rest)?;
-                found.extend(below(index, inner));
+            for (index, element) in node.content.iter_mut().enumerate() {
+                found.way.push(index);
+                self.walk(element, rest, found)?;
+                found.way.pop();
             }
-            return Ok(found);
+            return Ok(());
         }
-        self.field(node, first, rest)
+        self.field(node, first, rest, found)
     }
 
     fn made(&self, next: Option<&String>, kind: Kind) -> Node {
         fns::untagged(fns::path_part_kind(next.map_or("", |next| next), kind))
     }
 
-    fn field(&mut self, node: &mut Node, name: &str, rest: &[String]) -> Result<Vec<Place>> {
+    fn field(
+        &mut self,
+        node: &mut Node,
+        name: &str,
+        rest: &[String],
+        found: &mut Found,
+    ) -> Result<()> {
         if name.is_empty() {
-            return self.itself(node, rest);
+            return self.itself(node, rest, found);
         }
         if fns::get(node, name)?.is_none() {
             let Some(kind) = self.create else {
-                return Ok(Vec::new());
+                return Ok(());
             };
             let mut made = self.made(rest.first(), kind);
             if is_null(node) {
                 // A value that is put into null is not written.
-                let found = self.inside(&mut made, rest)?;
-                self.ignore(&made, &found);
-                return Ok(Vec::new());
+                return self.inside_unwritten(&mut made, rest);
             }
             fns::set_field(node, name, Some(made))?;
         }
         let Some(index) = fns::position(node, name) else {
-            return Ok(Vec::new());
+            return Ok(());
         };
-        let inner = self.inside(&mut node.content[index], rest)?;
-        Ok(below(index, inner))
+        found.way.push(index);
+        self.inside(&mut node.content[index], rest, found)?;
+        found.way.pop();
+        Ok(())
     }
 
     /// A part without a name is the node itself where that is an empty scalar.
-    fn itself(&mut self, node: &mut Node, rest: &[String]) -> Result<Vec<Place>> {
+    fn itself(&mut self, node: &mut Node, rest: &[String], found: &mut Found) -> Result<()> {
         fns::expect_kind(node, Kind::Scalar)?;
         if !is_null(node) && node.value.is_empty() {
-            return self.inside(node, rest);
+            return self.inside(node, rest, found);
         }
         let Some(kind) = self.create else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         let mut made = Node {
             style: node.style,
@@ -522,17 +577,23 @@ impl<'a> Matcher<'a> {
         };
         // The node is made like what is then changed.
         node.clone_from(&made);
-        let found = self.inside(&mut made, rest)?;
-        self.ignore(&made, &found);
-        Ok(Vec::new())
+        self.inside_unwritten(&mut made, rest)
+    }
+
+    /// As [`Self::inside`], in a node that is in no object.
+    fn inside_unwritten(&mut self, made: &mut Node, rest: &[String]) -> Result<()> {
+        let mut found = Found::default();
+        self.inside(made, rest, &mut found)?;
+        self.ignore(made, &found);
+        Ok(())
     }
 
     /// The rest of a path, from the field that its first part names.
-    fn inside(&mut self, found: &mut Node, rest: &[String]) -> Result<Vec<Place>> {
-        let Some(next) = rest.first().filter(|_| found.kind == Kind::Scalar) else {
-            return self.find(found, rest);
+    fn inside(&mut self, node: &mut Node, rest: &[String], found: &mut Found) -> Result<()> {
+        let Some(next) = rest.first().filter(|_| node.kind == Kind::Scalar) else {
+            return self.walk(node, rest, found);
         };
-        let Some(mut data) = parse(&found.value, self.build)? else {
+        let Some(mut data) = parse(&node.value, self.build)? else {
             let expected = if next.is_empty() {
                 "ScalarNode"
             } else if fns::path_part_kind(next, Kind::Mapping) == Kind::Sequence || next == "*" {
@@ -546,18 +607,25 @@ impl<'a> Matcher<'a> {
         };
         let inner = self.find(&mut data, rest)?;
         self.ignore(&data, &inner);
-        Ok(Vec::new())
+        Ok(())
     }
 
-    fn ignore(&mut self, node: &Node, places: &[Place]) {
-        self.ignored += places.len();
+    fn ignore(&mut self, node: &Node, found: &Found) {
+        self.held = self.held.saturating_sub(found.bytes);
+        self.ignored += found.places.len();
         // An alias is a kind of its own in Go, whatever it stands for.
-        let mut matches = places.iter().filter_map(|place| at(node, place));
+        let mut matches = found.places.iter().filter_map(|place| at(node, place));
         self.ignores_scalars_only &=
             matches.all(|node| node.kind == Kind::Scalar && !node.was_alias);
     }
 
-    fn index(&mut self, node: &mut Node, first: &str, rest: &[String]) -> Result<Vec<Place>> {
+    fn index(
+        &mut self,
+        node: &mut Node,
+        first: &str,
+        rest: &[String],
+        found: &mut Found,
+    ) -> Result<()> {
         let index = usize::try_from(golib::strconv::atoi(first).unwrap_or(0)).unwrap_or(0);
         fns::expect_kind(node, Kind::Sequence)?;
         if let Some(kind) = self.create
@@ -572,7 +640,10 @@ impl<'a> Matcher<'a> {
                 "index {index} specified but only {length} elements found"
             )));
         };
-        Ok(below(index, self.find(element, rest)?))
+        found.way.push(index);
+        self.walk(element, rest, found)?;
+        found.way.pop();
+        Ok(())
     }
 
     fn elements(
@@ -581,18 +652,18 @@ impl<'a> Matcher<'a> {
         first: &str,
         rest: &[String],
         may_create: bool,
-    ) -> Result<Vec<Place>> {
+        found: &mut Found,
+    ) -> Result<()> {
         let (name, pattern) = fns::split_index_name_value(first)?;
         fns::expect_kind(node, Kind::Sequence)?;
-        let mut found = Vec::new();
         if node.content.is_empty() && !(may_create && self.create.is_some()) {
-            return Ok(found);
+            return Ok(());
         }
         let regex = match self.build.compile(pattern) {
             Err(error) if error.is_limit() => return Err(error),
             regex => regex,
         };
-        let ignored = self.ignored;
+        let (ignored, before) = (self.ignored, found.places.len());
         for index in 0..node.content.len() {
             let regex = regex.as_ref().map_err(Clone::clone)?;
             let element = &mut node.content[index];
@@ -607,16 +678,18 @@ impl<'a> Matcher<'a> {
             if !self.build.matches(regex, text.trim())? {
                 continue;
             }
+            found.way.push(index);
             if name.is_empty() {
-                found.push(vec![index]);
+                self.add(found)?;
             } else {
-                let inner = self.find(element, rest)?;
-                found.extend(below(index, inner));
+                self.walk(element, rest, found)?;
             }
+            found.way.pop();
         }
         // Elements found inside of a text count as well.
-        if !found.is_empty() || self.ignored > ignored || self.create.is_none() {
-            return Ok(found);
+        let is_found = found.places.len() > before || self.ignored > ignored;
+        if is_found || self.create.is_none() {
+            return Ok(());
         }
         if !may_create {
             // Go would append for ever.
@@ -632,18 +705,8 @@ impl<'a> Matcher<'a> {
             made
         };
         node.content.push(made);
-        self.elements(node, first, rest, false)
+        self.elements(node, first, rest, false, found)
     }
-}
-
-fn below(index: usize, places: Vec<Place>) -> Vec<Place> {
-    places
-        .into_iter()
-        .map(|mut place| {
-            place.insert(0, index);
-            place
-        })
-        .collect()
 }
 
 /// The YAML that a field holds as text. It is read again for each path that leads into it.
@@ -686,7 +749,7 @@ fn set_in_text(
     let (length, parsed) = found.ok_or_else(nothing)?;
     let mut data = parsed.ok_or_else(nothing)?;
     let mut matcher = Matcher::new(create, build);
-    let places = matcher.find(&mut data, &path[length..])?;
+    let places = matcher.find(&mut data, &path[length..])?.places;
     if places.is_empty() && matcher.ignored == 0 {
         return Err(Error::new("unable to find field in structured data"));
     }
@@ -716,4 +779,30 @@ fn written(data: &Node, original: &str) -> Result<String> {
     } else {
         golib::json::encode(&value)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `setFieldValue` (`api/filters/replacement/replacement.go`) splits, sets the part and joins.
+    #[test]
+    fn a_part_of_a_text_is_set_where_it_stands() {
+        let with_part = |text: &str, index: i64| {
+            let options = FieldOptions {
+                delimiter: "::".to_owned(),
+                index: index.try_into().unwrap(),
+                ..FieldOptions::default()
+            };
+            with_part(text, &options, "x")
+        };
+        assert_eq!(with_part("a::b::c", 0), "x::b::c");
+        assert_eq!(with_part("a::b::c", 1), "a::x::c");
+        assert_eq!(with_part("a::b::c", 2), "a::b::x");
+        assert_eq!(with_part("a::b::c", 3), "a::b::c::x");
+        assert_eq!(with_part("a::b::c", 9), "a::b::c::x");
+        assert_eq!(with_part("a::b::c", -1), "x::a::b::c");
+        assert_eq!(with_part("", 0), "x");
+        assert_eq!(with_part("a:::b", 1), "a::x");
+    }
 }

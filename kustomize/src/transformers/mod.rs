@@ -223,8 +223,14 @@ pub(crate) fn of_kustomization(
         let step = ReplacementConfig {
             replacements: own.replacements.clone(),
         };
-        let made =
-            handed_over(step.clone(), loader.build).and_then(|step| replacements(step, loader));
+        let made = handed_over(step.clone(), loader.build).and_then(|mut step| {
+            // An empty list is not written where a step is handed over, so that it is none when it is read.
+            for field in &mut step.replacements {
+                let targets = field.replacement.targets.take();
+                field.replacement.targets = targets.filter(|targets| !targets.is_empty());
+            }
+            replacements(step, loader)
+        });
         let config = || {
             let replacements = step.replacements.write()?;
             Some(

@@ -42,6 +42,17 @@ fn over(name: &'static str, expected: &'static str, kustomization: &str, resourc
     input(name, expected, &files)
 }
 
+/// An object that says by its annotations that it had many names.
+fn former_names(count: usize) -> String {
+    let commas = ",".repeat(count - 1);
+    let annotation =
+        |name: &str| format!("    internal.config.kubernetes.io/previous{name}: '{commas}'\n");
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations:\n{}",
+        ["Names", "Namespaces", "Kinds"].map(annotation).concat()
+    )
+}
+
 fn config_maps(count: usize) -> String {
     let object = |at| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{at}}}\n");
     (0..count).map(object).collect()
@@ -484,6 +495,33 @@ fn growing() -> Vec<Input> {
             &format!("replacements:\n{}", doubling.repeat(60)),
             &format!("{OBJECT}data: {{a: xx}}\n"),
         ),
+        // The elements are few bytes; each way to one is 500 long.
+        over(
+            "20,000 elements below 500 fields",
+            OBJECTS_TOO_LARGE,
+            &format!(
+                "replacements:\n- sourceValue: x\n  targets: [{{select: {{kind: ConfigMap}}, fieldPaths: ['{}*']}}]\n",
+                "a.".repeat(500)
+            ),
+            &format!(
+                "{OBJECT}{}[{}]{}\n",
+                "a: {".repeat(499) + "a: ",
+                "{},".repeat(20_000),
+                "}".repeat(499)
+            ),
+        ),
+        over(
+            "names that an object had by the comma",
+            OBJECTS_TOO_LARGE,
+            "namePrefix: p-\n",
+            &former_names(200_000),
+        ),
+        over(
+            "names that a selected object had by the comma",
+            OBJECTS_TOO_LARGE,
+            "replacements:\n- sourceValue: x\n  targets: [{select: {kind: ConfigMap}, fieldPaths: [kind]}]\n",
+            &former_names(200_000),
+        ),
         over(
             "fields copied into themselves",
             OBJECTS_TOO_LARGE,
@@ -691,6 +729,15 @@ fn deep() -> Vec<Input> {
             OBJECT,
         ),
         over(
+            "replacement of a source with a path of 1,000,000 parts",
+            TOO_DEEP,
+            &format!(
+                "replacements:\n- source: {{kind: ConfigMap, fieldPath: '{}'}}\n  targets: [{{select: {{kind: ConfigMap}}}}]\n",
+                ".".repeat(1_000_000)
+            ),
+            OBJECT,
+        ),
+        over(
             "replacement with a path of 20,000 parts",
             TOO_DEEP,
             &format!(
@@ -794,9 +841,10 @@ fn exploding() -> Vec<Input> {
         over(
             "4,000 sources among 4,000 objects",
             TOO_MUCH_WORK,
-            &format!("replacements:\n{}", source.repeat(4_000)),
+            "replacements: [{path: r.yaml}]\n",
             &many,
-        ),
+        )
+        .with("app/r.yaml", &source.repeat(4_000)),
         over(
             "4,000 targets among 4,000 objects",
             TOO_MUCH_WORK,

@@ -3,9 +3,14 @@
 use golib::json::{go_text, go_text_as, go_type};
 use serde_json::{Map, Value};
 
+use super::work::TooMuchWork;
+
 /// Why a merge patch cannot be made or applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
+    /// It would take too long.
+    #[error(transparent)]
+    TooMuchWork(#[from] TooMuchWork),
     /// Not a JSON object.
     #[error("invalid JSON document")]
     BadDocument,

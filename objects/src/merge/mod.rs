@@ -12,6 +12,7 @@ pub mod operations;
 pub mod schema;
 mod strategic_apply;
 mod strategic_removal;
+mod work;
 
 use std::sync::LazyLock;
 
@@ -19,6 +20,7 @@ use serde_json::{Map, Value};
 
 pub use error::MergeError;
 pub use schema::{Builtin, builtin};
+pub use work::{TooMuchWork, Work};
 
 /// How a patch computed by [`removal`] has to be sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,8 +116,21 @@ pub fn apply_strategic(
     patch: &Value,
     builtin: Builtin,
 ) -> Result<Value, MergeError> {
+    apply_strategic_within(original, patch, builtin, &mut Work::unbounded())
+}
+
+/// As [`apply_strategic`], with so much work at most.
+///
+/// # Errors
+/// As [`removal`], and where there is more to do.
+pub fn apply_strategic_within(
+    original: &Value,
+    patch: &Value,
+    builtin: Builtin,
+    work: &mut Work,
+) -> Result<Value, MergeError> {
     let (original, patch) = (map(original)?.clone(), map(patch)?.clone());
-    strategic_apply::apply(original, patch, builtin.root()).map(Value::Object)
+    strategic_apply::apply(original, patch, builtin.root(), work).map(Value::Object)
 }
 
 /// Go decodes null into an empty map and refuses anything else.
@@ -174,6 +189,31 @@ mod tests {
             .map(|c| &c["name"])
             .collect();
         assert_eq!(names, ["a", "injected"]);
+    }
+
+    #[test]
+    fn long_lists_are_merged_in_few_steps_or_not_at_all() {
+        let finalizers = |count: usize| (0..count).map(|at| at.to_string()).collect::<Vec<_>>();
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"finalizers": finalizers(20_000)}});
+        let patch = json!({"metadata": {"finalizers": ["x"]}});
+        let kind = builtin(&object).unwrap();
+        let patched = apply_strategic_within(&object, &patch, kind, &mut Work::new(1_000)).unwrap();
+        let list = patched["metadata"]["finalizers"].as_array().unwrap();
+        assert_eq!(list.len(), 20_001);
+
+        let pod = |count: usize| {
+            let containers: Vec<_> = finalizers(count)
+                .iter()
+                .map(|name| json!({"name": name}))
+                .collect();
+            json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}})
+        };
+        let kind = builtin(&pod(0)).unwrap();
+        let merge = |steps: usize| {
+            apply_strategic_within(&pod(100), &pod(100), kind, &mut Work::new(steps))
+        };
+        assert_eq!(merge(1_000_000), Ok(pod(100)));
+        assert_eq!(merge(100), Err(MergeError::TooMuchWork(TooMuchWork)));
     }
 
     #[test]

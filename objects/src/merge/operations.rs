@@ -6,6 +6,8 @@ use golib::budget::{Budget, MAX_DEPTH};
 use golib::json::{self, pointer};
 use serde_json::{Map, Number, Value};
 
+use super::work::Work;
+
 /// Why a patch does not apply; prints Go's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -33,6 +35,18 @@ impl From<String> for OperationError {
 /// An operation is malformed, unknown or does not apply, or all that is put into the document weighs more than a
 /// [`Budget`]; nothing of the patch counts then.
 pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationError> {
+    patch_within(document, operations, &mut Work::unbounded())
+}
+
+/// As [`patch`], with so much work at most.
+///
+/// # Errors
+/// As [`patch`], and where there is more to do.
+pub fn patch_within(
+    document: &Value,
+    operations: &[Value],
+    work: &mut Work,
+) -> Result<Value, OperationError> {
     let mut document = match document {
         Value::Null => Value::Object(Map::new()),
         Value::Object(_) | Value::Array(_) => document.clone(),
@@ -54,9 +68,26 @@ pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationE
     let empty = Map::new();
     for operation in operations {
         let operation = operation.as_object().unwrap_or(&empty);
+        for path in ["from", "path"] {
+            let pointer = operation.get(path).and_then(Value::as_str).unwrap_or("");
+            let counted = work
+                .spend(1 + pointer.len() / 8)
+                .and_then(|()| work.shift(behind(&mut document, pointer)));
+            counted.map_err(|error| OperationError(error.to_string()))?;
+        }
         json::patch::apply(&mut document, operation, &mut put, Number::eq)?;
     }
     Ok(document)
+}
+
+/// Elements of a list that move when what a pointer names is taken out of it, or put before it.
+fn behind(document: &mut Value, pointer: &str) -> usize {
+    match pointer::parent(document, pointer) {
+        Some((Value::Array(list), key)) => {
+            pointer::place(&key, list.len()).map_or(0, |at| list.len() - at)
+        }
+        _ => 0,
+    }
 }
 
 /// Takes what a pointer names out of a document, in place; whether it named anything. `moves` says how many elements of lists may
@@ -83,6 +114,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn elements_that_move_are_counted() {
+        let base = json!({"l": vec![0; 10_000]});
+        let removals = vec![json!({"op": "remove", "path": "/l/0"}); 1_000];
+        let patched = patch_within(&base, &removals, &mut Work::new(1_000_000)).unwrap();
+        assert_eq!(patched["l"].as_array().map(Vec::len), Some(9_000));
+        let failed = patch_within(&base, &removals, &mut Work::new(100_000)).unwrap_err();
+        let words = "lists are too long for all that is changed in them";
+        assert_eq!(failed, OperationError(words.to_owned()));
+    }
 
     #[test]
     fn copies_are_bounded_in_weight_and_depth() {

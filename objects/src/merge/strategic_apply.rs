@@ -10,6 +10,7 @@ use super::lists::{
     self, Elements, List, arrange, as_map, deduplicated, find, merge_key, partition,
 };
 use super::schema::{Shape, Strategy};
+use super::work::Work;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -21,6 +22,7 @@ pub(super) fn apply(
     mut original: Map<String, Value>,
     mut patch: Map<String, Value>,
     shape: Shape,
+    work: &mut Work,
 ) -> Result<Map<String, Value>, MergeError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
@@ -33,7 +35,7 @@ pub(super) fn apply(
         };
     }
     apply_retain_keys(&mut original, &mut patch)?;
-    apply_element_orders(&mut original, &mut patch, shape)?;
+    apply_element_orders(&mut original, &mut patch, shape, work)?;
 
     for (key, mut desired) in patch {
         let is_delete_list = key.starts_with(DELETE_FROM_LIST);
@@ -63,12 +65,13 @@ pub(super) fn apply(
                 let (field, strategy) = shape.field(&key)?;
                 Some(Value::Object(match strategy.kind {
                     "replace" => desired,
-                    _ => apply(present, desired, field)?,
+                    _ => apply(present, desired, field, work)?,
                 }))
             }
             (Value::Array(present), Value::Array(desired)) => {
                 let (field, strategy) = shape.list_field(&key)?;
-                let merged = merge_list_field(present, desired, field, strategy, is_delete_list)?;
+                let merged =
+                    merge_list_field(present, desired, field, strategy, is_delete_list, work)?;
                 Some(Value::Array(merged))
             }
             (_, desired) => without_directives(desired),
@@ -117,6 +120,7 @@ fn apply_element_orders(
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
     shape: Shape,
+    work: &mut Work,
 ) -> Result<(), MergeError> {
     let keys: Vec<String> = patch
         .keys()
@@ -152,8 +156,8 @@ fn apply_element_orders(
                 _ => continue,
             },
             (Some(present), Some(desired)) => {
-                server_order = order_left_behind(&present, desired, strategy.merge_key)?;
-                merge_list_field(present, desired.clone(), element, strategy, false)?
+                server_order = order_left_behind(&present, desired, strategy.merge_key, work)?;
+                merge_list_field(present, desired.clone(), element, strategy, false, work)?
             }
         };
         let (in_patch, server_only) = partition(merged, &order, strategy.merge_key)?;
@@ -165,6 +169,7 @@ fn apply_element_orders(
             &server_order,
             strategy.merge_key,
             elements,
+            work,
         )?;
         original.insert(field.to_owned(), Value::Array(arranged));
         patch.remove(field);
@@ -220,6 +225,7 @@ fn merge_list_field(
     shape: Shape,
     strategy: Strategy,
     is_delete_list: bool,
+    work: &mut Work,
 ) -> Result<List, MergeError> {
     if strategy.kind != "merge" && !is_delete_list {
         return Ok(patch);
@@ -230,10 +236,7 @@ fn merge_list_field(
     let key = strategy.merge_key;
     let elements = lists::elements(&[&original, &patch])?;
     if elements == Elements::Scalars && is_delete_list {
-        return Ok(original
-            .into_iter()
-            .filter(|value| !patch.contains(value))
-            .collect());
+        return Ok(lists::without(original, &patch));
     }
     let (merged, patch, original) = match elements {
         Elements::Scalars => {
@@ -244,18 +247,31 @@ fn merge_list_field(
             return Err(MergeError::ListWithoutKey(shape.go_kind()));
         }
         Elements::Maps => {
-            let (original, patch) = apply_list_directives(original, patch, key)?;
-            let merged = merge_maps_by_key(original.clone(), patch.clone(), key, shape)?;
+            let (original, patch) = apply_list_directives(original, patch, key, work)?;
+            let merged = merge_maps_by_key(original.clone(), patch.clone(), key, shape, work)?;
             (merged, patch, original)
         }
     };
     let (in_patch, server_only) = partition(merged, &patch, key)?;
-    arrange(in_patch, server_only, &patch, &original, key, elements)
+    arrange(
+        in_patch,
+        server_only,
+        &patch,
+        &original,
+        key,
+        elements,
+        work,
+    )
 }
 
 /// What Go's code sees of the server's list after it was merged: deletions shift its array in place
 /// and additions fill the room that they leave.
-fn order_left_behind(present: &[Value], patch: &[Value], key: &str) -> Result<List, MergeError> {
+fn order_left_behind(
+    present: &[Value],
+    patch: &[Value],
+    key: &str,
+    work: &mut Work,
+) -> Result<List, MergeError> {
     let mut order = present.to_vec();
     if key.is_empty() || !patch.iter().all(Value::is_object) {
         return Ok(order);
@@ -265,7 +281,8 @@ fn order_left_behind(present: &[Value], patch: &[Value], key: &str) -> Result<Li
         let Some(value) = element.get(key) else {
             continue;
         };
-        while let Some(index) = find(&order[..remaining], key, value)? {
+        while let Some(index) = find(&order[..remaining], key, value, work)? {
+            work.shift(order.len() - index)?;
             remaining -= 1;
             let stale = order[remaining].clone();
             order.remove(index);
@@ -285,7 +302,7 @@ fn order_left_behind(present: &[Value], patch: &[Value], key: &str) -> Result<Li
         let Some(value) = element.get(key) else {
             continue;
         };
-        if find(&order[..remaining], key, value)?.is_none() && remaining < order.len() {
+        if find(&order[..remaining], key, value, work)?.is_none() && remaining < order.len() {
             order[remaining] = element.clone();
             remaining += 1;
         }
@@ -298,6 +315,7 @@ fn apply_list_directives(
     mut original: List,
     patch: List,
     key: &str,
+    work: &mut Work,
 ) -> Result<(List, List), MergeError> {
     let mut remaining = Vec::with_capacity(patch.len());
     let mut is_replaced = false;
@@ -310,7 +328,8 @@ fn apply_list_directives(
         match directive.as_str() {
             Some("delete") => {
                 let value = merge_key(&element, key)?;
-                while let Some(index) = find(&original, key, value)? {
+                while let Some(index) = find(&original, key, value, work)? {
+                    work.shift(original.len() - index)?;
                     original.remove(index);
                 }
             }
@@ -331,16 +350,17 @@ fn merge_maps_by_key(
     patch: List,
     key: &str,
     shape: Shape,
+    work: &mut Work,
 ) -> Result<List, MergeError> {
     for element in patch {
-        let found = find(&original, key, merge_key(&element, key)?)?;
+        let found = find(&original, key, merge_key(&element, key)?, work)?;
         match (found, element) {
             (Some(index), Value::Object(desired)) => {
                 let present = match std::mem::take(&mut original[index]) {
                     Value::Object(present) => present,
                     _ => Map::new(),
                 };
-                original[index] = Value::Object(apply(present, desired, shape)?);
+                original[index] = Value::Object(apply(present, desired, shape, work)?);
             }
             (_, element) => original.push(element),
         }

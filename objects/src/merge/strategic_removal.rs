@@ -11,6 +11,7 @@ use super::lists::{
     self, Elements, List, as_map, deduplicated, merge_key, sort_by_order, sorted_by_text,
 };
 use super::schema::{Shape, Strategy};
+use super::work::Work;
 
 /// The patch between two maps of shape `shape`; with `retain_keys` it says which keys remain, once
 /// there is anything to remove.
@@ -170,7 +171,13 @@ fn from_list_of_maps(
             (None, _) => {}
         }
     }
-    let mut removed = sort_by_order(changes, modified, key, Elements::Maps)?;
+    let mut removed = sort_by_order(
+        changes,
+        modified,
+        key,
+        Elements::Maps,
+        &mut Work::unbounded(),
+    )?;
     removed.extend(deletions);
     Ok(removed)
 }
