@@ -250,11 +250,28 @@ async fn what_contains_a_kept_object_is_retained() -> Result<()> {
     Ok(())
 }
 
-/// An attempt made an object to be kept in a namespace, and somebody labels the attempt's record as one of what was removed. Neither the removal nor a
-/// version without the namespace takes that along.
+/// What takes a namespace in which an attempt made an object that is to be kept.
+#[derive(Clone, Copy, Debug)]
+enum Taking {
+    /// The removal, once somebody has written this status over that of the attempt, which lies below the deployed version.
+    Removal(&'static str),
+    /// The next version, once somebody has done so with the attempt, the last one.
+    VersionAfter(&'static str),
+    /// The version after one that was deployed since the attempt.
+    LaterVersion,
+}
+
+/// Whatever the label of an attempt says: neither the removal nor a version without the namespace takes along what the attempt asked to keep in it.
 #[tokio::test]
 async fn a_namespace_outlives_the_label_of_an_attempt() -> Result<()> {
-    for goes_by_removal in [false, true] {
+    for taking in [
+        Taking::Removal("failed"),
+        Taking::Removal("uninstalled"),
+        Taking::Removal("superseded"),
+        Taking::VersionAfter("uninstalled"),
+        Taking::VersionAfter("superseded"),
+        Taking::LaterVersion,
+    ] {
         let (world, book, _) = with_digests().await?;
         let data = format!("{}-data", world.namespace);
         let with_namespace = config_map("a", "1") + &namespace(&data, "red");
@@ -268,29 +285,33 @@ async fn a_namespace_outlives_the_label_of_an_attempt() -> Result<()> {
         let refused =
             "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 0}]}\n";
         let attempt = [&with_namespace, &kept, refused].concat();
-        match goes_by_removal {
-            true => {
-                world.deploy(&attempt).await.unwrap_err();
-                world.deploy(&with_namespace).await?;
-                book.own();
-                label(&world, 1, "uninstalled").await?;
-                assert_eq!(world.history().await?, ["1 uninstalled", "2 deployed"]);
-                let spec = UninstallSpec::new("web", &world.namespace);
-                let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
-                assert!(done.kept.iter().any(|key| key.name == data), "{done:?}");
-            }
-            false => {
-                world.deploy(&with_namespace).await?;
-                book.own();
-                world.deploy(&attempt).await.unwrap_err();
-                label(&world, 2, "uninstalled").await?;
-                let done = world.deploy(&config_map("a", "2")).await?;
-                let retained = &done.retained;
-                assert!(retained.iter().any(|key| key.name == data), "{retained:?}");
-            }
+        if let Taking::VersionAfter(_) = taking {
+            world.deploy(&with_namespace).await?;
+            book.own();
         }
+        world.deploy(&attempt).await.unwrap_err();
+        if let Taking::Removal(_) | Taking::LaterVersion = taking {
+            world.deploy(&with_namespace).await?;
+            book.own();
+        }
+        match taking {
+            Taking::Removal(status) => label(&world, 1, status).await?,
+            Taking::VersionAfter(status) => label(&world, 2, status).await?,
+            Taking::LaterVersion => {}
+        }
+        let left = match taking {
+            Taking::Removal(_) => {
+                let spec = UninstallSpec::new("web", &world.namespace);
+                release::uninstall(&world.cluster, &world.storage, &spec)
+                    .await?
+                    .kept
+            }
+            _ => world.deploy(&config_map("a", "2")).await?.retained,
+        };
+        let is_left = left.iter().any(|key| key.name == data);
+        assert!(is_left, "{taking:?}: {left:?}");
         let phase = world.field(&format!("namespace/{data}"), ".status.phase")?;
-        assert_eq!(phase, "Active", "{goes_by_removal}");
+        assert_eq!(phase, "Active", "{taking:?}");
         let kept = ["get", "configmap", "kept", "--namespace", &data];
         let value = "--output=jsonpath={.data.value}";
         assert_eq!(world.kubectl(&[&kept[..], &[value]].concat())?, "1");
