@@ -57,10 +57,10 @@ pub(in crate::source) fn requested(
     }
 }
 
-/// The tags that are versions, as versions, newest first (Helm's `Tags`).
+/// The tags that are versions, as versions, newest first (Helm's `Tags`); builds of one version as Go's `sort.Sort` leaves them.
 pub(in crate::source) fn versions(tags: &[String]) -> Vec<String> {
     let mut versions: Vec<Version> = tags.iter().filter_map(|tag| version(tag)).collect();
-    versions.sort_by(|a, b| b.cmp(a));
+    golib::sort::sort(&mut versions, |a, b| b < a);
     versions.iter().map(ToString::to_string).collect()
 }
 
