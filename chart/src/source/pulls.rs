@@ -53,6 +53,7 @@ impl Shared {
         let asked = Instant::now();
         match oci::requested(reference, version)? {
             Requested::Name(named) => {
+                oci::check_version(registry, &named, version).await?;
                 let pulled = self.pull_named(registry, named, version, key, asked);
                 pulled.await
             }

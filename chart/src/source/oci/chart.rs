@@ -92,6 +92,32 @@ pub fn pick(tags: &[String], version: &str) -> Result<String, LookupError> {
         })
 }
 
+/// Whether a registry still has the digest under the version that is asked for with it. A version that is no tag there says nothing, nor
+/// does an error: what is pulled is named by the digest (Helm's `ValidateReference`).
+pub(in crate::source) async fn check_version(
+    registry: &Registry<'_>,
+    reference: &Reference,
+    version: &str,
+) -> Result<(), FetchError> {
+    let version = match (&reference.tag, version) {
+        (Some(tag), "") => tag,
+        (_, version) => version,
+    };
+    let (Some(digest), Ok(tagged)) = (&reference.digest, reference.with_tag(version)) else {
+        return Ok(());
+    };
+    match registry.manifest(&tagged.wire_name()).await {
+        Ok(manifest) if manifest.digest != *digest => Err(FetchError::InvalidReference {
+            reference: reference.to_string(),
+            problem: format!(
+                "chart reference digest mismatch: {} is not {digest}",
+                manifest.digest
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Lists, picks, and names the tag.
 pub(in crate::source) async fn resolve(
     registry: &Registry<'_>,
