@@ -215,8 +215,41 @@ impl std::error::Error for Exceeded {}
 /// # Errors
 /// The archive is corrupt, breaks a path rule, or is too large.
 pub fn load_archive_files(data: impl Read, budget: &Budget) -> Result<Vec<File>, ArchiveError> {
+    files_of(&mut unpacked(data)?, budget)
+}
+
+/// As [`load_archive_files`], of an archive that was fetched, which may be a plain tar: Fleet unpacks one, Helm does not.
+///
+/// ```
+/// use chart::archive::{Budget, load_fetched_files};
+///
+/// # let mut tar = tar::Builder::new(Vec::new());
+/// # let mut header = tar::Header::new_gnu();
+/// # header.set_size(10);
+/// # tar.append_data(&mut header, "web/Chart.yaml", &b"name: web\n"[..])?;
+/// # let archive = tar.into_inner()?;
+/// let files = load_fetched_files(&archive, &Budget::default())?; // of web.tar
+/// assert_eq!(files[0].name, "Chart.yaml");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As of [`load_archive_files`].
+pub fn load_fetched_files(data: &[u8], budget: &Budget) -> Result<Vec<File>, ArchiveError> {
+    match is_tar(data) {
+        true => files_of(&mut &*data, budget),
+        false => load_archive_files(data, budget),
+    }
+}
+
+/// Whether bytes are a tar that nobody has compressed.
+pub(crate) fn is_tar(bytes: &[u8]) -> bool {
+    bytes.get(257..262) == Some(b"ustar") && !bytes.starts_with(&[0x1F, 0x8B])
+}
+
+fn files_of(stream: &mut dyn Read, budget: &Budget) -> Result<Vec<File>, ArchiveError> {
     let mut files = Vec::new();
-    walk(&mut unpacked(data)?, budget, &mut |entry| {
+    walk(stream, budget, &mut |entry| {
         let size = entry.size;
         if size > budget.left() {
             return Err(budget.too_large());

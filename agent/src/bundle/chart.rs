@@ -126,7 +126,7 @@ pub fn from_archive(
     decoded: &mut Weight,
 ) -> Result<Package, BundleError> {
     let budget = archive::Budget::new(MAX_UNPACKED_BYTES);
-    let files = archive::load_archive_files(&fetched.bytes[..], &budget);
+    let files = archive::load_fetched_files(&fetched.bytes, &budget);
     let files = files.map_err(|source| BundleError::Archive {
         url: fetched.url.clone(),
         source,

@@ -7,7 +7,7 @@ use ::chart::Metadata;
 use ::chart::source::{
     Access, ChartRef, ChartSignatures, FetchedChart, Fetcher, Reference, SignatureKinds,
 };
-use golib::semver::Version;
+use golib::semver::{Constraint, Version};
 use sha2::{Digest as _, Sha256};
 use signatures::policy::BundleRule;
 use signatures::{Address, Attached, Demands, Evidence, Policy, Refusal, Subject, Verified};
@@ -206,17 +206,21 @@ pub(super) fn check_identity(
         };
         Err(BundleError::Refused(subject.refused("identity", problem)))
     };
+    let chart = helm.map(super::chart::chart_ref);
     // A plain archive, or one by digest, is of whatever version it says.
-    if let (Ok(asked), Ok(version)) = (
-        Version::parse(&*fetched.version),
-        Version::parse(&*found.version),
-    ) && (asked != version
-        // Versions that differ in build metadata compare as equal.
-        || !asked.metadata().is_empty() && asked.metadata() != version.metadata())
-    {
+    let constraint = chart.as_ref().and_then(ChartRef::constraint);
+    let is_named = constraint.is_some() || Version::parse(&*fetched.version).is_ok();
+    if is_named && !is_of_version(&fetched.version, &found.version) {
         return refused(format!(
             "version {} was fetched, and the chart in it says that it is {}",
             fetched.version, found.version
+        ));
+    }
+    // What was fetched is a version by the repository's word, which may call an old one by the constraint's text.
+    if let Some(asked) = constraint.filter(|asked| !is_accepted(asked, &found.version)) {
+        return refused(format!(
+            "version {asked} was asked for, and the chart says that it is {}",
+            found.version
         ));
     }
     let repository = match &fetched.manifest {
@@ -229,11 +233,6 @@ pub(super) fn check_identity(
     let pulled = repository
         .as_ref()
         .and_then(|reference| reference.repository.rsplit('/').next());
-    let chart = helm.map(|helm| ChartRef {
-        repo: helm.repo.clone(),
-        chart: helm.chart.clone(),
-        version: String::new(),
-    });
     let listed = chart.as_ref().and_then(ChartRef::listed_name);
     let mut asked = [pulled, listed].into_iter().flatten();
     match asked.find(|asked| *asked != found.name) {
@@ -243,6 +242,27 @@ pub(super) fn check_identity(
         )),
         None => Ok(()),
     }
+}
+
+/// Whether a chart's version is the one that is asked for. Versions that differ in build metadata compare as equal.
+fn is_of_version(asked: &str, found: &str) -> bool {
+    match (Version::parse(asked), Version::parse(found)) {
+        (Ok(asked), Ok(found)) => {
+            asked == found && (asked.metadata().is_empty() || asked.metadata() == found.metadata())
+        }
+        _ => false,
+    }
+}
+
+/// Whether a chart's version is one that a constraint means, or a version that says no more than it must. A constraint overlooks build metadata.
+fn is_accepted(asked: &str, found: &str) -> bool {
+    let version = Version::parse(asked);
+    if version.is_ok_and(|asked| !asked.metadata().is_empty()) {
+        return is_of_version(asked, found);
+    }
+    let accepts =
+        |found: Version| Constraint::parse(asked).is_ok_and(|constraint| constraint.check(&found));
+    Version::parse(found).is_ok_and(accepts) || is_of_version(asked, found)
 }
 
 #[cfg(test)]
@@ -394,5 +414,59 @@ mod tests {
             &found("web", "3.0.0"),
         )
         .unwrap();
+    }
+
+    /// A repository may list a chart under whatever text it is asked for.
+    #[test]
+    fn an_old_chart_is_not_served_as_what_a_constraint_means() {
+        let pinned = format!("oci://r.example/web@sha256:{}", "0".repeat(64));
+        let cases = [
+            // Where the chart is from, what is asked for, what the source calls it, what the chart says, and whether it is let through.
+            ("https://h", "^2", "^2", "0.1.0", false),
+            ("https://h", "^2", "^2", "2.1.0", false),
+            ("https://h", "^2", "2.1.0", "2.1.0", true),
+            ("https://h", "^2", "2.1.0", "v2.1.0", true),
+            ("https://h", "^2", "v2.1.0", "2.1.0+up1", true),
+            ("https://h", "^2", "2.1.0+up1", "2.1.0+up1", true),
+            ("https://h", "^2", "2.1.0", "0.1.0", false),
+            ("https://h", "^2", "2.1.0", "none", false),
+            ("https://h", "^2", "1.0.0", "1.0.0", false),
+            ("https://h", "", "1.0.0", "1.0.0", true),
+            ("https://h", "", "", "1.0.0", false),
+            ("https://h", " 2.1.0 ", "2.1.0", "2.1.0", true),
+            ("https://h", "v2.1.0", "v2.1.0", "2.1.0", true),
+            ("https://h", "2.1", "2.1", "2.1.0", true),
+            ("https://h", "2.1", "2.1.7", "2.1.7", true),
+            ("https://h", "2.1.0", "2.0.0", "2.0.0", false),
+            ("https://h", "2.1.0-rc.1", "2.1.0-rc.1", "2.1.0-rc.1", true),
+            ("https://h", "2.1.0+up2", "2.1.0+up2", "2.1.0+up2", true),
+            ("https://h", "2.1.0+up2", "2.1.0+up1", "2.1.0+up1", false),
+            ("oci://r.example/web", "2", "2", "2.0.0", true),
+            ("oci://r.example/web:2.1.0", "", "2.1.0", "2.1.0", true),
+            ("oci://r.example/web:2.1.0", "", "2.0.0", "2.0.0", false),
+            (&pinned, "^2", "^2", "0.1.0", true),
+            (&pinned, "2.1.0", "2.1.0", "0.1.0", false),
+        ];
+        for (repo, asked, called, says, is_let_through) in cases {
+            let helm = HelmOptions {
+                repo: repo.into(),
+                chart: "web".into(),
+                version: asked.into(),
+                ..HelmOptions::default()
+            };
+            let found = Metadata {
+                name: "web".into(),
+                version: says.into(),
+                ..Metadata::default()
+            };
+            let (url, manifest) = match repo.starts_with("oci:") {
+                true => ("oci://r.example/web", Some("sha256:0")),
+                false => ("https://h/web.tgz", None),
+            };
+            let fetched = fetched(url, called, manifest);
+            let checked = check_identity(&fetched, Some(&helm), &found);
+            let case = format!("{repo} {asked:?} {called} {says}");
+            assert_eq!(checked.is_ok(), is_let_through, "{case}");
+        }
     }
 }

@@ -49,9 +49,8 @@ impl Access {
     pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> LocalAccess {
         let is_for = origin.same_origin(url) || self.passes_credentials;
         let own = self.credentials.as_ref().filter(|_| is_for);
-        // The author of an index must not choose that a login is shown without TLS.
-        let is_plain = self.plain_http || origin.scheme() == "http";
-        let may_be_shown = url.scheme() == "https" || is_plain;
+        // The author of an index must not choose that a login is shown without TLS: the bundle names one address so, not others.
+        let may_be_shown = url.scheme() == "https" || origin.same_origin(url);
         let logins = self.logins.as_ref().filter(|_| may_be_shown);
         let login = || {
             let (pattern, login) = logins?.entry_for(url)?;
@@ -86,11 +85,13 @@ impl Access {
         }
     }
 
-    /// The access to a registry that an index names: without the repository's own credentials and client certificate.
+    /// The access to a registry that an index names: without the repository's own credentials and client certificate, and without
+    /// logins where registries are spoken to without TLS, as the bundle did not name this one.
     pub(super) fn without_own(&self) -> Self {
         Self {
             credentials: None,
             identity: None,
+            logins: self.logins.clone().filter(|_| !self.plain_http),
             ..self.clone()
         }
     }

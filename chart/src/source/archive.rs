@@ -1,13 +1,11 @@
 //! Archives by their address: those that were fetched earlier, in memory and on disk, and downloads, of which nobody relies on one before it
 //! is known to be whole. Reading and writing files takes a thread of its own.
 
-use std::io::Write as _;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::read::MultiGzDecoder;
-use flate2::write::GzEncoder;
+use flate2::bufread::GzDecoder;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use sha2::{Digest as _, Sha256};
@@ -22,7 +20,7 @@ use super::fetcher::Shared;
 use super::http::{Request, SMALL_BYTES, authorize, reserved};
 use super::reference::Checksum;
 use super::safe_url::SafeUrl;
-use crate::archive::measure;
+use crate::archive::{is_tar, measure};
 
 impl Shared {
     /// An archive by address. With a checksum, what is remembered under it is the thing itself.
@@ -117,10 +115,10 @@ impl Shared {
             "sha256:{}",
             golib::hex::encode(&Sha256::digest(&answer.body))
         );
-        let (bytes, unpacked_bytes) =
-            checked(answer.body, &url, self.settings.max_unpacked_bytes).await?;
+        let limit = self.settings.max_unpacked_bytes;
+        let unpacked_bytes = checked(answer.body.clone(), &url, limit).await?;
         let chart = FetchedChart {
-            bytes,
+            bytes: answer.body,
             unpacked_bytes,
             version: String::new(),
             digest,
@@ -239,13 +237,8 @@ const OTHER_FORMATS: [(&[u8], &str); 4] = [
     ),
 ];
 
-/// Checks a gzip archive to its end; wraps a plain tar into gzip, which is what loaders read. With its size unpacked, that of archives in it
-/// included, as far as `limit`.
-pub(super) async fn checked(
-    bytes: Bytes,
-    url: &SafeUrl,
-    limit: u64,
-) -> Result<(Bytes, u64), FetchError> {
+/// Checks a gzip archive to its end, or that it is a plain tar. Its size unpacked, that of archives in it included, as far as `limit`.
+pub(super) async fn checked(bytes: Bytes, url: &SafeUrl, limit: u64) -> Result<u64, FetchError> {
     if let Some((_, problem)) = OTHER_FORMATS
         .iter()
         .find(|(magic, _)| bytes.starts_with(magic))
@@ -258,7 +251,7 @@ pub(super) async fn checked(
     let little = INLINE_UNPACKED.min(limit);
     let inline = (bytes.len() <= INLINE_BYTES).then(|| check(bytes.clone(), little));
     let checked = match inline {
-        Some(Ok((_, unpacked))) if unpacked == little && little < limit => None,
+        Some(Ok(unpacked)) if unpacked == little && little < limit => None,
         inline => inline,
     };
     let checked = match checked {
@@ -274,24 +267,19 @@ pub(super) async fn checked(
     })
 }
 
-fn check(bytes: Bytes, limit: u64) -> Result<(Bytes, u64), String> {
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let (unpacked, failed) = measure(&mut MultiGzDecoder::new(&bytes[..]), limit);
+fn check(bytes: Bytes, limit: u64) -> Result<u64, String> {
+    if bytes.starts_with(GZIP) {
+        let (unpacked, failed) = measure(&mut Members::of(&bytes), limit);
         return match failed {
-            None => Ok((bytes, unpacked)),
-            Some(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            None => Ok(unpacked),
+            Some(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(format!("it is truncated after {} bytes", bytes.len()))
             }
             Some(error) => Err(error.to_string()),
         };
     }
-    if bytes.get(257..262) == Some(b"ustar") {
-        let mut writer = GzEncoder::new(Vec::new(), Compression::fast());
-        let packed = writer.write_all(&bytes).and_then(|()| writer.finish());
-        return match packed {
-            Ok(packed) => Ok((packed.into(), measure(&mut &bytes[..], limit).0)),
-            Err(error) => Err(error.to_string()),
-        };
+    if is_tar(&bytes) {
+        return Ok(measure(&mut &bytes[..], limit).0);
     }
     Err(match bytes.is_empty() {
         true => "it is empty".to_owned(),
@@ -299,8 +287,37 @@ fn check(bytes: Bytes, limit: u64) -> Result<(Bytes, u64), String> {
     })
 }
 
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// What gzip members hold, one after the other. Padding behind the last one is no part of it: who reads a tar does not come so far.
+struct Members<'a>(Option<GzDecoder<&'a [u8]>>);
+
+impl<'a> Members<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes.starts_with(GZIP).then(|| GzDecoder::new(bytes)))
+    }
+}
+
+impl Read for Members<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let read = member.read(into)?;
+            if read > 0 || into.is_empty() {
+                return Ok(read);
+            }
+            *self = Self::of(self.0.take().map_or(&[], GzDecoder::into_inner));
+        }
+        Ok(0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
     use super::*;
 
     const LIMIT: u64 = 32 << 20;
@@ -316,7 +333,7 @@ mod tests {
         let url = SafeUrl::parse("https://h/a.tgz").unwrap();
         let whole = gzip(&[7; 300_000]);
         let found = checked(whole.clone(), &url, LIMIT).await.unwrap();
-        assert_eq!(found, (whole.clone(), 300_000));
+        assert_eq!(found, 300_000);
         let cut = whole.slice(..whole.len() - 9);
         let error = checked(cut, &url, LIMIT).await.unwrap_err();
         assert!(error.to_string().contains("truncated"), "{error}");
@@ -344,23 +361,32 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         });
-        let (_, unpacked) = checked(bomb, &url, LIMIT).await.unwrap();
+        let unpacked = checked(bomb, &url, LIMIT).await.unwrap();
         assert_eq!(unpacked, 20 << 20);
         assert!(ticks.load(std::sync::atomic::Ordering::Relaxed) > 0);
         ticker.abort();
     }
 
     #[tokio::test]
-    async fn plain_tar_is_wrapped() {
+    async fn plain_tar_is_measured_as_it_is() {
         let url = SafeUrl::parse("https://h/a.tar").unwrap();
         let mut tar = vec![0; 1024];
         tar[257..262].copy_from_slice(b"ustar");
-        assert!(
-            checked(tar.into(), &url, LIMIT)
-                .await
-                .unwrap()
-                .0
-                .starts_with(&[0x1f, 0x8b])
-        );
+        assert_eq!(checked(tar.into(), &url, LIMIT).await.unwrap(), 1024);
+    }
+
+    /// As `dd` and tape drives leave it; Helm stops where the tar ends.
+    #[tokio::test]
+    async fn what_follows_the_last_gzip_member_is_overlooked() {
+        let url = SafeUrl::parse("https://h/a.tgz").unwrap();
+        for padding in [&[0; 3][..], &[0; 512], b"anything else"] {
+            let two = [&gzip(&[7; 1000])[..], &gzip(&[7; 500]), padding].concat();
+            assert_eq!(checked(two.into(), &url, LIMIT).await.unwrap(), 1500);
+        }
+        let mut damaged = gzip(&[7; 1000]).to_vec();
+        let checksum = damaged.len() - 8;
+        damaged[checksum] ^= 1;
+        damaged.extend([0; 512]);
+        checked(damaged.into(), &url, LIMIT).await.unwrap_err();
     }
 }

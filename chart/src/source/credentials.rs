@@ -6,6 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use url::Url;
+
+use super::safe_url;
+
 /// A text that never shows in logs, errors or status.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
@@ -139,6 +143,12 @@ impl ShownSecrets {
             shown.add(pair.trim_end_matches('='));
         }
         shown
+    }
+
+    /// With what an address has of secrets.
+    pub(super) fn and_of(mut self, url: &Url) -> Self {
+        safe_url::secrets(url).iter().for_each(|one| self.add(one));
+        self
     }
 
     /// One more: a token that was got for them.

@@ -12,7 +12,7 @@ use super::safe_url::SafeUrl;
 /// A chart as it was downloaded; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct FetchedChart {
-    /// The archive: tar and gzip, whole, not yet looked into.
+    /// The archive as it came: tar and gzip, whole, or a plain tar.
     pub bytes: Bytes,
     /// Size of the archive unpacked, and of archives in it: files, padding and headers. No more than the settings ask for.
     pub unpacked_bytes: u64,

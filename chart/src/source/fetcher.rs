@@ -458,7 +458,7 @@ impl Shared {
 /// What a repository is shown when its index is asked for.
 fn shown_to(repo: &SafeUrl, access: &Access) -> ShownSecrets {
     let index = reference::index_url(repo);
-    ShownSecrets::of(access.at(&index, repo).credentials())
+    ShownSecrets::of(access.at(&index, repo).credentials()).and_of(&index)
 }
 
 /// Whether a newer index might help.

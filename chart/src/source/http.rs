@@ -576,7 +576,7 @@ fn unknown_form(headers: &mut HeaderMap) -> Answer {
 
 /// What the server is shown that nobody else may read.
 fn shown(request: &Request<'_>) -> ShownSecrets {
-    let mut secrets = ShownSecrets::of(request.access.credentials());
+    let mut secrets = ShownSecrets::of(request.access.credentials()).and_of(&request.url);
     let header = request.headers.get(AUTHORIZATION);
     let header = header.and_then(|value| value.to_str().ok());
     if let Some((_, token)) = header.and_then(|text| text.split_once(' ')) {

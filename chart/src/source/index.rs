@@ -512,39 +512,53 @@ fn text(value: &Value, name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Lists this short Go sorts by insertion, and the outcome shows where versions do not parse.
-const INSERTION: usize = 12;
-
-/// Newest first; what does not parse goes last. Go's order is no order there (`ChartVersions.Less`),
-/// so short lists are sorted step by step as Go does it; longer ones keep the order they came in.
+/// Newest first, as Go's `sort.Sort(sort.Reverse(…))` leaves them: what does not parse is last where `ChartVersions.Less` is an order, and
+/// which of two builds of a version is first is that algorithm's word.
 fn sort(entries: &mut Vec<Entry>) {
     let mut keyed: Vec<(Option<Version>, Entry)> = std::mem::take(entries)
         .into_iter()
         .map(|entry| (Version::parse(&entry.version).ok(), entry))
         .collect();
-    if keyed.len() <= INSERTION {
-        let is_older = |a: &Option<Version>, b: &Option<Version>| match (a, b) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(a), Some(b)) => a < b,
-        };
-        for sorted in 1..keyed.len() {
-            let mut at = sorted;
-            while at > 0 && is_older(&keyed[at - 1].0, &keyed[at].0) {
-                keyed.swap(at - 1, at);
-                at -= 1;
-            }
-        }
-    } else {
-        // `None` is less than any version, so it goes last.
-        keyed.sort_by(|(a, _), (b, _)| b.cmp(a));
-    }
+    let is_less = |a: &Option<Version>, b: &Option<Version>| match (a, b) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(a), Some(b)) => a < b,
+    };
+    golib::sort::sort(&mut keyed, |(a, _), (b, _)| is_less(b, a));
     entries.extend(keyed.into_iter().map(|(_, entry)| entry));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Index, Strictness};
+    use super::{Entry, Index, Strictness, sort};
+    use crate::source::oci;
+
+    /// Recorded from Go, see `tests/reference/version-order`.
+    const ORDERS: &str = include_str!("../../tests/source/order.txt");
+
+    #[test]
+    fn builds_of_a_version_are_in_helms_order() {
+        let mut lines = ORDERS.lines();
+        while let (Some(listed), Some(sorted)) = (lines.next(), lines.next()) {
+            let (kind, listed) = listed.split_once(' ').expect("a kind and versions");
+            let found = match kind {
+                "tags" => {
+                    let tags: Vec<String> = listed.split(' ').map(str::to_owned).collect();
+                    oci::versions(&tags)
+                }
+                _ => {
+                    let entry = |version: &str| Entry {
+                        version: version.to_owned(),
+                        ..Entry::default()
+                    };
+                    let mut entries: Vec<Entry> = listed.split(' ').map(entry).collect();
+                    sort(&mut entries);
+                    entries.into_iter().map(|entry| entry.version).collect()
+                }
+            };
+            assert_eq!(found.join(" "), sorted, "{kind}: {listed}");
+        }
+    }
 
     #[test]
     fn large_indexes_are_read_in_parts() {

@@ -174,7 +174,7 @@ impl Shared {
             let (status, shown) = (answer.status.as_u16(), answer.shown(shown));
             return Err(FetchError::IndexStatus { url, status, shown });
         }
-        let secrets = ShownSecrets::of(access.credentials());
+        let secrets = ShownSecrets::of(access.credentials()).and_of(&url);
         let mut index = index.map_err(|source| FetchError::Index {
             source: echoed::index(source, &secrets),
             url,

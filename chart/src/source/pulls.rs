@@ -53,6 +53,7 @@ impl Shared {
         let asked = Instant::now();
         match oci::requested(reference, version)? {
             Requested::Name(named) => {
+                oci::check_version(registry, &named, version).await?;
                 let pulled = self.pull_named(registry, named, version, key, asked);
                 pulled.await
             }
@@ -91,7 +92,9 @@ impl Shared {
                 let bytes = registry
                     .blob(&layer, self.settings.max_archive_bytes)
                     .await?;
-                archive::checked(bytes, &url, self.settings.max_unpacked_bytes).await?
+                let limit = self.settings.max_unpacked_bytes;
+                let unpacked_bytes = archive::checked(bytes.clone(), &url, limit).await?;
+                (bytes, unpacked_bytes)
             }
         };
         let version = reference.tag.unwrap_or_else(|| version.to_owned());

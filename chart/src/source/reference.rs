@@ -84,6 +84,38 @@ impl ChartRef {
         }
     }
 
+    /// The version that is asked for, or the constraint on it; `*` where none is given. `None` where a digest or an archive's address says what is meant.
+    ///
+    /// ```
+    /// use chart::source::ChartRef;
+    ///
+    /// let chart = |repo: &str, version: &str| ChartRef {
+    ///     repo: repo.into(),
+    ///     chart: "web".into(),
+    ///     version: version.into(),
+    /// };
+    /// assert_eq!(chart("https://charts.example", " ^2 ").constraint().as_deref(), Some("^2"));
+    /// assert_eq!(chart("oci://registry.example/web:1.0.0", "").constraint().as_deref(), Some("1.0.0"));
+    /// assert_eq!(chart("https://charts.example", "").constraint().as_deref(), Some("*"));
+    /// let digest = format!("oci://registry.example/web@sha256:{}", "0".repeat(64));
+    /// assert_eq!(chart(&digest, "1.0.0").constraint(), None);
+    /// ```
+    pub fn constraint(&self) -> Option<String> {
+        let version = match self.locate() {
+            Ok(Location::Repository { version, .. }) => version,
+            Ok(Location::Oci { reference, version }) if reference.digest.is_none() => {
+                match (version.is_empty(), reference.tag) {
+                    (true, Some(tag)) => tag,
+                    _ => version,
+                }
+            }
+            _ => return None,
+        };
+        Some(version)
+            .filter(|version| !version.is_empty())
+            .or(Some("*".to_owned()))
+    }
+
     /// The address that the chart is known by: its repository's with its name behind it, an archive's, or a registry's. It is made of what is
     /// asked, however the texts are written; a query of the repository is none of it.
     ///

@@ -100,6 +100,40 @@ impl Deref for SafeUrl {
     }
 }
 
+/// Shorter values of a query are words: to hide them would hide much of every text.
+const LEAST_SECRET: usize = 6;
+
+/// What an address has that nobody may read where its server repeats it: user and password as they are and as they are sent, and values of its query.
+pub(super) fn secrets(url: &Url) -> Vec<String> {
+    let decoded = |text: &str| {
+        let bytes = golib::url::path_unescape(text.as_bytes());
+        bytes.map_or_else(
+            |_| text.to_owned(),
+            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        )
+    };
+    let mut found = Vec::new();
+    let (username, password) = (url.username(), url.password());
+    // A user alone is a token.
+    let secret = password.unwrap_or(username);
+    if !secret.is_empty() {
+        let pair = [username, password.unwrap_or_default()]
+            .map(decoded)
+            .join(":");
+        let pair = golib::base64::encode(pair);
+        found.extend([secret.to_owned(), decoded(secret)]);
+        found.push(pair.trim_end_matches('=').to_owned());
+    }
+    let parts = url.query().into_iter().flat_map(|query| query.split('&'));
+    for part in parts {
+        let (key, value) = part.split_once('=').unwrap_or(("", part));
+        if !is_harmless(key, value) && value.len() >= LEAST_SECRET {
+            found.extend([value.to_owned(), decoded(&value.replace('+', " "))]);
+        }
+    }
+    found
+}
+
 /// A query without what may be a credential in it: values that no harmless key has, and what has no key.
 fn shown_query(query: &str) -> String {
     let parts = query.split('&').map(|part| match part.split_once('=') {

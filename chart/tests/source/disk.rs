@@ -59,8 +59,16 @@ fn joes(seen: &Seen) -> http::Response<http_body_util::Full<hyper::body::Bytes>>
         }
         "/web.tgz" => answer(200, archive("listed")),
         "/plain.tgz" => answer(200, archive("plain")),
+        "/plain.tar" => answer(200, plain_tar()),
         _ => content(seen),
     }
+}
+
+/// An archive that nobody has compressed.
+fn plain_tar() -> Vec<u8> {
+    let mut tar = vec![0; 1024];
+    tar[257..262].copy_from_slice(b"ustar");
+    tar
 }
 
 fn joe(access: Access) -> Access {
@@ -82,6 +90,10 @@ fn charts(server: &Server) -> Vec<(ChartRef, Access)> {
         (reference(&oci, "", "1.0.0"), plain()),
         (reference(&oci, "", "~1.9.x"), plain()),
         (reference(&format!("{oci}:1.9.0"), "", ""), plain()),
+        (
+            reference("", &server.url("/plain.tar"), ""),
+            Access::default(),
+        ),
     ]
 }
 

@@ -173,7 +173,7 @@ async fn repositories_take_logins_too_and_no_other_host_does() {
             .iter()
             .all(|seen| seen.authorization.is_none())
     );
-    // A redirect is the server's word, an address in the index the repository's: only the latter may have a login of its own.
+    // Neither whom a redirect names nor whom the index does, which has no TLS here, may be shown a login of its own.
     let both = with(json!({ here: pair("joe", "secret"), there: pair("ann", "other") }));
     for chart in [&chart, &moved] {
         fetcher().fetch(chart, &both).await.unwrap();
@@ -183,7 +183,7 @@ async fn repositories_take_logins_too_and_no_other_host_does() {
         .into_iter()
         .map(|seen| seen.authorization)
         .collect();
-    assert_eq!(shown, [None, None, basic("ann", "other"), None]);
+    assert_eq!(shown, [None, None, None, None]);
     // Fleet's own keys are for the repository and come first there.
     let own_keys = Access {
         credentials: Credentials::new("joe", "secret"),
@@ -228,6 +228,43 @@ async fn a_login_is_shown_without_tls_only_where_the_bundle_asks_for_that() {
         .await
         .unwrap();
     assert_eq!(plainly.seen()[0].authorization, None);
+}
+
+/// A repository without TLS, or on whose connection somebody sits, chooses whom its index names.
+#[tokio::test]
+async fn an_index_has_no_login_of_another_host_shown_without_tls() {
+    let registry = basic_registry().await;
+    let plainly = open().await;
+    let secure = Server::tls(|_| answer(200, archive("web"))).await;
+    let secure_host = format!("localhost:{}", secure.address.port());
+    let named = [
+        (plainly.address.to_string(), plainly.url("/web.tgz")),
+        (
+            registry.address.to_string(),
+            registry.oci("charts/web:1.0.0"),
+        ),
+        (secure_host, secure.url("/web.tgz")),
+    ];
+    for (at, (host, target)) in named.into_iter().enumerate() {
+        let entry = json!([{ "name": "web", "version": "1.0.0", "urls": [target] }]);
+        let index = json!({ "apiVersion": "v1", "entries": { "web": entry } }).to_string();
+        let own = Server::plain(move |_| answer(200, index.clone())).await;
+        let access = Access {
+            ca: secure.ca.clone(),
+            logins: logins(json!({ host: pair("joe", "secret") })),
+            ..plain()
+        };
+        let chart = reference(&own.url(""), "web", "");
+        let fetched = fetcher().fetch(&chart, &access).await;
+        assert_eq!(fetched.is_ok(), at != 1, "{:?}", fetched.err());
+    }
+    let none = |server: &Server| {
+        let seen = server.seen();
+        !seen.is_empty() && seen.iter().all(|seen| seen.authorization.is_none())
+    };
+    assert!(none(&plainly));
+    assert!(none(&registry));
+    assert_eq!(secure.seen()[0].authorization, basic("joe", "secret"));
 }
 
 /// Storage that a registry redirects to, and that asks for credentials itself.

@@ -88,6 +88,10 @@ async fn tags_digests_and_constraints() {
         (repo.clone(), "~1.9.x", "1.9.0", "1.9.0"),
         (format!("{repo}:1.9.0"), "", "1.9.0", "1.9.0"),
         (format!("{repo}@sha256:{digest}"), "", "", "1.0.0"),
+        (format!("{repo}@sha256:{digest}"), "1.0.0", "1.0.0", "1.0.0"),
+        // Of a digest nothing says that it must have a tag.
+        (format!("{repo}@sha256:{digest}"), "9.9.9", "9.9.9", "1.0.0"),
+        (format!("{repo}@sha256:{digest}"), "^1", "^1", "1.0.0"),
         (
             format!("{repo}:1.0.0@sha256:{digest}"),
             "1.0.0",
@@ -130,7 +134,21 @@ async fn a_chart_is_pulled_once() {
 async fn an_answer_that_is_no_chart_is_an_error() {
     let server = Server::plain(content).await;
     let repo = server.oci("charts/web");
+    let [first, other] = ["1.0.0", "1.9.0"].map(|version| {
+        format!(
+            "sha256:{}",
+            sha256(manifest(CONFIG, LAYER, version).as_bytes())
+        )
+    });
+    let pinned = format!("{repo}@{first}");
+    let tagged = format!("{repo}:1.9.0@{first}");
+    let mismatch = |asked: &str| {
+        let problem = format!("chart reference digest mismatch: {other} is not {first}");
+        format!("invalid chart source {asked:?}: {problem}")
+    };
     let cases = [
+        (reference(&pinned, "", "1.9.0"), mismatch(&pinned)),
+        (reference(&tagged, "", ""), mismatch(&tagged)),
         (
             reference(&format!("{repo}:1.0.0"), "", "1.9.0"),
             format!(

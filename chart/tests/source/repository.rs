@@ -396,6 +396,34 @@ async fn credentials_echoed_in_an_index_are_redacted(
 }
 
 #[rstest]
+#[case::password("joe:canary%2D1@", "")]
+#[case::user("canary-1@", "")]
+#[case::query("", "?private_token=canary-1")]
+#[case::escaped("", "?private_token=canary%2D1")]
+#[tokio::test]
+async fn what_an_address_has_of_credentials_is_redacted_in_its_answers(
+    #[case] user: &str,
+    #[case] query: &str,
+) {
+    let pair = golib::base64::encode("joe:canary-1");
+    for secret in ["canary-1", &pair, "canary%2D1"] {
+        // Only what is sent so is told back.
+        if !secret.starts_with("canary-1") && !user.starts_with("joe") {
+            continue;
+        }
+        let secret = secret.to_owned();
+        let told = secret.clone();
+        let server = Server::plain(move |_| answer(200, format!("generated: {secret}\n"))).await;
+        let repo = format!("http://{user}{}{query}", server.address);
+        let chart = reference(&repo, "web", "");
+        let error = fetcher().fetch(&chart, &Access::default()).await;
+        let reported = chain(&error.unwrap_err());
+        assert!(reported.contains("**REDACTED**"), "{reported}");
+        assert!(!reported.contains(&told), "{reported}");
+    }
+}
+
+#[rstest]
 #[case::a_place("https://cdn.invalid/canary-1/web.tgz")]
 #[case::a_host("https://canary-1.invalid/web.tgz")]
 #[case::a_kind("canary-1://cdn.invalid/web.tgz")]

@@ -57,10 +57,10 @@ pub(in crate::source) fn requested(
     }
 }
 
-/// The tags that are versions, as versions, newest first (Helm's `Tags`).
+/// The tags that are versions, as versions, newest first (Helm's `Tags`); builds of one version as Go's `sort.Sort` leaves them.
 pub(in crate::source) fn versions(tags: &[String]) -> Vec<String> {
     let mut versions: Vec<Version> = tags.iter().filter_map(|tag| version(tag)).collect();
-    versions.sort_by(|a, b| b.cmp(a));
+    golib::sort::sort(&mut versions, |a, b| b < a);
     versions.iter().map(ToString::to_string).collect()
 }
 
@@ -90,6 +90,32 @@ pub fn pick(tags: &[String], version: &str) -> Result<String, LookupError> {
             version: version.to_owned(),
             newest: tags.iter().take(NEWEST_SHOWN).cloned().collect(),
         })
+}
+
+/// Whether a registry still has the digest under the version that is asked for with it. A version that is no tag there says nothing, nor
+/// does an error: what is pulled is named by the digest (Helm's `ValidateReference`).
+pub(in crate::source) async fn check_version(
+    registry: &Registry<'_>,
+    reference: &Reference,
+    version: &str,
+) -> Result<(), FetchError> {
+    let version = match (&reference.tag, version) {
+        (Some(tag), "") => tag,
+        (_, version) => version,
+    };
+    let (Some(digest), Ok(tagged)) = (&reference.digest, reference.with_tag(version)) else {
+        return Ok(());
+    };
+    match registry.manifest(&tagged.wire_name()).await {
+        Ok(manifest) if manifest.digest != *digest => Err(FetchError::InvalidReference {
+            reference: reference.to_string(),
+            problem: format!(
+                "chart reference digest mismatch: {} is not {digest}",
+                manifest.digest
+            ),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Lists, picks, and names the tag.

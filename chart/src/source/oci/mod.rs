@@ -12,7 +12,9 @@ mod registry;
 
 pub(super) use annotations::{ID, STATES};
 pub use chart::pick;
-pub(super) use chart::{Found, Requested, layer, proves, requested, resolve, versions};
+pub(super) use chart::{
+    Found, Requested, check_version, layer, proves, requested, resolve, versions,
+};
 pub use reference::Reference;
 pub(super) use reference::is_digest;
 pub(super) use registry::{Descriptor, Registry, is_of};

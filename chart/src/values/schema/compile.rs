@@ -15,7 +15,7 @@ use super::draft::Draft;
 use super::failure::escape;
 use super::format::Format;
 use super::number::Decimal;
-use super::remote::RemoteSchemas;
+use super::remote::Fetches;
 use super::resource::{CompileError, Documents, Place, Root, encode, join};
 use super::validate;
 use super::work::Work;
@@ -63,7 +63,7 @@ pub(super) fn metaschema(draft: Draft) -> Ref<'static> {
 pub(super) fn compile_document(
     url: &str,
     document: Value,
-    (remote, budget): (Option<&dyn RemoteSchemas>, Budget),
+    (remote, budget): (Option<&Fetches<'_>>, Budget),
     warnings: &mut Warnings,
 ) -> Result<Set, CompileError> {
     let mut compiler = Compiler::new(remote, budget, warnings);
@@ -88,11 +88,7 @@ struct Compiler<'w> {
 }
 
 impl<'w> Compiler<'w> {
-    fn new(
-        remote: Option<&'w dyn RemoteSchemas>,
-        budget: Budget,
-        warnings: &'w mut Warnings,
-    ) -> Self {
+    fn new(remote: Option<&'w Fetches<'_>>, budget: Budget, warnings: &'w mut Warnings) -> Self {
         Self {
             documents: Documents::new(remote, budget),
             roots: BTreeMap::new(),

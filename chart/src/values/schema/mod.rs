@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use crate::chart::Chart;
 use crate::warning::Warnings;
+use remote::Fetches;
 pub use remote::RemoteSchemas;
 use work::Work;
 
@@ -127,7 +128,11 @@ pub(crate) fn validate_within(
     warnings: &mut Warnings,
 ) -> Result<(), SchemaErrors> {
     let mut failures = Vec::new();
-    let sources = Sources { remote, allowance };
+    let fetches = remote.map(Fetches::new);
+    let sources = Sources {
+        remote: fetches.as_ref(),
+        allowance,
+    };
     collect(chart, values, sources, warnings, &mut failures);
     if failures.is_empty() {
         Ok(())
@@ -139,7 +144,7 @@ pub(crate) fn validate_within(
 /// Where schemas are had from that a schema refers to, and what each may take with them.
 #[derive(Clone, Copy)]
 struct Sources<'s> {
-    remote: Option<&'s dyn RemoteSchemas>,
+    remote: Option<&'s Fetches<'s>>,
     allowance: &'s Allowance,
 }
 

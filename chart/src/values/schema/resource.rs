@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::document;
 use super::draft::{Draft, Position, known_document};
 use super::failure::escape;
-use super::remote::RemoteSchemas;
+use super::remote::Fetches;
 use crate::warning::{Warning, Warnings};
 
 /// How deep schemas may lie in schemas.
@@ -117,7 +117,7 @@ pub(super) struct Root {
 /// Documents by URL. Nothing is read from files.
 pub(super) struct Documents<'r> {
     own: BTreeMap<String, Arc<Value>>,
-    remote: Option<&'r dyn RemoteSchemas>,
+    remote: Option<&'r Fetches<'r>>,
     /// Bytes that may still be fetched.
     left: usize,
     /// Memory left for the documents once they are read.
@@ -125,7 +125,7 @@ pub(super) struct Documents<'r> {
 }
 
 impl<'r> Documents<'r> {
-    pub(super) fn new(remote: Option<&'r dyn RemoteSchemas>, budget: Budget) -> Self {
+    pub(super) fn new(remote: Option<&'r Fetches<'r>>, budget: Budget) -> Self {
         Self {
             own: BTreeMap::new(),
             remote,
