@@ -2,9 +2,11 @@
 //!
 //! Replaces `internal/cmd/agent/deployer/cleanup`, which uninstalls whatever its cache no longer holds. [`upstream_list`] asks upstream, [`verdict`]
 //! decides whether a bundle was deleted, [`removal`] acts on that, [`uninstall`] removes what of its releases is its own; [`disposal`] says what
-//! becomes of a release that its bundle has no use for, [`held`] keeps what is held back, and the [`report`] shows it; release
+//! becomes of a release that its bundle has no use for, [`held`] keeps what is held back, [`check_schedule`] says when that is checked, and the
+//! [`report`] shows it; release
 //! records that only claim to be ours are found by [`search`] and [`unknown`], and never touched.
 
+mod check_schedule;
 mod disposal;
 mod error;
 mod held;
@@ -30,8 +32,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use check_schedule::{CHECK_INTERVAL, CheckSchedule};
 pub use error::RemovalError;
-use held::{CHECK_INTERVAL, CheckSchedule, Held};
+use held::Held;
 pub use report::{REPORT_NAME, Report};
 use uninstall::Uninstaller;
 use unknown::Search;

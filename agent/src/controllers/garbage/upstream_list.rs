@@ -10,8 +10,8 @@ use kube::core::Status;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::check_schedule::CheckSchedule;
 use super::error::RemovalError;
-use super::held::CheckSchedule;
 use crate::api::BundleDeployment;
 use crate::bundle::agent_bundle_name;
 use crate::client::health::Health;
