@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 
 use serde_json::{Map, Number, Value};
 
@@ -86,7 +87,7 @@ pub enum Error {
     #[error("yaml: {0}")]
     Yaml(String),
     /// Data that repeats keys: a line each.
-    #[error("yaml: unmarshal errors:\n{}", .0.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n"))]
+    #[error("yaml: unmarshal errors:{}", Lines(.0))]
     Type(Vec<String>),
     /// Data that JSON cannot hold.
     #[error("json: {0}")]
@@ -94,6 +95,15 @@ pub enum Error {
     /// A document that would fill the memory.
     #[error("yaml: {0}")]
     TooLarge(#[from] TooLarge),
+}
+
+/// Each on a line of its own.
+struct Lines<'a>(&'a [String]);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
 }
 
 impl From<Problem> for Error {
@@ -703,12 +713,14 @@ struct Decoding {
     /// Merge keys are followed, not kept.
     merges: bool,
     repeated: Vec<String>,
+    repeated_bytes: usize,
 }
 
 impl Decoding {
-    /// Notes each pair of equal keys. Nobody reads more of them than an error shows.
+    /// Notes each pair of equal keys. Nobody reads more of them than an error shows, and each quotes the key.
     fn has_repeated_keys(&mut self, mapping: &Node) -> bool {
         const MAX_NOTED: usize = 4_096;
+        const MAX_NOTED_BYTES: usize = 64 << 10;
         let mut lines: HashMap<(Kind, &str), Vec<u32>> = HashMap::new();
         for (key, _) in mapping.entries() {
             let lines = lines.entry((key.kind, &key.value)).or_default();
@@ -726,14 +738,17 @@ impl Decoding {
             let seen = seen.entry((key.kind, &key.value)).or_default();
             *seen += 1;
             for line in &lines[*seen..] {
-                if self.repeated.len() == MAX_NOTED {
+                if self.repeated.len() == MAX_NOTED || self.repeated_bytes > MAX_NOTED_BYTES {
                     return true;
                 }
-                self.repeated.push(format!(
+                let shown = &key.value[..key.value.floor_char_boundary(MAX_NOTED_BYTES)];
+                let note = format!(
                     "line {line}: mapping key {} already defined at line {}",
-                    crate::strconv::quote(&key.value),
+                    crate::strconv::quote(shown),
                     key.line,
-                ));
+                );
+                self.repeated_bytes += note.len();
+                self.repeated.push(note);
             }
         }
         true

@@ -515,3 +515,22 @@ fn data_is_read_as_yaml_v3_reads_it() {
         assert_eq!(read, Ok(None), "{nothing}");
     }
 }
+
+/// Each pair of equal keys quotes the key, and there are as many pairs as keys squared.
+#[test]
+fn of_repeated_keys_no_more_is_noted_than_is_read() {
+    let repeated = |key: &str, times: usize| {
+        let text = format!("? {key}\n: 1\n").repeat(times);
+        let read = node::unmarshal(text.as_bytes(), &mut Budget::default());
+        read.unwrap_err().to_string()
+    };
+    let noted = repeated(&"x".repeat(250_000), 91);
+    assert!(noted.len() < 80_000, "{}", noted.len());
+    let noted = repeated(&"x".repeat(5_000), 91);
+    assert!((60_000..80_000).contains(&noted.len()), "{}", noted.len());
+    assert_eq!(
+        repeated("a", 3),
+        "yaml: unmarshal errors:\n  line 3: mapping key \"a\" already defined at line 1\n  \
+         line 5: mapping key \"a\" already defined at line 1\n  line 5: mapping key \"a\" already defined at line 3"
+    );
+}
