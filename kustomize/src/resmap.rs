@@ -87,13 +87,17 @@ impl ResMap {
     }
 
     /// The places of the objects that have, or had, a name.
-    pub(crate) fn matching_any_id(&self, matches: impl Fn(&ResId) -> bool) -> Result<Vec<usize>> {
+    pub(crate) fn matching_any_id(
+        &self,
+        build: &Build<'_>,
+        matches: impl Fn(&ResId) -> bool,
+    ) -> Result<Vec<usize>> {
         let mut found = Vec::new();
         for (at, resource) in self.list.iter().enumerate() {
             if resource.is_nil_or_empty() {
                 continue;
             }
-            if matches(resource.cur_id()) || resource.prev_ids()?.any(|id| matches(&id)) {
+            if matches(resource.cur_id()) || resource.prev_ids(build)?.any(|id| matches(&id)) {
                 found.push(at);
             }
         }
@@ -111,8 +115,8 @@ impl ResMap {
     }
 
     /// The object that a patch is meant for.
-    pub(crate) fn get_by_id(&self, id: &ResId) -> Result<usize> {
-        let found = self.matching_any_id(|own| own.equals(id))?;
+    pub(crate) fn get_by_id(&self, id: &ResId, build: &Build<'_>) -> Result<usize> {
+        let found = self.matching_any_id(build, |own| own.equals(id))?;
         let problem = match found.as_slice() {
             [one] => return Ok(*one),
             [] => "no matches for",
@@ -133,7 +137,7 @@ impl ResMap {
     fn absorb_one(&mut self, mut resource: Resource, build: &Build<'_>) -> Result<()> {
         build.work(self.list.len())?;
         let id = resource.cur_id().clone();
-        let matches = self.matching_any_id(|own| own.equals(&id))?;
+        let matches = self.matching_any_id(build, |own| own.equals(&id))?;
         let at = match matches.as_slice() {
             [] => {
                 return match resource.behavior() {
@@ -275,7 +279,7 @@ impl ResMap {
         let mut found = Vec::new();
         for (at, resource) in self.list.iter().enumerate() {
             let current = resource.cur_id();
-            let original = resource.org_id()?;
+            let original = resource.org_id(build)?;
             regex.count(std::slice::from_ref(current), build)?;
             if !regex.matches_namespace(original.effective_namespace(), build)?
                 && !regex.matches_namespace(current.effective_namespace(), build)?
@@ -359,12 +363,13 @@ impl ResMap {
         &self,
         places: &[usize],
         original: bool,
+        build: &Build<'_>,
     ) -> Result<BTreeMap<String, Vec<usize>>> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for &at in places {
             let resource = &self.list[at];
             let id = if original {
-                resource.org_id()?
+                resource.org_id(build)?
             } else {
                 resource.cur_id().clone()
             };
@@ -456,7 +461,7 @@ impl SelectorRegex {
             .iter()
             .map(|id| id.name.len() + id.namespace.len() + id.gvk.kind.len())
             .sum();
-        build.work(bytes.saturating_mul(self.length) / 4096)
+        build.work(ids.len() / 8 + bytes.saturating_mul(self.length) / 4096)
     }
 
     pub(crate) fn matches_gvk(&self, gvk: &Gvk, build: &Build<'_>) -> Result<bool> {

@@ -277,9 +277,12 @@ impl Resource {
     }
 
     /// The names it had.
-    pub(crate) fn prev_ids(&self) -> Result<impl Iterator<Item = ResId>> {
-        let ids = self.node.as_ref().map(prev_ids).transpose()?;
-        Ok(ids.into_iter().flatten())
+    pub(crate) fn prev_ids(
+        &self,
+        build: &Build<'_>,
+    ) -> Result<impl Iterator<Item = ResId> + use<'_>> {
+        let ids = self.node.as_ref().map(|node| prev_ids(node, build));
+        Ok(ids.transpose()?.into_iter().flatten())
     }
 
     /// What the names it had take, in bytes.
@@ -288,8 +291,8 @@ impl Resource {
     }
 
     /// The name it was read with.
-    pub(crate) fn org_id(&self) -> Result<ResId> {
-        let first = self.prev_ids()?.next();
+    pub(crate) fn org_id(&self, build: &Build<'_>) -> Result<ResId> {
+        let first = self.prev_ids(build)?.next();
         Ok(first.unwrap_or_else(|| self.cur_id().clone()))
     }
 
@@ -755,9 +758,17 @@ fn commas(text: &str) -> usize {
     text.matches(',').count()
 }
 
-/// `utils.PrevIds`, one at a time: whoever keeps them all counts their [weight](prev_ids_weight) first.
-pub(crate) fn prev_ids(node: &Node) -> Result<impl Iterator<Item = ResId>> {
-    let ids = PreviousIds::of(node).map(PreviousIds::ids).transpose()?;
+/// `utils.PrevIds`, one at a time: whoever keeps them all counts their [weight](prev_ids_weight) first. To look at them is
+/// counted here, for many may ask the same object.
+pub(crate) fn prev_ids<'a>(
+    node: &'a Node,
+    build: &Build<'_>,
+) -> Result<impl Iterator<Item = ResId> + use<'a>> {
+    let previous = PreviousIds::of(node);
+    if let Some(previous) = &previous {
+        build.work(previous.weight() / 1024)?;
+    }
+    let ids = previous.map(PreviousIds::ids).transpose()?;
     Ok(ids.into_iter().flatten())
 }
 
@@ -768,7 +779,7 @@ pub(crate) fn prev_ids_weight(node: &Node) -> usize {
 
 /// `utils.MakeResIds`: the name it has, and those it had.
 pub(crate) fn all_ids(node: &Node, build: &Build<'_>) -> Result<Vec<ResId>> {
-    let former = prev_ids(node)?;
+    let former = prev_ids(node, build)?;
     build.expect_room(prev_ids_weight(node))?;
     Ok(std::iter::once(id_of(node)).chain(former).collect())
 }

@@ -423,7 +423,7 @@ impl<'a> Target<'a> {
     }
 
     fn load_generator(&self, resource: &Resource) -> Result<Generator> {
-        let config = plugin_config(resource)?;
+        let config = plugin_config(resource, self.loader.build)?;
         let fails = || format!("plugin {} fails configuration", resource.cur_id());
         match resource.kind() {
             "ConfigMapGenerator" => {
@@ -480,7 +480,7 @@ impl<'a> Target<'a> {
     ) -> Result<Vec<(Transformer, Option<Origin>)>> {
         let mut steps = Vec::new();
         for resource in self.external(entries, "transformer")? {
-            let config = plugin_config(&resource)?;
+            let config = plugin_config(&resource, self.loader.build)?;
             let step = match transformers::configure(resource.kind(), &config, &self.loader) {
                 Some(step) => step
                     .with_context(|| format!("plugin {} fails configuration", resource.cur_id()))?,
@@ -541,7 +541,7 @@ const GENERATORS: [&str; 4] = [
 ];
 
 /// The configuration of a builtin plugin; all others are refused.
-fn plugin_config(resource: &Resource) -> Result<Value> {
+fn plugin_config(resource: &Resource, build: &Build<'_>) -> Result<Value> {
     let gvk = resource.gvk();
     if gvk.group.is_empty() && gvk.version == "builtin" {
         if !GENERATORS.contains(&&*gvk.kind) && !transformers::KINDS.contains(&&*gvk.kind) {
@@ -554,7 +554,7 @@ fn plugin_config(resource: &Resource) -> Result<Value> {
     }
     Err(Error::new(format!(
         "external plugins disabled; unable to load external plugin '{}'",
-        resource.org_id()?.gvk.kind
+        resource.org_id(build)?.gvk.kind
     )))
 }
 
@@ -666,7 +666,7 @@ fn merge_vars(all: &mut Accumulator, vars: &[Var], build: &Build<'_>) -> Result<
             name: var.object.name.clone(),
             namespace: var.object.namespace.clone(),
         };
-        let found = all.map.matching_any_id(|id| {
+        let found = all.map.matching_any_id(build, |id| {
             if expected.namespace.is_empty() {
                 expected.gvkn_equals(id)
             } else {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use golib::budget::Budget as Weight;
+use golib::json::type_name;
 use objects::merge::{self, Work, builtin, operations};
 use serde_json::{Map, Value};
 
@@ -192,7 +193,16 @@ fn patch_object(
     match builtin(&base).filter(|_| !is_definition) {
         Some(builtin) => merge::apply_strategic_within(&base, &patch, builtin, work)
             .map_err(|error| failed(&error.to_string())),
-        None => Ok(merge::json::merge(base, &patch)),
+        // A patch that is no map would take the place of the whole object, and a null remove it.
+        None => match (&base, &patch) {
+            (Value::Object(_), Value::Object(_)) => Ok(merge::json::merge(base, &patch)),
+            (Value::Object(_), _) => Err(failed("Invalid JSON Patch")),
+            (Value::Null, _) => Err(failed("Invalid JSON Document")),
+            _ => Err(failed(&format!(
+                "json: cannot unmarshal {} into Go value of type v1.PartialObjectMetadata",
+                type_name(&base)
+            ))),
+        },
     }
 }
 
@@ -304,6 +314,53 @@ mod tests {
         );
     }
 
+    /// What is no document leaves the release, and its object goes with it: for a definition with all objects of its kind.
+    #[test]
+    fn a_patch_without_content_removes_no_object() {
+        let patched = |base: &str, patch: &str| {
+            let files = [
+                resource("a.yaml", base),
+                resource("overlays/one/a_patch.yaml", patch),
+            ];
+            process(&files, &["one".to_owned()], &Weight::default())
+                .map(|files| files[0].content.clone())
+                .map_err(|error| error.to_string())
+        };
+        let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: xs.example.com}\n";
+        let custom = "apiVersion: example.com/v1\nkind: X\nmetadata: {name: a}\n";
+        for base in [definition, custom] {
+            for patch in ["---\n", "---\n# nothing yet\n", "~", "foo", "3"] {
+                let error = patched(base, patch).unwrap_err();
+                assert_eq!(
+                    error, "failed to patch a.yaml: Invalid JSON Patch",
+                    "{patch}"
+                );
+            }
+            assert!(patched(base, "# nothing yet\n").unwrap().contains("kind"));
+        }
+        // Go reads null into an empty map where it merges strategically.
+        let built_in = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        for patch in ["---\n", "---\n# nothing yet\n", "~"] {
+            assert_eq!(
+                patched(built_in, patch).unwrap(),
+                r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#
+            );
+        }
+        assert!(patched(built_in, "foo").is_err());
+        assert_eq!(
+            patched("---\n# nothing yet\n", "a: 1").unwrap_err(),
+            "failed to patch a.yaml: Invalid JSON Document"
+        );
+        for (base, found) in [("[{a: 1}]", "array"), ("foo", "string")] {
+            assert_eq!(
+                patched(base, "a: 1").unwrap_err(),
+                format!(
+                    "failed to patch a.yaml: json: cannot unmarshal {found} into Go value of type v1.PartialObjectMetadata"
+                )
+            );
+        }
+    }
+
     #[test]
     fn nested_directories_of_other_bundles_are_skipped() {
         let files = [
@@ -339,7 +396,7 @@ mod tests {
             "overlays have more than 256 MiB to read and write"
         );
         // Each of many elements moves each time.
-        let removals = "- {op: remove, path: /l/0}\n".repeat(40_000);
+        let removals = "- {op: remove, path: /l/0}\n".repeat(20_000);
         let files = [
             resource("a.yaml", &format!("l: [{}]", vec!["0"; 50_000].join(","))),
             resource("overlays/one/a_patch.yaml", &removals),

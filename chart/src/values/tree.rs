@@ -226,11 +226,11 @@ impl Table {
         self.0.borrow_mut().remove(key);
     }
 
-    /// The entries as they are now; changing the table meanwhile is fine.
     pub(super) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
+    /// The entries as they are now; changing the table meanwhile is fine.
     pub(super) fn entries(&self) -> Vec<(String, Node)> {
         self.0
             .borrow()

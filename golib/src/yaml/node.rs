@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 
 use serde_json::{Map, Number, Value};
 
@@ -86,7 +87,7 @@ pub enum Error {
     #[error("yaml: {0}")]
     Yaml(String),
     /// Data that repeats keys: a line each.
-    #[error("yaml: unmarshal errors:\n{}", .0.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n"))]
+    #[error("yaml: unmarshal errors:{}", Lines(.0))]
     Type(Vec<String>),
     /// Data that JSON cannot hold.
     #[error("json: {0}")]
@@ -94,6 +95,15 @@ pub enum Error {
     /// A document that would fill the memory.
     #[error("yaml: {0}")]
     TooLarge(#[from] TooLarge),
+}
+
+/// Each on a line of its own.
+struct Lines<'a>(&'a [String]);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
 }
 
 impl From<Problem> for Error {
@@ -202,16 +212,25 @@ pub fn parse(text: &[u8], budget: &mut Budget) -> Result<Option<Node>, Error> {
 /// # Ok::<(), node::Error>(())
 /// ```
 ///
+/// Nodes and values count while both are there, the values alone afterwards.
+///
 /// # Errors
 /// As [`parse`] and [`Node::decode`], and for a key that is no text.
 pub fn unmarshal(text: &[u8], budget: &mut Budget) -> Result<Option<Value>, Error> {
-    let node = parse(text, budget)?;
+    let mut kept = budget.clone();
+    let Some(node) = parse(text, budget)? else {
+        *budget = kept;
+        return Ok(None);
+    };
     let decoding = Decoding {
         merges: true,
+        budget: Some(budget),
         ..Decoding::default()
     };
-    node.map(|node| node.value_of(Path::Direct, false, decoding))
-        .transpose()
+    let value = node.value_of(Path::Direct, false, decoding)?;
+    kept.add(&value)?;
+    *budget = kept;
+    Ok(Some(value))
 }
 
 fn too_deep() -> Error {
@@ -560,7 +579,12 @@ impl Node {
         self.value_of(path, true, Decoding::default())
     }
 
-    fn value_of(&self, path: Path, is_root: bool, mut decoding: Decoding) -> Result<Value, Error> {
+    fn value_of(
+        &self,
+        path: Path,
+        is_root: bool,
+        mut decoding: Decoding<'_>,
+    ) -> Result<Value, Error> {
         let mut unwritable = None;
         let value = self.to_value(path, is_root, &mut decoding, &mut unwritable)?;
         if !decoding.repeated.is_empty() {
@@ -576,7 +600,7 @@ impl Node {
         &self,
         path: Path,
         is_root: bool,
-        decoding: &mut Decoding,
+        decoding: &mut Decoding<'_>,
         unwritable: &mut Option<String>,
     ) -> Result<Value, Error> {
         let path = match path {
@@ -587,19 +611,24 @@ impl Node {
         };
         match self.kind {
             Kind::Scalar => match scalar_value(self, path) {
+                Ok(value) => {
+                    decoding.weigh(|budget| budget.add(&value))?;
+                    Ok(value)
+                }
                 // JSON is written of what was read without an error.
                 Err(Error::Json(text)) => {
                     unwritable.get_or_insert(text);
                     Ok(Value::Null)
                 }
-                found => found,
+                failed => failed,
             },
-            Kind::Sequence => Ok(Value::Array(
-                self.content
-                    .iter()
-                    .map(|item| item.to_value(path, false, decoding, unwritable))
-                    .collect::<Result<_, _>>()?,
-            )),
+            Kind::Sequence => {
+                let items = self.content.iter().enumerate().map(|(length, item)| {
+                    decoding.weigh(|budget| budget.value(length))?;
+                    item.to_value(path, false, decoding, unwritable)
+                });
+                Ok(Value::Array(items.collect::<Result<_, Error>>()?))
+            }
             Kind::Mapping => {
                 if decoding.has_repeated_keys(self) {
                     return Ok(Value::Null);
@@ -629,6 +658,7 @@ impl Node {
                     {
                         first = Some((&key.value, text));
                     }
+                    decoding.weigh_entry(map.len(), &key.value)?;
                     map.insert(key.value.clone(), value);
                 }
                 if let Some(merged) = merged {
@@ -652,7 +682,7 @@ impl Node {
         &self,
         map: &mut Map<String, Value>,
         path: Path,
-        decoding: &mut Decoding,
+        decoding: &mut Decoding<'_>,
         unwritable: &mut Option<String>,
     ) -> Result<(), Error> {
         let single = std::slice::from_ref(self);
@@ -678,6 +708,7 @@ impl Node {
                     _ if map.contains_key(&key.value) => {}
                     _ => {
                         let value = value.to_value(path, false, decoding, unwritable)?;
+                        decoding.weigh_entry(map.len(), &key.value)?;
                         map.insert(key.value.clone(), value);
                     }
                 }
@@ -699,16 +730,34 @@ fn expect_scalar_key(key: &Node) -> Result<(), Error> {
 
 /// What yaml.v3 tells of when it has read all of a document.
 #[derive(Default)]
-struct Decoding {
+struct Decoding<'a> {
     /// Merge keys are followed, not kept.
     merges: bool,
+    /// What the values may take.
+    budget: Option<&'a mut Budget>,
     repeated: Vec<String>,
+    repeated_bytes: usize,
 }
 
-impl Decoding {
-    /// Notes each pair of equal keys. Nobody reads more of them than an error shows.
+impl Decoding<'_> {
+    fn weigh(
+        &mut self,
+        part: impl FnOnce(&mut Budget) -> Result<(), TooLarge>,
+    ) -> Result<(), TooLarge> {
+        self.budget.as_deref_mut().map_or(Ok(()), part)
+    }
+
+    fn weigh_entry(&mut self, length: usize, key: &str) -> Result<(), TooLarge> {
+        self.weigh(|budget| {
+            budget.value_entry(length)?;
+            budget.text(key.len())
+        })
+    }
+
+    /// Notes each pair of equal keys. Nobody reads more of them than an error shows, and each quotes the key.
     fn has_repeated_keys(&mut self, mapping: &Node) -> bool {
         const MAX_NOTED: usize = 4_096;
+        const MAX_NOTED_BYTES: usize = 64 << 10;
         let mut lines: HashMap<(Kind, &str), Vec<u32>> = HashMap::new();
         for (key, _) in mapping.entries() {
             let lines = lines.entry((key.kind, &key.value)).or_default();
@@ -726,14 +775,17 @@ impl Decoding {
             let seen = seen.entry((key.kind, &key.value)).or_default();
             *seen += 1;
             for line in &lines[*seen..] {
-                if self.repeated.len() == MAX_NOTED {
+                if self.repeated.len() == MAX_NOTED || self.repeated_bytes > MAX_NOTED_BYTES {
                     return true;
                 }
-                self.repeated.push(format!(
+                let shown = &key.value[..key.value.floor_char_boundary(MAX_NOTED_BYTES)];
+                let note = format!(
                     "line {line}: mapping key {} already defined at line {}",
-                    crate::strconv::quote(&key.value),
+                    crate::strconv::quote(shown),
                     key.line,
-                ));
+                );
+                self.repeated_bytes += note.len();
+                self.repeated.push(note);
             }
         }
         true

@@ -515,3 +515,47 @@ fn data_is_read_as_yaml_v3_reads_it() {
         assert_eq!(read, Ok(None), "{nothing}");
     }
 }
+
+/// Each pair of equal keys quotes the key, and there are as many pairs as keys squared.
+#[test]
+fn of_repeated_keys_no_more_is_noted_than_is_read() {
+    let repeated = |key: &str, times: usize| {
+        let text = format!("? {key}\n: 1\n").repeat(times);
+        let read = node::unmarshal(text.as_bytes(), &mut Budget::default());
+        read.unwrap_err().to_string()
+    };
+    let noted = repeated(&"x".repeat(250_000), 91);
+    assert!(noted.len() < 80_000, "{}", noted.len());
+    let noted = repeated(&"x".repeat(5_000), 91);
+    assert!((60_000..80_000).contains(&noted.len()), "{}", noted.len());
+    assert_eq!(
+        repeated("a", 3),
+        "yaml: unmarshal errors:\n  line 3: mapping key \"a\" already defined at line 1\n  \
+         line 5: mapping key \"a\" already defined at line 1\n  line 5: mapping key \"a\" already defined at line 3"
+    );
+}
+
+/// Few nodes may stand for values that take many times as much: a map of one entry takes as much as one of eleven.
+#[test]
+fn values_count_beside_the_nodes_they_are_made_of() {
+    let text = format!("l: [{}]", vec!["{a}"; 20_000].join(","));
+    let mut nodes = Budget::default();
+    node::parse(text.as_bytes(), &mut nodes).unwrap();
+    let mut both = Budget::default();
+    let value = node::unmarshal(text.as_bytes(), &mut both)
+        .unwrap()
+        .unwrap();
+    let value = crate::budget::weigh(&value);
+    assert!(value > nodes.spent());
+    assert_eq!(both.spent(), value, "the nodes are gone");
+    for limit in [value, nodes.spent() + value - 1] {
+        let read = node::unmarshal(text.as_bytes(), &mut Budget::new(limit));
+        assert!(matches!(read, Err(node::Error::TooLarge(_))), "{read:?}");
+    }
+    let mut enough = Budget::new(nodes.spent() + value);
+    assert!(node::unmarshal(text.as_bytes(), &mut enough).is_ok());
+    // What follows finds what was there before, and the values.
+    let text = text.as_bytes();
+    let read = node::unmarshal(text, &mut enough);
+    assert!(matches!(read, Err(node::Error::TooLarge(_))));
+}

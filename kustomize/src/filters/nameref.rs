@@ -25,7 +25,7 @@ pub(crate) fn transform(
     let known = Known::of(map, build)?;
     let referrals = Referrals::new(map.resources().len());
     for at in 0..map.resources().len() {
-        let original = map.resources()[at].org_id()?;
+        let original = map.resources()[at].org_id(build)?;
         let mut filters = Vec::new();
         for reference in references {
             for spec in &*reference.referrers {
@@ -161,7 +161,7 @@ impl Known {
             // Each name is held twice.
             held += 2 * resource.prev_ids_weight();
             build.expect_room(held)?;
-            let ids: Vec<ResId> = resource.prev_ids()?.collect();
+            let ids: Vec<ResId> = resource.prev_ids(build)?.collect();
             for id in &ids {
                 let places = by_previous_name.entry(id.name.clone()).or_default();
                 if places.last() != Some(&at) {
@@ -267,11 +267,11 @@ impl Filter<'_> {
                     .filter(|&at| self.candidates.may[at])
                     .collect();
                 self.build.work(all.len() / 4)?;
-                let mut groups = self.map.by_namespace(&all, true)?;
+                let mut groups = self.map.by_namespace(&all, true, self.build)?;
                 match groups.remove(namespace) {
                     Some(places) => Some(places),
                     None => {
-                        let mut groups = self.map.by_namespace(&all, false)?;
+                        let mut groups = self.map.by_namespace(&all, false, self.build)?;
                         Some(groups.remove(namespace).unwrap_or_default())
                     }
                 }

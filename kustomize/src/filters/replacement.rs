@@ -92,7 +92,7 @@ fn source_of(map: &ResMap, replacement: &Replacement, build: &Build<'_>) -> Resu
         }
     };
     build.work(2 * map.resources().len())?;
-    let (object, node) = select_source(map, source)?;
+    let (object, node) = select_source(map, source, build)?;
     let path = if source.field_path.is_empty() {
         DEFAULT_PATH
     } else {
@@ -136,13 +136,17 @@ fn selector_text(source: &SourceSelector) -> String {
     text
 }
 
-fn select_source<'a>(map: &'a ResMap, source: &SourceSelector) -> Result<(usize, &'a Node)> {
+fn select_source<'a>(
+    map: &'a ResMap,
+    source: &SourceSelector,
+    build: &Build<'_>,
+) -> Result<(usize, &'a Node)> {
     let mut found = None;
     for (object, resource) in map.resources().iter().enumerate() {
         let Some(node) = resource.node() else {
             continue;
         };
-        let former = prev_ids(node).context("error getting node IDs")?;
+        let former = prev_ids(node, build).context("error getting node IDs")?;
         let mut ids = std::iter::once(id_of(node)).chain(former);
         if ids.any(|id| id.is_selected_by(&source.id)) {
             if found.is_some() {

@@ -345,7 +345,7 @@ impl Transformer {
             Self::StrategicMerge(patches) => {
                 for patch in patches {
                     build.work(map.resources().len())?;
-                    let at = map.get_by_id(&patch.org_id()?)?;
+                    let at = map.get_by_id(&patch.org_id(build)?, build)?;
                     map.apply_patch(&[at], patch, build)?;
                 }
                 Ok(())
@@ -413,7 +413,7 @@ fn set_replicas(map: &mut ResMap, config: &ReplicaConfig, build: &Build<'_>) -> 
     let mut is_found = false;
     for spec in &config.field_specs {
         build.work(2 * map.resources().len())?;
-        let places = map.matching_any_id(|id| {
+        let places = map.matching_any_id(build, |id| {
             id.name == config.replica.name && id.gvk.is_selected(&spec.gvk)
         })?;
         for at in places {

@@ -105,7 +105,7 @@ pub(super) fn add_affix(
 ) -> Result<()> {
     for resource in map.resources_mut() {
         build.work(1 + specs.len() / 2)?;
-        let id = resource.org_id()?;
+        let id = resource.org_id(build)?;
         if keeps_name(&id.gvk) {
             continue;
         }

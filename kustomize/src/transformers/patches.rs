@@ -205,8 +205,8 @@ pub(super) fn patch_strategically(
     }
     for patch in patches {
         build.work(map.resources().len())?;
-        let id = patch.org_id()?;
-        let at = map.get_by_id(&id).with_context(|| {
+        let id = patch.org_id(build)?;
+        let at = map.get_by_id(&id, build).with_context(|| {
             format!(
                 "no resource matches strategic merge patch {}",
                 golib::strconv::quote(id.to_string())

@@ -11,6 +11,7 @@ pub(crate) struct Input {
 }
 
 const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+const SECRET: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n";
 const TOO_MUCH_WORK: &str = "takes too much work";
 const TOO_LARGE: &str = "document is too large";
 const TOO_MANY_BYTES: &str = "reads and copies more than";
@@ -50,6 +51,24 @@ fn former_names(count: usize) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations:\n{}",
         ["Names", "Namespaces", "Kinds"].map(annotation).concat()
+    )
+}
+
+/// Each source looks at all names that all objects had.
+fn many_sources() -> Input {
+    let replacements = "- source: {kind: Secret}\n  targets: []\n".repeat(400);
+    let objects = format!("{}---\n{SECRET}", former_names(10_000));
+    input(
+        "sources beside an object that had many names",
+        TOO_MUCH_WORK,
+        &[
+            (
+                "app/kustomization.yaml",
+                "resources: [a.yaml]\nreplacements: [{path: r.yaml}]\n",
+            ),
+            ("app/a.yaml", &objects),
+            ("app/r.yaml", &replacements),
+        ],
     )
 }
 
@@ -398,6 +417,11 @@ fn growing() -> Vec<Input> {
             .concat();
     let long = "x".repeat(1 << 20);
     let many = config_maps(2_000);
+    let generators: String = (0..400)
+        .map(|at| format!("- {{name: b{at}, literals: [a=b]}}\n"))
+        .collect();
+    let patches =
+        "- '{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {a: b}}'\n".repeat(400);
     let doubling = "- source: {kind: ConfigMap, fieldPath: data.a}\n  \
                     targets: [{select: {kind: ConfigMap}, fieldPaths: [data.a], options: {delimiter: ':', index: 9999999}}]\n";
     let copies: String = (0..40)
@@ -521,6 +545,19 @@ fn growing() -> Vec<Input> {
             OBJECTS_TOO_LARGE,
             "replacements:\n- sourceValue: x\n  targets: [{select: {kind: ConfigMap}, fieldPaths: [kind]}]\n",
             &former_names(200_000),
+        ),
+        many_sources(),
+        over(
+            "generated objects beside one that had many names",
+            TOO_MUCH_WORK,
+            &format!("configMapGenerator:\n{generators}"),
+            &former_names(10_000),
+        ),
+        over(
+            "patches beside an object that had many names",
+            TOO_MUCH_WORK,
+            &format!("patchesStrategicMerge:\n{patches}"),
+            &format!("{}---\n{SECRET}", former_names(10_000)),
         ),
         over(
             "fields copied into themselves",
