@@ -131,6 +131,10 @@ pub struct Checker {
     given: BTreeSet<ReleaseKey>,
     /// The bundles that a release ever was deployed for.
     ever_deployed_for: BTreeSet<(ReleaseKey, usize)>,
+    /// Those that this agent deployed it for: of what the Go agent did for one that upstream has lost by then it knows nothing.
+    ever_deployed_by_agent: BTreeSet<(ReleaseKey, usize)>,
+    /// Revisions by which a helm client went back to one that was written for a bundle, which is that one's where it is what the bundle wants.
+    gone_back_to: BTreeSet<(ReleaseKey, i64)>,
     /// Bundles that are wanted again after they were deleted, and since when.
     returned: BTreeMap<usize, Instant>,
     /// What the agent wrote last into each object of a release.
@@ -721,8 +725,16 @@ impl Audit for Checker {
             }
             let named = write.after.as_deref().and_then(named_bundle);
             let deployed_for = named.map(|bundle| (release.clone(), bundle));
+            if by_agent {
+                self.ever_deployed_by_agent.extend(deployed_for.clone());
+            }
             self.ever_deployed_for.extend(deployed_for);
             *self.deployed_by_agent.entry(release).or_default() += 1;
+        }
+        if let (Actor::Helm, Some(deployed)) = (write.who.actor, Self::deployed_revision(write))
+            && write.after.as_deref().and_then(named_bundle).is_some()
+        {
+            self.gone_back_to.insert(deployed);
         }
         if let (Actor::Go, Some(after)) = (write.who.actor, &write.after)
             && let Some(owner) = Self::owner(after)

@@ -119,8 +119,10 @@ impl Checker {
 
     /// As docs/removal.md has it: what attempts of a bundle made in a release that another one has, and has always had, goes with that.
     fn has_only_attempts(&self, bundle: usize, release: &ReleaseKey) -> bool {
-        let was_deployed = self.ever_deployed_for.contains(&(release.clone(), bundle));
-        !was_deployed && self.holder(release).is_some_and(|holder| holder != bundle)
+        let was_deployed = &self.ever_deployed_by_agent;
+        !was_deployed.contains(&(release.clone(), bundle))
+            && self.deployed_for.get(release) != Some(&bundle)
+            && self.holder(release).is_some_and(|holder| holder != bundle)
     }
 
     /// Whether an object goes in the course of a deploy that began before this was wanted: that of another bundle, which wanted the release a

@@ -276,6 +276,7 @@ impl Checker {
                 // As docs/security.md has it: it counts as the agent's own, damaged. One without labels no list had shown.
                 && !self.under_announced.contains(&(release.clone(), revision))
                 && !(is_bare && self.is_entered(&release, revision))
+                && !self.was_gone_back_to(&release)
                 // Nothing tells what names a bundle of this agent's from what the Go agent deployed for it.
                 && write.before.as_deref().and_then(named_bundle).is_none()
             {
@@ -408,6 +409,12 @@ impl Checker {
         let entry = ledger.and_then(|ledger| entry_of(ledger, release));
         let notes = entry.as_ref().and_then(|entry| entry.get("revisions"));
         notes.is_some_and(|notes| notes.get(revision.to_string()).is_some())
+    }
+
+    /// Whether a helm client went back to what a bundle wants, and the agent has taken that for the bundle's.
+    fn was_gone_back_to(&self, release: &ReleaseKey) -> bool {
+        let mut revisions = self.gone_back_to.iter();
+        revisions.any(|(of, revision)| of == release && self.is_entered(of, *revision))
     }
 
     /// Whether an object is that of a record which the agent may believe, as docs/security.md has it: a tenant wrote it in the place of one of the Go
