@@ -10,7 +10,7 @@ use super::echoed;
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
 use super::fetcher::{Fetcher, Shared};
-use super::oci::{self, Descriptor, Reference, Registry, Requested};
+use super::oci::{self, Descriptor, NamedBy, Reference, Registry, Requested};
 use super::safe_url::SafeUrl;
 
 impl Shared {
@@ -18,10 +18,11 @@ impl Shared {
         &self,
         reference: &Reference,
         version: &str,
+        named_by: NamedBy<'_>,
         access: &Access,
         since: Option<Instant>,
     ) -> Result<FetchedAt, FetchError> {
-        let registry = Registry::new(&self.http, access, reference)?;
+        let registry = Registry::new(&self.http, access, reference, named_by)?;
         let name = format!("{reference} {version}");
         let key = (name, registry.access().fingerprint());
         let by_digest = reference.digest.is_some();
@@ -201,7 +202,7 @@ impl Fetcher {
         access: &Access,
     ) -> Result<Artifact, FetchError> {
         let shared = &self.shared;
-        let registry = Registry::new(&shared.http, access, reference)?;
+        let registry = Registry::new(&shared.http, access, reference, NamedBy::Bundle)?;
         let key = (
             format!("artifact {reference} {id}"),
             registry.access().fingerprint(),
