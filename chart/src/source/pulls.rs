@@ -23,9 +23,15 @@ impl Shared {
         since: Option<Instant>,
     ) -> Result<FetchedAt, FetchError> {
         let registry = Registry::new(&self.http, access, reference, named_by)?;
-        let name = format!("{reference} {version}");
-        let key = (name, registry.access().fingerprint());
         let by_digest = reference.digest.is_some();
+        // Fleet hands Helm the bundle's version; what an index says beside a digest is compared with nothing.
+        let is_checked = matches!(named_by, NamedBy::Bundle);
+        let name = match by_digest && !is_checked {
+            // What was not compared is not handed out as if it was.
+            true => format!("{reference} {version} listed"),
+            false => format!("{reference} {version}"),
+        };
+        let key = (name, registry.access().fingerprint());
         let asked_for = reference.clone();
         let asked_version = version.to_owned();
         let is_sound = move |chart: &FetchedChart, manifests: &[String]| {
@@ -36,10 +42,13 @@ impl Shared {
             |cached: &Cached<_>| by_digest || cached.is_fresh(self.settings.fresh_for, since);
         let cached = match cached.clone().filter(is_fresh) {
             Some(fresh) => fresh,
-            None => match self.pull(&registry, reference, version, key).await {
-                Err(error) => Cached::in_place_of(cached, error)?,
-                Ok(pulled) => pulled,
-            },
+            None => {
+                let pulled = self.pull(&registry, reference, version, is_checked, key);
+                match pulled.await {
+                    Err(error) => Cached::in_place_of(cached, error)?,
+                    Ok(pulled) => pulled,
+                }
+            }
         };
         Ok(cached.fetched_at(by_digest))
     }
@@ -49,12 +58,15 @@ impl Shared {
         registry: &Registry<'_>,
         reference: &Reference,
         version: &str,
+        is_checked: bool,
         key: Key,
     ) -> Result<Cached<FetchedChart>, FetchError> {
         let asked = Instant::now();
         match oci::requested(reference, version)? {
             Requested::Name(named) => {
-                oci::check_version(registry, &named, version).await?;
+                if is_checked {
+                    oci::check_version(registry, &named, version).await?;
+                }
                 let pulled = self.pull_named(registry, named, version, key, asked);
                 pulled.await
             }
