@@ -82,6 +82,13 @@ async fn tags_digests_and_constraints() {
     let repo = server.oci("charts/web");
     let digest = sha256(manifest(CONFIG, LAYER, "1.0.0").as_bytes());
     let cases = [
+        // A version with a plus is no tag for Helm, whatever the registry has under it.
+        (
+            format!("{repo}@sha256:{digest}"),
+            "1.10.0+b1",
+            "1.10.0+b1",
+            "1.0.0",
+        ),
         (repo.clone(), "1.0.0", "1.0.0", "1.0.0"),
         (repo.clone(), "", "1.10.0+b1", "1.10.0_b1"),
         (repo.clone(), "1.10.0+b1", "1.10.0+b1", "1.10.0_b1"),
