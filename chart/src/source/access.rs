@@ -105,9 +105,10 @@ impl Access {
         match self.at(url, origin).credentials() {
             Some(credentials) if credentials.is_pair() => CredentialsUse::Sent,
             Some(_) => CredentialsUse::Unusable,
-            None => match &self.logins {
-                Some(logins) if logins.for_url(url).is_some_and(Option::is_none) => {
-                    CredentialsUse::Broken
+            None => match self.logins.as_ref().map(|logins| logins.for_url(url)) {
+                Some(Some(None)) => CredentialsUse::Broken,
+                Some(Some(Some(_))) if !may_be_shown_login(url, origin) => {
+                    CredentialsUse::WithoutTls
                 }
                 Some(_) => CredentialsUse::NoLogin,
                 None => CredentialsUse::Nothing,

@@ -286,7 +286,8 @@ async fn a_hosts_settings_have_no_login_shown_without_tls() {
         ..Access::default()
     };
     let chart = reference(&own.url(""), "web", "");
-    fetcher().fetch(&chart, &access).await.unwrap_err();
+    let error = chain(&fetcher().fetch(&chart, &access).await.unwrap_err());
+    assert!(error.contains("is not shown without TLS"), "{error}");
     let seen = registry.seen();
     assert!(!seen.is_empty() && seen.iter().all(|seen| seen.authorization.is_none()));
     // The bundle itself may name it so.
