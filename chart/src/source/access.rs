@@ -49,9 +49,8 @@ impl Access {
     pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> LocalAccess {
         let is_for = origin.same_origin(url) || self.passes_credentials;
         let own = self.credentials.as_ref().filter(|_| is_for);
-        // The author of an index must not choose that a login is shown without TLS: the bundle names one address so, not others.
-        let may_be_shown = url.scheme() == "https" || origin.same_origin(url);
-        let logins = self.logins.as_ref().filter(|_| may_be_shown);
+        let logins = self.logins.as_ref();
+        let logins = logins.filter(|_| may_be_shown_login(url, origin));
         let login = || {
             let (pattern, login) = logins?.entry_for(url)?;
             Some((login.as_ref()?, Scope::below(pattern)))
@@ -85,13 +84,11 @@ impl Access {
         }
     }
 
-    /// The access to a registry that an index names: without the repository's own credentials and client certificate, and without
-    /// logins where registries are spoken to without TLS, as the bundle did not name this one.
+    /// The access to a registry that an index names: without the repository's own credentials and client certificate.
     pub(super) fn without_own(&self) -> Self {
         Self {
             credentials: None,
             identity: None,
-            logins: self.logins.clone().filter(|_| !self.plain_http),
             ..self.clone()
         }
     }
@@ -108,9 +105,10 @@ impl Access {
         match self.at(url, origin).credentials() {
             Some(credentials) if credentials.is_pair() => CredentialsUse::Sent,
             Some(_) => CredentialsUse::Unusable,
-            None => match &self.logins {
-                Some(logins) if logins.for_url(url).is_some_and(Option::is_none) => {
-                    CredentialsUse::Broken
+            None => match self.logins.as_ref().map(|logins| logins.for_url(url)) {
+                Some(Some(None)) => CredentialsUse::Broken,
+                Some(Some(Some(_))) if !may_be_shown_login(url, origin) => {
+                    CredentialsUse::WithoutTls
                 }
                 Some(_) => CredentialsUse::NoLogin,
                 None => CredentialsUse::Nothing,
@@ -148,6 +146,12 @@ impl Access {
         field(&flags.map(u8::from));
         Fingerprint(hash.finalize().into())
     }
+}
+
+/// Whether a login may be shown at `url`. The author of an index must not choose that this is done without TLS: the bundle names one address so,
+/// `origin`, and not others.
+fn may_be_shown_login(url: &Url, origin: &SafeUrl) -> bool {
+    url.scheme() == "https" || origin.same_origin(url)
 }
 
 /// An access as it is for one address, which [`Access::at`] alone makes of one for all: what is shown there, and how far that goes. Whether a

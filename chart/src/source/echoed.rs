@@ -13,6 +13,9 @@ use super::safe_url::SafeUrl;
 pub(super) fn shown_url(named: &Url, instead: &SafeUrl, shown: &ShownSecrets) -> SafeUrl {
     // A scheme is one of three: that a short password stands in it says nothing. A token may be an address itself.
     let is_free = |url: &Url| {
+        // User and password are shown of no address.
+        let mut url = url.clone();
+        let _ = (url.set_username(""), url.set_password(None));
         let text = url.as_str();
         let rest = text.strip_prefix(url.scheme()).unwrap_or(text);
         shown.redact(rest) == rest && shown.redact(text).ends_with(rest)
@@ -202,5 +205,17 @@ mod tests {
         let asked = SafeUrl::from(Url::parse("https://asked.example/").unwrap());
         let found = shown_url(&named, &asked, &shown);
         assert_eq!(found.to_string() == named.as_str(), is_shown, "{found}");
+    }
+
+    #[test]
+    fn an_address_with_a_login_of_its_own_is_told_without_it() {
+        let asked = SafeUrl::parse("https://joe:secret@h.example/charts").unwrap();
+        let shown = ShownSecrets::of(None).and_of(&asked);
+        let named = Url::parse("https://joe:secret@h.example/charts/web-1.0.0.tgz").unwrap();
+        let found = shown_url(&named, &asked, &shown).to_string();
+        assert_eq!(found, "https://xxxxx@h.example/charts/web-1.0.0.tgz");
+        let echoed = Url::parse("https://joe:secret@h.example/charts/secret.tgz").unwrap();
+        let found = shown_url(&echoed, &asked, &shown).to_string();
+        assert_eq!(found, asked.to_string());
     }
 }

@@ -16,6 +16,8 @@ pub enum CredentialsUse {
     Nothing,
     /// No credentials, as no login is for this address.
     NoLogin,
+    /// No credentials, as the login for this address is not shown without TLS to whom an index names.
+    WithoutTls,
     /// No credentials, as the login for this address cannot be read.
     Broken,
     /// No credentials, as the answer came from an address that they are not for, to which the one that was asked redirects.
@@ -131,6 +133,9 @@ fn hint(status: u16, shown: CredentialsUse) -> &'static str {
         (401 | 403, CredentialsUse::Nothing) => " (no credentials were sent)",
         (401 | 403, CredentialsUse::NoLogin) => {
             " (no credentials were sent: none of the logins is for this address)"
+        }
+        (401 | 403, CredentialsUse::WithoutTls) => {
+            " (no credentials were sent: the login for this address is not shown without TLS, as an index names it)"
         }
         (401 | 403, CredentialsUse::Broken) => {
             " (no credentials were sent: the login for this address cannot be read)"

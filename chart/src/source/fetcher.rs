@@ -21,7 +21,7 @@ use super::http::{Http, Request, Transport, authorize};
 use super::index::{Entry, Index};
 use super::indexes::IndexSource;
 use super::memory::Memory;
-use super::oci::{self, Reference, Registry};
+use super::oci::{self, NamedBy, Reference, Registry};
 use super::reference::{self, ChartRef, Checksum, Location};
 use super::safe_url::SafeUrl;
 use super::settings::Settings;
@@ -262,7 +262,7 @@ impl Fetcher {
         reference: &Reference,
         access: &Access,
     ) -> Result<Vec<String>, FetchError> {
-        let registry = Registry::new(&self.shared.http, access, reference)?;
+        let registry = Registry::new(&self.shared.http, access, reference, NamedBy::Bundle)?;
         Ok(oci::versions(&registry.tags().await?))
     }
 
@@ -384,7 +384,8 @@ impl Shared {
                 self.archive(&clean, &clean, checksum, access, since).await
             }
             Location::Oci { reference, version } => {
-                self.fetch_pulled(&reference, &version, access, since).await
+                self.fetch_pulled(&reference, &version, NamedBy::Bundle, access, since)
+                    .await
             }
         }
     }
@@ -444,7 +445,8 @@ impl Shared {
         let (mut fetched, asked) = if url.scheme() == "oci" {
             let reference = Reference::parse(url.as_str())?;
             let access = access.without_own();
-            self.fetch_pulled(&reference, &entry.version, &access, since)
+            let named_by = NamedBy::Index(repo);
+            self.fetch_pulled(&reference, &entry.version, named_by, &access, since)
                 .await?
         } else {
             let checksum = Checksum::from_index(&entry.digest);

@@ -539,6 +539,7 @@ mod tests {
     #[test]
     fn builds_of_a_version_are_in_helms_order() {
         let mut lines = ORDERS.lines();
+        assert_eq!(lines.clone().count(), 90);
         while let (Some(listed), Some(sorted)) = (lines.next(), lines.next()) {
             let (kind, listed) = listed.split_once(' ').expect("a kind and versions");
             let found = match kind {

@@ -20,8 +20,8 @@ use super::index::{Entry, Index, IndexError, Strictness, TREE_BYTES};
 use super::reference;
 use super::safe_url::SafeUrl;
 
-/// Kind of the notes on disk.
-const INDEX: &str = "index";
+/// Kind of the notes on disk; those of the first one have entries in another order.
+const INDEX: &str = "index-2";
 
 /// How long an index is taken to be in the form that it was found in: its repository may change it.
 const FORM_LASTS: Duration = Duration::from_secs(60 * 60);
@@ -288,4 +288,33 @@ impl Shared {
 
 fn index_name(disk: &Disk, key: &IndexKey, url: &SafeUrl, chart: &str) -> String {
     disk.name(INDEX, &format!("{chart} {}", url.as_str()), key.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DiskSettings, Fetcher, Settings};
+    use super::*;
+
+    #[tokio::test]
+    async fn notes_in_the_former_order_are_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fetcher = Fetcher::new(Settings {
+            disk: Some(DiskSettings {
+                directory: folder.path().to_owned(),
+                max_bytes: 1 << 20,
+            }),
+            ..Settings::default()
+        });
+        let (shared, access) = (&fetcher.shared, Access::default());
+        let disk = shared.disk.as_ref().expect("the folder can be used");
+        let repo = SafeUrl::parse("https://charts.example").expect("a URL");
+        let url = SafeUrl::from(reference::index_url(&repo));
+        let key = (repo.clone(), access.at(&url, &repo).fingerprint());
+        let former = disk.name("index", &format!("web {}", url.as_str()), key.1);
+        disk.put_note(&former, &IndexNote::default());
+        assert!(shared.cached_index(&key, &url, Some("web")).await.is_none());
+        let name = index_name(disk, &key, &url, "web");
+        disk.put_note(&name, &IndexNote::default());
+        assert!(shared.cached_index(&key, &url, Some("web")).await.is_some());
+    }
 }

@@ -10,7 +10,7 @@ use super::echoed;
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
 use super::fetcher::{Fetcher, Shared};
-use super::oci::{self, Descriptor, Reference, Registry, Requested};
+use super::oci::{self, Descriptor, NamedBy, Reference, Registry, Requested};
 use super::safe_url::SafeUrl;
 
 impl Shared {
@@ -18,13 +18,20 @@ impl Shared {
         &self,
         reference: &Reference,
         version: &str,
+        named_by: NamedBy<'_>,
         access: &Access,
         since: Option<Instant>,
     ) -> Result<FetchedAt, FetchError> {
-        let registry = Registry::new(&self.http, access, reference)?;
-        let name = format!("{reference} {version}");
-        let key = (name, registry.access().fingerprint());
+        let registry = Registry::new(&self.http, access, reference, named_by)?;
         let by_digest = reference.digest.is_some();
+        // Fleet hands Helm the bundle's version; what an index says beside a digest is compared with nothing.
+        let is_checked = matches!(named_by, NamedBy::Bundle);
+        let name = match by_digest && !is_checked {
+            // What was not compared is not handed out as if it was.
+            true => format!("{reference} {version} listed"),
+            false => format!("{reference} {version}"),
+        };
+        let key = (name, registry.access().fingerprint());
         let asked_for = reference.clone();
         let asked_version = version.to_owned();
         let is_sound = move |chart: &FetchedChart, manifests: &[String]| {
@@ -35,10 +42,13 @@ impl Shared {
             |cached: &Cached<_>| by_digest || cached.is_fresh(self.settings.fresh_for, since);
         let cached = match cached.clone().filter(is_fresh) {
             Some(fresh) => fresh,
-            None => match self.pull(&registry, reference, version, key).await {
-                Err(error) => Cached::in_place_of(cached, error)?,
-                Ok(pulled) => pulled,
-            },
+            None => {
+                let pulled = self.pull(&registry, reference, version, is_checked, key);
+                match pulled.await {
+                    Err(error) => Cached::in_place_of(cached, error)?,
+                    Ok(pulled) => pulled,
+                }
+            }
         };
         Ok(cached.fetched_at(by_digest))
     }
@@ -48,12 +58,15 @@ impl Shared {
         registry: &Registry<'_>,
         reference: &Reference,
         version: &str,
+        is_checked: bool,
         key: Key,
     ) -> Result<Cached<FetchedChart>, FetchError> {
         let asked = Instant::now();
         match oci::requested(reference, version)? {
             Requested::Name(named) => {
-                oci::check_version(registry, &named, version).await?;
+                if is_checked {
+                    oci::check_version(registry, &named, version).await?;
+                }
                 let pulled = self.pull_named(registry, named, version, key, asked);
                 pulled.await
             }
@@ -201,7 +214,7 @@ impl Fetcher {
         access: &Access,
     ) -> Result<Artifact, FetchError> {
         let shared = &self.shared;
-        let registry = Registry::new(&shared.http, access, reference)?;
+        let registry = Registry::new(&shared.http, access, reference, NamedBy::Bundle)?;
         let key = (
             format!("artifact {reference} {id}"),
             registry.access().fingerprint(),

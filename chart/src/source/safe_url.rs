@@ -100,7 +100,7 @@ impl Deref for SafeUrl {
     }
 }
 
-/// Shorter values of a query are words: to hide them would hide much of every text.
+/// Shorter values of a query, and users without password, are words as `git`: to hide them would hide much of every text.
 const LEAST_SECRET: usize = 6;
 
 /// What an address has that nobody may read where its server repeats it: user and password as they are and as they are sent, and values of its query.
@@ -121,7 +121,9 @@ pub(super) fn secrets(url: &Url) -> Vec<String> {
             .map(decoded)
             .join(":");
         let pair = golib::base64::encode(pair);
-        found.extend([secret.to_owned(), decoded(secret)]);
+        if password.is_some() || decoded(secret).len() >= LEAST_SECRET {
+            found.extend([secret.to_owned(), decoded(secret)]);
+        }
         found.push(pair.trim_end_matches('=').to_owned());
     }
     let parts = url.query().into_iter().flat_map(|query| query.split('&'));
@@ -219,6 +221,17 @@ impl fmt::Debug for SafeUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_alone_is_a_secret_unless_it_is_a_word() {
+        let has = |url: &str, secret: &str| {
+            let url = Url::parse(url).expect("a URL");
+            secrets(&url).iter().any(|one| one == secret)
+        };
+        assert!(has("https://glpat-1@h/x", "glpat-1"));
+        assert!(!has("https://git@h/x", "git"));
+        assert!(has("https://git:pw@h/x", "pw"));
+    }
 
     #[test]
     fn possible_credentials_in_a_url_are_hidden() {

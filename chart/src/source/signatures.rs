@@ -14,7 +14,7 @@ use super::error::FetchError;
 use super::fetched::{Attached, ChartSignatures, FetchedChart, SignatureKinds};
 use super::fetcher::{Fetcher, Shared};
 use super::http::{Request, authorize};
-use super::oci::{self, Descriptor, Reference, Registry};
+use super::oci::{self, Descriptor, NamedBy, Reference, Registry};
 use super::reference::{ChartRef, Location};
 use super::safe_url::SafeUrl;
 
@@ -138,12 +138,14 @@ impl Fetcher {
             Some(manifest) => {
                 let mut reference = Reference::parse(fetched.url.as_str())?;
                 reference.digest = Some(manifest.clone());
-                let access = match location {
+                let (access, named_by) = match &location {
                     // The credentials are the repository's, not the registry's.
-                    Location::Repository { .. } => &access.without_own(),
-                    _ => access,
+                    Location::Repository { repo, .. } => {
+                        (&access.without_own(), NamedBy::Index(repo))
+                    }
+                    _ => (access, NamedBy::Bundle),
                 };
-                let registry = Registry::new(&self.shared.http, access, &reference)?;
+                let registry = Registry::new(&self.shared.http, access, &reference, named_by)?;
                 pulled(&registry, &reference, fetched, kinds).await?
             }
             None => {

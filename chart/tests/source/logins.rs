@@ -1,6 +1,6 @@
 //! Logins as docker keeps them, against servers that tell who asked.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use chart::source::{Access, Credentials, HostAccess, HostPattern, Hosts, Logins};
 use serde_json::{Value, json};
@@ -265,6 +265,88 @@ async fn an_index_has_no_login_of_another_host_shown_without_tls() {
     assert!(none(&plainly));
     assert!(none(&registry));
     assert_eq!(secure.seen()[0].authorization, basic("joe", "secret"));
+}
+
+/// A repository whose index names `target`.
+fn listing(target: &str) -> impl Fn(&Seen) -> Answer + use<> {
+    let entry = json!([{ "name": "web", "version": "1.0.0", "urls": [target] }]);
+    let index = json!({ "apiVersion": "v1", "entries": { "web": entry } }).to_string();
+    move |_| answer(200, index.clone())
+}
+
+/// How a registry is reached may be said by the cluster's operator, whom the bundle does not repeat.
+#[tokio::test]
+async fn a_hosts_settings_have_no_login_shown_without_tls() {
+    let registry = basic_registry().await;
+    let host = registry.address.to_string();
+    let own = Server::plain(listing(&registry.oci("charts/web:1.0.0"))).await;
+    let access = Access {
+        logins: logins(json!({ host.as_str(): pair("joe", "secret") })),
+        hosts: spoken_to(&host, true),
+        ..Access::default()
+    };
+    let chart = reference(&own.url(""), "web", "");
+    let error = chain(&fetcher().fetch(&chart, &access).await.unwrap_err());
+    assert!(error.contains("is not shown without TLS"), "{error}");
+    let seen = registry.seen();
+    assert!(!seen.is_empty() && seen.iter().all(|seen| seen.authorization.is_none()));
+    // The bundle itself may name it so.
+    let chart = reference(&registry.oci("charts/web:1.0.0"), "", "");
+    fetcher().fetch(&chart, &access).await.unwrap();
+}
+
+fn spoken_to(host: &str, plainly: bool) -> Option<Arc<Hosts>> {
+    let settings = HostAccess {
+        plain_http: Some(plainly),
+        ..HostAccess::default()
+    };
+    let pattern = HostPattern::parse(host).unwrap();
+    Some(Arc::new(Hosts::new(vec![(pattern, settings)])))
+}
+
+#[tokio::test]
+async fn a_registry_that_an_index_names_takes_its_login_by_tls_whatever_holds_for_others() {
+    let registry = Server::tls(|seen| match seen.authorization == basic("joe", "secret") {
+        true => content(seen),
+        false => with(answer(401, ""), "www-authenticate", "Basic realm=\"r\""),
+    })
+    .await;
+    let host = format!("localhost:{}", registry.address.port());
+    let own = Server::plain(listing(&registry.oci("charts/web:1.0.0"))).await;
+    let access = Access {
+        ca: registry.ca.clone(),
+        logins: logins(json!({ host.as_str(): pair("joe", "secret") })),
+        hosts: spoken_to(&host, false),
+        ..plain()
+    };
+    let chart = reference(&own.url(""), "web", "");
+    fetcher().fetch(&chart, &access).await.unwrap();
+}
+
+/// It was shown the login without TLS already, for its index.
+#[tokio::test]
+async fn the_repositorys_own_host_takes_its_login_as_a_registry_too() {
+    let at = Arc::new(OnceLock::new());
+    let address = Arc::clone(&at);
+    let own = Server::plain(move |seen| match seen.path.as_str() {
+        _ if seen.authorization != basic("joe", "secret") => {
+            with(answer(401, ""), "www-authenticate", "Basic realm=\"r\"")
+        }
+        "/index.yaml" => listing(&format!(
+            "oci://{}/charts/web:1.0.0",
+            address.get().unwrap()
+        ))(seen),
+        _ => content(seen),
+    })
+    .await;
+    let host = own.address.to_string();
+    at.set(host.clone()).unwrap();
+    let access = Access {
+        logins: logins(json!({ host: pair("joe", "secret") })),
+        ..plain()
+    };
+    let chart = reference(&own.url(""), "web", "");
+    fetcher().fetch(&chart, &access).await.unwrap();
 }
 
 /// Storage that a registry redirects to, and that asks for credentials itself.

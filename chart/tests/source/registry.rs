@@ -82,6 +82,13 @@ async fn tags_digests_and_constraints() {
     let repo = server.oci("charts/web");
     let digest = sha256(manifest(CONFIG, LAYER, "1.0.0").as_bytes());
     let cases = [
+        // A version with a plus is no tag for Helm, whatever the registry has under it.
+        (
+            format!("{repo}@sha256:{digest}"),
+            "1.10.0+b1",
+            "1.10.0+b1",
+            "1.0.0",
+        ),
         (repo.clone(), "1.0.0", "1.0.0", "1.0.0"),
         (repo.clone(), "", "1.10.0+b1", "1.10.0_b1"),
         (repo.clone(), "1.10.0+b1", "1.10.0+b1", "1.10.0_b1"),
@@ -109,6 +116,28 @@ async fn tags_digests_and_constraints() {
             (want, archive(content))
         );
     }
+}
+
+/// Fleet does not hand Helm the version that an index has beside a digest.
+#[tokio::test]
+async fn a_digest_that_an_index_names_is_not_compared_with_the_tag_of_its_version() {
+    let server = Server::plain(content).await;
+    let digest = sha256(manifest(CONFIG, LAYER, "1.0.0").as_bytes());
+    let named = server.oci(&format!("charts/web@sha256:{digest}"));
+    let index = format!(
+        "apiVersion: v1\nentries: {{web: [{{name: web, version: 1.9.0, urls: ['{named}']}}]}}\n"
+    );
+    let repository = Server::plain(move |_| answer(200, index.clone())).await;
+    let fetcher = fetcher();
+    for version in ["", "^1"] {
+        let chart = reference(&repository.url(""), "web", version);
+        let fetched = fetcher.fetch(&chart, &plain()).await.unwrap();
+        assert_eq!(fetched.bytes.to_vec(), archive("1.0.0"));
+    }
+    // A bundle that names both is told, whatever was fetched before.
+    let chart = reference(&named, "", "1.9.0");
+    let error = chain(&fetcher.fetch(&chart, &plain()).await.unwrap_err());
+    assert!(error.contains("chart reference digest mismatch"), "{error}");
 }
 
 #[tokio::test]

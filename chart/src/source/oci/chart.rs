@@ -93,7 +93,8 @@ pub fn pick(tags: &[String], version: &str) -> Result<String, LookupError> {
 }
 
 /// Whether a registry still has the digest under the version that is asked for with it. A version that is no tag there says nothing, nor
-/// does an error: what is pulled is named by the digest (Helm's `ValidateReference`).
+/// does an error: what is pulled is named by the digest (Helm's `ValidateReference`). Helm looks for a version as it is written, and no tag
+/// has a `+`.
 pub(in crate::source) async fn check_version(
     registry: &Registry<'_>,
     reference: &Reference,
@@ -101,6 +102,7 @@ pub(in crate::source) async fn check_version(
 ) -> Result<(), FetchError> {
     let version = match (&reference.tag, version) {
         (Some(tag), "") => tag,
+        (_, version) if version.contains('+') => return Ok(()),
         (_, version) => version,
     };
     let (Some(digest), Ok(tagged)) = (&reference.digest, reference.with_tag(version)) else {

@@ -17,4 +17,4 @@ pub(super) use chart::{
 };
 pub use reference::Reference;
 pub(super) use reference::is_digest;
-pub(super) use registry::{Descriptor, Registry, is_of};
+pub(super) use registry::{Descriptor, NamedBy, Registry, is_of};

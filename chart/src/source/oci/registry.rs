@@ -71,6 +71,15 @@ impl Manifest {
     }
 }
 
+/// Who names an artifact in a registry.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::source) enum NamedBy<'a> {
+    /// Whoever asks for it.
+    Bundle,
+    /// The index of this repository.
+    Index(&'a SafeUrl),
+}
+
 /// One repository of one registry, seen with one access.
 pub(in crate::source) struct Registry<'a> {
     pub(super) http: &'a Http,
@@ -90,6 +99,7 @@ impl<'a> Registry<'a> {
         http: &'a Http,
         access: &Access,
         reference: &'a Reference,
+        named_by: NamedBy<'_>,
     ) -> Result<Self, FetchError> {
         // Another host serves the registry that Docker's clients call docker.io.
         let host = match reference.registry.as_str() {
@@ -109,10 +119,15 @@ impl<'a> Registry<'a> {
             base_url = base("http")?;
         }
         let base = base_url;
+        // How a host is reached may be said by others than the bundle: only what that names itself is shown a login without TLS.
+        let origin = match named_by {
+            NamedBy::Bundle => &base,
+            NamedBy::Index(repo) => repo,
+        };
         Ok(Self {
             http,
-            access: access.at(&base, &base),
-            shown: access.shown(&base, &base),
+            access: access.at(&base, origin),
+            shown: access.shown(&base, origin),
             base,
             reference,
             authorization: Arc::default(),

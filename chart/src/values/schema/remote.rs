@@ -1,12 +1,16 @@
 //! Schemas that a chart's schema refers to by address.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How many a chart may refer to, with all charts in it.
 const MAX_DOCUMENTS: usize = 50;
 /// How long fetching them may take together: each has a time of its own, and what waits for them has others waiting.
 const MAX_TIME: Duration = Duration::from_secs(30);
+/// Bytes that are remembered; what has no room is fetched again, and counted again.
+const MAX_REMEMBERED: usize = 4 << 20;
 
 /// Gets what is at an address of http or https. Helm always does; where charts of strangers are rendered inside a network, their
 /// authors would choose what is requested there, so that nothing is fetched unless an implementation is given.
@@ -23,6 +27,9 @@ pub(super) struct Fetches<'r> {
     remote: &'r dyn RemoteSchemas,
     documents_left: Cell<usize>,
     time_left: Cell<Duration>,
+    /// By URL: charts of one author often refer to the same definitions.
+    known: RefCell<BTreeMap<String, Rc<[u8]>>>,
+    room: Cell<usize>,
 }
 
 impl<'r> Fetches<'r> {
@@ -31,11 +38,26 @@ impl<'r> Fetches<'r> {
             remote,
             documents_left: Cell::new(MAX_DOCUMENTS),
             time_left: Cell::new(MAX_TIME),
+            known: RefCell::default(),
+            room: Cell::new(MAX_REMEMBERED),
         }
     }
 
-    /// See [`RemoteSchemas::fetch`].
-    pub(super) fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
+    /// See [`RemoteSchemas::fetch`]. What was fetched is not fetched again, nor counted.
+    pub(super) fn fetch(&self, url: &str) -> Result<Rc<[u8]>, String> {
+        if let Some(known) = self.known.borrow().get(url) {
+            return Ok(Rc::clone(known));
+        }
+        let fetched: Rc<[u8]> = self.fetch_counted(url)?.into();
+        if let Some(left) = self.room.get().checked_sub(fetched.len()) {
+            self.room.set(left);
+            let mut known = self.known.borrow_mut();
+            known.insert(url.to_owned(), Rc::clone(&fetched));
+        }
+        Ok(fetched)
+    }
+
+    fn fetch_counted(&self, url: &str) -> Result<Vec<u8>, String> {
         let Some(left) = self.documents_left.get().checked_sub(1) else {
             return Err(format!(
                 "more than {MAX_DOCUMENTS} schemas are referred to by address"
@@ -73,6 +95,16 @@ mod tests {
         }
     }
 
+    /// Has it after more than a millisecond.
+    struct Slow;
+
+    impl RemoteSchemas for Slow {
+        fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
+            std::thread::sleep(Duration::from_millis(2));
+            Anything.fetch(url)
+        }
+    }
+
     /// A chart whose schema refers to so many others, with charts in it.
     fn chart(name: &str, references: usize, dependencies: Vec<Chart>) -> Chart {
         let references =
@@ -106,10 +138,43 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_that_many_charts_refer_to_counts_once() {
+        let named = |at: usize| Chart {
+            metadata: Metadata {
+                name: format!("inner{at}"),
+                ..Metadata::default()
+            },
+            ..chart("common", 1, vec![])
+        };
+        let umbrella = Chart {
+            dependencies: (0..51).map(named).collect(),
+            ..chart("common", 1, vec![])
+        };
+        let values = (0..51).map(|at| (format!("inner{at}"), json!({})));
+        let values = serde_json::Value::Object(values.collect());
+        let mut warnings = Warnings::default();
+        validate(&umbrella, &values, Some(&Anything), &mut warnings).expect("they are one");
+    }
+
+    #[test]
+    fn what_has_no_room_is_not_remembered() {
+        let fetches = Fetches {
+            room: Cell::new(4),
+            ..Fetches::new(&Anything)
+        };
+        for url in ["https://h/1", "https://h/2", "https://h/1", "https://h/2"] {
+            fetches.fetch(url).expect("it is there");
+        }
+        assert_eq!(fetches.documents_left.get(), MAX_DOCUMENTS - 3);
+    }
+
+    #[test]
     fn schemas_by_address_have_a_time_together() {
-        let fetches = Fetches::new(&Anything);
+        let fetches = Fetches {
+            time_left: Cell::new(Duration::from_millis(1)),
+            ..Fetches::new(&Slow)
+        };
         fetches.fetch("https://h/1").expect("in time");
-        fetches.time_left.set(Duration::ZERO);
         let error = fetches.fetch("https://h/2").expect_err("too late");
         assert_eq!(error, "fetching schemas took more than 30 s");
     }
