@@ -14,7 +14,7 @@ use super::known_records::KnownRecords;
 use super::records::{first_attempt, last_good, read_if_possible, stored_objects, stored_of_hooks};
 use super::retained::{Obsolete, Retained, is_container};
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Owner, Spared, is_kept, take_back};
+use crate::kube::{ApiError, Cluster, Owner, Spared, is_kept, take_back};
 use crate::model::{HOLDS_CONTAINERS_LABEL, Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
@@ -37,28 +37,30 @@ pub(super) struct Outlines {
     is_incomplete: bool,
     /// Whether revisions of others have more than is looked at: any object may be one that they ask to keep.
     is_too_much: bool,
-    /// Which objects of others were looked at.
-    names_of_others: HashSet<ObjectKey>,
+    /// Which objects of others were looked at, and which that their hooks make.
+    names_of_others: [HashSet<ObjectKey>; 2],
 }
 
 impl Outlines {
     /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it or its hooks have may stay in what else would go. Anybody may
     /// have written it, so that there is a limit.
     fn add_of_others(&mut self, objects: Vec<Object>, of_hooks: Vec<Object>) {
+        let asked: Vec<ObjectKey> = asking_to_be_kept(&objects).collect();
         // Attempts of one chart have the same objects.
-        let names = objects.iter().chain(&of_hooks).map(Object::key);
-        let names: HashSet<ObjectKey> = names
-            .filter(|name| !self.names_of_others.contains(name))
-            .collect();
-        if self.names_of_others.len() + names.len() > MAX_OF_OTHERS {
+        let [known, known_of_hooks] = &self.names_of_others;
+        let objects = unknown(objects, known);
+        let of_hooks = unknown(of_hooks, known_of_hooks);
+        let count = known.len() + known_of_hooks.len() + objects.len() + of_hooks.len();
+        if count > MAX_OF_OTHERS {
             (self.is_incomplete, self.is_too_much) = (true, true);
             return;
         }
-        self.kept.extend(asking_to_be_kept(&objects));
-        let is_new = |object: &Object| names.contains(&object.key());
-        self.of_others.extend(outlined(objects).filter(is_new));
-        self.of_hooks.extend(outlined(of_hooks).filter(is_new));
-        self.names_of_others.extend(names);
+        self.kept.extend(asked);
+        let [known, known_of_hooks] = &mut self.names_of_others;
+        known.extend(objects.iter().map(Object::key));
+        known_of_hooks.extend(of_hooks.iter().map(Object::key));
+        self.of_others.extend(objects);
+        self.of_hooks.extend(of_hooks);
     }
 
     fn add(&mut self, revision: i64, objects: Vec<Object>) {
@@ -82,6 +84,15 @@ fn outlined(objects: Vec<Object>) -> impl Iterator<Item = Object> {
         };
         Some(Object { body, ..object })
     })
+}
+
+/// Those that are not known yet, each once and without its body.
+fn unknown(objects: Vec<Object>, known: &HashSet<ObjectKey>) -> Vec<Object> {
+    let mut new = HashSet::new();
+    let objects = outlined(objects);
+    objects
+        .filter(|object| !known.contains(&object.key()) && new.insert(object.key()))
+        .collect()
 }
 
 /// What stored objects ask to keep.
@@ -349,10 +360,8 @@ pub(super) async fn previous_objects(
     if with_hooks {
         let former = former_objects(cluster, storage, history, name, good).await?;
         previous.is_incomplete |= former.is_none();
-        let is_known = |object: &Object| previous.good.contains_key(&object.key());
-        let former = former.into_iter().flatten();
-        let former: Vec<_> = former.filter(|object| !is_known(object)).collect();
-        previous.of_others.extend(former);
+        // As of what a hook made, all that counts is whether it is to be kept: what a later version dropped may be anybody's by now.
+        previous.of_hooks.extend(former.into_iter().flatten());
     }
     previous.is_proven = is_proven;
     // So where a removal was cut off that left some, whose other records are gone with what they asked to keep.
@@ -380,8 +389,8 @@ pub(super) async fn previous_objects(
     Ok(previous)
 }
 
-/// What revisions below the last good one have that were written here, each object once, without its body: what they asked to keep may be there. Nothing where
-/// nobody can read one of them.
+/// What revisions below the last good one have that were written here, or their hooks make, each object once, without its body: what they asked to keep may be
+/// there. Nothing where nobody can read one of them, or a kind of theirs is not served.
 async fn former_objects(
     cluster: &Cluster,
     storage: &Storage,
@@ -389,20 +398,34 @@ async fn former_objects(
     name: &str,
     good: i64,
 ) -> Result<Option<Vec<Object>>, DeployError> {
-    let mut all = BTreeMap::new();
-    let former = history
-        .iter()
-        .filter(|head| head.revision < good && head.provenance == Provenance::Noted);
-    for head in former {
+    let (mut all, mut known) = (Vec::new(), HashSet::new());
+    for head in history.iter().filter(|head| head.revision < good) {
+        let is_noted = match head.provenance {
+            Provenance::Noted => true,
+            // Of a former owner of the release, perhaps.
+            Provenance::Reused => false,
+            _ => continue,
+        };
         let record = read_if_possible(storage, name, head.revision).await?;
         let record = record.filter(|record| storage.recognises(name, head.revision, record));
-        let Some(record) = record else {
-            return Ok(None);
+        let record = match record {
+            Some(record) => record,
+            None if is_noted => return Ok(None),
+            None => continue,
         };
-        let objects = stored_objects(cluster, Some(&record)).await?;
-        all.extend(outlined(objects).map(|object| (object.key(), object)));
+        for objects in [
+            stored_objects(cluster, Some(&record)).await,
+            stored_of_hooks(cluster, Some(&record)).await,
+        ] {
+            let objects = match objects {
+                Err(DeployError::Discovery(ApiError::NotServed(_))) => return Ok(None),
+                objects => unknown(objects?, &known),
+            };
+            known.extend(objects.iter().map(Object::key));
+            all.extend(objects);
+        }
     }
-    Ok(Some(all.into_values().collect()))
+    Ok(Some(all))
 }
 
 /// Revisions whose objects may still be in the cluster.

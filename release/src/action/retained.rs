@@ -52,6 +52,7 @@ impl Obsolete {
     pub(super) fn leave(&mut self, key: &ObjectKey) {
         let left = self.objects.extract_if(.., |(one, _)| one.key() == *key);
         self.kept.extend(left.map(|(object, _)| object));
+        self.stays.insert(key.clone());
     }
 
     /// Leaves out what is not due.

@@ -318,3 +318,36 @@ async fn a_namespace_outlives_the_label_of_an_attempt() -> Result<()> {
     }
     Ok(())
 }
+
+/// What a version dropped may be there again, made by a controller or a person: nobody asks to keep that, and it goes with its namespace as whatever else is
+/// in it.
+#[tokio::test]
+async fn what_a_former_version_had_holds_no_namespace() -> Result<()> {
+    for goes_by_removal in [false, true] {
+        let (world, book, _) = with_digests().await?;
+        let data = format!("{}-data", world.namespace);
+        let dropped = config_map("dropped", "1").replacen(
+            "metadata:\n",
+            &format!("metadata:\n  namespace: {data}\n"),
+            1,
+        );
+        let with_namespace = config_map("a", "1") + &namespace(&data, "red");
+        world.deploy(&(with_namespace.clone() + &dropped)).await?;
+        book.own();
+        world.deploy(&with_namespace).await?;
+        world.kubectl(&["create", "configmap", "dropped", "--namespace", &data])?;
+        if goes_by_removal {
+            let spec = UninstallSpec::new("web", &world.namespace);
+            let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+            assert!(done.kept.is_empty(), "{done:?}");
+        } else {
+            let done = world.deploy(&config_map("a", "2")).await?;
+            assert!(done.retained.is_empty(), "{:?}", done.retained);
+        }
+        let phase = ["get", "namespace", &data, "--ignore-not-found"];
+        let phase =
+            world.kubectl(&[&phase[..], &["--output=jsonpath={.status.phase}"]].concat())?;
+        assert!(["", "Terminating"].contains(&phase.as_str()), "{phase}");
+    }
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
 use jiff::Timestamp;
@@ -16,8 +17,8 @@ use crate::action::retained::{Obsolete, Retained, is_container};
 use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
-    is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
+    ApiError, Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
+    forget_given_up, is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
 };
 use crate::model::Release;
 use crate::state::ownership::Operation;
@@ -59,6 +60,10 @@ pub(super) async fn stored_objects(
             if object.name.is_empty() {
                 // The API server has named it: it cannot be deleted, and is one of many.
                 kept.extend((policy == Some(ResourcePolicy::Keep)).then_some(object));
+                continue;
+            }
+            if is_foreign && policy == Some(ResourcePolicy::Other) {
+                // Nothing is done with it, nor does it hide what a record of ours has.
                 continue;
             }
             let key = object.key();
@@ -148,6 +153,9 @@ pub(super) async fn stored_objects(
     };
     let goes = |(one, operation): &(Object, _)| is_container(one) && *operation != Operation::Undo;
     if stored.objects.iter().any(goes) {
+        let own = stored.objects.iter().map(|(object, _)| object);
+        let own = own.chain(&stored.kept);
+        let mut known: HashSet<ObjectKey> = own.map(Object::key).collect();
         for head in others.gone {
             let other = read(storage, &spec.name, head).await?;
             let is_own =
@@ -158,10 +166,16 @@ pub(super) async fn stored_objects(
             };
             of_hooks.push(listed_of_hooks(&other, &discovery));
             let built = build_stored_names(&other.manifest, &spec.namespace, &discovery);
-            let left = cluster.all_that_is_left(built.unwrap_or_default()).await;
-            let left = left.map_err(UninstallError::Discovery)?;
-            let is_new = |object: &Object| !seen.contains_key(&object.key());
-            stored.of_others.extend(left.into_iter().filter(is_new));
+            let mut left = match cluster.all_that_is_left(built.unwrap_or_default()).await {
+                Err(ApiError::NotServed(_)) => {
+                    stored.is_incomplete = true;
+                    continue;
+                }
+                left => left.map_err(UninstallError::Discovery)?,
+            };
+            left.retain(|object| object.name.is_empty() || known.insert(object.key()));
+            // As of what a hook made, all that counts is whether it is to be kept: what a later version dropped may be anybody's by now.
+            stored.of_hooks.extend(left);
         }
         for of_hooks in of_hooks {
             let left = cluster.all_that_is_left(of_hooks).await;
@@ -263,6 +277,7 @@ pub(super) async fn delete_objects(
     let first = first.map_err(failed)?;
     done.kept.extend(first.kept.iter().map(Object::key));
     let (mut removed, mut failures) = (Removed::default(), Vec::new());
+    let mut given_up = Vec::new();
     for mut objects in passes(first.objects, &spec.namespace) {
         let are_namespaces = objects.first().is_some_and(|(one, _)| one.is_namespace());
         let waits = removed.with(Removal::Deferred).next().is_some();
@@ -311,6 +326,7 @@ pub(super) async fn delete_objects(
                     let (release, error) = (&spec.name, error_unquoted(&failure));
                     logging::warn!(release, error, "only a record of others names it, left");
                     done.not_owned.push(failure.key().clone());
+                    given_up.extend(foreign.map(|object| Arc::clone(&object.resource)));
                     stored.leave(failure.key());
                 }
             }
@@ -344,15 +360,15 @@ pub(super) async fn delete_objects(
     }
     let deferred = removed.with(Removal::Deferred);
     let deferred: Vec<String> = deferred.map(|container| container.name.clone()).collect();
-    match deferred.is_empty() {
-        true => Ok(()),
-        false => Err(UninstallError::NamespacesDeferred(deferred)),
+    if !deferred.is_empty() {
+        return Err(UninstallError::NamespacesDeferred(deferred));
     }
+    forget_given_up(cluster, owner, &given_up);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::Method;

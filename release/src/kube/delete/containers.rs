@@ -1,6 +1,7 @@
 //! Namespaces and definitions, which take along what is in them: what stays of that, and which other releases are in them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::{Object, Resource};
@@ -163,6 +164,28 @@ async fn read_to_stay(cluster: &Cluster, object: &Object) -> Result<Option<Value
     Ok(live.filter(|live| !is_leaving(live)))
 }
 
+/// Takes note of an object that only records of others name, or of a container that stays, and that cannot be read or deleted: whether nobody waits for that
+/// any more, as it has been so for minutes.
+pub(crate) fn is_given_up(
+    cluster: &Cluster,
+    owner: &Owner,
+    object: &Object,
+    failure: &DeleteError,
+) -> bool {
+    if !failure.source.is_lasting_refusal() && !failure.source.is_unconverted() {
+        return false;
+    }
+    cluster.undeleted().note(owner, &object.resource, true);
+    cluster.undeleted().is_lasting(owner, &object.resource)
+}
+
+/// Forgets that nobody waited for these any more: the removal is over, and the next one is another.
+pub(crate) fn forget_given_up(cluster: &Cluster, owner: &Owner, kinds: &[Arc<Resource>]) {
+    for kind in kinds {
+        cluster.undeleted().note(owner, kind, false);
+    }
+}
+
 /// A namespace or definition that an operation would delete, and leaves for what is in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
@@ -198,6 +221,10 @@ pub(crate) async fn leave_held(
                 Err(error) => failures.push(DeleteError::unseen(&one.object, error)),
             }
         }
+        // It stays in any case.
+        failures.pop_if(|failure| {
+            *failure.key() == one.object.key() && is_given_up(cluster, owner, &one.object, failure)
+        });
     }
     match failures.is_empty() {
         true => Ok(()),
@@ -306,8 +333,6 @@ pub(super) fn usage(object: &Object, other_releases: &OtherReleases) -> Containe
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[test]

@@ -15,7 +15,8 @@ use objects::{Object, ObjectKey};
 use tokio::time::sleep;
 
 pub(crate) use self::containers::{
-    Content, Contents, Held, Unseen, is_deferred, is_made_with_namespace, leave_held, read_contents,
+    Content, Contents, Held, Unseen, forget_given_up, is_deferred, is_given_up,
+    is_made_with_namespace, leave_held, read_contents,
 };
 use self::containers::{leave, usage};
 pub(crate) use self::hooks::{HookInstance, clear_name, delete_failed, delete_hook};
@@ -237,21 +238,6 @@ fn report_left(owner: &Owner, failures: &[DeleteError]) {
             "cannot be deleted, left"
         );
     }
-}
-
-/// Takes note of an object that only records of others name, and that cannot be read or deleted: whether nobody waits for that any more, as it has been so
-/// for minutes.
-pub(crate) fn is_given_up(
-    cluster: &Cluster,
-    owner: &Owner,
-    object: &Object,
-    failure: &DeleteError,
-) -> bool {
-    if !failure.source.is_lasting_refusal() {
-        return false;
-    }
-    cluster.undeleted().note(owner, &object.resource, true);
-    cluster.undeleted().is_lasting(owner, &object.resource)
 }
 
 async fn delete_owned(
