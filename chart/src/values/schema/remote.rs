@@ -12,6 +12,9 @@ const MAX_TIME: Duration = Duration::from_secs(30);
 /// Bytes that are remembered; what has no room is fetched again, and counted again.
 const MAX_REMEMBERED: usize = 4 << 20;
 
+/// Bytes that are read again by other charts with the same address: each reads and compiles them for itself.
+const MAX_READ_AGAIN: usize = MAX_DOCUMENTS * MAX_REMEMBERED;
+
 /// Gets what is at an address of http or https. Helm always does; where charts of strangers are rendered inside a network, their
 /// authors would choose what is requested there, so that nothing is fetched unless an implementation is given.
 pub trait RemoteSchemas: Sync {
@@ -30,6 +33,7 @@ pub(super) struct Fetches<'r> {
     /// By URL: charts of one author often refer to the same definitions.
     known: RefCell<BTreeMap<String, Rc<[u8]>>>,
     room: Cell<usize>,
+    read_again_left: Cell<usize>,
 }
 
 impl<'r> Fetches<'r> {
@@ -40,12 +44,20 @@ impl<'r> Fetches<'r> {
             time_left: Cell::new(MAX_TIME),
             known: RefCell::default(),
             room: Cell::new(MAX_REMEMBERED),
+            read_again_left: Cell::new(MAX_READ_AGAIN),
         }
     }
 
-    /// See [`RemoteSchemas::fetch`]. What was fetched is not fetched again, nor counted.
+    /// See [`RemoteSchemas::fetch`]. What was fetched is not fetched again.
     pub(super) fn fetch(&self, url: &str) -> Result<Rc<[u8]>, String> {
         if let Some(known) = self.known.borrow().get(url) {
+            let Some(left) = self.read_again_left.get().checked_sub(known.len()) else {
+                return Err(format!(
+                    "schemas that are referred to by address take more than {} MiB in all charts together",
+                    MAX_READ_AGAIN >> 20
+                ));
+            };
+            self.read_again_left.set(left);
             return Ok(Rc::clone(known));
         }
         let fetched: Rc<[u8]> = self.fetch_counted(url)?.into();
@@ -119,6 +131,26 @@ mod tests {
             dependencies,
             ..Chart::default()
         }
+    }
+
+    /// Has four mebibytes that take anything.
+    struct Long;
+
+    impl RemoteSchemas for Long {
+        fn fetch(&self, _: &str) -> Result<Vec<u8>, String> {
+            Ok([&b"true"[..], &vec![b' '; MAX_REMEMBERED - 4]].concat())
+        }
+    }
+
+    /// Each of very many charts with one address reads it.
+    #[test]
+    fn what_charts_read_of_one_address_is_bounded() {
+        let fetches = Fetches::new(&Long);
+        for _ in 0..=MAX_DOCUMENTS {
+            fetches.fetch("https://h/definitions").unwrap();
+        }
+        let refused = fetches.fetch("https://h/definitions").unwrap_err();
+        assert!(refused.contains("more than 200 MiB"), "{refused}");
     }
 
     #[test]
