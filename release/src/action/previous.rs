@@ -14,7 +14,7 @@ use super::known_records::KnownRecords;
 use super::records::{first_attempt, last_good, read_if_possible, stored_objects, stored_of_hooks};
 use super::retained::{Obsolete, Retained, is_container};
 use super::unquoted::error_unquoted;
-use crate::kube::{ApiError, Cluster, Owner, Spared, is_kept, take_back};
+use crate::kube::{Cluster, Owner, Spared, is_kept, take_back};
 use crate::model::{HOLDS_CONTAINERS_LABEL, Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
@@ -124,6 +124,8 @@ pub(super) struct PreviousObjects {
     of_hooks: Vec<Object>,
     /// What later revisions have that were not written here.
     of_others: Vec<Object>,
+    /// What former revisions have, or their hooks make, where a namespace or definition is dropped.
+    of_former: Vec<Object>,
     /// Whether one of the revisions cannot be read, so that nobody knows what else there is in a namespace.
     is_incomplete: bool,
     /// Whether somebody else's have more than is looked at, so that nothing is dropped.
@@ -214,6 +216,7 @@ impl PreviousObjects {
         let mut obsolete = Obsolete {
             of_hooks: self.of_hooks.clone(),
             of_others: self.of_others.clone(),
+            of_former: self.of_former.clone(),
             is_incomplete: self.is_incomplete,
             ..Obsolete::default()
         };
@@ -360,8 +363,7 @@ pub(super) async fn previous_objects(
     if with_hooks {
         let former = former_objects(cluster, storage, history, name, good).await?;
         previous.is_incomplete |= former.is_none();
-        // As of what a hook made, all that counts is whether it is to be kept: what a later version dropped may be anybody's by now.
-        previous.of_hooks.extend(former.into_iter().flatten());
+        previous.of_former = former.unwrap_or_default();
     }
     previous.is_proven = is_proven;
     // So where a removal was cut off that left some, whose other records are gone with what they asked to keep.
@@ -390,7 +392,7 @@ pub(super) async fn previous_objects(
 }
 
 /// What revisions below the last good one have that were written here, or their hooks make, each object once, without its body: what they asked to keep may be
-/// there. Nothing where nobody can read one of them, or a kind of theirs is not served.
+/// there. Nothing where nobody can read one of them.
 async fn former_objects(
     cluster: &Cluster,
     storage: &Storage,
@@ -417,10 +419,7 @@ async fn former_objects(
             stored_objects(cluster, Some(&record)).await,
             stored_of_hooks(cluster, Some(&record)).await,
         ] {
-            let objects = match objects {
-                Err(DeployError::Discovery(ApiError::NotServed(_))) => return Ok(None),
-                objects => unknown(objects?, &known),
-            };
+            let objects = unknown(objects?, &known);
             known.extend(objects.iter().map(Object::key));
             all.extend(objects);
         }

@@ -32,6 +32,8 @@ pub(super) struct Obsolete {
     pub(super) of_hooks: Vec<Object>,
     /// What attempts of others have, which no operation deletes either.
     pub(super) of_others: Vec<Object>,
+    /// What former revisions have, or say that it is gone, and what their hooks make: some of it may be there to stay.
+    pub(super) of_former: Vec<Object>,
     /// Of which of the objects only records of others tell: anybody may have written those, and what they name holds up no other deletion.
     pub(super) foreign: HashSet<ObjectKey>,
     /// Whether a record cannot be read, so that there may be more that stays.
@@ -169,7 +171,10 @@ impl<'a> Retained<'a> {
         let of_hooks = of_hooks.map(|object| (object, Content::OfHook));
         let of_others = obsolete.of_others.iter();
         let of_others = of_others.map(|object| (object, Content::OfOthers));
+        let of_former = obsolete.of_former.iter();
+        let of_former = of_former.map(|object| (object, Content::OfFormer));
         let all = own.chain(asked_for).chain(of_hooks).chain(of_others);
+        let all = all.chain(of_former);
         let inside: Vec<_> = all.filter(is_inside).collect();
         let Contents { mut stays, unseen } = read_contents(cluster, owner, spared, &inside).await;
         let as_before = |one: &Unseen<'_>| self.is_again && one.failure.is_unreadable();
@@ -206,6 +211,7 @@ impl<'a> Retained<'a> {
             stays,
             of_hooks: obsolete.of_hooks,
             of_others: obsolete.of_others,
+            of_former: obsolete.of_former,
             foreign: obsolete.foreign,
             is_incomplete: obsolete.is_incomplete,
         };

@@ -351,3 +351,35 @@ async fn what_a_former_version_had_holds_no_namespace() -> Result<()> {
     }
     Ok(())
 }
+
+/// What was there before the release, which had it for one version, stays with the namespace that it is in.
+#[tokio::test]
+async fn a_namespace_stays_with_what_a_former_version_found_in_it() -> Result<()> {
+    for goes_by_removal in [false, true] {
+        let (world, book, _) = with_digests().await?;
+        let data = format!("{}-data", world.namespace);
+        let found = config_map("found", "1").replacen(
+            "metadata:\n",
+            &format!("metadata:\n  namespace: {data}\n"),
+            1,
+        );
+        let with_namespace = config_map("a", "1") + &namespace(&data, "red");
+        world.deploy(&with_namespace).await?;
+        book.own();
+        world.kubectl(&["create", "configmap", "found", "--namespace", &data])?;
+        world.deploy(&(with_namespace.clone() + &found)).await?;
+        world.deploy(&with_namespace).await?;
+        let left = if goes_by_removal {
+            let spec = UninstallSpec::new("web", &world.namespace);
+            release::uninstall(&world.cluster, &world.storage, &spec)
+                .await?
+                .kept
+        } else {
+            world.deploy(&config_map("a", "2")).await?.retained
+        };
+        assert!(left.iter().any(|key| key.name == data), "{left:?}");
+        let phase = world.field(&format!("namespace/{data}"), ".status.phase")?;
+        assert_eq!(phase, "Active", "{goes_by_removal}");
+    }
+    Ok(())
+}

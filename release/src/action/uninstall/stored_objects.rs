@@ -17,7 +17,7 @@ use crate::action::retained::{Obsolete, Retained, is_container};
 use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
-    ApiError, Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
+    Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
     forget_given_up, is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
 };
 use crate::model::Release;
@@ -166,16 +166,10 @@ pub(super) async fn stored_objects(
             };
             of_hooks.push(listed_of_hooks(&other, &discovery));
             let built = build_stored_names(&other.manifest, &spec.namespace, &discovery);
-            let mut left = match cluster.all_that_is_left(built.unwrap_or_default()).await {
-                Err(ApiError::NotServed(_)) => {
-                    stored.is_incomplete = true;
-                    continue;
-                }
-                left => left.map_err(UninstallError::Discovery)?,
-            };
+            let left = cluster.all_that_is_left(built.unwrap_or_default()).await;
+            let mut left = left.map_err(UninstallError::Discovery)?;
             left.retain(|object| object.name.is_empty() || known.insert(object.key()));
-            // As of what a hook made, all that counts is whether it is to be kept: what a later version dropped may be anybody's by now.
-            stored.of_hooks.extend(left);
+            stored.of_former.extend(left);
         }
         for of_hooks in of_hooks {
             let left = cluster.all_that_is_left(of_hooks).await;

@@ -59,6 +59,8 @@ pub(crate) enum Content {
     OfHook,
     /// One that somebody else's attempt at the release has, which the operation leaves alone.
     OfOthers,
+    /// One that a former revision has, and that was dropped or left since: it may be anybody's by now.
+    OfFormer,
 }
 
 /// What is in containers that are about to go: what of it stays, so that they have to. That is what the operation leaves where it is: what asks to be
@@ -113,7 +115,11 @@ impl Fate {
 fn is_unreadable(content: Content, error: &ApiError) -> bool {
     let is_beside = matches!(
         content,
-        Content::OfHook | Content::OfOthers | Content::OfForeign(_) | Content::KeptOfForeign
+        Content::OfHook
+            | Content::OfOthers
+            | Content::OfFormer
+            | Content::OfForeign(_)
+            | Content::KeptOfForeign
     );
     error.is_unconverted() || is_beside && error.is_lasting_refusal()
 }
@@ -133,25 +139,38 @@ async fn fate(
             return Ok(Fate::StaysUnread);
         }
         // It stays where the release's own of that place would, or where it is not the release's.
-        Content::OfOthers if !object.name.is_empty() => Operation::Drop,
-        Content::OfHook | Content::OfOthers if object.name.is_empty() => {
+        Content::OfOthers | Content::OfFormer if !object.name.is_empty() => Operation::Drop,
+        Content::OfHook | Content::OfOthers | Content::OfFormer if object.name.is_empty() => {
             return Ok(match is_kept(&object.body) {
                 true => Fate::StaysUnread,
                 false => Fate::Absent,
             });
         }
-        Content::Kept | Content::KeptOfForeign | Content::OfHook | Content::OfOthers => {
+        Content::Kept
+        | Content::KeptOfForeign
+        | Content::OfHook
+        | Content::OfOthers
+        | Content::OfFormer => {
             let live = read_to_stay(cluster, object).await?;
             let is_asked = matches!(content, Content::Kept | Content::KeptOfForeign);
             let stays = |live: &Value| is_asked || is_kept(live);
             return Ok(live.map_or(Fate::Absent, |live| Fate::of(stays(&live))));
         }
     };
+    if content == Content::OfFormer {
+        // Whosever it is.
+        let live = read_to_stay(cluster, object).await?;
+        if live.is_some_and(|live| is_kept(&live)) {
+            return Ok(Fate::Stays);
+        }
+    }
     let proof = prove(cluster, owner, spared, (object, operation), None).await?;
     Ok(match proof {
         Ok(_) => Fate::Goes,
         Err(Removal::Absent) => Fate::Absent,
         Err(Removal::Kept) => Fate::Stays,
+        // What was there before the release stays, and whatever else is there goes with its container, as what no record has does.
+        Err(removal) if content == Content::OfFormer => Fate::of(removal == Removal::Adopted),
         Err(_) => Fate::of(!is_made_with_namespace(object)),
     })
 }
@@ -222,9 +241,13 @@ pub(crate) async fn leave_held(
             }
         }
         // It stays in any case.
-        failures.pop_if(|failure| {
+        let given_up = failures.pop_if(|failure| {
             *failure.key() == one.object.key() && is_given_up(cluster, owner, &one.object, failure)
         });
+        if given_up.is_some() {
+            let (release, object) = (&owner.name, one.object.describe());
+            logging::warn!(release, object, "may not be read or changed, left as it is");
+        }
     }
     match failures.is_empty() {
         true => Ok(()),
