@@ -14,7 +14,7 @@ use super::known_records::KnownRecords;
 use super::records::{first_attempt, last_good, read_if_possible, stored_objects, stored_of_hooks};
 use super::retained::{Obsolete, Retained, is_container};
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Owner, Spared, is_kept, take_back};
+use crate::kube::{ApiError, Cluster, Owner, Spared, is_kept, take_back};
 use crate::model::{HOLDS_CONTAINERS_LABEL, Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
@@ -392,7 +392,7 @@ pub(super) async fn previous_objects(
 }
 
 /// What revisions below the last good one have that were written here, or their hooks make, each object once, without its body: what they asked to keep may be
-/// there. Nothing where nobody can read one of them.
+/// there. Nothing where nobody can read one of them, or a kind of theirs is not served.
 async fn former_objects(
     cluster: &Cluster,
     storage: &Storage,
@@ -419,7 +419,11 @@ async fn former_objects(
             stored_objects(cluster, Some(&record)).await,
             stored_of_hooks(cluster, Some(&record)).await,
         ] {
-            let objects = unknown(objects?, &known);
+            let objects = match objects {
+                // Nobody waits for what only a former version had.
+                Err(DeployError::Discovery(ApiError::NotServed(_))) => return Ok(None),
+                objects => unknown(objects?, &known),
+            };
             known.extend(objects.iter().map(Object::key));
             all.extend(objects);
         }

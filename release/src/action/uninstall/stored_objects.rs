@@ -17,7 +17,7 @@ use crate::action::retained::{Obsolete, Retained, is_container};
 use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
-    Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
+    ApiError, Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
     forget_given_up, is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
 };
 use crate::model::Release;
@@ -164,10 +164,17 @@ pub(super) async fn stored_objects(
                 stored.is_incomplete = true;
                 continue;
             };
-            of_hooks.push(listed_of_hooks(&other, &discovery));
-            let built = build_stored_names(&other.manifest, &spec.namespace, &discovery);
-            let left = cluster.all_that_is_left(built.unwrap_or_default()).await;
-            let mut left = left.map_err(UninstallError::Discovery)?;
+            let mut built = listed_of_hooks(&other, &discovery);
+            let of_manifest = build_stored_names(&other.manifest, &spec.namespace, &discovery);
+            built.extend(of_manifest.unwrap_or_default());
+            let mut left = match cluster.all_that_is_left(built).await {
+                // Nobody waits for what only a former version had.
+                Err(ApiError::NotServed(_)) => {
+                    stored.is_incomplete = true;
+                    continue;
+                }
+                left => left.map_err(UninstallError::Discovery)?,
+            };
             left.retain(|object| object.name.is_empty() || known.insert(object.key()));
             stored.of_former.extend(left);
         }

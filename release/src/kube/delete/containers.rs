@@ -170,7 +170,9 @@ async fn fate(
         Err(Removal::Absent) => Fate::Absent,
         Err(Removal::Kept) => Fate::Stays,
         // What was there before the release stays, and whatever else is there goes with its container, as what no record has does.
-        Err(removal) if content == Content::OfFormer => Fate::of(removal == Removal::Adopted),
+        Err(removal) if content == Content::OfFormer => {
+            Fate::of(removal == Removal::Adopted && !is_made_with_namespace(object))
+        }
         Err(_) => Fate::of(!is_made_with_namespace(object)),
     })
 }
