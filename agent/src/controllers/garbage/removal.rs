@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::Collector;
 use super::error::RemovalError;
 use super::upstream_list::UpstreamList;
@@ -14,19 +12,22 @@ use crate::ledger::{Hold, LedgerEntry, ReleaseKey, is_own};
 use crate::report::events::Reason;
 
 impl Collector {
-    /// Removes the releases of a bundle that is gone, if that is proven. `missing_since` is when it was first missed:
-    /// an older list proves nothing.
+    /// Removes the releases of a bundle that is gone, if that is proven and it has been missed for the grace time.
     ///
     /// # Errors
     /// Upstream could not be asked, or a release could not be removed.
     ///
     /// # Cancellation
     /// Safe: a removal that was cut off is continued by the next one.
-    pub async fn remove(
-        &self,
-        bundle: &str,
-        missing_since: Instant,
-    ) -> Result<Verdict, RemovalError> {
+    pub async fn remove(&self, bundle: &str) -> Result<Verdict, RemovalError> {
+        if self.store.is_listed(bundle) {
+            return Ok(Verdict::Alive);
+        }
+        if let Some(left) = self.removal_grace_left(bundle) {
+            return Ok(Verdict::Wait(left));
+        }
+        // An older list proves nothing.
+        let missing_since = self.store.missing_since(bundle);
         let known = self.ledger.of_bundle(bundle);
         if known.is_empty() {
             self.forget(bundle);
@@ -70,6 +71,15 @@ impl Collector {
         if self.store.is_listed(bundle) {
             verdict = Verdict::Alive;
         }
+        // It may have been back in the meantime, and is missed anew then.
+        let grace_left = || {
+            (!is_begun)
+                .then(|| self.removal_grace_left(bundle))
+                .flatten()
+        };
+        if let Some(left) = grace_left() {
+            return Ok(Verdict::Wait(left));
+        }
         if verdict == Verdict::Remove && self.may_miss_claimants(&list) {
             return Ok(self.wait_for_claimants(bundle, missing_since, releases));
         }
@@ -90,6 +100,9 @@ impl Collector {
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
+                if let Some(left) = grace_left() {
+                    return Ok(Verdict::Wait(left));
+                }
                 if self.report.reason(bundle).is_some_and(HoldReason::passes) {
                     self.report.let_go(bundle);
                 }
@@ -107,6 +120,16 @@ impl Collector {
             }
         }
         Ok(verdict)
+    }
+
+    /// What is left of the grace time of a bundle that is not there; none of one that is.
+    fn removal_grace_left(&self, bundle: &str) -> Option<Duration> {
+        if self.store.is_listed(bundle) {
+            return None;
+        }
+        let missed = self.store.missing_since(bundle).elapsed();
+        let left = self.removal_grace.checked_sub(missed)?;
+        (!left.is_zero()).then_some(left)
     }
 
     /// Whether the store has what upstream has, by an open watch.
@@ -202,6 +225,8 @@ mod tests {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+    use tokio::time::Instant;
+
     use super::super::fixtures::{bundle, collector, collector_beside, own};
     use super::*;
     use crate::controllers::store::Store;
@@ -214,7 +239,7 @@ mod tests {
         code: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
     ) -> (Verdict, Arc<Ledger>) {
         let (collector, ledger) = collector(store, entries, code).await;
-        let verdict = collector.remove("web", Instant::now()).await.unwrap();
+        let verdict = collector.remove("web").await.unwrap();
         (verdict, ledger)
     }
 
@@ -262,9 +287,41 @@ mod tests {
         };
         let (collector, ledger) = collector(&store, &[("one", entry)], code).await;
         assert!(known.set(Arc::clone(&ledger)).is_ok());
-        let verdict = collector.remove("web", Instant::now()).await.unwrap();
+        let verdict = collector.remove("web").await.unwrap();
         assert_eq!(verdict, Verdict::NamespacesDeferred);
         assert!(ledger.knows("web"));
+    }
+
+    /// Its bundle comes back while upstream is listed, or while the ledger is written, and is deleted anew.
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_that_was_back_during_the_proof_is_missed_for_its_grace_anew() {
+        for during in ["/bundledeployments", "/configmaps/fleet-agent-ledger"] {
+            let store = Arc::<Store>::default();
+            let entry = LedgerEntry {
+                bundle: "web".to_owned(),
+                revisions: Some(crate::ledger::Notes::default()),
+                ..LedgerEntry::default()
+            };
+            let (seen, is_checked) = (Arc::clone(&store), Arc::new(AtomicBool::new(false)));
+            let is_proven = Arc::clone(&is_checked);
+            let code = move |path: &str| {
+                if path.ends_with(during) && is_proven.swap(false, Ordering::Relaxed) {
+                    seen.applied(bundle("web"));
+                    seen.deleted("web");
+                }
+                200
+            };
+            let (mut collector, ledger) = collector(&store, &[("one", entry)], code).await;
+            collector.removal_grace = Duration::from_secs(3);
+            store.deleted("web");
+            tokio::time::advance(Duration::from_secs(4)).await;
+            is_checked.store(true, Ordering::Relaxed);
+            let verdict = collector.remove("web").await.unwrap();
+            assert_eq!(verdict, Verdict::Wait(Duration::from_secs(3)), "{during}");
+            assert!(ledger.knows("web"), "{during}");
+            tokio::time::advance(Duration::from_secs(3)).await;
+            assert_eq!(collector.remove("web").await.unwrap(), Verdict::Remove);
+        }
     }
 
     /// The bundle that waits for the release may be one that upstream lists and the watch has yet to deliver.
@@ -277,7 +334,7 @@ mod tests {
             ..LedgerEntry::default()
         };
         let (collector, ledger) = collector(&store, &[("one", entry)], |_| 200).await;
-        let removed = async || collector.remove("web", Instant::now()).await.unwrap();
+        let removed = async || collector.remove("web").await.unwrap();
         store.deleted("fleet-agent-edge");
         assert!(matches!(removed().await, Verdict::Wait(_)));
         store.relist();
@@ -314,7 +371,7 @@ mod tests {
             let begun = Instant::now();
             let (mut checks, mut reported_after) = (0, None);
             while begun.elapsed() < Duration::from_secs(600) {
-                let verdict = collector.remove("web", begun).await.unwrap();
+                let verdict = collector.remove("web").await.unwrap();
                 let Verdict::Wait(pause) = verdict else {
                     panic!("{verdict:?}");
                 };
@@ -350,7 +407,7 @@ mod tests {
             _ => 200,
         };
         let (collector, ledger) = collector(&store, &entries, code).await;
-        let removed = collector.remove("web", Instant::now()).await;
+        let removed = collector.remove("web").await;
         assert!(removed.is_err(), "{removed:?}");
         let left = ledger.of_bundle("web").into_iter();
         let left: Vec<_> = left.map(|(key, _)| key.name).collect();
@@ -381,19 +438,19 @@ mod tests {
         collector.lister.compare().await.unwrap();
         lists.store(0, Ordering::Relaxed);
         for _ in 0..5 {
-            let removed = collector.remove("web", Instant::now()).await;
+            let removed = collector.remove("web").await;
             assert!(removed.is_err(), "{removed:?}");
             tokio::time::advance(Duration::from_secs(10)).await;
         }
         assert_eq!(lists.load(Ordering::Relaxed), 0);
         // Where the watch may be broken, upstream is asked.
         collector.health.trouble(Side::Upstream);
-        assert!(collector.remove("web", Instant::now()).await.is_err());
+        assert!(collector.remove("web").await.is_err());
         assert_eq!(lists.load(Ordering::Relaxed), 1);
         // The bundle is back.
         collector.health.contact(Side::Upstream);
         store.applied(bundle("web"));
-        let verdict = collector.remove("web", Instant::now()).await;
+        let verdict = collector.remove("web").await;
         assert_eq!(verdict.unwrap(), Verdict::Alive);
     }
 
@@ -411,7 +468,6 @@ mod tests {
             collector_beside(&upstreams, &store, &[("one", entry)], |_| 200).await;
         collector.lister.compare().await.unwrap();
         store.deleted("web");
-        let missing_since = Instant::now();
         tokio::time::advance(Duration::from_secs(60)).await;
         upstreams
             .lock()
@@ -421,7 +477,7 @@ mod tests {
         store.applied(bundle("fleet-agent-edge"));
         // The comparison that finds it, and one after which nothing is in doubt.
         for _ in 0..2 {
-            let verdict = collector.remove("web", missing_since).await.unwrap();
+            let verdict = collector.remove("web").await.unwrap();
             assert_eq!(verdict, Verdict::Alive);
             assert!(ledger.knows("web"));
             tokio::time::advance(Duration::from_secs(3)).await;
@@ -454,8 +510,7 @@ mod tests {
             store.deleted(name);
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        let vanished = Instant::now();
-        let removed = async |name| collector.remove(name, vanished).await.unwrap();
+        let removed = async |name| collector.remove(name).await.unwrap();
         for _ in 0..4 {
             for name in names {
                 assert!(matches!(removed(name).await, Verdict::Wait(_)), "{name}");
@@ -493,7 +548,7 @@ mod tests {
                 Some(_) => collector.health.trouble(Side::Upstream),
                 None => collector.health.contact(Side::Upstream),
             }
-            let verdict = collector.remove("web", missing_since).await.unwrap();
+            let verdict = collector.remove("web").await.unwrap();
             assert!(matches!(verdict, Verdict::Wait(_)), "{verdict:?}");
             if collector.report.reason("web") == Some(HoldReason::Vanishing) {
                 reported_after.get_or_insert(missing_since.elapsed());
@@ -507,7 +562,7 @@ mod tests {
         assert_eq!(store.vanished(), ["a", "b", "c"]);
         // Once they rest it goes.
         tokio::time::advance(Duration::from_secs(30)).await;
-        let verdict = collector.remove("web", missing_since).await;
+        let verdict = collector.remove("web").await;
         assert_eq!(verdict.unwrap(), Verdict::Remove);
         assert!(!ledger.knows("web") && collector.report.reason("web").is_none());
     }

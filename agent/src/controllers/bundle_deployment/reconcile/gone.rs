@@ -27,12 +27,7 @@ impl Reconciler {
         if let Some(hold) = self.context.facts.hold(name).await {
             return self.hand_out(name, RemovalReport::held_by_site(name, &hold));
         }
-        let missing_since = self.context.store.missing_since(name);
-        let missed = missing_since.elapsed();
-        if missed < self.timing.removal_grace {
-            return Requeue::after(self.timing.removal_grace - missed);
-        }
-        match self.context.collector.remove(name, missing_since).await {
+        match self.context.collector.remove(name).await {
             Ok(verdict) => {
                 if matches!(verdict, Verdict::Alive | Verdict::Remove) {
                     self.forget_all(name);
