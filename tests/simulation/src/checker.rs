@@ -157,6 +157,8 @@ pub struct Checker {
     tampered: BTreeSet<ReleaseKey>,
     /// Records that were good before a tenant labelled them otherwise.
     were_good: BTreeSet<(ReleaseKey, i64)>,
+    /// Good revisions that the agent has begun to remove.
+    half_removed: BTreeSet<(ReleaseKey, i64)>,
     /// Good revisions that a release ever had.
     deployed: BTreeMap<ReleaseKey, u64>,
     /// What was known when the local cluster was last backed up.

@@ -22,6 +22,8 @@ macro_rules! stories {
 }
 
 stories! {
+    a_first_good_revision_goes_while_the_next_is_half_removed
+    what_was_corrected_below_a_forged_record_stays_where_another_bundle_takes_the_release
     a_bundle_that_was_back_while_its_removal_was_proven_is_missed_anew
     a_release_in_which_helm_went_back_to_a_bundles_attempt_goes_with_the_bundle
     what_was_taken_goes_though_a_lost_bundle_had_tried_to_have_its_release

@@ -110,7 +110,7 @@ impl Checker {
                     && statuses.any(|status| status == FORGED_STATUS)
                 {
                     let taken = Takeover {
-                        good,
+                        good: self.good_as_corrected(release),
                         written: BTreeSet::new(),
                     };
                     self.taken_above_forged.insert(release.clone(), taken);
@@ -135,6 +135,13 @@ impl Checker {
             }
             _ => {}
         }
+    }
+
+    /// The number of a release's good revisions, for what came of them: where nothing was attempted since, what is newer than the last one was
+    /// corrected to that.
+    pub(super) fn good_as_corrected(&self, release: &ReleaseKey) -> u64 {
+        let good = self.deployed.get(release).copied().unwrap_or(0);
+        good + u64::from(!self.attempts.contains_key(release))
     }
 
     /// As docs/security.md has it: what a bundle had deployed before it lost the release, and made again in an attempt, stays.

@@ -26,16 +26,28 @@ pub(super) struct InPlace {
 }
 
 impl Checker {
-    /// Whether the newest record of the agent's is of a good revision whose removal has begun, which an undo goes back to all the same.
-    fn is_good_half_removed(&self, release: &ReleaseKey) -> bool {
-        let Some((revision, record)) = self.written.get(release) else {
-            return false;
+    /// Takes note of whether the agent has begun to remove a good revision, which an undo goes back to all the same.
+    fn keep_half_removed(&mut self, release: &ReleaseKey, revision: i64, write: &Write) {
+        const BEFORE: &str = "/metadata/labels/fleetagent.cattle.io~1status-before-removal";
+        let after = write
+            .after
+            .as_deref()
+            .filter(|_| write.who.agent().is_some());
+        let says = |path: &str, status: &str| {
+            let said = after.and_then(|after| after.pointer(path)?.as_str());
+            said == Some(status)
         };
-        let records = self.records.get(release);
-        let status = records.and_then(|records| records.get(revision));
-        let before = record.pointer("/metadata/labels/fleetagent.cattle.io~1status-before-removal");
-        status.is_some_and(|status| status == "uninstalling")
-            && before.is_some_and(|before| before == "deployed")
+        let revision = (release.clone(), revision);
+        match says("/metadata/labels/status", "uninstalling") && says(BEFORE, "deployed") {
+            true => self.half_removed.insert(revision),
+            false => self.half_removed.remove(&revision),
+        };
+    }
+
+    /// Whether a good revision is there whose removal has begun.
+    fn has_good_half_removed(&self, release: &ReleaseKey) -> bool {
+        let mut half_removed = self.half_removed.iter();
+        half_removed.any(|(of, _)| of == release)
     }
 
     /// Whether a write changes nothing of a forged record but its status: that a later revision is deployed makes it no good one. What stands in the place of
@@ -55,6 +67,7 @@ impl Checker {
         let Some((release, revision)) = Self::record(&write.id) else {
             return;
         };
+        self.keep_half_removed(&release, revision, write);
         let had_deployed = self.has_deployed(&release);
         let by_agent = write.who.agent().is_some();
         let known = self.records.get(&release);
@@ -131,6 +144,7 @@ impl Checker {
             self.leave_attempts(&release);
         }
         let mut is_over = false;
+        let good = self.good_as_corrected(&release);
         let records = self.records.entry(release.clone()).or_default();
         match status {
             Some(status) => {
@@ -165,11 +179,8 @@ impl Checker {
                     && status == "deployed"
                     && former == Some(FORGED_STATUS)
                 {
-                    // Where nothing was attempted since, what came after the last good revision was corrected to that.
-                    let is_corrected = !self.attempts.contains_key(&release);
-                    let good = self.deployed.get(&release).copied().unwrap_or(0);
                     let taken = Takeover {
-                        good: good + u64::from(is_corrected),
+                        good,
                         written: std::mem::take(&mut self.written_by_go),
                     };
                     self.taken_above_forged.insert(release.clone(), taken);
@@ -253,7 +264,7 @@ impl Checker {
             && !wanting.is_empty()
             && had_deployed
             && !keeps_good
-            && !self.is_good_half_removed(&release)
+            && !self.has_good_half_removed(&release)
             && !is_robbed
             && !is_disbelieved
             && !self.has_deployed(&release)
