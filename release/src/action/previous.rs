@@ -42,10 +42,13 @@ pub(super) struct Outlines {
 }
 
 impl Outlines {
-    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it or its hooks have may stay in what else would go. Anybody may
-    /// have written it, so that there is a limit.
-    fn add_of_others(&mut self, objects: Vec<Object>, of_hooks: Vec<Object>) {
-        let asked: Vec<ObjectKey> = asking_to_be_kept(&objects).collect();
+    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and all that it has if it `is_deployed`; what it or its hooks have may
+    /// stay in what else would go. Anybody may have written it, so that there is a limit.
+    fn add_of_others(&mut self, objects: Vec<Object>, of_hooks: Vec<Object>, is_deployed: bool) {
+        let stays = objects
+            .iter()
+            .filter(|one| is_deployed || is_kept(&one.body));
+        let asked: Vec<ObjectKey> = stays.map(Object::key).collect();
         // Attempts of one chart have the same objects.
         let [known, known_of_hooks] = &self.names_of_others;
         let objects = unknown(objects, known);
@@ -495,12 +498,20 @@ pub(super) async fn unfinished_objects(
         let objects = stored_objects(cluster, Some(release)).await;
         match (objects, of_hooks().await) {
             (Ok(objects), Ok(of_hooks)) if is_readable => {
-                unfinished.add_of_others(objects, of_hooks);
+                unfinished.add_of_others(objects, of_hooks, is_passed_over(revisions, head));
             }
             _ => unfinished.is_incomplete = true,
         }
     }
     Ok(unfinished)
+}
+
+/// Whether a revision is the deployed one, and counts as gone only as a later one's label says that the release was removed: what it has is not for an
+/// attempt before it to take away.
+fn is_passed_over(revisions: &[&StoredRevision], head: &StoredRevision) -> bool {
+    let says_removed =
+        |one: &&StoredRevision| one.revision > head.revision && one.status == Status::Uninstalled;
+    head.status == Status::Deployed && revisions.iter().any(says_removed)
 }
 
 /// The objects, without their bodies, of attempts among `revisions` that were written here, by whichever of those that share the digests,
@@ -683,6 +694,28 @@ mod tests {
         assert_eq!(previous.orphans(2, &[]).is_empty(), is_kept);
     }
 
+    /// A helm client upgraded from an attempt, and somebody labels the next one as removed.
+    #[rstest]
+    #[case::it_is_said_to_be_removed(Status::Uninstalled, true)]
+    #[case::its_removal_has_begun(Status::Uninstalling, false)]
+    #[case::it_failed(Status::Failed, false)]
+    fn an_attempt_takes_nothing_away_that_somebody_else_has_deployed(
+        #[case] newest: Status,
+        #[case] stays: bool,
+    ) {
+        let failed = StoredRevision::new(1, Status::Failed);
+        let of_helm = StoredRevision::new(2, Status::Deployed);
+        let newest = StoredRevision::new(3, newest);
+        let revisions = [&failed, &of_helm, &newest];
+        let mut outlines = Outlines::default();
+        outlines.add(1, vec![object("a")]);
+        let is_passed_over = is_passed_over(&revisions, &of_helm);
+        outlines.add_of_others(vec![object("a")], Vec::new(), is_passed_over);
+        let previous = PreviousObjects::new(&[], Vec::new(), outlines);
+        assert_eq!(previous.orphans(1, &[]).is_empty(), stays);
+        assert_eq!(previous.obsolete(&[]).objects.is_empty(), stays);
+    }
+
     /// Records of a release lie where others may write any number of them.
     #[test]
     fn what_others_have_is_remembered_by_name_and_up_to_a_limit() {
@@ -702,7 +735,7 @@ mod tests {
         // As often as there are attempts of one chart.
         for _ in 0..2 {
             let objects = vec![asking.clone(), unnamed.clone(), unnamed_but_kept.clone()];
-            outlines.add_of_others(objects, Vec::new());
+            outlines.add_of_others(objects, Vec::new(), false);
         }
         let bodies: Vec<_> = outlines.of_others.iter().map(|one| &one.body).collect();
         let kept = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
@@ -710,7 +743,7 @@ mod tests {
         assert!(outlines.kept.contains(&object("a").key()) && !outlines.is_incomplete);
         // What the hooks of others make counts too.
         let others = || (0..MAX_OF_OTHERS).map(|number| object(&format!("b{number}")));
-        outlines.add_of_others(Vec::new(), others().collect());
+        outlines.add_of_others(Vec::new(), others().collect(), false);
         assert_eq!((outlines.of_others.len(), outlines.of_hooks.len()), (2, 0));
         assert!(outlines.is_incomplete && outlines.objects.is_empty());
         // What else they ask to keep nobody has read.
