@@ -1,7 +1,7 @@
 //! JSON patches (RFC 6902) as `evanphx/json-patch` 4.13 reads and applies them.
 
 use golib::budget::weigh;
-use golib::json;
+use golib::json::{self, pointer};
 use serde_json::{Map, Number, Value};
 
 use crate::error::{Error, Result};
@@ -64,8 +64,16 @@ impl JsonPatch {
             crate::fns::expect_depth(path.matches('/').count() + json::depth(value))?;
             build.grow_by(size_of::<Value>() + weigh(value))
         };
-        let mut operations = self.operations.iter().flatten();
-        operations.try_for_each(|operation| json::patch::apply(document, operation, &mut put, same))
+        for operation in self.operations.iter().flatten() {
+            for path in ["from", "path"] {
+                let path = operation.get(path).and_then(Value::as_str).unwrap_or("");
+                // Elements of a list move: some 500 in a microsecond.
+                let moved = pointer::behind(document, path) / 512;
+                build.work(1 + path.len() / 128 + moved)?;
+            }
+            json::patch::apply(document, operation, &mut put, same)?;
+        }
+        Ok(())
     }
 }
 

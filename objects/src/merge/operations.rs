@@ -69,25 +69,15 @@ pub fn patch_within(
     for operation in operations {
         let operation = operation.as_object().unwrap_or(&empty);
         for path in ["from", "path"] {
-            let pointer = operation.get(path).and_then(Value::as_str).unwrap_or("");
+            let path = operation.get(path).and_then(Value::as_str).unwrap_or("");
             let counted = work
-                .spend(1 + pointer.len() / 8)
-                .and_then(|()| work.shift(behind(&mut document, pointer)));
+                .spend(1 + path.len() / 8)
+                .and_then(|()| work.shift(pointer::behind(&mut document, path)));
             counted.map_err(|error| OperationError(error.to_string()))?;
         }
         json::patch::apply(&mut document, operation, &mut put, Number::eq)?;
     }
     Ok(document)
-}
-
-/// Elements of a list that move when what a pointer names is taken out of it, or put before it.
-fn behind(document: &mut Value, pointer: &str) -> usize {
-    match pointer::parent(document, pointer) {
-        Some((Value::Array(list), key)) => {
-            pointer::place(&key, list.len()).map_or(0, |at| list.len() - at)
-        }
-        _ => 0,
-    }
 }
 
 /// Takes what a pointer names out of a document, in place; whether it named anything. `moves` says how many elements of lists may
