@@ -2,7 +2,7 @@
 
 use golib::budget::weigh;
 use golib::json::{self, pointer};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::loader::Build;
@@ -71,7 +71,7 @@ impl JsonPatch {
                 let moved = pointer::behind(document, path) / 512;
                 build.work(1 + path.len() / 128 + moved)?;
             }
-            json::patch::apply(document, operation, &mut put, same)?;
+            json::patch::apply(document, operation, &mut put)?;
         }
         Ok(())
     }
@@ -79,10 +79,4 @@ impl JsonPatch {
 
 fn wrong_type(value: &Value, expected: &'static str) -> Error {
     json::Error::wrong_type(value, expected).into()
-}
-
-/// As texts of JSON are the same: there `1.0` is `1`.
-fn same(one: &Number, other: &Number) -> bool {
-    let text = |number: &Number| json::encode(&Value::Number(number.clone()));
-    text(one) == text(other)
 }

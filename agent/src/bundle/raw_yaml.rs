@@ -439,6 +439,9 @@ mod tests {
             r#"{"d":"2026-01-02T00:00:00Z","x":"yes","y":{"z":"on"}}"#
         );
         assert_eq!(patched("# nothing\n", "a: 1").unwrap(), r#"{"a":1}"#);
+        // Go writes both as JSON, and there `3.0` is `3`.
+        let test = "- {op: test, path: /a, value: 3.0}";
+        assert_eq!(patched("a: 3", test).unwrap(), r#"{"a":3}"#);
         assert_eq!(
             patched("b: &b {k: 1}\nc: {<<: *b, l: 2}", "{}").unwrap(),
             r#"{"b":{"k":1},"c":{"k":1,"l":2}}"#

@@ -4,7 +4,7 @@
 
 use golib::budget::{Budget, MAX_DEPTH};
 use golib::json::{self, pointer};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::work::Work;
 
@@ -75,7 +75,7 @@ pub fn patch_within(
                 .and_then(|()| work.shift(pointer::behind(&mut document, path)));
             counted.map_err(|error| OperationError(error.to_string()))?;
         }
-        json::patch::apply(&mut document, operation, &mut put, Number::eq)?;
+        json::patch::apply(&mut document, operation, &mut put)?;
     }
     Ok(document)
 }
