@@ -217,10 +217,23 @@ pub fn parse(text: &[u8], budget: &mut Budget) -> Result<Option<Node>, Error> {
 /// # Errors
 /// As [`parse`] and [`Node::decode`], and for a key that is no text.
 pub fn unmarshal(text: &[u8], budget: &mut Budget) -> Result<Option<Value>, Error> {
+    unmarshal_weighed(text, budget).map(|(value, _)| value)
+}
+
+/// As [`unmarshal`], with the bytes that nodes and values took together: whoever reads documents one after the other, and keeps none,
+/// counts these.
+///
+/// # Errors
+/// As [`unmarshal`].
+pub fn unmarshal_weighed(
+    text: &[u8],
+    budget: &mut Budget,
+) -> Result<(Option<Value>, usize), Error> {
     let mut kept = budget.clone();
     let Some(node) = parse(text, budget)? else {
+        let taken = budget.spent().saturating_sub(kept.spent());
         *budget = kept;
-        return Ok(None);
+        return Ok((None, taken));
     };
     let decoding = Decoding {
         merges: true,
@@ -228,9 +241,10 @@ pub fn unmarshal(text: &[u8], budget: &mut Budget) -> Result<Option<Value>, Erro
         ..Decoding::default()
     };
     let value = node.value_of(Path::Direct, false, decoding)?;
+    let taken = budget.spent().saturating_sub(kept.spent());
     kept.add(&value)?;
     *budget = kept;
-    Ok(Some(value))
+    Ok((Some(value), taken))
 }
 
 fn too_deep() -> Error {
