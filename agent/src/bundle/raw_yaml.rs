@@ -184,7 +184,14 @@ fn patched_file(name: &str) -> Option<String> {
 fn read(name: &str, data: &[u8], budget: &mut Weight) -> Result<(Value, usize), BundleError> {
     // Read as kyaml's yaml does, unlike all else that is deployed: `on` is a text here.
     let (document, taken) = node::unmarshal_weighed(data, budget).map_err(|error| {
-        BundleError::Overlay(format!("failed to convert {name} to json: {error}"))
+        let problem = match error {
+            // Fleet shows the text, which may be a Secret's.
+            node::Error::Scalar { found, tag, .. } => {
+                format!("yaml: cannot decode {found} as a {tag}")
+            }
+            error => error.to_string(),
+        };
+        BundleError::Overlay(format!("failed to convert {name} to json: {problem}"))
     })?;
     Ok((document.unwrap_or_else(|| Value::Object(Map::new())), taken))
 }
@@ -497,6 +504,49 @@ mod tests {
         let start = r#"{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"args":["xxx"#;
         assert!(processed[0].content.starts_with(start));
         assert!(processed[0].content.ends_with(r#"x"],"name":"z"}]}}"#));
+    }
+
+    #[test]
+    fn errors_of_overlays_quote_nothing_that_a_secret_may_hold() {
+        let patched = |base: &str, patch: &str| {
+            let files = [
+                resource("a.yaml", base),
+                resource("overlays/one/a_patch.yaml", patch),
+            ];
+            let error = process(&files, &["one".to_owned()], &Weight::default()).unwrap_err();
+            error.to_string()
+        };
+        let secret = "apiVersion: v1\nkind: Secret\nstringData: {password: hunter2}\nmetadata: {finalizers: [hunter2]}\n";
+        let pod = "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: a, env: [{name: b, value: hunter2}]}]}\n";
+        for (base, patch, error) in [
+            (
+                secret,
+                "{$patch: Replace, stringData: {password: hunter2}}",
+                "failed to patch a.yaml: unknown patch type",
+            ),
+            (
+                pod,
+                "spec: {containers: [{name: a, env: [{value: hunter2}]}]}",
+                "failed to patch a.yaml: map does not contain declared merge key: name",
+            ),
+            (
+                pod,
+                "spec: {$setElementOrder/containers: [{name: b}], containers: [{name: a, image: hunter2}]}",
+                "failed to patch a.yaml: The order in patch list doesn't match $setElementOrder list",
+            ),
+            (
+                secret,
+                "metadata: {finalizers: [3]}",
+                "failed to patch a.yaml: list element types are not identical",
+            ),
+            (
+                secret,
+                "stringData: {password: !!int hunter2}",
+                "failed to convert a_patch.yaml to json: yaml: cannot decode !!str as a !!int",
+            ),
+        ] {
+            assert_eq!(patched(base, patch), error);
+        }
     }
 
     /// `convertToJSON` (`internal/helmdeployer/render/patch/patch.go`) reads with kyaml's yaml, which is yaml.v3; recorded from it.

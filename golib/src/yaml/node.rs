@@ -86,6 +86,16 @@ pub enum Error {
     /// Not YAML.
     #[error("yaml: {0}")]
     Yaml(String),
+    /// A text that is not what its tag says.
+    #[error("yaml: cannot decode {found} `{text}` as a {tag}")]
+    Scalar {
+        /// The tag that the text would have by itself.
+        found: &'static str,
+        /// As it was written.
+        text: String,
+        /// What it was to be.
+        tag: String,
+    },
     /// Data that repeats keys: a line each.
     #[error("yaml: unmarshal errors:{}", Lines(.0))]
     Type(Vec<String>),
@@ -874,9 +884,11 @@ fn scalar_value(node: &Node, path: Path) -> Result<Value, Error> {
                 Plain::Int(integer) if tag == tag::FLOAT => {
                     Plain::Float(integer as f64).into_value(text)
                 }
-                _ => Err(Error::Yaml(format!(
-                    "cannot decode {found} `{text}` as a {tag}"
-                ))),
+                _ => Err(Error::Scalar {
+                    found,
+                    text: text.clone(),
+                    tag: tag.to_owned(),
+                }),
             }
         }
         _ => Ok(Value::String(text.clone())),

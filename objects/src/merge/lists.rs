@@ -37,7 +37,8 @@ pub(super) fn elements(
     }
     if !all.all(|value| go_type(value) == go_type(first)) {
         let lists = [one.cloned().collect(), other.cloned().collect()].map(Value::Array);
-        return Err(MergeError::MixedList(go_text(&Value::Array(lists.into()))));
+        let lists = go_text(&Value::Array(lists.into()));
+        return Err(MergeError::MixedList { lists });
     }
     Ok(if first.is_object() {
         Elements::Maps
