@@ -549,6 +549,22 @@ mod tests {
         }
     }
 
+    /// Fleet reads the base as `v1.PartialObjectMetadata` (wrangler, `pkg/patch/style.go`) before it is merged, and refuses these.
+    #[test]
+    fn metadata_of_other_types_is_patched() {
+        for metadata in ["{annotations: {a: true}}", "{labels: {version: 1.0}}"] {
+            let files = [
+                resource(
+                    "a.yaml",
+                    &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\n"),
+                ),
+                resource("overlays/one/a_patch.yaml", "data: {a: b}"),
+            ];
+            let processed = process(&files, &["one".to_owned()], &Weight::default()).unwrap();
+            assert!(processed[0].content.contains(r#""data":{"a":"b"}"#));
+        }
+    }
+
     /// `convertToJSON` (`internal/helmdeployer/render/patch/patch.go`) reads with kyaml's yaml, which is yaml.v3; recorded from it.
     #[test]
     fn patched_files_are_read_as_yaml_v3_reads_them() {
