@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use golib::budget::Budget as Weight;
 use golib::json::type_name;
+use golib::yaml::node;
 use objects::merge::{self, Work, builtin, operations};
 use serde_json::{Map, Value};
 
@@ -18,7 +19,10 @@ pub(super) const DIRECTORY: &str = "raw-yaml/";
 const OVERLAYS: &str = "overlays/";
 /// Limit on the bytes that overlays read and write together: a file may be named any number of times, and each patch reads its base anew.
 const MAX_OVERLAY_BYTES: usize = 256 << 20;
-/// Limit on what the patches of overlays do with lists, in steps: a second or two.
+/// Limit on the nodes and values that patches and their bases are decoded to, one after the other: few bytes may stand for many of them,
+/// and are read as often as an overlay is named.
+const MAX_DECODED_BYTES: usize = 1 << 30;
+/// Limit on what the patches of overlays do with lists and put into documents, in steps: a second or two.
 const MAX_OVERLAY_STEPS: usize = 50_000_000;
 /// Marks a file of an overlay as a patch of the file named without it.
 const PATCH_MARK: &str = "_patch.";
@@ -103,6 +107,17 @@ fn overlaid(
         })?;
         Ok::<_, BundleError>(())
     };
+    let mut left_decoded = MAX_DECODED_BYTES;
+    let mut read = |name: &str, data: &[u8], budget: &mut Weight| {
+        let (value, taken) = read(name, data, budget)?;
+        left_decoded = left_decoded.checked_sub(taken).ok_or_else(|| {
+            BundleError::Overlay(format!(
+                "failed to convert {name} to json: files of overlays, read as often as they are named, take more than {} MiB decoded",
+                MAX_DECODED_BYTES >> 20
+            ))
+        })?;
+        Ok::<_, BundleError>(value)
+    };
     for overlay in overlays {
         let prefix = format!("{OVERLAYS}{overlay}/");
         let own: Vec<(String, Vec<u8>)> = files
@@ -165,12 +180,20 @@ fn patched_file(name: &str) -> Option<String> {
     }))
 }
 
-fn read(name: &str, data: &[u8], budget: &mut Weight) -> Result<Value, BundleError> {
+/// What a file holds, and what it took to decode it, in bytes.
+fn read(name: &str, data: &[u8], budget: &mut Weight) -> Result<(Value, usize), BundleError> {
     // Read as kyaml's yaml does, unlike all else that is deployed: `on` is a text here.
-    let decoded = golib::yaml::node::unmarshal(data, budget);
-    decoded
-        .map(|document| document.unwrap_or_else(|| Value::Object(Map::new())))
-        .map_err(|error| BundleError::Overlay(format!("failed to convert {name} to json: {error}")))
+    let (document, taken) = node::unmarshal_weighed(data, budget).map_err(|error| {
+        let problem = match error {
+            // Fleet shows the text, which may be a Secret's.
+            node::Error::Scalar { found, tag, .. } => {
+                format!("yaml: cannot decode {found} as a {tag}")
+            }
+            error => error.to_string(),
+        };
+        BundleError::Overlay(format!("failed to convert {name} to json: {problem}"))
+    })?;
+    Ok((document.unwrap_or_else(|| Value::Object(Map::new())), taken))
 }
 
 /// A list is RFC 6902; for kinds the API server has built in a map is a strategic merge patch, for
@@ -421,6 +444,127 @@ mod tests {
         );
     }
 
+    /// A few bytes may stand for as many nodes and values as a file may have, and an overlay be named any number of times.
+    #[test]
+    fn what_aliases_make_of_overlays_is_counted_in_all_of_them() {
+        let lists: String = (1..=3)
+            .map(|level| {
+                let below = vec![format!("*l{}", level - 1); 10].join(", ");
+                format!(", l{level}: &l{level} [{below}]")
+            })
+            .collect();
+        let text = "x".repeat(4_000);
+        let patch = format!("- {{op: test, path: /kind, value: X, l0: &l0 {text}{lists}}}");
+        let files = [
+            resource("a.yaml", "kind: X"),
+            resource("overlays/one/a_patch.yaml", &patch),
+        ];
+        let times =
+            |count: usize| process(&files, &vec!["one".to_owned(); count], &Weight::default());
+        assert!(times(10).is_ok());
+        assert_eq!(
+            times(300).unwrap_err().to_string(),
+            "failed to convert a_patch.yaml to json: files of overlays, read as often as they are named, take more than 1024 MiB decoded"
+        );
+    }
+
+    /// Memory that the process had at most, in KiB; none where the system does not tell.
+    fn peak_kib() -> Option<usize> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().trim_end_matches(" kB").parse().ok()
+    }
+
+    /// Of what deletions leave over at the end of a list Go has a reference for each of them; a copy for each would take two gigabytes.
+    #[test]
+    fn elements_are_deleted_before_a_large_one() {
+        let names: Vec<String> = (0..2_000).map(|at| format!("a{at}")).collect();
+        let of_names = |each: fn(&String) -> String| names.iter().map(each).collect::<String>();
+        let large = format!("- {{name: z, args: [{}]}}", "x".repeat(1 << 20));
+        let containers = of_names(|name| format!("  - {{name: {name}}}\n"));
+        let deletions = of_names(|name| format!("  - {{name: {name}, $patch: delete}}\n"));
+        let files = [
+            resource(
+                "a.yaml",
+                &format!(
+                    "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n{containers}  {large}\n"
+                ),
+            ),
+            resource(
+                "overlays/one/a_patch.yaml",
+                &format!("spec:\n  $setElementOrder/containers: []\n  containers:\n{deletions}"),
+            ),
+        ];
+        let before = peak_kib();
+        let processed = process(&files, &["one".to_owned()], &Weight::default()).unwrap();
+        let grown = peak_kib().zip(before).map(|(after, before)| after - before);
+        assert!(grown.is_none_or(|kib| kib < 1 << 20), "{grown:?} KiB");
+        let start = r#"{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"args":["xxx"#;
+        assert!(processed[0].content.starts_with(start));
+        assert!(processed[0].content.ends_with(r#"x"],"name":"z"}]}}"#));
+    }
+
+    #[test]
+    fn errors_of_overlays_quote_nothing_that_a_secret_may_hold() {
+        let patched = |base: &str, patch: &str| {
+            let files = [
+                resource("a.yaml", base),
+                resource("overlays/one/a_patch.yaml", patch),
+            ];
+            let error = process(&files, &["one".to_owned()], &Weight::default()).unwrap_err();
+            error.to_string()
+        };
+        let secret = "apiVersion: v1\nkind: Secret\nstringData: {password: hunter2}\nmetadata: {finalizers: [hunter2]}\n";
+        let pod = "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: a, env: [{name: b, value: hunter2}]}]}\n";
+        for (base, patch, error) in [
+            (
+                secret,
+                "{$patch: Replace, stringData: {password: hunter2}}",
+                "failed to patch a.yaml: unknown patch type",
+            ),
+            (
+                pod,
+                "spec: {containers: [{name: a, env: [{value: hunter2}]}]}",
+                "failed to patch a.yaml: map does not contain declared merge key: name",
+            ),
+            (
+                pod,
+                "spec: {$setElementOrder/containers: [{name: b}], containers: [{name: a, image: hunter2}]}",
+                "failed to patch a.yaml: The order in patch list doesn't match $setElementOrder list",
+            ),
+            (
+                secret,
+                "metadata: {finalizers: [3]}",
+                "failed to patch a.yaml: list element types are not identical",
+            ),
+            (
+                secret,
+                "stringData: {password: !!int hunter2}",
+                "failed to convert a_patch.yaml to json: yaml: cannot decode !!str as a !!int",
+            ),
+        ] {
+            assert_eq!(patched(base, patch), error);
+        }
+    }
+
+    /// Fleet reads the base as `v1.PartialObjectMetadata` (wrangler, `pkg/patch/style.go`) before it is merged, and refuses these.
+    #[test]
+    fn metadata_of_other_types_is_patched() {
+        for metadata in ["{annotations: {a: true}}", "{labels: {version: 1.0}}"] {
+            let files = [
+                resource(
+                    "a.yaml",
+                    &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\n"),
+                ),
+                resource("overlays/one/a_patch.yaml", "data: {a: b}"),
+            ];
+            let processed = process(&files, &["one".to_owned()], &Weight::default()).unwrap();
+            assert!(processed[0].content.contains(r#""data":{"a":"b"}"#));
+        }
+    }
+
     /// `convertToJSON` (`internal/helmdeployer/render/patch/patch.go`) reads with kyaml's yaml, which is yaml.v3; recorded from it.
     #[test]
     fn patched_files_are_read_as_yaml_v3_reads_them() {
@@ -439,6 +583,9 @@ mod tests {
             r#"{"d":"2026-01-02T00:00:00Z","x":"yes","y":{"z":"on"}}"#
         );
         assert_eq!(patched("# nothing\n", "a: 1").unwrap(), r#"{"a":1}"#);
+        // Go writes both as JSON, and there `3.0` is `3`.
+        let test = "- {op: test, path: /a, value: 3.0}";
+        assert_eq!(patched("a: 3", test).unwrap(), r#"{"a":3}"#);
         assert_eq!(
             patched("b: &b {k: 1}\nc: {<<: *b, l: 2}", "{}").unwrap(),
             r#"{"b":{"k":1},"c":{"k":1,"l":2}}"#

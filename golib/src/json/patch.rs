@@ -3,21 +3,21 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{Error, equal, pointer};
+use super::{Error, encode, equal, pointer};
 
 const MISSING: &str = "missing value";
 
 /// Applies one operation in place. `put` is asked before a value is put at the end of a path, so that a patch can be bounded: forty
-/// copies of a document into itself would fill any memory. What `test` compares is equal with numbers that are by `numbers`.
+/// copies of a document into itself would fill any memory. What `test` compares is equal where its JSON is: `1.0` is `1`.
 ///
 /// ```
 /// use golib::json::patch;
-/// use serde_json::{Number, json};
+/// use serde_json::json;
 ///
 /// let mut document = json!({"spec": {"replicas": 1}});
 /// let mut apply = |operation: serde_json::Value| {
 ///     let operation = operation.as_object().ok_or("an operation is an object")?;
-///     patch::apply(&mut document, operation, |_, _| Ok::<_, String>(()), Number::eq)
+///     patch::apply(&mut document, operation, |_, _| Ok::<_, String>(()))
 /// };
 /// apply(json!({"op": "replace", "path": "/spec/replicas", "value": 3}))?;
 /// let failed = apply(json!({"op": "test", "path": "/spec/replicas", "value": 1}));
@@ -33,7 +33,6 @@ pub fn apply<E: From<String>>(
     document: &mut Value,
     operation: &Map<String, Value>,
     mut put: impl FnMut(&Value, &str) -> Result<(), E>,
-    numbers: fn(&Number, &Number) -> bool,
 ) -> Result<(), E> {
     let kind = text(operation, "op").ok().flatten().unwrap_or("unknown");
     let undecoded =
@@ -131,7 +130,7 @@ pub fn apply<E: From<String>>(
                     .map_err(|cause| format!("error in test for path: '{path}': {cause}"))?
                     .unwrap_or(&Value::Null)
             };
-            if !equal(found, value, numbers) {
+            if !equal(found, value, same) {
                 return Err(format!("testing value {path} failed: test failed").into());
             }
         }
@@ -140,11 +139,40 @@ pub fn apply<E: From<String>>(
     Ok(())
 }
 
+/// As `json.Marshal` writes them, of which Go compares the bytes.
+fn same(one: &Number, other: &Number) -> bool {
+    let text = |number: &Number| encode(&Value::Number(number.clone()));
+    text(one) == text(other)
+}
+
 /// A text of an operation; none where it is missing.
 fn text<'o>(operation: &'o Map<String, Value>, name: &str) -> Result<Option<&'o str>, Error> {
     match operation.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
         Some(other) => Err(Error::wrong_type(other, "string")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// `lazyNode.equal` (evanphx/json-patch 4.13) compares what `json.Marshal` wrote on both sides.
+    #[test]
+    fn numbers_are_the_same_where_json_writes_them_so() {
+        let test = |found: Value, value: Value| {
+            let operation = json!({"op": "test", "path": "/a", "value": value});
+            let operation = operation.as_object().unwrap();
+            apply(&mut json!({ "a": found }), operation, |_, _| {
+                Ok::<_, String>(())
+            })
+        };
+        assert_eq!(test(json!(3), json!(3.0)), Ok(()));
+        assert_eq!(test(json!([{"b": 1e3}]), json!([{"b": 1000}])), Ok(()));
+        assert!(test(json!(3), json!(3.5)).is_err());
+        assert!(test(json!(3), json!("3")).is_err());
     }
 }

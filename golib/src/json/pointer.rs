@@ -58,6 +58,26 @@ pub fn place(key: &str, length: usize) -> Result<usize, String> {
         .ok_or_else(|| format!("Unable to access invalid index: {index}: invalid index referenced"))
 }
 
+/// How many elements of a list move when what `pointer` names is taken out of it, or put before it.
+///
+/// ```
+/// use golib::json::pointer::behind;
+/// use serde_json::json;
+///
+/// let mut document = json!({"a": [1, 2, 3]});
+/// assert_eq!(behind(&mut document, "/a/1"), 2);
+/// assert_eq!(behind(&mut document, "/a/-"), 0);
+/// assert_eq!(behind(&mut document, "/a"), 0);
+/// ```
+pub fn behind(document: &mut Value, pointer: &str) -> usize {
+    match parent(document, pointer) {
+        Some((Value::Array(list), key)) => {
+            place(&key, list.len()).map_or(0, |place| list.len() - place)
+        }
+        _ => 0,
+    }
+}
+
 /// What a map or list has at `key`; a map may have nothing there.
 ///
 /// # Errors

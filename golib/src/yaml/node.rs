@@ -86,6 +86,16 @@ pub enum Error {
     /// Not YAML.
     #[error("yaml: {0}")]
     Yaml(String),
+    /// A text that is not what its tag says.
+    #[error("yaml: cannot decode {found} `{text}` as a {tag}")]
+    Scalar {
+        /// The tag that the text would have by itself.
+        found: &'static str,
+        /// As it was written.
+        text: String,
+        /// What it was to be.
+        tag: String,
+    },
     /// Data that repeats keys: a line each.
     #[error("yaml: unmarshal errors:{}", Lines(.0))]
     Type(Vec<String>),
@@ -217,10 +227,23 @@ pub fn parse(text: &[u8], budget: &mut Budget) -> Result<Option<Node>, Error> {
 /// # Errors
 /// As [`parse`] and [`Node::decode`], and for a key that is no text.
 pub fn unmarshal(text: &[u8], budget: &mut Budget) -> Result<Option<Value>, Error> {
+    unmarshal_weighed(text, budget).map(|(value, _)| value)
+}
+
+/// As [`unmarshal`], with the bytes that nodes and values took together: whoever reads documents one after the other, and keeps none,
+/// counts these.
+///
+/// # Errors
+/// As [`unmarshal`].
+pub fn unmarshal_weighed(
+    text: &[u8],
+    budget: &mut Budget,
+) -> Result<(Option<Value>, usize), Error> {
     let mut kept = budget.clone();
     let Some(node) = parse(text, budget)? else {
+        let taken = budget.spent().saturating_sub(kept.spent());
         *budget = kept;
-        return Ok(None);
+        return Ok((None, taken));
     };
     let decoding = Decoding {
         merges: true,
@@ -228,9 +251,10 @@ pub fn unmarshal(text: &[u8], budget: &mut Budget) -> Result<Option<Value>, Erro
         ..Decoding::default()
     };
     let value = node.value_of(Path::Direct, false, decoding)?;
+    let taken = budget.spent().saturating_sub(kept.spent());
     kept.add(&value)?;
     *budget = kept;
-    Ok(Some(value))
+    Ok((Some(value), taken))
 }
 
 fn too_deep() -> Error {
@@ -860,9 +884,11 @@ fn scalar_value(node: &Node, path: Path) -> Result<Value, Error> {
                 Plain::Int(integer) if tag == tag::FLOAT => {
                     Plain::Float(integer as f64).into_value(text)
                 }
-                _ => Err(Error::Yaml(format!(
-                    "cannot decode {found} `{text}` as a {tag}"
-                ))),
+                _ => Err(Error::Scalar {
+                    found,
+                    text: text.clone(),
+                    tag: tag.to_owned(),
+                }),
             }
         }
         _ => Ok(Value::String(text.clone())),

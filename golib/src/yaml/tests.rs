@@ -548,6 +548,9 @@ fn values_count_beside_the_nodes_they_are_made_of() {
     let value = crate::budget::weigh(&value);
     assert!(value > nodes.spent());
     assert_eq!(both.spent(), value, "the nodes are gone");
+    let weighed = node::unmarshal_weighed(text.as_bytes(), &mut both);
+    let taken = weighed.map(|(_, taken)| taken);
+    assert_eq!(taken, Ok(nodes.spent() + value));
     for limit in [value, nodes.spent() + value - 1] {
         let read = node::unmarshal(text.as_bytes(), &mut Budget::new(limit));
         assert!(matches!(read, Err(node::Error::TooLarge(_))), "{read:?}");

@@ -922,6 +922,16 @@ fn exploding() -> Vec<Input> {
         )
         .with("app/p.yaml", &pod_of_ports),
         over(
+            "200,000 elements moved 20,000 times",
+            TOO_MUCH_WORK,
+            "patches: [{target: {kind: ConfigMap}, path: p.yaml}]\n",
+            &format!("{OBJECT}data: [{}]\n", vec!["0"; 200_000].join(",")),
+        )
+        .with(
+            "app/p.yaml",
+            &"- {op: remove, path: /data/0}\n".repeat(20_000),
+        ),
+        over(
             "150,000 entries merged with as many",
             TOO_MUCH_WORK,
             "patches: [{path: p.yaml}]\n",

@@ -42,6 +42,38 @@ fn hostile_kustomizations_are_refused() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// Whoever removes the first element of a list moves all others.
+#[test]
+fn elements_that_a_json_patch_moves_are_counted() {
+    let values = vec!["0"; 50_000].join(",");
+    let object = format!("{OBJECT}data: [{values}]\n");
+    let removals = "- {op: remove, path: /data/0}\n".repeat(5_000);
+    let mut files = MemoryFiles::new();
+    let kustomization =
+        "resources: [a.yaml]\npatches: [{target: {kind: ConfigMap}, path: p.yaml}]\n";
+    for (path, text) in [
+        ("kustomization.yaml", kustomization),
+        ("a.yaml", &*object),
+        ("p.yaml", &*removals),
+    ] {
+        files.add(path, text.as_bytes()).unwrap();
+    }
+    let built = |work: u64| {
+        let limits = Limits {
+            work,
+            ..Limits::default()
+        };
+        let options = Options {
+            limits,
+            ..Options::default()
+        };
+        kustomize::build(&files, ".", &options).map(|built| built.objects.len())
+    };
+    assert_eq!(built(1_000_000), Ok(1));
+    let error = built(300_000).unwrap_err().to_string();
+    assert!(error.contains("takes too much work"), "{error}");
+}
+
 /// A path takes no more than its own length, however many directories it leads through.
 #[test]
 fn files_below_many_directories_are_held_once() {

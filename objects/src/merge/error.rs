@@ -1,4 +1,4 @@
-//! Why states cannot be merged, in apimachinery's words (`mergepatch/errors.go`).
+//! Why states cannot be merged, in apimachinery's words (`mergepatch/errors.go`), but for what objects hold: that may be a Secret's.
 
 use golib::json::{go_text, go_text_as, go_type};
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ pub enum MergeError {
     #[error("lists of lists are not supported")]
     ListOfLists,
     /// A list element lacks the key that its list is merged by.
-    #[error("map: {element} does not contain declared merge key: {key}")]
+    #[error("map does not contain declared merge key: {key}")]
     NoMergeKey {
         /// The element as Go prints it.
         element: String,
@@ -33,7 +33,7 @@ pub enum MergeError {
         found: &'static str,
     },
     /// A `$patch` directive that does not exist.
-    #[error("unknown patch type: {directive} in map: {map}")]
+    #[error("unknown patch type")]
     UnknownDirective {
         /// As Go's `%s` prints it.
         directive: String,
@@ -50,7 +50,7 @@ pub enum MergeError {
     #[error("invalid patch format of {0}")]
     BadDirective(&'static str),
     /// The elements of a patch stand in another order than its `$setElementOrder` says.
-    #[error("The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n")]
+    #[error("The order in patch list doesn't match $setElementOrder list")]
     Order {
         /// As Go prints it.
         patch: String,
@@ -58,8 +58,11 @@ pub enum MergeError {
         order: String,
     },
     /// Elements of different types in one list.
-    #[error("list element types are not identical: {0}")]
-    MixedList(String),
+    #[error("list element types are not identical")]
+    MixedList {
+        /// As Go prints them.
+        lists: String,
+    },
     /// Lists without any element where a type is needed.
     #[error("no elements in any of the given slices")]
     EmptyLists,
@@ -85,6 +88,23 @@ pub enum MergeError {
 }
 
 impl MergeError {
+    /// All of apimachinery's text, with the objects that it shows: for nobody who may not read them.
+    pub fn go_text(&self) -> String {
+        match self {
+            Self::NoMergeKey { element, key } => {
+                format!("map: {element} does not contain declared merge key: {key}")
+            }
+            Self::UnknownDirective { directive, map } => {
+                format!("unknown patch type: {directive} in map: {map}")
+            }
+            Self::Order { patch, order } => format!(
+                "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
+            ),
+            Self::MixedList { lists } => format!("list element types are not identical: {lists}"),
+            error => error.to_string(),
+        }
+    }
+
     pub(super) fn no_merge_key(element: &Map<String, Value>, key: &str) -> Self {
         Self::NoMergeKey {
             element: go_map(element),
@@ -145,7 +165,7 @@ mod tests {
             ),
             (json!({}), "map[]"),
         ] {
-            let error = MergeError::unknown_directive(&directive, &Map::new()).to_string();
+            let error = MergeError::unknown_directive(&directive, &Map::new()).go_text();
             assert_eq!(
                 error,
                 format!("unknown patch type: {printed} in map: map[]")

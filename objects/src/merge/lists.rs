@@ -1,5 +1,6 @@
 //! Order and identity of list elements in strategic merges.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use golib::json::{go_text, go_type};
@@ -17,22 +18,27 @@ pub(super) enum Elements {
     Scalars,
 }
 
-/// What the elements of `lists` are.
+/// What the elements of two lists are.
 ///
 /// # Errors
 /// There are none, they differ in type, or they are lists.
-pub(super) fn elements(lists: &[&[Value]]) -> Result<Elements, MergeError> {
-    let mut all = lists.iter().copied().flatten();
-    let first = all.next().ok_or(MergeError::EmptyLists)?;
+pub(super) fn elements(
+    one: &[impl Borrow<Value>],
+    other: &[impl Borrow<Value>],
+) -> Result<Elements, MergeError> {
+    let (one, other) = (
+        one.iter().map(Borrow::borrow),
+        other.iter().map(Borrow::borrow),
+    );
+    let mut all = one.clone().chain(other.clone());
+    let first: &Value = all.next().ok_or(MergeError::EmptyLists)?;
     if first.is_array() {
         return Err(MergeError::ListOfLists);
     }
     if !all.all(|value| go_type(value) == go_type(first)) {
-        let lists: Vec<Value> = lists
-            .iter()
-            .map(|list| Value::Array(list.to_vec()))
-            .collect();
-        return Err(MergeError::MixedList(go_text(&Value::Array(lists))));
+        let lists = [one.cloned().collect(), other.cloned().collect()].map(Value::Array);
+        let lists = go_text(&Value::Array(lists.into()));
+        return Err(MergeError::MixedList { lists });
     }
     Ok(if first.is_object() {
         Elements::Maps
@@ -56,7 +62,7 @@ pub(super) fn merge_key<'a>(element: &'a Value, key: &str) -> Result<&'a Value, 
 
 /// The first map of `list` whose `key` holds `value`.
 pub(super) fn find(
-    list: &[Value],
+    list: &[impl Borrow<Value>],
     key: &str,
     value: &Value,
     work: &mut Work,
@@ -64,7 +70,8 @@ pub(super) fn find(
     let cost = 1 + size(value) / 64;
     for (index, element) in list.iter().enumerate() {
         work.spend(cost)?;
-        let map = element.as_object().ok_or(MergeError::NotAMap(index))?;
+        let map = element.borrow().as_object();
+        let map = map.ok_or(MergeError::NotAMap(index))?;
         if map.get(key) == Some(value) {
             return Ok(Some(index));
         }
@@ -95,11 +102,11 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn of(list: &'a [Value], key: &'a str, elements: Elements) -> Self {
+    fn of(list: &'a [impl Borrow<Value>], key: &'a str, elements: Elements) -> Self {
         let mut first = HashMap::with_capacity(list.len());
         for (index, element) in list.iter().enumerate() {
             first
-                .entry(identity(element, key, elements))
+                .entry(identity(element.borrow(), key, elements))
                 .or_insert(index);
         }
         Self {
@@ -129,14 +136,14 @@ fn identity<'a>(value: &'a Value, key: &str, elements: Elements) -> &'a Value {
 /// of the result.
 pub(super) fn sort_by_order(
     mut list: List,
-    order: &[Value],
+    order: &[impl Borrow<Value>],
     key: &str,
     elements: Elements,
     work: &mut Work,
 ) -> Result<List, MergeError> {
     let mut deletions = Vec::new();
     if elements == Elements::Maps {
-        for element in list.iter().chain(order) {
+        for element in list.iter().chain(order.iter().map(Borrow::borrow)) {
             merge_key(element, key)?;
         }
         (deletions, list) = list.into_iter().partition(is_deletion);
@@ -190,7 +197,7 @@ pub(super) fn arrange(
     patch: List,
     server_only: List,
     patch_order: &[Value],
-    server_order: &[Value],
+    server_order: &[impl Borrow<Value>],
     key: &str,
     elements: Elements,
     work: &mut Work,

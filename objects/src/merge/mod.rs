@@ -216,6 +216,38 @@ mod tests {
         assert_eq!(merge(100), Err(MergeError::TooMuchWork(TooMuchWork)));
     }
 
+    /// Memory that the process had at most, in KiB; none where the system does not tell.
+    fn peak_kib() -> Option<usize> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().trim_end_matches(" kB").parse().ok()
+    }
+
+    /// Go repeats what is left over at the end of a list once for each deletion: here it would take a gigabyte.
+    #[test]
+    fn what_deletions_leave_over_is_not_copied() {
+        let mut containers: Vec<_> = (0..1_000)
+            .map(|at| json!({"name": format!("a{at}")}))
+            .collect();
+        let last = json!({"name": "z", "args": ["x".repeat(1 << 20)]});
+        let deletions: Vec<_> = containers
+            .iter()
+            .map(|container| json!({"name": container["name"], "$patch": "delete"}))
+            .collect();
+        containers.push(last.clone());
+        let pod = |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": spec});
+        let base = pod(json!({ "containers": containers }));
+        let patch = json!({"spec": {"$setElementOrder/containers": [], "containers": deletions}});
+        let kind = builtin(&base).unwrap();
+        let before = peak_kib();
+        let patched = apply_strategic_within(&base, &patch, kind, &mut Work::new(2_000_000));
+        let grown = peak_kib().zip(before).map(|(after, before)| after - before);
+        assert!(patched == Ok(pod(json!({"containers": [last]}))));
+        assert!(grown.is_none_or(|kib| kib < 128 << 10), "{grown:?} KiB");
+    }
+
     #[test]
     fn a_field_is_left_out_of_a_patch() {
         let patch = Patch::Merge(json!({"spec": {"replicas": null}}));

@@ -4,7 +4,7 @@
 
 use golib::budget::{Budget, MAX_DEPTH};
 use golib::json::{self, pointer};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::work::Work;
 
@@ -56,38 +56,32 @@ pub fn patch_within(
         }
     };
     let mut budget = Budget::default();
-    let mut put = |value: &Value, path: &str| {
-        if json::depth(value) + path.matches('/').count() > MAX_DEPTH {
-            return Err(OperationError(format!(
-                "document would be nested deeper than {MAX_DEPTH} levels"
-            )));
-        }
-        let added = budget.add(value);
-        added.map_err(|large| OperationError(large.to_string()))
-    };
     let empty = Map::new();
     for operation in operations {
         let operation = operation.as_object().unwrap_or(&empty);
         for path in ["from", "path"] {
-            let pointer = operation.get(path).and_then(Value::as_str).unwrap_or("");
+            let path = operation.get(path).and_then(Value::as_str).unwrap_or("");
             let counted = work
-                .spend(1 + pointer.len() / 8)
-                .and_then(|()| work.shift(behind(&mut document, pointer)));
+                .spend(1 + path.len() / 8)
+                .and_then(|()| work.shift(pointer::behind(&mut document, path)));
             counted.map_err(|error| OperationError(error.to_string()))?;
         }
-        json::patch::apply(&mut document, operation, &mut put, Number::eq)?;
+        let before = budget.spent();
+        let put = |value: &Value, path: &str| {
+            if json::depth(value) + path.matches('/').count() > MAX_DEPTH {
+                return Err(OperationError(format!(
+                    "document would be nested deeper than {MAX_DEPTH} levels"
+                )));
+            }
+            let added = budget.add(value);
+            added.map_err(|large| OperationError(large.to_string()))
+        };
+        json::patch::apply(&mut document, operation, put)?;
+        // Another operation may take it out again, and another patch put as much in.
+        work.spend((budget.spent() - before) / 16)
+            .map_err(|_| OperationError("too much is put into documents".to_owned()))?;
     }
     Ok(document)
-}
-
-/// Elements of a list that move when what a pointer names is taken out of it, or put before it.
-fn behind(document: &mut Value, pointer: &str) -> usize {
-    match pointer::parent(document, pointer) {
-        Some((Value::Array(list), key)) => {
-            pointer::place(&key, list.len()).map_or(0, |at| list.len() - at)
-        }
-        _ => 0,
-    }
 }
 
 /// Takes what a pointer names out of a document, in place; whether it named anything. `moves` says how many elements of lists may
@@ -123,6 +117,20 @@ mod tests {
         assert_eq!(patched["l"].as_array().map(Vec::len), Some(9_000));
         let failed = patch_within(&base, &removals, &mut Work::new(100_000)).unwrap_err();
         let words = "lists are too long for all that is changed in them";
+        assert_eq!(failed, OperationError(words.to_owned()));
+    }
+
+    #[test]
+    fn what_is_put_into_documents_is_counted_in_all_patches() {
+        let base = json!({"a": "x".repeat(100_000)});
+        let copies = [
+            json!({"op": "copy", "from": "/a", "path": "/b"}),
+            json!({"op": "remove", "path": "/b"}),
+        ];
+        let mut work = Work::new(10_000);
+        assert_eq!(patch_within(&base, &copies, &mut work).as_ref(), Ok(&base));
+        let failed = patch_within(&base, &copies, &mut work).unwrap_err();
+        let words = "too much is put into documents";
         assert_eq!(failed, OperationError(words.to_owned()));
     }
 

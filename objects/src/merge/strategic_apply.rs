@@ -135,33 +135,26 @@ fn apply_element_orders(
             return Err(MergeError::expected_list(&order));
         };
         let field = directive_field(&key, SET_ELEMENT_ORDER)?;
-        let list = |map: &Map<String, Value>| match map.get(field) {
-            None => Ok(None),
-            Some(Value::Array(list)) => Ok(Some(list.clone())),
-            Some(other) => Err(MergeError::expected_list(other)),
-        };
-        let (present, desired) = (list(original)?, list(patch)?);
+        let (present, desired) = (list_of(original, field)?, list_of(patch, field)?);
+        let of_patch = desired.map_or(&[][..], Vec::as_slice);
         let (element, strategy) = shape.list_field(field)?;
-        check_order(
-            desired.as_deref().unwrap_or_default(),
-            &order,
-            strategy.merge_key,
-        )?;
-        let mut server_order = present.clone().unwrap_or_default();
-        let merged = match (present, &desired) {
+        check_order(of_patch, &order, strategy.merge_key)?;
+        let mut server_order: Vec<&Value> = present.into_iter().flatten().collect();
+        let merged = match (present, desired) {
             (None, None) => continue,
-            (Some(present), None) => present,
+            (Some(present), None) => present.clone(),
             (None, Some(desired)) => match without_directives(Value::Array(desired.clone())) {
                 Some(Value::Array(desired)) => desired,
                 _ => continue,
             },
             (Some(present), Some(desired)) => {
-                server_order = order_left_behind(&present, desired, strategy.merge_key, work)?;
-                merge_list_field(present, desired.clone(), element, strategy, false, work)?
+                leave_order(&mut server_order, desired, strategy.merge_key, work)?;
+                let (present, desired) = (present.clone(), desired.clone());
+                merge_list_field(present, desired, element, strategy, false, work)?
             }
         };
         let (in_patch, server_only) = partition(merged, &order, strategy.merge_key)?;
-        let elements = lists::elements(&[&server_order, desired.as_deref().unwrap_or_default()])?;
+        let elements = lists::elements(&server_order, of_patch)?;
         let arranged = arrange(
             in_patch,
             server_only,
@@ -175,6 +168,14 @@ fn apply_element_orders(
         patch.remove(field);
     }
     Ok(())
+}
+
+fn list_of<'a>(map: &'a Map<String, Value>, field: &str) -> Result<Option<&'a List>, MergeError> {
+    match map.get(field) {
+        None => Ok(None),
+        Some(Value::Array(list)) => Ok(Some(list)),
+        Some(other) => Err(MergeError::expected_list(other)),
+    }
 }
 
 /// The elements of a patch must stand in the order that it states.
@@ -234,7 +235,7 @@ fn merge_list_field(
         return Ok(original);
     }
     let key = strategy.merge_key;
-    let elements = lists::elements(&[&original, &patch])?;
+    let elements = lists::elements(&original, &patch)?;
     if elements == Elements::Scalars && is_delete_list {
         return Ok(lists::without(original, &patch));
     }
@@ -264,17 +265,16 @@ fn merge_list_field(
     )
 }
 
-/// What Go's code sees of the server's list after it was merged: deletions shift its array in place
-/// and additions fill the room that they leave.
-fn order_left_behind(
-    present: &[Value],
-    patch: &[Value],
+/// Makes of the server's list what Go's code sees of it after it was merged: deletions shift its array in place and additions fill the
+/// room that they leave. What is left over at the end is repeated as often as there were deletions, and so is borrowed.
+fn leave_order<'a>(
+    order: &mut [&'a Value],
+    patch: &'a [Value],
     key: &str,
     work: &mut Work,
-) -> Result<List, MergeError> {
-    let mut order = present.to_vec();
+) -> Result<(), MergeError> {
     if key.is_empty() || !patch.iter().all(Value::is_object) {
-        return Ok(order);
+        return Ok(());
     }
     let mut remaining = order.len();
     for element in patch.iter().filter(|element| lists::is_deletion(element)) {
@@ -282,18 +282,16 @@ fn order_left_behind(
             continue;
         };
         while let Some(index) = find(&order[..remaining], key, value, work)? {
-            work.shift(order.len() - index)?;
+            work.shift(remaining - index)?;
+            order.copy_within(index + 1..remaining, index);
             remaining -= 1;
-            let stale = order[remaining].clone();
-            order.remove(index);
-            order.insert(remaining, stale);
         }
     }
     if patch
         .iter()
         .any(|element| element.get(DIRECTIVE).is_some_and(|d| d == "replace"))
     {
-        return Ok(order);
+        return Ok(());
     }
     for element in patch
         .iter()
@@ -303,11 +301,11 @@ fn order_left_behind(
             continue;
         };
         if find(&order[..remaining], key, value, work)?.is_none() && remaining < order.len() {
-            order[remaining] = element.clone();
+            order[remaining] = element;
             remaining += 1;
         }
     }
-    Ok(order)
+    Ok(())
 }
 
 /// Carries out the `$patch` elements of a list: what remains of both sides.

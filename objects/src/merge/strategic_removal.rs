@@ -83,7 +83,7 @@ fn in_list(
     strategy: Strategy,
     patch: &mut Map<String, Value>,
 ) -> Result<(), MergeError> {
-    let (key, removed, order): (_, _, List) = match lists::elements(&[original, modified])? {
+    let (key, removed, order): (_, _, List) = match lists::elements(original, modified)? {
         Elements::Maps => {
             let key = strategy.merge_key;
             let removed = from_list_of_maps(original, modified, shape, strategy)?;

@@ -1,4 +1,5 @@
-//! How much may be done with lists: their elements are compared with each other, and move when one is taken out.
+//! How much may be done with lists, whose elements are compared with each other and move when one is taken out, and how much operations
+//! may put into documents.
 
 /// Steps that are left, some ten nanoseconds each.
 #[derive(Debug, Clone)]

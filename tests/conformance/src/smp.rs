@@ -27,7 +27,7 @@ fn check(case: &Case) -> Check {
                 Ok(patch) => merge::apply_strategic(&original, &patch, kind),
                 Err(_) => Err(MergeError::BadDocument),
             };
-            outcome(case, "result", result)
+            outcome(case, "result", result.map_err(|error| error.go_text()))
         }
         "three_way_json" => match (case.get("patch").map(parsed), case.get("applied")) {
             (Some(patch), Some(wanted)) => compare(&json::merge(side("current"), &patch), wanted),
@@ -67,7 +67,7 @@ fn removed(case: &Case) -> Check {
         return match (found, case.get("error").and_then(Value::as_str)) {
             (Err(error), Some(wanted)) => {
                 // Which element is told of depends on which half of the patch is made first.
-                let error = error.to_string();
+                let error = error.go_text();
                 let said = |text: &str| Value::from(text.rsplit(']').next());
                 compare(&said(&error), &said(wanted))
             }
@@ -175,7 +175,7 @@ fn applied(case: &Case, base: &Value) -> Check {
     };
     if let Some(wanted) = case.get("apply_error").and_then(Value::as_str) {
         return match apply() {
-            Err(error) => compare(&Value::from(error.to_string()), &wanted.into()),
+            Err(error) => compare(&Value::from(error.go_text()), &wanted.into()),
             Ok(applied) => Outcome::failed(applied, wanted).checked(),
         };
     }
