@@ -12,7 +12,7 @@ use crate::values::schema::draft::Draft;
 use crate::values::schema::failure::Kind;
 use crate::values::schema::number::Decimal;
 
-impl<'s> Check<'_, '_, 's> {
+impl<'s> Check<'_, '_, 's, '_> {
     /// What the schema asks of values of this kind alone.
     pub(super) fn by_kind(&mut self, s: &Schema) {
         match self.value {

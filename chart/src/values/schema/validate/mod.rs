@@ -30,14 +30,18 @@ pub(super) fn validate<'s>(
     value: &Value,
     schema: Ref<'s>,
     meta: Meta<'s>,
-    work: &mut Work,
+    work: &mut Work<'_>,
 ) -> Result<(), Failure> {
+    let room = work.room();
     let checked = document(value, schema, meta, work, 0);
     if work.is_over() {
         return Err(Failure {
             kind: Kind::TooComplex,
             ..Failure::default()
         });
+    }
+    if checked.is_ok() {
+        work.give_back_to(room);
     }
     checked
 }
@@ -46,7 +50,7 @@ fn document<'s>(
     value: &Value,
     schema: Ref<'s>,
     meta: Meta<'s>,
-    work: &mut Work,
+    work: &mut Work<'_>,
     depth: usize,
 ) -> Result<(), Failure> {
     let scope = SchemaScope {
@@ -169,7 +173,7 @@ impl Unevaluated {
     }
 }
 
-struct Check<'c, 'p, 's> {
+struct Check<'c, 'p, 's, 'w> {
     value: &'c Value,
     path: &'c mut Vec<String>,
     schema: Ref<'s>,
@@ -179,11 +183,11 @@ struct Check<'c, 'p, 's> {
     /// Only whether it fails is of interest.
     quick: bool,
     meta: Meta<'s>,
-    work: &'c mut Work,
+    work: &'c mut Work<'w>,
     depth: usize,
 }
 
-impl<'s> Check<'_, '_, 's> {
+impl<'s, 'w> Check<'_, '_, 's, 'w> {
     fn run(&mut self) -> Result<Unevaluated, Failure> {
         let s = self.schema.schema();
         if self.depth > MAX_DEPTH {
@@ -475,7 +479,7 @@ impl<'s> Check<'_, '_, 's> {
         scope: &'b SchemaScope<'b, 's>,
         left: Unevaluated,
         quick: bool,
-    ) -> Check<'b, 'b, 's> {
+    ) -> Check<'b, 'b, 's, 'w> {
         let (schema, meta) = self.in_its_draft(scope.schema);
         Check {
             value,
