@@ -225,6 +225,9 @@ impl<'c, 'w> Compiler<'c, 'w> {
                     base: &base,
                 }
                 .compile(&mut schema)?;
+                let listed = schema.allowed.iter().flat_map(|allowed| allowed.iter());
+                let compared = listed.chain(schema.constant.as_deref());
+                schema.comparing = compared.map(|value| validate::nodes(value) - 1).sum();
             }
             _ => {}
         }

@@ -378,6 +378,27 @@ mod tests {
         assert_eq!(work.room(), before);
     }
 
+    /// Each schema goes through all of the value.
+    #[test]
+    fn long_values_take_steps() {
+        let long = json!("a.".repeat(500_000));
+        let list = json!(vec![1.5; 20_000]);
+        for (rule, value) in [
+            (json!({"format": "hostname"}), &long),
+            (json!({"not": {"const": long}}), &long),
+            (json!({"const": list}), &list),
+            (json!({"enum": [1, list]}), &list),
+        ] {
+            let schema = json!({
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "definitions": {"rule": rule},
+                "allOf": vec![json!({"anyOf": [{"$ref": "#/definitions/rule"}, true]}); 2_000],
+            });
+            let error = checked(&schema.to_string(), value).unwrap_err();
+            assert!(error.contains("too complex"), "{error}");
+        }
+    }
+
     #[test]
     fn a_check_ends_once_nobody_wants_its_result() {
         let asked = std::cell::Cell::new(0);
