@@ -293,7 +293,9 @@ impl Keywords<'_, '_, '_> {
             keep(&mut s.array, self.schema("contains"), |a| &mut a.contains);
             let names = self.schema("propertyNames");
             keep(&mut s.object, names, |o| &mut o.property_names);
-            s.constant = self.object.get("const").cloned().map(Arc::new);
+            if let Some(constant) = self.object.get("const") {
+                s.constant = Some(Arc::new(self.compiler.documents.copied(constant)?));
+            }
         }
         if s.draft >= Draft::Draft7 {
             self.condition(s);
@@ -368,8 +370,12 @@ impl Keywords<'_, '_, '_> {
             }
             _ => Box::default(),
         };
-        let allowed = self.object.get("enum").and_then(Value::as_array);
-        s.allowed = allowed.map(|values| Arc::from(values.as_slice()));
+        if let Some(Value::Array(allowed)) = self.object.get("enum") {
+            let copied = allowed
+                .iter()
+                .map(|one| self.compiler.documents.copied(one));
+            s.allowed = Some(copied.collect::<Result<_, _>>()?);
+        }
         self.bounds(s);
         keep(&mut s.text, self.integer("minLength"), |t| {
             &mut t.min_length

@@ -399,6 +399,29 @@ mod tests {
         }
     }
 
+    /// Constants inside constants that are schemas by reference.
+    #[test]
+    fn constants_that_are_kept_are_bounded_together() {
+        for keyword in ["const", "enum"] {
+            let wrapped = |inner| match keyword {
+                "const" => json!({"const": inner}),
+                _ => json!({"enum": [inner]}),
+            };
+            let inner = (0..100).fold(json!("x".repeat(1 << 20)), |inner, _| wrapped(inner));
+            let step = if keyword == "const" {
+                "/const"
+            } else {
+                "/enum/0"
+            };
+            let references =
+                (1..100).map(|level| json!({"$ref": format!("#{}", step.repeat(level))}));
+            let mut schema = inner;
+            schema["allOf"] = references.collect();
+            let error = refusal(&schema.to_string());
+            assert!(error.contains("document is too large"), "{error}");
+        }
+    }
+
     #[test]
     fn a_check_ends_once_nobody_wants_its_result() {
         let asked = std::cell::Cell::new(0);
