@@ -133,6 +133,9 @@ pub enum RenderedError {
         "values don't meet the specifications of the schema(s) in the following chart(s):\n{0}"
     )]
     Schema(#[source] schema::SchemaErrors),
+    /// The host ended it while values were checked against schemas: [`Host::check`].
+    #[error(transparent)]
+    Ended(templating::Error),
     /// The cluster's version does not fit the chart.
     #[error("chart requires kubeVersion: {expected} which is incompatible with Kubernetes {found}")]
     KubeVersion {
@@ -224,7 +227,11 @@ impl RenderedError {
     /// Whether values were fine and rendering began: then `helm template` points at `--debug`.
     pub fn is_from_rendering(&self) -> bool {
         match self {
-            Self::ApiVersion | Self::Dependencies(_) | Self::Values(_) | Self::Schema(_) => false,
+            Self::ApiVersion
+            | Self::Dependencies(_)
+            | Self::Values(_)
+            | Self::Schema(_)
+            | Self::Ended(_) => false,
             Self::KubeVersion { .. }
             | Self::Render(_)
             | Self::PostRender(_)
@@ -308,8 +315,12 @@ pub fn render_and_warn(
     let coalesced = coalesce(warnings).map_err(RenderedError::Values)?;
     if !request.options.skip_schema_validation {
         let schemas = request.schemas;
-        schema::validate_within(&chart, &coalesced, schemas, allowance, warnings)
-            .map_err(RenderedError::Schema)?;
+        let is_wanted = || request.host.check().is_ok();
+        schema::validate_within(&chart, &coalesced, schemas, allowance, &is_wanted, warnings)
+            .map_err(|misfits| match request.host.check() {
+                Ok(()) => RenderedError::Schema(misfits),
+                Err(ended) => RenderedError::Ended(ended),
+            })?;
     }
     check_kube_version(&chart, request.capabilities)?;
 
@@ -475,6 +486,34 @@ mod tests {
         };
         assert_eq!(notes(true), "a\nb\nweb");
         assert_eq!(notes(false), "web");
+    }
+
+    /// Its time is up.
+    struct Late;
+
+    impl Host for Late {
+        fn check(&self) -> Result<(), templating::Error> {
+            Err(templating::Error::limit("too late"))
+        }
+    }
+
+    #[test]
+    fn a_host_ends_checking_against_schemas() {
+        let chart = Chart {
+            schema: Some(
+                br#"{"items": {"type": "integer"}, "additionalProperties": true}"#
+                    .to_vec()
+                    .into(),
+            ),
+            ..Chart::default()
+        };
+        let values = (0..20_000).map(|at| (format!("k{at}"), Value::Null));
+        let values = Value::Object(values.collect());
+        let (release, capabilities) = (ReleaseInfo::install("r", "n"), Capabilities::default());
+        let request = Request::new(chart, &values, &release, &capabilities, &Late);
+        let ended = render_release(request).unwrap_err();
+        assert!(matches!(ended, RenderedError::Ended(_)), "{ended}");
+        assert_eq!(ended.to_string(), "too late");
     }
 
     struct Unchanged;

@@ -529,6 +529,21 @@ fn templates() -> Vec<Case> {
     ]
 }
 
+/// One subchart under many names, each of which is checked against its schema.
+fn schema_of_aliases(schema: &str, values: &str, aliases: usize) -> Archive {
+    let aliases: String = (0..aliases)
+        .map(|at| format!("- {{name: s, version: 1.0.0, alias: s{at}}}\n"))
+        .collect();
+    Archive::default()
+        .file(
+            "web/Chart.yaml",
+            format!("{CHART_YAML}dependencies:\n{aliases}"),
+        )
+        .file("web/charts/s/Chart.yaml", subchart("s"))
+        .file("web/charts/s/values.yaml", values)
+        .file("web/charts/s/values.schema.json", schema)
+}
+
 fn schemas() -> Vec<Case> {
     let mut doubling = "{\"$defs\": {\"d0\": {\"type\": \"string\"}".to_owned();
     for level in 1..40 {
@@ -556,8 +571,24 @@ fn schemas() -> Vec<Case> {
         "{{\"unevaluatedProperties\":true,\"allOf\":[{}]}}",
         listed(|_| "{\"unevaluatedProperties\":true}".to_owned(), 1_000)
     );
+    // Each failure shows the constant.
+    let constant = format!(
+        "{{\"properties\":{{\"a\":{{\"items\":{{\"const\":\"{}\"}}}}}}}}",
+        "x".repeat(50_000)
+    );
+    let few = format!("a: [{}]", listed(|_| "\"x\"".to_owned(), 300));
     let regex = "{\"properties\": {\"a\": {\"pattern\": \"((((a{1,99}){1,99}){1,99}){1,99})$\"}}}";
     vec![
+        fails(
+            "schema-doubling-of-aliases",
+            schema_of_aliases(&doubling, "a: 1\n", 1_000),
+            "too complex",
+        ),
+        fails(
+            "schema-failures-of-aliases",
+            schema_of_aliases(&constant, &few, 30),
+            "too complex",
+        ),
         schema(
             "schema-doubling",
             doubling,

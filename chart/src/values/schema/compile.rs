@@ -25,6 +25,8 @@ use crate::warning::Warnings;
 const PATTERN_BYTES: usize = 32 << 10;
 /// Bytes of it for each character with repetitions written out.
 const EFFORT_BYTES: usize = 64;
+/// Steps of a check that compiling it takes for each of them.
+const STEPS_PER_EFFORT: usize = 16;
 /// Schemas of all documents together.
 const MAX_COMPILED: usize = 60_000;
 /// Bytes that the patterns of one schema may take.
@@ -32,10 +34,10 @@ const MAX_PATTERNS: usize = 16 << 20;
 
 /// The drafts' own schemas, compiled when the first schema is checked.
 static METASCHEMAS: LazyLock<(Set, [Id; 5])> = LazyLock::new(|| {
-    let mut warnings = Warnings::default();
+    let (mut work, mut warnings) = (Work::new(&|| true), Warnings::default());
     let mut compiler = Compiler {
         assert_format: true,
-        ..Compiler::new(None, Budget::default(), &mut warnings)
+        ..Compiler::new(None, Budget::default(), &mut work, &mut warnings)
     };
     let ids = Draft::ALL.map(|draft| {
         compiler
@@ -64,9 +66,10 @@ pub(super) fn compile_document(
     url: &str,
     document: Value,
     (remote, budget): (Option<&Fetches<'_>>, Budget),
+    work: &mut Work<'_>,
     warnings: &mut Warnings,
 ) -> Result<Set, CompileError> {
-    let mut compiler = Compiler::new(remote, budget, warnings);
+    let mut compiler = Compiler::new(remote, budget, work, warnings);
     compiler.documents.add(url, Arc::new(document));
     compiler.compile(url)?;
     Ok(Set {
@@ -74,21 +77,26 @@ pub(super) fn compile_document(
     })
 }
 
-struct Compiler<'w> {
-    documents: Documents<'w>,
+struct Compiler<'c, 'w> {
+    documents: Documents<'c>,
     roots: BTreeMap<String, Root>,
     schemas: Vec<Schema>,
     known: BTreeMap<Place, Id>,
     compiled: usize,
     patterns: BTreeMap<String, Arc<Regexp>>,
     pattern_bytes: usize,
-    work: Work,
+    work: &'c mut Work<'w>,
     assert_format: bool,
-    warnings: &'w mut Warnings,
+    warnings: &'c mut Warnings,
 }
 
-impl<'w> Compiler<'w> {
-    fn new(remote: Option<&'w Fetches<'_>>, budget: Budget, warnings: &'w mut Warnings) -> Self {
+impl<'c, 'w> Compiler<'c, 'w> {
+    fn new(
+        remote: Option<&'c Fetches<'_>>,
+        budget: Budget,
+        work: &'c mut Work<'w>,
+        warnings: &'c mut Warnings,
+    ) -> Self {
         Self {
             documents: Documents::new(remote, budget),
             roots: BTreeMap::new(),
@@ -97,7 +105,7 @@ impl<'w> Compiler<'w> {
             compiled: 0,
             patterns: BTreeMap::new(),
             pattern_bytes: 0,
-            work: Work::new(),
+            work,
             assert_format: false,
             warnings,
         }
@@ -140,7 +148,7 @@ impl<'w> Compiler<'w> {
         )?;
         let own = ["http://json-schema.org/", "https://json-schema.org/"];
         if !own.iter().any(|prefix| url.starts_with(prefix)) {
-            check_against_metaschema(&root, "", &mut self.work)?;
+            check_against_metaschema(&root, "", self.work)?;
         }
         self.roots.insert(url.to_owned(), root);
         Ok(())
@@ -168,7 +176,7 @@ impl<'w> Compiler<'w> {
             self.warnings,
         )?;
         root.collect_stray_anchors(&place.pointer)?;
-        check_against_metaschema(&root, &place.pointer, &mut self.work)?;
+        check_against_metaschema(&root, &place.pointer, self.work)?;
         self.roots.insert(place.url.to_string(), root);
         Ok(())
     }
@@ -217,6 +225,9 @@ impl<'w> Compiler<'w> {
                     base: &base,
                 }
                 .compile(&mut schema)?;
+                let listed = schema.allowed.iter().flat_map(|allowed| allowed.iter());
+                let compared = listed.chain(schema.constant.as_deref());
+                schema.comparing = compared.map(|value| validate::nodes(value) - 1).sum();
             }
             _ => {}
         }
@@ -248,7 +259,7 @@ impl<'w> Compiler<'w> {
 fn check_against_metaschema(
     root: &Root,
     pointer: &str,
-    work: &mut Work,
+    work: &mut Work<'_>,
 ) -> Result<(), CompileError> {
     let meta = metaschema(root.resource(pointer).draft);
     let value = root.lookup(pointer)?;
@@ -263,14 +274,14 @@ fn check_against_metaschema(
 }
 
 /// Reads the keywords of one schema object.
-struct Keywords<'k, 'w> {
-    compiler: &'k mut Compiler<'w>,
+struct Keywords<'k, 'c, 'w> {
+    compiler: &'k mut Compiler<'c, 'w>,
     object: &'k Map<String, Value>,
     place: &'k Place,
     base: &'k str,
 }
 
-impl Keywords<'_, '_> {
+impl Keywords<'_, '_, '_> {
     fn compile(&mut self, s: &mut Schema) -> Result<(), CompileError> {
         s.reference = self.reference("$ref")?;
         // Before 2019 a reference was to stand alone. What Helm ignores beside it are the keywords of draft 4.
@@ -282,7 +293,9 @@ impl Keywords<'_, '_> {
             keep(&mut s.array, self.schema("contains"), |a| &mut a.contains);
             let names = self.schema("propertyNames");
             keep(&mut s.object, names, |o| &mut o.property_names);
-            s.constant = self.object.get("const").cloned().map(Arc::new);
+            if let Some(constant) = self.object.get("const") {
+                s.constant = Some(Arc::new(self.compiler.documents.copied(constant)?));
+            }
         }
         if s.draft >= Draft::Draft7 {
             self.condition(s);
@@ -357,8 +370,12 @@ impl Keywords<'_, '_> {
             }
             _ => Box::default(),
         };
-        let allowed = self.object.get("enum").and_then(Value::as_array);
-        s.allowed = allowed.map(|values| Arc::from(values.as_slice()));
+        if let Some(Value::Array(allowed)) = self.object.get("enum") {
+            let copied = allowed
+                .iter()
+                .map(|one| self.compiler.documents.copied(one));
+            s.allowed = Some(copied.collect::<Result<_, _>>()?);
+        }
         self.bounds(s);
         keep(&mut s.text, self.integer("minLength"), |t| {
             &mut t.min_length
@@ -493,7 +510,11 @@ impl Keywords<'_, '_> {
         let effort = usize::try_from(regex.effort()).unwrap_or(usize::MAX);
         let bytes = PATTERN_BYTES.saturating_add(effort.saturating_mul(EFFORT_BYTES));
         self.compiler.pattern_bytes = self.compiler.pattern_bytes.saturating_add(bytes);
-        if self.compiler.pattern_bytes > MAX_PATTERNS {
+        let is_paid = self
+            .compiler
+            .work
+            .step(effort.saturating_mul(STEPS_PER_EFFORT));
+        if self.compiler.pattern_bytes > MAX_PATTERNS || !is_paid {
             return Err(CompileError::TooComplex);
         }
         let regex = Arc::new(regex);

@@ -29,6 +29,8 @@ pub(super) struct Schema {
     pub(super) types: Box<[&'static str]>,
     pub(super) allowed: Option<Arc<[Value]>>,
     pub(super) constant: Option<Arc<Value>>,
+    /// Steps that comparing a value with these takes at most: none for the short texts that they mostly are.
+    pub(super) comparing: usize,
     pub(super) format: Option<Format>,
     pub(super) combined: Option<Box<Combined>>,
     pub(super) object: Option<Box<ObjectRules>>,
@@ -164,8 +166,11 @@ impl Schema {
     /// Cost of checking a value, besides the schemas inside, in steps.
     pub(super) fn cost(&self) -> usize {
         let listed = self.allowed.as_ref().map_or(0, |allowed| allowed.len());
-        let required = self.object.as_ref().map_or(0, |rules| rules.required.len());
-        (listed + required) / 16
+        let asked = self.object.as_ref().map_or(0, |rules| {
+            let dependent = rules.dependent_required.len() + rules.dependent_schemas.len();
+            rules.required.len() + rules.dependencies.len() + dependent
+        });
+        (listed + asked) / 16
     }
 
     pub(super) fn is_recursive_anchor(&self) -> bool {

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use super::number::{Decimal, english, grouped};
 
+/// Bytes that a bound, and what is beside it, are shown with at most.
+const LONGEST_NUMBER: usize = 48;
+
 /// A failed keyword, with the failures that caused it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failure {
@@ -94,17 +97,21 @@ impl Failure {
 
     /// About how many bytes this failure and its line take, without its causes.
     pub(super) fn weight(&self) -> usize {
-        let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
+        let texts = |texts: &[String]| {
+            let quoted = texts.iter().map(|text| quoted_length(text) + 24);
+            quoted.sum::<usize>()
+        };
         let shown = match &self.kind {
-            Kind::Schema(text) | Kind::PropertyNames(text) => text.len(),
+            Kind::Schema(text) | Kind::PropertyNames(text) => quoted_length(text),
             Kind::RefCycle { url, first, second } => url.len() + first.len() + second.len(),
             Kind::Enum(values) => values.iter().map(|value| display_length(value) + 2).sum(),
             Kind::Const(value) => display_length(value),
-            Kind::Format { got, why, .. } => display_length(got) + why.len(),
+            Kind::Format { got, why, .. } => 2 * display_length(got) + why.len(),
             Kind::Required(names) | Kind::AdditionalProperties(names) => texts(names),
-            Kind::Dependency { property, missing } => property.len() + texts(missing),
+            Kind::Dependency { property, missing } => quoted_length(property) + texts(missing),
             Kind::MinContains { got, .. } | Kind::MaxContains { got, .. } => 8 * got.len(),
-            Kind::Pattern { got, want } => got.len() + want.len(),
+            Kind::Pattern { got, want } => quoted_length(got) + quoted_length(want),
+            Kind::Bound { .. } => 2 * LONGEST_NUMBER,
             _ => 0,
         };
         size_of::<Self>() + texts(&self.location) + shown
@@ -297,9 +304,21 @@ fn positions(at: &[usize]) -> String {
 
 fn display_length(value: &Value) -> usize {
     match value {
-        Value::String(text) => text.len(),
-        _ => 8,
+        Value::String(text) => quoted_length(text),
+        _ => 24,
     }
+}
+
+/// Bytes of a text once it is quoted, at most.
+fn quoted_length(text: &str) -> usize {
+    let length = |letter: char| match letter {
+        '"' | '\'' | '\\' | '/' | '~' => 2,
+        ' '..='~' => 1,
+        '\0'..='\u{7f}' => 4,
+        '\u{80}'..='\u{ffff}' => 6,
+        _ => 10,
+    };
+    text.chars().map(length).sum()
 }
 
 fn display(value: &Value) -> String {
@@ -309,5 +328,62 @@ fn display(value: &Value) -> String {
         // Numbers of schemas are shown as they are written.
         Value::Number(number) => number.to_string(),
         other => golib::json::go_text(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn number(text: &str) -> Decimal {
+        Decimal::from(&text.parse().expect("a number"))
+    }
+
+    /// Letters that are quoted take up to ten bytes.
+    #[test]
+    fn a_failure_weighs_what_its_line_takes() {
+        for text in [
+            "plain",
+            "\u{1}",
+            "'\"\\",
+            "/~",
+            "\u{9f}",
+            "\u{200b}",
+            "\u{e0001}",
+            "日本",
+        ] {
+            let long = text.repeat(1_000);
+            let kinds = [
+                Kind::Const(Arc::new(json!(long))),
+                Kind::Enum([json!(long), json!(1.5)].into()),
+                Kind::Required(vec![long.clone(), text.to_owned()]),
+                Kind::PropertyNames(long.clone()),
+                Kind::Pattern {
+                    got: long.clone(),
+                    want: text.to_owned(),
+                },
+                Kind::Format {
+                    got: json!(long),
+                    want: "email",
+                    why: "missing @".to_owned(),
+                },
+                Kind::Bound {
+                    keyword: "minimum",
+                    got: number("-12345678901234567891"),
+                    want: number("1.234567890123456e-300"),
+                },
+            ];
+            for kind in kinds {
+                let failure = Failure {
+                    location: vec![long.clone()],
+                    kind,
+                    causes: Vec::new(),
+                };
+                let (weight, line) = (failure.weight(), failure.to_string().len());
+                assert!(weight >= line, "{weight} < {line}: {:?}", failure.kind);
+            }
+        }
     }
 }

@@ -27,10 +27,13 @@ use crate::chart::Chart;
 use crate::warning::Warnings;
 use remote::Fetches;
 pub use remote::RemoteSchemas;
+use resource::CompileError;
 use work::Work;
 
 /// The name a schema goes by in messages.
 const SCHEMA_URL: &str = "file:///values.schema.json";
+/// Bytes of a schema's text that are read in about the time a schema takes.
+const DECODED_BYTES_PER_STEP: usize = 16;
 
 /// Values that do not fit their schemas, chart by chart. The text is Helm's and shows the values that
 /// do not fit.
@@ -106,17 +109,18 @@ impl std::error::Error for SchemaErrors {}
 /// ```
 ///
 /// # Errors
-/// Values do not fit, or a schema is broken. All charts are checked.
+/// Values do not fit, or a schema is broken. All charts are checked, until there is more to do than may be for all of them together.
 pub fn validate(
     chart: &Chart,
     values: &Value,
     remote: Option<&dyn RemoteSchemas>,
     warnings: &mut Warnings,
 ) -> Result<(), SchemaErrors> {
-    validate_within(chart, values, remote, &Allowance::default(), warnings)
+    let allowance = Allowance::default();
+    validate_within(chart, values, remote, &allowance, &|| true, warnings)
 }
 
-/// Like [`validate`], with a limit on what the schemas may take once they are read.
+/// Like [`validate`], with a limit on what each schema may take once it is read. All is given up as too complex once `is_wanted` says no.
 ///
 /// # Errors
 /// As of [`validate`].
@@ -125,15 +129,21 @@ pub(crate) fn validate_within(
     values: &Value,
     remote: Option<&dyn RemoteSchemas>,
     allowance: &Allowance,
+    is_wanted: &dyn Fn() -> bool,
     warnings: &mut Warnings,
 ) -> Result<(), SchemaErrors> {
+    let mut work = Work::new(is_wanted);
     let mut failures = Vec::new();
     let fetches = remote.map(Fetches::new);
     let sources = Sources {
         remote: fetches.as_ref(),
         allowance,
     };
-    collect(chart, values, sources, warnings, &mut failures);
+    collect(chart, values, sources, &mut work, warnings, &mut failures);
+    if work.is_over() {
+        // As of a chart alone that is too complex nothing else is said.
+        failures.drain(..failures.len().saturating_sub(1));
+    }
     if failures.is_empty() {
         Ok(())
     } else {
@@ -152,11 +162,12 @@ fn collect(
     chart: &Chart,
     values: &Value,
     sources: Sources<'_>,
+    work: &mut Work<'_>,
     warnings: &mut Warnings,
     failures: &mut Vec<SchemaFailure>,
 ) {
     if let Some(schema) = &chart.schema
-        && let Err(Misfit { text, masked }) = validate_one(schema, values, sources, warnings)
+        && let Err(Misfit { text, masked }) = validate_one(schema, values, sources, work, warnings)
     {
         failures.push(SchemaFailure {
             chart: chart.name().to_owned(),
@@ -165,10 +176,14 @@ fn collect(
         });
     }
     for dependency in &chart.dependencies {
+        // The chart that took the last of it says so.
+        if work.is_over() {
+            return;
+        }
         match values.get(dependency.name()) {
             None | Some(Value::Null) => {}
             Some(table @ Value::Object(_)) => {
-                collect(dependency, table, sources, warnings, failures)
+                collect(dependency, table, sources, work, warnings, failures);
             }
             Some(other) => {
                 let text = format!(
@@ -191,9 +206,13 @@ struct Misfit {
     masked: String,
 }
 
-impl From<String> for Misfit {
+impl Misfit {
     /// About the schema: there are no values in it.
-    fn from(text: String) -> Self {
+    fn of_schema(text: String, work: &mut Work<'_>) -> Self {
+        let text = match work.hold_bytes(text.len()) {
+            true => text,
+            false => CompileError::TooComplex.to_string(),
+        };
         Self {
             masked: text.clone(),
             text,
@@ -206,14 +225,17 @@ fn validate_one(
     schema: &[u8],
     values: &Value,
     Sources { remote, allowance }: Sources<'_>,
+    work: &mut Work<'_>,
     warnings: &mut Warnings,
 ) -> Result<(), Misfit> {
     let mut budget = allowance.budget(document::MAX_DECODED);
-    let document = document::decode(schema, &mut budget)?;
-    let set = compile::compile_document(SCHEMA_URL, document, (remote, budget), warnings)
-        .map_err(|error| error.to_string())?;
+    work.step(schema.len() / DECODED_BYTES_PER_STEP);
+    let document = document::decode(schema, &mut budget);
+    let document = document.map_err(|text| Misfit::of_schema(text, work))?;
+    let set = compile::compile_document(SCHEMA_URL, document, (remote, budget), work, warnings)
+        .map_err(|error| Misfit::of_schema(error.to_string(), work))?;
     let root = compiled::Ref { set: &set, id: 0 };
-    validate::validate(values, root, None, &mut Work::new()).map_err(|failure| {
+    validate::validate(values, root, None, work).map_err(|failure| {
         let heading = format!("jsonschema validation failed with '{SCHEMA_URL}#'\n");
         let below = |text: String| format!("{}\n", text.strip_prefix(&heading).unwrap_or(&text));
         Misfit {
@@ -228,7 +250,7 @@ mod tests {
     use golib::budget::Allowance;
     use serde_json::json;
 
-    use super::{Sources, validate_one};
+    use super::{Sources, Work, validate_one};
 
     /// Whether values fit, or why not.
     fn checked(schema: &str, values: &serde_json::Value) -> Result<(), String> {
@@ -237,7 +259,8 @@ mod tests {
             remote: None,
             allowance: &Allowance::default(),
         };
-        let fit = validate_one(schema.as_bytes(), values, sources, &mut warnings);
+        let mut work = Work::new(&|| true);
+        let fit = validate_one(schema.as_bytes(), values, sources, &mut work, &mut warnings);
         fit.map_err(|misfit| misfit.text)
     }
 
@@ -287,6 +310,136 @@ mod tests {
         definitions.insert("l40".to_owned(), json!({"type": "object"}));
         let schema = json!({"$ref": "#/$defs/l0", "$defs": definitions}).to_string();
         assert!(refusal(&schema).contains("too complex"));
+    }
+
+    /// Which of a chart's hundred names in another one is told to be too complex.
+    fn too_complex_alias(schema: &serde_json::Value, values: &serde_json::Value) -> String {
+        let alias = |at: usize| {
+            let mut chart = crate::Chart::default();
+            chart.metadata.name = format!("s{at:03}");
+            chart.schema = Some(schema.to_string().into());
+            chart
+        };
+        let umbrella = crate::Chart {
+            dependencies: (0..100).map(alias).collect(),
+            ..crate::Chart::default()
+        };
+        let values = (0..100).map(|at| (format!("s{at:03}"), values.clone()));
+        let values = serde_json::Value::Object(values.collect());
+        let mut warnings = crate::Warnings::default();
+        let misfits = super::validate(&umbrella, &values, None, &mut warnings).unwrap_err();
+        assert!(misfits.masked().contains("too complex"));
+        let charts: Vec<&str> = misfits.charts().collect();
+        charts.join(", ")
+    }
+
+    #[test]
+    fn all_charts_together_have_room_for_failures() {
+        let schema = json!({"items": {"const": "x".repeat(10_000)}});
+        let chart = too_complex_alias(
+            &json!({"properties": {"a": schema}}),
+            &json!({"a": vec![1; 100]}),
+        );
+        assert_eq!(chart, "s016");
+        // What is said of a broken schema is kept as well.
+        let chart = too_complex_alias(&json!({"$ref": "y".repeat(1 << 20)}), &json!({}));
+        assert_eq!(chart, "s007");
+    }
+
+    #[test]
+    fn all_charts_together_have_steps() {
+        let words: Vec<String> = (0..16_000).map(|at| format!("w{at}")).collect();
+        let schema = json!({"properties": {"a": {"items": {"enum": words}}}});
+        let chart = too_complex_alias(&schema, &json!({"a": vec!["w0"; 500]}));
+        assert_eq!(chart, "s009");
+    }
+
+    /// What failed of alternatives where another one fits is not told of.
+    #[test]
+    fn a_chart_that_fits_takes_no_room() {
+        let schema =
+            json!({"items": {"anyOf": [{"const": "x".repeat(10_000)}, {"type": "integer"}]}});
+        let mut work = Work::new(&|| true);
+        let before = work.room();
+        let sources = Sources {
+            remote: None,
+            allowance: &Allowance::default(),
+        };
+        let (schema, values) = (schema.to_string(), json!(vec![1; 10_000]));
+        let mut warnings = crate::Warnings::default();
+        let fit = validate_one(
+            schema.as_bytes(),
+            &values,
+            sources,
+            &mut work,
+            &mut warnings,
+        );
+        assert!(fit.is_ok());
+        assert_eq!(work.room(), before);
+    }
+
+    /// Each schema goes through all of the value.
+    #[test]
+    fn long_values_take_steps() {
+        let long = json!("a.".repeat(500_000));
+        let list = json!(vec![1.5; 20_000]);
+        for (rule, value) in [
+            (json!({"format": "hostname"}), &long),
+            (json!({"not": {"const": long}}), &long),
+            (json!({"const": list}), &list),
+            (json!({"enum": [1, list]}), &list),
+        ] {
+            let schema = json!({
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "definitions": {"rule": rule},
+                "allOf": vec![json!({"anyOf": [{"$ref": "#/definitions/rule"}, true]}); 2_000],
+            });
+            let error = checked(&schema.to_string(), value).unwrap_err();
+            assert!(error.contains("too complex"), "{error}");
+        }
+    }
+
+    /// Constants inside constants that are schemas by reference.
+    #[test]
+    fn constants_that_are_kept_are_bounded_together() {
+        for keyword in ["const", "enum"] {
+            let wrapped = |inner| match keyword {
+                "const" => json!({"const": inner}),
+                _ => json!({"enum": [inner]}),
+            };
+            let inner = (0..100).fold(json!("x".repeat(1 << 20)), |inner, _| wrapped(inner));
+            let step = if keyword == "const" {
+                "/const"
+            } else {
+                "/enum/0"
+            };
+            let references =
+                (1..100).map(|level| json!({"$ref": format!("#{}", step.repeat(level))}));
+            let mut schema = inner;
+            schema["allOf"] = references.collect();
+            let error = refusal(&schema.to_string());
+            assert!(error.contains("document is too large"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_check_ends_once_nobody_wants_its_result() {
+        let asked = std::cell::Cell::new(0);
+        let is_wanted = || {
+            asked.set(asked.get() + 1);
+            asked.get() < 3
+        };
+        let mut work = Work::new(&is_wanted);
+        let sources = Sources {
+            remote: None,
+            allowance: &Allowance::default(),
+        };
+        let values = json!(vec![1; 100_000]);
+        let mut warnings = crate::Warnings::default();
+        let schema = br#"{"items": {"type": "integer"}}"#;
+        let fit = validate_one(schema, &values, sources, &mut work, &mut warnings);
+        assert!(fit.err().unwrap().text.contains("too complex"));
+        assert_eq!(asked.get(), 3);
     }
 
     #[test]

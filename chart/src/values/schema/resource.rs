@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use golib::budget::Budget;
+use golib::budget::{Budget, TooLarge};
 use golib::strconv::quote;
 use golib::url::{Url, path_escape, path_unescape};
 use serde_json::{Map, Value};
@@ -65,6 +65,8 @@ pub(super) enum CompileError {
     ParseUrl { url: String, why: String },
     #[error("invalid $schema in {}: {why}", quote(.place))]
     InvalidMetaschemaUrl { place: String, why: String },
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     #[error("schemas are nested too deep")]
     TooDeep,
     #[error("values and schema are too complex to check")]
@@ -120,7 +122,7 @@ pub(super) struct Documents<'r> {
     remote: Option<&'r Fetches<'r>>,
     /// Bytes that may still be fetched.
     left: usize,
-    /// Memory left for the documents once they are read.
+    /// Memory left for the documents once they are read, and for what is copied of them.
     budget: Budget,
 }
 
@@ -136,6 +138,12 @@ impl<'r> Documents<'r> {
 
     pub(super) fn add(&mut self, url: &str, document: Arc<Value>) {
         self.own.insert(url.to_owned(), document);
+    }
+
+    /// A value of one of them that is kept apart. Schemas in it may be kept as well, each with all that is in it.
+    pub(super) fn copied(&mut self, value: &Value) -> Result<Value, CompileError> {
+        self.budget.add(value)?;
+        Ok(value.clone())
     }
 
     pub(super) fn load(

@@ -12,7 +12,10 @@ use crate::values::schema::draft::Draft;
 use crate::values::schema::failure::Kind;
 use crate::values::schema::number::Decimal;
 
-impl<'s> Check<'_, '_, 's> {
+/// Steps for each value that is compared with all others.
+const STEPS_PER_UNIQUE: usize = 4;
+
+impl<'s> Check<'_, '_, 's, '_> {
     /// What the schema asks of values of this kind alone.
     pub(super) fn by_kind(&mut self, s: &Schema) {
         match self.value {
@@ -137,6 +140,9 @@ impl<'s> Check<'_, '_, 's> {
     }
 
     fn dependent(&mut self, object: &Map<String, Value>, property: &str, names: &[String]) {
+        if !self.work.step(names.len() / 16) {
+            return;
+        }
         let missing = missing(object, names);
         if !missing.is_empty() {
             self.fail(Kind::Dependency {
@@ -159,7 +165,9 @@ impl<'s> Check<'_, '_, 's> {
         self.least("minItems", length, s.min_items);
         self.most("maxItems", length, s.max_items);
         if s.unique_items
-            && self.work.step(items.iter().map(nodes).sum())
+            && self
+                .work
+                .step(STEPS_PER_UNIQUE * items.iter().map(nodes).sum::<usize>())
             && let Some(at) = duplicates(items)
         {
             self.fail(Kind::UniqueItems(at));

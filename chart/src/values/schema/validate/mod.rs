@@ -22,6 +22,9 @@ const MAX_DEPTH: usize = 400;
 /// Bytes of text that are looked at in about the time a schema takes.
 const BYTES_PER_STEP: usize = 256;
 
+/// Bytes of a text whose format is looked at in that time.
+const FORMAT_BYTES_PER_STEP: usize = 32;
+
 /// While schemas are checked themselves: their own schema, and where other drafts begin.
 type Meta<'s> = Option<(Ref<'s>, &'s BTreeMap<String, Resource>)>;
 
@@ -30,14 +33,18 @@ pub(super) fn validate<'s>(
     value: &Value,
     schema: Ref<'s>,
     meta: Meta<'s>,
-    work: &mut Work,
+    work: &mut Work<'_>,
 ) -> Result<(), Failure> {
+    let room = work.room();
     let checked = document(value, schema, meta, work, 0);
     if work.is_over() {
         return Err(Failure {
             kind: Kind::TooComplex,
             ..Failure::default()
         });
+    }
+    if checked.is_ok() {
+        work.give_back_to(room);
     }
     checked
 }
@@ -46,7 +53,7 @@ fn document<'s>(
     value: &Value,
     schema: Ref<'s>,
     meta: Meta<'s>,
-    work: &mut Work,
+    work: &mut Work<'_>,
     depth: usize,
 ) -> Result<(), Failure> {
     let scope = SchemaScope {
@@ -169,7 +176,7 @@ impl Unevaluated {
     }
 }
 
-struct Check<'c, 'p, 's> {
+struct Check<'c, 'p, 's, 'w> {
     value: &'c Value,
     path: &'c mut Vec<String>,
     schema: Ref<'s>,
@@ -179,11 +186,11 @@ struct Check<'c, 'p, 's> {
     /// Only whether it fails is of interest.
     quick: bool,
     meta: Meta<'s>,
-    work: &'c mut Work,
+    work: &'c mut Work<'w>,
     depth: usize,
 }
 
-impl<'s> Check<'_, '_, 's> {
+impl<'s, 'w> Check<'_, '_, 's, 'w> {
     fn run(&mut self) -> Result<Unevaluated, Failure> {
         let s = self.schema.schema();
         if self.depth > MAX_DEPTH {
@@ -251,6 +258,13 @@ impl<'s> Check<'_, '_, 's> {
                     want: s.types.to_vec(),
                 }));
             }
+        }
+        let read = match (s.format, self.value) {
+            (Some(_), Value::String(text)) => text.len() / FORMAT_BYTES_PER_STEP,
+            _ => 0,
+        };
+        if !self.work.step(s.comparing + read) {
+            return Err(Failure::default());
         }
         if let Some(want) = &s.constant
             && !equal(self.value, want)
@@ -475,7 +489,7 @@ impl<'s> Check<'_, '_, 's> {
         scope: &'b SchemaScope<'b, 's>,
         left: Unevaluated,
         quick: bool,
-    ) -> Check<'b, 'b, 's> {
+    ) -> Check<'b, 'b, 's, 'w> {
         let (schema, meta) = self.in_its_draft(scope.schema);
         Check {
             value,
@@ -556,11 +570,11 @@ fn type_of(value: &Value) -> &'static str {
 
 /// Numbers are equal when their values are.
 fn equal(a: &Value, b: &Value) -> bool {
-    golib::json::equal(a, b, |a, b| Decimal::from(a) == Decimal::from(b))
+    golib::json::equal(a, b, |a, b| a == b || Decimal::from(a) == Decimal::from(b))
 }
 
 /// How many values there are in a value, itself included.
-fn nodes(value: &Value) -> usize {
+pub(super) fn nodes(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
         Value::Object(object) => 1 + object.values().map(nodes).sum::<usize>(),
