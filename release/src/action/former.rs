@@ -1,7 +1,7 @@
 //! What former revisions have in namespaces and definitions that are about to go. No operation deletes it any more, but some of it may be there to stay, and
 //! what contains that stays with it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use objects::{Object, ObjectKey};
 
@@ -18,23 +18,29 @@ use crate::storage::{Provenance, Storage, StoredRevision};
 #[derive(Debug, Default)]
 pub(super) struct Former {
     known: BTreeMap<ObjectKey, Known>,
-    /// Whether nobody knows all that one of the revisions has.
-    is_incomplete: bool,
+    /// The revisions of which nobody knows all that they have.
+    unread: BTreeSet<i64>,
 }
 
 #[derive(Debug)]
 struct Known {
     object: Object,
     operation: Operation,
+    /// The newest that has it.
+    revision: i64,
 }
 
 impl Former {
     /// Adds what a revision has, as what its record calls it.
-    pub(super) fn add(&mut self, record: &Release, objects: Vec<Object>) {
+    pub(super) fn add(&mut self, revision: i64, record: &Release, objects: Vec<Object>) {
         let operation = left_by(record);
         for object in outlined(objects) {
-            let known = Known { object, operation };
-            let known = self.known.entry(known.object.key()).or_insert(known);
+            let known = self.known.entry(object.key()).or_insert(Known {
+                object,
+                operation,
+                revision,
+            });
+            known.revision = known.revision.max(revision);
             // Of several revisions that have it the one counts that was deployed.
             if operation == Operation::Drop {
                 known.operation = operation;
@@ -42,8 +48,19 @@ impl Former {
         }
     }
 
+    /// Notes a revision of which nobody knows all that it has.
+    fn add_unread(&mut self, revision: i64) {
+        self.unread.insert(revision);
+    }
+
     pub(super) fn is_incomplete(&self) -> bool {
-        self.is_incomplete
+        !self.unread.is_empty()
+    }
+
+    /// Whether the record of a revision says what no later one does of what may stay.
+    pub(super) fn needs(&self, revision: i64) -> bool {
+        let has_it = |known: &Known| known.revision == revision;
+        self.unread.contains(&revision) || self.known.values().any(has_it)
     }
 
     /// What else there is than what the operation decides about anyway. What the API server has named has no name that could be among that.
@@ -97,7 +114,9 @@ pub(super) async fn former_objects(
         let record = read_if_possible(storage, name, revision).await?;
         let record = record.filter(|record| storage.recognises(name, revision, record));
         let Some(record) = record else {
-            former.is_incomplete |= is_noted;
+            if is_noted {
+                former.add_unread(revision);
+            }
             continue;
         };
         for objects in [
@@ -105,10 +124,10 @@ pub(super) async fn former_objects(
             stored_of_hooks(cluster, Some(&record)).await,
         ] {
             match objects {
-                Err(DeployError::Discovery(ApiError::NotServed(_))) => former.is_incomplete = true,
+                Err(DeployError::Discovery(ApiError::NotServed(_))) => former.add_unread(revision),
                 objects => {
                     let objects = inside(objects?, containers.iter().copied());
-                    former.add(&record, objects);
+                    former.add(revision, &record, objects);
                 }
             }
         }
@@ -161,12 +180,27 @@ mod tests {
         #[case] expected: Operation,
     ) {
         let mut former = Former::default();
-        for status in statuses {
-            former.add(&record(status.clone()), vec![object("a")]);
+        for (status, revision) in statuses.iter().zip(1..) {
+            former.add(revision, &record(status.clone()), vec![object("a")]);
         }
         let left = former.beside(&HashSet::new());
         assert_eq!(left, [(object("a"), expected)]);
         // What the operation decides about is no more than that.
         assert!(former.beside(&[object("a").key()].into()).is_empty());
+    }
+
+    /// A deploy that fails may not take away what the next try decides by.
+    #[test]
+    fn the_last_record_of_what_may_stay_is_needed() {
+        let mut former = Former::default();
+        let version = record(Status::Superseded);
+        for (revision, names) in [(1, &["a", "b"][..]), (3, &["b"]), (2, &["b"])] {
+            let objects = names.iter().map(|name| object(name));
+            former.add(revision, &version, objects.collect());
+        }
+        former.add_unread(4);
+        let needed = (1..=5).filter(|revision| former.needs(*revision));
+        assert_eq!(needed.collect::<Vec<_>>(), [1, 3, 4]);
+        assert!(former.is_incomplete());
     }
 }

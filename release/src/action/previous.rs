@@ -194,6 +194,12 @@ impl PreviousObjects {
         hidden.chain(below).any(|hidden| hidden == revision)
     }
 
+    /// Whether only the record of `revision`, which is below the last good one, says what may have to stay of what goes: a try that fails leaves it to
+    /// the next one.
+    pub(super) fn needs(&self, revision: i64) -> bool {
+        self.of_former.needs(revision)
+    }
+
     fn hidden(&self) -> impl Iterator<Item = &Object> {
         self.hidden.iter().flat_map(|(_, objects)| objects)
     }

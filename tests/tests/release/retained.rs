@@ -440,3 +440,53 @@ async fn a_namespace_stays_with_what_a_former_attempt_took_over() -> Result<()> 
     }
     Ok(())
 }
+
+/// With room for two records: a try that fails to drop a namespace keeps the record of what is to stay in it for the next one, of the same content or another.
+#[tokio::test]
+async fn a_try_that_fails_leaves_the_record_of_what_stays_in_a_namespace() -> Result<()> {
+    for is_same in [true, false] {
+        let (world, book, _) = with_digests().await?;
+        let data = format!("{}-data", world.namespace);
+        let missing = format!("{}-missing", world.namespace);
+        let deploy = async |manifest: String| {
+            let options = DeployOptions {
+                max_history: 2,
+                ..DeployOptions::default()
+            };
+            world.deploy_with(&Template::new(&manifest), options).await
+        };
+        let kept = config_map("kept", "1").replacen(
+            "metadata:\n",
+            &format!(
+                "metadata:\n  namespace: {data}\n  annotations: {{helm.sh/resource-policy: keep}}\n"
+            ),
+            1,
+        );
+        let with_namespace = config_map("a", "1") + &namespace(&data, "red");
+        deploy(with_namespace.clone() + &kept).await?;
+        book.own();
+        deploy(with_namespace).await?;
+        let elsewhere = format!("metadata:\n  namespace: {missing}\n");
+        let without =
+            config_map("a", "2") + &config_map("b", "1").replacen("metadata:\n", &elsewhere, 1);
+        deploy(without.clone()).await.unwrap_err();
+        let left = if is_same {
+            world.kubectl(&["create", "namespace", &missing])?;
+            deploy(without).await?.retained
+        } else {
+            deploy(config_map("a", "3")).await?.retained
+        };
+        assert!(
+            left.iter().any(|key| key.name == data),
+            "{is_same}: {left:?}"
+        );
+        let phase = world.field(&format!("namespace/{data}"), ".status.phase")?;
+        assert_eq!(phase, "Active", "{is_same}");
+        // It goes once that is deployed; with the next one where the attempt's own record was there already.
+        if is_same {
+            deploy(config_map("a", "4")).await?;
+        }
+        assert_eq!(world.history().await?.len(), 2, "{is_same}");
+    }
+    Ok(())
+}

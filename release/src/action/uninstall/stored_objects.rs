@@ -179,7 +179,7 @@ pub(super) async fn stored_objects(
                 }
                 left => left.map_err(UninstallError::Discovery)?,
             };
-            former.add(&other, inside(left, containers.clone()));
+            former.add(head.revision, &other, inside(left, containers.clone()));
         }
         stored.of_former = former.beside(&known);
         for of_hooks in of_hooks {
