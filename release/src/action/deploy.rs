@@ -348,7 +348,7 @@ async fn prepare<'a>(
         unfinished.as_deref(),
         cluster.host().now(),
     );
-    let outdated = prunable(history, spec.options.max_history);
+    let mut outdated = prunable(history, spec.options.max_history);
     let mut is_resumed = false;
     if let (true, State::Interrupted, Some(unfinished)) = (is_finish, plan.state, &unfinished) {
         // The interrupted attempt's hooks know which of them have run since it began.
@@ -389,7 +389,7 @@ async fn prepare<'a>(
             previous: &previous,
             desired: &objects,
         };
-        let mut before = outdated.before;
+        let mut before = std::mem::take(&mut outdated.before);
         before.retain(|record| !previous.is_hidden(record.revision()));
         if !before.is_empty() && !previous.is_proven() {
             // Anybody may have written the labels. What is not built on, as nothing of it runs, is what an undo goes back to all the same.
@@ -407,6 +407,13 @@ async fn prepare<'a>(
         if !before.is_empty() {
             storage.confirm_digests().await?;
         }
+        // What says what has to stay goes once that is decided and done: a try that fails is followed by another one.
+        let needed = before.extract_if(.., |record| previous.needs(record.revision()));
+        let needed: HashSet<i64> = needed.map(|record| record.revision()).collect();
+        let needed = history
+            .iter()
+            .filter(|head| needed.contains(&head.revision));
+        outdated.once_deployed.extend(needed.cloned());
         let waiting = make_room(&pruning, history, plan, before).await?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
         let (record, is_new) = created;

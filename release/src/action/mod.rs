@@ -9,6 +9,7 @@ mod attempt;
 mod capabilities;
 mod deploy;
 pub(crate) mod error;
+mod former;
 mod hook_objects;
 mod hook_progress;
 mod hooks;

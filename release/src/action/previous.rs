@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use objects::manifest::documents;
@@ -10,11 +11,12 @@ use objects::{Object, ObjectKey};
 use serde_json::{Value, json};
 
 use super::error::DeployError;
+use super::former::{Former, former_objects};
 use super::known_records::KnownRecords;
 use super::records::{first_attempt, last_good, read_if_possible, stored_objects, stored_of_hooks};
 use super::retained::{Obsolete, Retained, is_container};
 use super::unquoted::error_unquoted;
-use crate::kube::{ApiError, Cluster, Owner, Spared, is_kept, take_back};
+use crate::kube::{Cluster, Owner, Spared, is_kept, take_back};
 use crate::model::{HOLDS_CONTAINERS_LABEL, Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
@@ -77,7 +79,7 @@ impl Outlines {
 }
 
 /// Objects without what they contain. Of one that the API server has named only its body tells whether it is to be kept, and nobody can ask for any other.
-fn outlined(objects: Vec<Object>) -> impl Iterator<Item = Object> {
+pub(super) fn outlined(objects: Vec<Object>) -> impl Iterator<Item = Object> {
     let kept = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
     objects.into_iter().filter_map(move |object| {
         let body = match object.name.is_empty() {
@@ -127,8 +129,8 @@ pub(super) struct PreviousObjects {
     of_hooks: Vec<Object>,
     /// What later revisions have that were not written here.
     of_others: Vec<Object>,
-    /// What former revisions have, or their hooks make, where a namespace or definition is dropped.
-    of_former: Vec<Object>,
+    /// What former revisions have, or their hooks make, in namespaces and definitions that are dropped.
+    of_former: Former,
     /// Whether one of the revisions cannot be read, so that nobody knows what else there is in a namespace.
     is_incomplete: bool,
     /// Whether somebody else's have more than is looked at, so that nothing is dropped.
@@ -195,6 +197,12 @@ impl PreviousObjects {
         hidden.chain(below).any(|hidden| hidden == revision)
     }
 
+    /// Whether only the record of `revision`, which is below the last good one, says what may have to stay of what goes: a try that fails leaves it to
+    /// the next one.
+    pub(super) fn needs(&self, revision: i64) -> bool {
+        self.of_former.needs(revision)
+    }
+
     fn hidden(&self) -> impl Iterator<Item = &Object> {
         self.hidden.iter().flat_map(|(_, objects)| objects)
     }
@@ -218,8 +226,6 @@ impl PreviousObjects {
         let all = good.chain(self.hidden()).map(|object| (object, drop));
         let mut obsolete = Obsolete {
             of_hooks: self.of_hooks.clone(),
-            of_others: self.of_others.clone(),
-            of_former: self.of_former.clone(),
             is_incomplete: self.is_incomplete,
             ..Obsolete::default()
         };
@@ -232,6 +238,10 @@ impl PreviousObjects {
                 (true, false) => obsolete.objects.push((object.clone(), operation)),
             }
         }
+        obsolete.of_former = self.of_former.beside(&seen);
+        let is_beside = |one: &&Object| one.name.is_empty() || !seen.contains(&one.key());
+        let of_others = self.of_others.iter().filter(is_beside);
+        obsolete.of_others = of_others.cloned().collect();
         obsolete
     }
 
@@ -350,7 +360,15 @@ pub(super) async fn previous_objects(
         let stays = || desired.iter().any(|one| one.key() == object.key());
         is_container(object) && !stays()
     };
-    let with_hooks = former.iter().chain(&of_hidden).any(is_dropped);
+    let dropped = former.iter().chain(&of_hidden);
+    let dropped = dropped.filter(|one| is_dropped(one)).map(|one| Object {
+        resource: Arc::clone(&one.resource),
+        namespace: one.namespace.clone(),
+        name: one.name.clone(),
+        body: Value::Null,
+    });
+    let dropped: Vec<Object> = dropped.collect();
+    let with_hooks = !dropped.is_empty();
     let later = Unfinished {
         good,
         revisions: &later,
@@ -364,9 +382,10 @@ pub(super) async fn previous_objects(
         previous.of_hooks.extend(of_hooks);
     }
     if with_hooks {
-        let former = former_objects(cluster, storage, history, name, good).await?;
-        previous.is_incomplete |= former.is_none();
-        previous.of_former = former.unwrap_or_default();
+        let dropped: Vec<&Object> = dropped.iter().collect();
+        let former = former_objects(cluster, storage, history, (name, good), &dropped).await?;
+        previous.is_incomplete |= former.is_incomplete();
+        previous.of_former = former;
     }
     previous.is_proven = is_proven;
     // So where a removal was cut off that left some, whose other records are gone with what they asked to keep.
@@ -392,46 +411,6 @@ pub(super) async fn previous_objects(
         previous.kept.extend(outlines.kept);
     }
     Ok(previous)
-}
-
-/// What revisions below the last good one have that were written here, or their hooks make, each object once, without its body: what they asked to keep may be
-/// there. Nothing where nobody can read one of them, or a kind of theirs is not served.
-async fn former_objects(
-    cluster: &Cluster,
-    storage: &Storage,
-    history: &[StoredRevision],
-    name: &str,
-    good: i64,
-) -> Result<Option<Vec<Object>>, DeployError> {
-    let (mut all, mut known) = (Vec::new(), HashSet::new());
-    for head in history.iter().filter(|head| head.revision < good) {
-        let is_noted = match head.provenance {
-            Provenance::Noted => true,
-            // Of a former owner of the release, perhaps.
-            Provenance::Reused => false,
-            _ => continue,
-        };
-        let record = read_if_possible(storage, name, head.revision).await?;
-        let record = record.filter(|record| storage.recognises(name, head.revision, record));
-        let record = match record {
-            Some(record) => record,
-            None if is_noted => return Ok(None),
-            None => continue,
-        };
-        for objects in [
-            stored_objects(cluster, Some(&record)).await,
-            stored_of_hooks(cluster, Some(&record)).await,
-        ] {
-            let objects = match objects {
-                // Nobody waits for what only a former version had.
-                Err(DeployError::Discovery(ApiError::NotServed(_))) => return Ok(None),
-                objects => unknown(objects?, &known),
-            };
-            known.extend(objects.iter().map(Object::key));
-            all.extend(objects);
-        }
-    }
-    Ok(Some(all))
 }
 
 /// Revisions whose objects may still be in the cluster.
@@ -615,8 +594,6 @@ fn closed(status: &Status) -> Option<Status> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use objects::Resource;
     use rstest::rstest;
     use serde_json::json;

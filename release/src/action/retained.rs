@@ -32,8 +32,8 @@ pub(super) struct Obsolete {
     pub(super) of_hooks: Vec<Object>,
     /// What attempts of others have, which no operation deletes either.
     pub(super) of_others: Vec<Object>,
-    /// What former revisions have, or say that it is gone, and what their hooks make: some of it may be there to stay.
-    pub(super) of_former: Vec<Object>,
+    /// What former revisions have, or say that it is gone, and what their hooks make, each with how it was left: some of it may be there to stay.
+    pub(super) of_former: Vec<(Object, Operation)>,
     /// Of which of the objects only records of others tell: anybody may have written those, and what they name holds up no other deletion.
     pub(super) foreign: HashSet<ObjectKey>,
     /// Whether a record cannot be read, so that there may be more that stays.
@@ -71,7 +71,7 @@ pub(super) fn is_container(object: &Object) -> bool {
 }
 
 /// Whether deleting `container` also deletes `object`.
-fn contains(container: &Object, object: &Object) -> bool {
+pub(super) fn contains(container: &Object, object: &Object) -> bool {
     match container.is_namespace() {
         true => object.namespace.as_deref() == Some(&container.name),
         false => container.is_crd() && container.name == object.resource.definition_name(),
@@ -172,7 +172,8 @@ impl<'a> Retained<'a> {
         let of_others = obsolete.of_others.iter();
         let of_others = of_others.map(|object| (object, Content::OfOthers));
         let of_former = obsolete.of_former.iter();
-        let of_former = of_former.map(|object| (object, Content::OfFormer));
+        let of_former =
+            of_former.map(|(object, operation)| (object, Content::OfFormer(*operation)));
         let all = own.chain(asked_for).chain(of_hooks).chain(of_others);
         let all = all.chain(of_former);
         let inside: Vec<_> = all.filter(is_inside).collect();
@@ -307,6 +308,8 @@ mod tests {
     enum Reason {
         Live,
         Adopted,
+        /// It had the release's marks before.
+        HandedOver,
         Stored,
         /// Somebody has deleted what a record asks to keep.
         StoredAndGone,
@@ -321,6 +324,7 @@ mod tests {
     #[rstest]
     #[case::asks_to_be_kept(Reason::Live, true)]
     #[case::was_there_before(Reason::Adopted, true)]
+    #[case::it_was_handed_over(Reason::HandedOver, false)]
     #[case::a_record_asks_to_keep_it(Reason::Stored, true)]
     #[case::it_is_not_there(Reason::StoredAndGone, false)]
     #[case::it_is_not_the_releases(Reason::NotOwned, true)]
@@ -342,6 +346,10 @@ mod tests {
             }
             Reason::Adopted => {
                 live["metadata"]["annotations"]["fleetagent.cattle.io/adopted"] = json!("kept");
+            }
+            Reason::HandedOver => {
+                live["metadata"]["annotations"]["fleetagent.cattle.io/adopted"] =
+                    json!("handed-over");
             }
             Reason::NotOwned => live["metadata"]["annotations"] = json!({}),
             Reason::StoredAndLeaving => {
@@ -653,6 +661,7 @@ mod tests {
     #[rstest]
     #[case::it_asks_to_be_kept(Reason::Live, true)]
     #[case::it_was_there_before(Reason::Adopted, true)]
+    #[case::the_attempt_took_it_over(Reason::HandedOver, true)]
     #[case::it_is_not_the_releases(Reason::NotOwned, true)]
     #[case::it_goes(Reason::Nothing, false)]
     #[tokio::test]
@@ -660,6 +669,38 @@ mod tests {
         #[case] reason: Reason,
         #[case] stays: bool,
     ) {
+        let obsolete = Obsolete {
+            of_others: vec![object("", "PersistentVolumeClaim", Some("data"), "disk")],
+            ..Obsolete::default()
+        };
+        assert_namespace_stays(reason, obsolete, stays).await;
+    }
+
+    /// What a former revision left in the namespace that the next version drops, or the removal takes: what only an attempt had that failed is not the
+    /// release's.
+    #[rstest]
+    #[case::it_asks_to_be_kept(Reason::Live, (true, true))]
+    #[case::it_was_there_before(Reason::Adopted, (true, true))]
+    #[case::the_revision_took_it_over(Reason::HandedOver, (true, false))]
+    #[case::it_is_not_the_releases_any_more(Reason::NotOwned, (false, false))]
+    #[case::it_goes(Reason::Nothing, (false, false))]
+    #[tokio::test]
+    async fn a_container_of_what_stays_of_a_former_revision_is_left(
+        #[case] reason: Reason,
+        #[case] (of_attempt, of_version): (bool, bool),
+    ) {
+        for (operation, stays) in [(Operation::Undo, of_attempt), (Operation::Drop, of_version)] {
+            let disk = object("", "PersistentVolumeClaim", Some("data"), "disk");
+            let obsolete = Obsolete {
+                of_former: vec![(disk, operation)],
+                ..Obsolete::default()
+            };
+            assert_namespace_stays(reason, obsolete, stays).await;
+        }
+    }
+
+    /// By what is live of what is in the namespace, which a version drops.
+    async fn assert_namespace_stays(reason: Reason, mut obsolete: Obsolete, stays: bool) {
         let owner = Owner::new("web", "apps");
         let mut live = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
         owner.mark(&mut live);
@@ -667,16 +708,15 @@ mod tests {
         match reason {
             Reason::Live => annotations["helm.sh/resource-policy"] = json!("keep"),
             Reason::Adopted => annotations["fleetagent.cattle.io/adopted"] = json!("kept"),
+            Reason::HandedOver => {
+                annotations["fleetagent.cattle.io/adopted"] = json!("handed-over");
+            }
             Reason::NotOwned => *annotations = json!({}),
             _ => {}
         }
         let cluster = fixture::server(move |_, _, _| Some((200, live.clone())));
         let namespace = object("", "Namespace", None, "data");
-        let obsolete = Obsolete {
-            objects: vec![(namespace.clone(), Operation::Drop)],
-            of_others: vec![object("", "PersistentVolumeClaim", Some("data"), "disk")],
-            ..Obsolete::default()
-        };
+        obsolete.objects.push((namespace.clone(), Operation::Drop));
         let retained = Retained::new("apps", &[], None);
         let decided = retained.decide(&cluster, &owner, Spared::default(), obsolete, |_| true);
         let decided = decided.await.unwrap();

@@ -250,6 +250,10 @@ async fn what_contains_a_kept_object_is_retained() -> Result<()> {
     Ok(())
 }
 
+/// What the API server refuses once other objects of its version are written.
+const REFUSED: &str =
+    "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 0}]}\n";
+
 /// What takes a namespace in which an attempt made an object that is to be kept.
 #[derive(Clone, Copy, Debug)]
 enum Taking {
@@ -282,9 +286,7 @@ async fn a_namespace_outlives_the_label_of_an_attempt() -> Result<()> {
             ),
             1,
         );
-        let refused =
-            "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 0}]}\n";
-        let attempt = [&with_namespace, &kept, refused].concat();
+        let attempt = [&with_namespace, &kept, REFUSED].concat();
         if let Taking::VersionAfter(_) = taking {
             world.deploy(&with_namespace).await?;
             book.own();
@@ -380,6 +382,111 @@ async fn a_namespace_stays_with_what_a_former_version_found_in_it() -> Result<()
         assert!(left.iter().any(|key| key.name == data), "{left:?}");
         let phase = world.field(&format!("namespace/{data}"), ".status.phase")?;
         assert_eq!(phase, "Active", "{goes_by_removal}");
+    }
+    Ok(())
+}
+
+/// What an attempt found with the release's marks and took over is not the release's: it stays with the namespace that it is in, whoever takes that.
+#[tokio::test]
+async fn a_namespace_stays_with_what_a_former_attempt_took_over() -> Result<()> {
+    for taking in [
+        Taking::Removal("failed"),
+        Taking::Removal("superseded"),
+        Taking::LaterVersion,
+    ] {
+        let (world, book, _) = with_digests().await?;
+        let deploy = async |manifest: &str| {
+            let options = DeployOptions {
+                max_history: 10,
+                ..DeployOptions::default()
+            };
+            world.deploy_with(&Template::new(manifest), options).await
+        };
+        let data = format!("{}-data", world.namespace);
+        let inside = format!("metadata:\n  namespace: {data}\n");
+        let found = config_map("found", "1").replacen("metadata:\n", &inside, 1);
+        let with_namespace = config_map("a", "1") + &namespace(&data, "red");
+        deploy(&with_namespace).await?;
+        book.own();
+        let in_data = ["configmap", "found", "--namespace", &data];
+        let kubectl =
+            |verb: &str, rest: &[&str]| world.kubectl(&[&[verb], &in_data[..], rest].concat());
+        kubectl("create", &[])?;
+        kubectl("label", &["app.kubernetes.io/managed-by=Helm"])?;
+        let home = format!("meta.helm.sh/release-namespace={}", world.namespace);
+        kubectl("annotate", &["meta.helm.sh/release-name=web", &home])?;
+        let attempt = [&with_namespace, &found, REFUSED].concat();
+        deploy(&attempt).await.unwrap_err();
+        let note = r"--output=jsonpath={.metadata.annotations.fleetagent\.cattle\.io/adopted}";
+        let note = kubectl("get", &[note])?;
+        assert_eq!(note, "handed-over");
+        deploy(&with_namespace).await?;
+        let left = match taking {
+            Taking::Removal(status) => {
+                label(&world, 2, status).await?;
+                let spec = UninstallSpec::new("web", &world.namespace);
+                release::uninstall(&world.cluster, &world.storage, &spec)
+                    .await?
+                    .kept
+            }
+            _ => deploy(&config_map("a", "2")).await?.retained,
+        };
+        assert!(
+            left.iter().any(|key| key.name == data),
+            "{taking:?}: {left:?}"
+        );
+        let phase = world.field(&format!("namespace/{data}"), ".status.phase")?;
+        assert_eq!(phase, "Active", "{taking:?}");
+    }
+    Ok(())
+}
+
+/// With room for two records: a try that fails to drop a namespace keeps the record of what is to stay in it for the next one, of the same content or another.
+#[tokio::test]
+async fn a_try_that_fails_leaves_the_record_of_what_stays_in_a_namespace() -> Result<()> {
+    for is_same in [true, false] {
+        let (world, book, _) = with_digests().await?;
+        let data = format!("{}-data", world.namespace);
+        let missing = format!("{}-missing", world.namespace);
+        let deploy = async |manifest: String| {
+            let options = DeployOptions {
+                max_history: 2,
+                ..DeployOptions::default()
+            };
+            world.deploy_with(&Template::new(&manifest), options).await
+        };
+        let kept = config_map("kept", "1").replacen(
+            "metadata:\n",
+            &format!(
+                "metadata:\n  namespace: {data}\n  annotations: {{helm.sh/resource-policy: keep}}\n"
+            ),
+            1,
+        );
+        let with_namespace = config_map("a", "1") + &namespace(&data, "red");
+        deploy(with_namespace.clone() + &kept).await?;
+        book.own();
+        deploy(with_namespace).await?;
+        let elsewhere = format!("metadata:\n  namespace: {missing}\n");
+        let without =
+            config_map("a", "2") + &config_map("b", "1").replacen("metadata:\n", &elsewhere, 1);
+        deploy(without.clone()).await.unwrap_err();
+        let left = if is_same {
+            world.kubectl(&["create", "namespace", &missing])?;
+            deploy(without).await?.retained
+        } else {
+            deploy(config_map("a", "3")).await?.retained
+        };
+        assert!(
+            left.iter().any(|key| key.name == data),
+            "{is_same}: {left:?}"
+        );
+        let phase = world.field(&format!("namespace/{data}"), ".status.phase")?;
+        assert_eq!(phase, "Active", "{is_same}");
+        // It goes once that is deployed; with the next one where the attempt's own record was there already.
+        if is_same {
+            deploy(config_map("a", "4")).await?;
+        }
+        assert_eq!(world.history().await?.len(), 2, "{is_same}");
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use crate::action::error::UninstallError;
+use crate::action::former::{Former, inside};
 use crate::action::previous::MAX_OF_OTHERS;
 use crate::action::records::listed_of_hooks;
 use crate::action::retained::{Obsolete, Retained, is_container};
@@ -28,7 +29,7 @@ use crate::storage::{Storage, StorageError, StoredRelease, StoredRevision};
 pub(super) struct Others<'a> {
     /// Those whose objects go too, and as what.
     pub(super) revisions: &'a [(&'a StoredRevision, Operation)],
-    /// Those that say that what they had is gone, or a later one's.
+    /// Those whose labels say that what they had is gone, or a later one's.
     pub(super) gone: &'a [&'a StoredRevision],
     /// Whether there may be more that nobody can read.
     pub(super) are_incomplete: bool,
@@ -155,7 +156,10 @@ pub(super) async fn stored_objects(
     if stored.objects.iter().any(goes) {
         let own = stored.objects.iter().map(|(object, _)| object);
         let own = own.chain(&stored.kept);
-        let mut known: HashSet<ObjectKey> = own.map(Object::key).collect();
+        let known: HashSet<ObjectKey> = own.map(Object::key).collect();
+        let containers = stored.objects.iter().filter(|one| goes(one));
+        let containers = containers.map(|(object, _)| object);
+        let mut former = Former::default();
         for head in others.gone {
             let other = read(storage, &spec.name, head).await?;
             let is_own =
@@ -167,7 +171,7 @@ pub(super) async fn stored_objects(
             let mut built = listed_of_hooks(&other, &discovery);
             let of_manifest = build_stored_names(&other.manifest, &spec.namespace, &discovery);
             built.extend(of_manifest.unwrap_or_default());
-            let mut left = match cluster.all_that_is_left(built).await {
+            let left = match cluster.all_that_is_left(built).await {
                 // Nobody waits for what only a former version had.
                 Err(ApiError::NotServed(_)) => {
                     stored.is_incomplete = true;
@@ -175,9 +179,9 @@ pub(super) async fn stored_objects(
                 }
                 left => left.map_err(UninstallError::Discovery)?,
             };
-            left.retain(|object| object.name.is_empty() || known.insert(object.key()));
-            stored.of_former.extend(left);
+            former.add(head.revision, &other, inside(left, containers.clone()));
         }
+        stored.of_former = former.beside(&known);
         for of_hooks in of_hooks {
             let left = cluster.all_that_is_left(of_hooks).await;
             let left = left.map_err(UninstallError::Discovery)?;

@@ -59,8 +59,8 @@ pub(crate) enum Content {
     OfHook,
     /// One that somebody else's attempt at the release has, which the operation leaves alone.
     OfOthers,
-    /// One that a former revision has, and that was dropped or left since: it may be anybody's by now.
-    OfFormer,
+    /// One that a former revision has, and that was dropped or left since, as the operation says: it may be anybody's by now.
+    OfFormer(Operation),
 }
 
 /// What is in containers that are about to go: what of it stays, so that they have to. That is what the operation leaves where it is: what asks to be
@@ -117,7 +117,7 @@ fn is_unreadable(content: Content, error: &ApiError) -> bool {
         content,
         Content::OfHook
             | Content::OfOthers
-            | Content::OfFormer
+            | Content::OfFormer(_)
             | Content::OfForeign(_)
             | Content::KeptOfForeign
     );
@@ -138,26 +138,24 @@ async fn fate(
         Content::Kept | Content::KeptOfForeign if object.name.is_empty() => {
             return Ok(Fate::StaysUnread);
         }
-        // It stays where the release's own of that place would, or where it is not the release's.
-        Content::OfOthers | Content::OfFormer if !object.name.is_empty() => Operation::Drop,
-        Content::OfHook | Content::OfOthers | Content::OfFormer if object.name.is_empty() => {
+        Content::OfHook | Content::OfOthers | Content::OfFormer(_) if object.name.is_empty() => {
             return Ok(match is_kept(&object.body) {
                 true => Fate::StaysUnread,
                 false => Fate::Absent,
             });
         }
-        Content::Kept
-        | Content::KeptOfForeign
-        | Content::OfHook
-        | Content::OfOthers
-        | Content::OfFormer => {
+        // It stays where the release's own of that place would, or where it is not the release's. What an attempt took over is none of it.
+        Content::OfOthers => Operation::Undo,
+        Content::OfFormer(operation) => operation,
+        Content::Kept | Content::KeptOfForeign | Content::OfHook => {
             let live = read_to_stay(cluster, object).await?;
             let is_asked = matches!(content, Content::Kept | Content::KeptOfForeign);
             let stays = |live: &Value| is_asked || is_kept(live);
             return Ok(live.map_or(Fate::Absent, |live| Fate::of(stays(&live))));
         }
     };
-    if content == Content::OfFormer {
+    let is_of_former = matches!(content, Content::OfFormer(_));
+    if is_of_former {
         // Whosever it is.
         let live = read_to_stay(cluster, object).await?;
         if live.is_some_and(|live| is_kept(&live)) {
@@ -170,7 +168,7 @@ async fn fate(
         Err(Removal::Absent) => Fate::Absent,
         Err(Removal::Kept) => Fate::Stays,
         // What was there before the release stays, and whatever else is there goes with its container, as what no record has does.
-        Err(removal) if content == Content::OfFormer => {
+        Err(removal) if is_of_former => {
             Fate::of(removal == Removal::Adopted && !is_made_with_namespace(object))
         }
         Err(_) => Fate::of(!is_made_with_namespace(object)),
