@@ -101,6 +101,10 @@ impl Collector {
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
                 if let Some(left) = grace_left() {
+                    // What was proven is over.
+                    let keep_resources = self.store.kept_resources(bundle);
+                    let seen = self.ledger.seen(bundle, keep_resources).await;
+                    seen.map_err(RemovalError::Ledger)?;
                     return Ok(Verdict::Wait(left));
                 }
                 if self.report.reason(bundle).is_some_and(HoldReason::passes) {
@@ -318,7 +322,9 @@ mod tests {
             is_checked.store(true, Ordering::Relaxed);
             let verdict = collector.remove("web").await.unwrap();
             assert_eq!(verdict, Verdict::Wait(Duration::from_secs(3)), "{during}");
-            assert!(ledger.knows("web"), "{during}");
+            let releases = ledger.of_bundle("web");
+            assert!(releases.iter().all(|(_, entry)| !entry.is_removing));
+            assert_eq!(releases.len(), 1, "{during}");
             tokio::time::advance(Duration::from_secs(3)).await;
             assert_eq!(collector.remove("web").await.unwrap(), Verdict::Remove);
         }
