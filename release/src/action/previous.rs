@@ -25,6 +25,20 @@ use crate::storage::{Deletable, Provenance, Storage, StorageError, StoredRelease
 /// How many objects of attempts of others are looked at, what their hooks make included.
 pub(super) const MAX_OF_OTHERS: usize = 10_000;
 
+/// What somebody else has deployed, and counts as gone only as a later label says so. No attempt before it takes that away.
+#[derive(Debug, Default)]
+struct PassedOver {
+    objects: HashSet<ObjectKey>,
+    /// Whether it cannot be read: any object may be its.
+    is_unread: bool,
+}
+
+impl PassedOver {
+    fn may_have(&self, key: &ObjectKey) -> bool {
+        self.is_unread || self.objects.contains(key)
+    }
+}
+
 /// Objects of revisions, each with the revision and without its body, for deletion only.
 #[derive(Debug, Default)]
 pub(super) struct Outlines {
@@ -39,18 +53,19 @@ pub(super) struct Outlines {
     is_incomplete: bool,
     /// Whether revisions of others have more than is looked at: any object may be one that they ask to keep.
     is_too_much: bool,
+    /// What others have deployed.
+    passed_over: PassedOver,
     /// Which objects of others were looked at, and which that their hooks make.
     names_of_others: [HashSet<ObjectKey>; 2],
 }
 
 impl Outlines {
-    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and all that it has if it `is_deployed`; what it or its hooks have may
-    /// stay in what else would go. Anybody may have written it, so that there is a limit.
-    fn add_of_others(&mut self, objects: Vec<Object>, of_hooks: Vec<Object>, is_deployed: bool) {
-        let stays = objects
-            .iter()
-            .filter(|one| is_deployed || is_kept(&one.body));
-        let asked: Vec<ObjectKey> = stays.map(Object::key).collect();
+    /// Of somebody else's attempt nothing is deleted. What it asks to keep stays, and what it or its hooks have may stay in what else would go. Nothing of
+    /// one that `is_passed_over` is taken away with an attempt. Anybody may have written it, so that there is a limit.
+    fn add_of_others(&mut self, objects: Vec<Object>, of_hooks: Vec<Object>, is_passed_over: bool) {
+        let asked: Vec<ObjectKey> = asking_to_be_kept(&objects).collect();
+        let all = objects.iter().filter(|_| is_passed_over).map(Object::key);
+        let passed_over: Vec<ObjectKey> = all.collect();
         // Attempts of one chart have the same objects.
         let [known, known_of_hooks] = &self.names_of_others;
         let objects = unknown(objects, known);
@@ -61,6 +76,7 @@ impl Outlines {
             return;
         }
         self.kept.extend(asked);
+        self.passed_over.objects.extend(passed_over);
         let [known, known_of_hooks] = &mut self.names_of_others;
         known.extend(objects.iter().map(Object::key));
         known_of_hooks.extend(of_hooks.iter().map(Object::key));
@@ -135,6 +151,8 @@ pub(super) struct PreviousObjects {
     is_incomplete: bool,
     /// Whether somebody else's have more than is looked at, so that nothing is dropped.
     is_too_much: bool,
+    /// What somebody else has deployed, which no undo takes away.
+    passed_over: PassedOver,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
     /// Whether the last good revision is the deployed one: of an older one, others may have by now what a later revision dropped.
@@ -157,6 +175,7 @@ impl PreviousObjects {
             of_others: others.of_others,
             is_incomplete: others.is_incomplete,
             is_too_much: others.is_too_much,
+            passed_over: others.passed_over,
             since: first_attempt(history),
             ..Self::default()
         };
@@ -231,7 +250,8 @@ impl PreviousObjects {
         };
         for (object, operation) in all.chain(others) {
             let key = object.key();
-            let is_kept = self.asks_to_keep(&key);
+            let is_undo = operation == Operation::Undo;
+            let is_kept = self.asks_to_keep(&key) || is_undo && self.passed_over.may_have(&key);
             match (seen.insert(key), is_kept) {
                 (false, _) => {}
                 (true, true) => obsolete.kept.push(object.clone()),
@@ -249,7 +269,9 @@ impl PreviousObjects {
     /// has them, and none asks to keep them. They are deleted before that record is.
     pub(super) fn orphans(&self, revision: i64, desired: &[Object]) -> Vec<(Object, Operation)> {
         let desired: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
-        let stays = |key: &ObjectKey| desired.contains(key) || self.asks_to_keep(key);
+        let stays = |key: &ObjectKey| {
+            desired.contains(key) || self.asks_to_keep(key) || self.passed_over.may_have(key)
+        };
         self.only_of(revision)
             .filter(|object| !stays(&object.key()))
             .map(|object| (object.clone(), Operation::Undo))
@@ -457,8 +479,10 @@ pub(super) async fn unfinished_objects(
                 .await?
                 .map(|stored| Cow::Owned(stored.into_release())),
         };
+        let is_passed_over = is_passed_over(revisions, head);
         let Some(release) = release.as_deref() else {
             unfinished.is_incomplete = true;
+            unfinished.passed_over.is_unread |= is_passed_over;
             continue;
         };
         let is_own = storage.recognises(name, revision, release) && !is_gone;
@@ -473,23 +497,29 @@ pub(super) async fn unfinished_objects(
             continue;
         }
         // Objects of somebody else's attempt, or those a forged record names, are not deleted here.
-        let is_readable = !with_hooks || documents(&release.manifest).is_ok();
+        let is_asked = with_hooks || is_passed_over;
+        let is_readable = !is_asked || documents(&release.manifest).is_ok();
         let objects = stored_objects(cluster, Some(release)).await;
         match (objects, of_hooks().await) {
             (Ok(objects), Ok(of_hooks)) if is_readable => {
-                unfinished.add_of_others(objects, of_hooks, is_passed_over(revisions, head));
+                unfinished.add_of_others(objects, of_hooks, is_passed_over);
             }
-            _ => unfinished.is_incomplete = true,
+            _ => {
+                unfinished.is_incomplete = true;
+                unfinished.passed_over.is_unread |= is_passed_over;
+            }
         }
     }
     Ok(unfinished)
 }
 
-/// Whether a revision is the deployed one, and counts as gone only as a later one's label says that the release was removed: what it has is not for an
-/// attempt before it to take away.
+/// Whether a revision is the deployed one, and counts as gone only as a later one's label says that the release was removed, or begins to be: who removes
+/// one here notes what it was before. What the deployed one has is not for an attempt before it to take away.
 fn is_passed_over(revisions: &[&StoredRevision], head: &StoredRevision) -> bool {
-    let says_removed =
-        |one: &&StoredRevision| one.revision > head.revision && one.status == Status::Uninstalled;
+    let says_removed = |one: &&StoredRevision| {
+        let is_begun = one.status == Status::Uninstalling && one.before_removal.is_none();
+        one.revision > head.revision && (one.status == Status::Uninstalled || is_begun)
+    };
     head.status == Status::Deployed && revisions.iter().any(says_removed)
 }
 
@@ -673,24 +703,46 @@ mod tests {
 
     /// A helm client upgraded from an attempt, and somebody labels the next one as removed.
     #[rstest]
-    #[case::it_is_said_to_be_removed(Status::Uninstalled, true)]
-    #[case::its_removal_has_begun(Status::Uninstalling, false)]
-    #[case::it_failed(Status::Failed, false)]
+    #[case::it_is_said_to_be_removed(Status::Uninstalled, None, true)]
+    #[case::its_removal_is_said_to_have_begun(Status::Uninstalling, None, true)]
+    #[case::its_removal_has_begun(Status::Uninstalling, Some(Status::Failed), false)]
+    #[case::it_failed(Status::Failed, Some(Status::Failed), false)]
     fn an_attempt_takes_nothing_away_that_somebody_else_has_deployed(
         #[case] newest: Status,
+        #[case] before_removal: Option<Status>,
         #[case] stays: bool,
     ) {
         let failed = StoredRevision::new(1, Status::Failed);
         let of_helm = StoredRevision::new(2, Status::Deployed);
-        let newest = StoredRevision::new(3, newest);
+        let newest = StoredRevision {
+            before_removal,
+            ..StoredRevision::new(3, newest)
+        };
         let revisions = [&failed, &of_helm, &newest];
-        let mut outlines = Outlines::default();
-        outlines.add(1, vec![object("a")]);
         let is_passed_over = is_passed_over(&revisions, &of_helm);
-        outlines.add_of_others(vec![object("a")], Vec::new(), is_passed_over);
-        let previous = PreviousObjects::new(&[], Vec::new(), outlines);
-        assert_eq!(previous.orphans(1, &[]).is_empty(), stays);
-        assert_eq!(previous.obsolete(&[]).objects.is_empty(), stays);
+        assert_eq!(is_passed_over, stays);
+        for is_unread in [false, true] {
+            let mut outlines = Outlines::default();
+            outlines.add(1, vec![object("a")]);
+            match is_unread {
+                true => outlines.passed_over.is_unread = is_passed_over,
+                false => outlines.add_of_others(vec![object("a")], Vec::new(), is_passed_over),
+            }
+            // What the last good one has goes by that.
+            let previous = PreviousObjects::new(&[], vec![object("good")], outlines);
+            assert_eq!(previous.orphans(1, &[]).is_empty(), stays);
+            let Obsolete { objects, kept, .. } = previous.obsolete(&[]);
+            let goes = objects.iter().map(|(object, _)| object.name.as_str());
+            let goes: Vec<_> = goes.collect();
+            assert!(
+                goes == if stays {
+                    vec!["good"]
+                } else {
+                    vec!["good", "a"]
+                }
+            );
+            assert_eq!(kept.len(), usize::from(stays));
+        }
     }
 
     /// Records of a release lie where others may write any number of them.
