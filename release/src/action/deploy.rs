@@ -54,6 +54,9 @@ use crate::storage::{
     prunable,
 };
 
+/// How many records there may be for what they say of what has to stay: digests are known of so many.
+const MOST_RECORDS: usize = 62;
+
 /// Brings a release to what is desired.
 ///
 /// # Errors
@@ -408,8 +411,12 @@ async fn prepare<'a>(
             storage.confirm_digests().await?;
         }
         // What says what has to stay goes once that is decided and done: a try that fails is followed by another one.
-        let needed = before.extract_if(.., |record| previous.needs(record.revision()));
-        let needed: HashSet<i64> = needed.map(|record| record.revision()).collect();
+        let needed = before.iter().map(Deletable::revision);
+        let needed = needed.filter(|revision| previous.needs(*revision));
+        let mut needed: Vec<i64> = needed.collect();
+        needed.sort_unstable_by(|one, other| other.cmp(one));
+        needed.truncate((MOST_RECORDS - 1 + before.len()).saturating_sub(history.len()));
+        before.retain(|record| !needed.contains(&record.revision()));
         let needed = history
             .iter()
             .filter(|head| needed.contains(&head.revision));

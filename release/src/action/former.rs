@@ -57,10 +57,13 @@ impl Former {
         !self.unread.is_empty()
     }
 
-    /// Whether the record of a revision says what no later one does of what may stay.
-    pub(super) fn needs(&self, revision: i64) -> bool {
-        let has_it = |known: &Known| known.revision == revision;
-        self.unread.contains(&revision) || self.known.values().any(has_it)
+    /// Whether the record of a revision says what no later one does of what may stay, but for what is decided about anyway.
+    pub(super) fn needs(&self, revision: i64, is_decided: impl Fn(&ObjectKey) -> bool) -> bool {
+        let mut known = self.known.iter();
+        let needs_it = |(key, known): (&ObjectKey, &Known)| {
+            known.revision == revision && (key.name.is_empty() || !is_decided(key))
+        };
+        self.unread.contains(&revision) || known.any(needs_it)
     }
 
     /// What else there is than what the operation decides about anyway. What the API server has named has no name that could be among that.
@@ -199,8 +202,13 @@ mod tests {
             former.add(revision, &version, objects.collect());
         }
         former.add_unread(4);
-        let needed = (1..=5).filter(|revision| former.needs(*revision));
-        assert_eq!(needed.collect::<Vec<_>>(), [1, 3, 4]);
+        let needed = |is_decided: fn(&ObjectKey) -> bool| {
+            let needed = (1..=5).filter(|revision| former.needs(*revision, is_decided));
+            needed.collect::<Vec<_>>()
+        };
+        assert_eq!(needed(|_| false), [1, 3, 4]);
+        // The last good one has it too.
+        assert_eq!(needed(|key| key.name == "b"), [1, 4]);
         assert!(former.is_incomplete());
     }
 }

@@ -219,7 +219,8 @@ impl PreviousObjects {
     /// Whether only the record of `revision`, which is below the last good one, says what may have to stay of what goes: a try that fails leaves it to
     /// the next one.
     pub(super) fn needs(&self, revision: i64) -> bool {
-        self.of_former.needs(revision)
+        self.of_former
+            .needs(revision, |key| self.good.contains_key(key))
     }
 
     fn hidden(&self) -> impl Iterator<Item = &Object> {
