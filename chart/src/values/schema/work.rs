@@ -5,7 +5,7 @@ use golib::regexp::Meter;
 use super::failure::{Failure, Kind};
 
 /// Schemas applied to the values of a chart and of all charts in it, and what else takes time in proportion. The published chart that
-/// takes most takes 28 thousand.
+/// takes most takes some 30 thousand.
 const MAX_STEPS: u64 = 5_000_000;
 /// Steps after which it is asked again whether the result is wanted: some milliseconds.
 const STEPS_UNASKED: u64 = 10_000;
