@@ -458,6 +458,8 @@ mod tests {
         OfTheManifest,
         ARecordAsksToKeepIt,
         OfAHook,
+        /// Only a former version had it.
+        OfAFormerVersion,
         /// Only a record of others has it.
         OfSomebodyElse,
         /// Only such a record asks to keep it.
@@ -470,6 +472,7 @@ mod tests {
                 Role::OfTheManifest => self.objects.push((object, operation)),
                 Role::ARecordAsksToKeepIt => self.kept.push(object),
                 Role::OfAHook => self.of_hooks.push(object),
+                Role::OfAFormerVersion => self.of_former.push((object, Operation::Drop)),
                 Role::OfSomebodyElse => {
                     self.foreign.insert(object.key());
                     self.objects.push((object, operation));
@@ -507,6 +510,7 @@ mod tests {
             Role::OfTheManifest,
             Role::ARecordAsksToKeepIt,
             Role::OfAHook,
+            Role::OfAFormerVersion,
             Role::OfSomebodyElse,
             Role::SomebodyElseAsksToKeepIt
         )]
@@ -559,7 +563,8 @@ mod tests {
             assert_eq!(decided.kept.contains(container), !goes);
         }
         assert!(decided.objects.is_empty());
-        assert_eq!(decided.kept.contains(&content), role != Role::OfAHook);
+        let is_left_alone = matches!(role, Role::OfAHook | Role::OfAFormerVersion);
+        assert_eq!(decided.kept.contains(&content), !is_left_alone);
     }
 
     /// An undo deletes no definition, so that what of it cannot be read has no other end than to be left.

@@ -12,7 +12,7 @@ use kube::core::WatchEvent;
 use objects::managed_fields::FIELD_MANAGER;
 use objects::manifest::has_unknown_kinds;
 use objects::merge::Patch;
-use objects::{Discovery, Object, ObjectKey, Resource};
+use objects::{Discovery, GroupKind, Object, ObjectKey, Resource};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -58,6 +58,7 @@ pub struct Cluster {
     hooks: Arc<Locks<ObjectKey>>,
     unread: Arc<Unread>,
     undeleted: Arc<Unread>,
+    unserved: Arc<Unread<GroupKind>>,
     host: Host,
 }
 
@@ -80,6 +81,7 @@ impl Cluster {
             hooks: Arc::default(),
             unread: Arc::default(),
             undeleted: Arc::default(),
+            unserved: Arc::default(),
             host: Host::default(),
         }
     }
@@ -114,6 +116,11 @@ impl Cluster {
     /// The same of objects that only records of others name, and that nobody can delete.
     pub(super) fn undeleted(&self) -> &Unread {
         &self.undeleted
+    }
+
+    /// The kinds that are not served, and that only former revisions of a release have.
+    pub(super) fn unserved(&self) -> &Unread<GroupKind> {
+        &self.unserved
     }
 
     /// Waits until nobody else in this process acts on a release, whatever their identity.

@@ -1,6 +1,7 @@
-//! Since when nobody can read objects of a release: the webhook that converts them fails, or its account may not.
+//! Since when nobody can read objects of a release: the webhook that converts them fails, its account may not, or their kind is not served.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use objects::Resource;
@@ -19,8 +20,14 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(20 * 60);
 /// Kinds of which a release's objects could not be read when they were last tried; in each version alone, as one that is stored needs no webhook. By the
 /// clock of this process, which no record and no jump of the time of day can set: after a restart it takes as long again. For each release alone, as what
 /// another one has found may be of another hour, or account.
-#[derive(Debug, Default)]
-pub(super) struct Unread(Mutex<HashMap<(Owner, Resource), Failing>>);
+#[derive(Debug)]
+pub(super) struct Unread<K = Resource>(Mutex<HashMap<(Owner, K), Failing>>);
+
+impl<K> Default for Unread<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
 
 #[derive(Debug)]
 struct Failing {
@@ -29,9 +36,9 @@ struct Failing {
     tries: u32,
 }
 
-impl Unread {
+impl<K: Clone + Eq + Hash> Unread<K> {
     /// Takes note of a try to read a release's objects of a kind: whether that failed for any.
-    pub(super) fn note(&self, owner: &Owner, kind: &Resource, has_failed: bool) {
+    pub(super) fn note(&self, owner: &Owner, kind: &K, has_failed: bool) {
         let (mut all, now) = (self.0.lock(), Instant::now());
         let key = (owner.clone(), kind.clone());
         all.retain(|_, failing| failing.last.elapsed() < FORGOTTEN_AFTER);
@@ -49,7 +56,7 @@ impl Unread {
     }
 
     /// Whether nobody waits any more until a release's objects of a kind can be read.
-    pub(super) fn is_lasting(&self, owner: &Owner, kind: &Resource) -> bool {
+    pub(super) fn is_lasting(&self, owner: &Owner, kind: &K) -> bool {
         let all = self.0.lock();
         all.get(&(owner.clone(), kind.clone()))
             .is_some_and(|failing| {
@@ -64,7 +71,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_once_each_try_of_a_release_has_failed_for_five_minutes() {
-        let (tries, minute) = (Unread::default(), Duration::from_secs(60));
+        let (tries, minute) = (Unread::<Resource>::default(), Duration::from_secs(60));
         let kind = |name: &str, version: &str| Resource {
             group: "x.io".to_owned(),
             version: version.to_owned(),

@@ -19,7 +19,8 @@ use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
     ApiError, Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
-    forget_given_up, is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
+    forget_given_up, is_deferred, is_given_up, is_made_with_namespace, is_unserved_for_long,
+    leave_held, resource_policy,
 };
 use crate::model::Release;
 use crate::state::ownership::Operation;
@@ -159,7 +160,8 @@ pub(super) async fn stored_objects(
         let known: HashSet<ObjectKey> = own.map(Object::key).collect();
         let containers = stored.objects.iter().filter(|one| goes(one));
         let containers = containers.map(|(object, _)| object);
-        let mut former = Former::default();
+        let owner = Owner::new(&spec.name, &spec.namespace);
+        let (mut former, mut unserved) = (Former::default(), None);
         for head in others.gone {
             let other = read(storage, &spec.name, head).await?;
             let is_own =
@@ -172,14 +174,19 @@ pub(super) async fn stored_objects(
             let of_manifest = build_stored_names(&other.manifest, &spec.namespace, &discovery);
             built.extend(of_manifest.unwrap_or_default());
             let left = match cluster.all_that_is_left(built).await {
-                // Nobody waits for what only a former version had.
-                Err(ApiError::NotServed(_)) => {
+                // Nobody waits for long for what only a former version had.
+                Err(ApiError::NotServed(kind)) => {
                     stored.is_incomplete = true;
+                    let is_given_up = is_unserved_for_long(cluster, &owner, &kind);
+                    unserved = unserved.or(Some(kind).filter(|_| !is_given_up));
                     continue;
                 }
                 left => left.map_err(UninstallError::Discovery)?,
             };
             former.add(head.revision, &other, inside(left, containers.clone()));
+        }
+        if let Some(kind) = unserved {
+            return Err(UninstallError::Discovery(ApiError::NotServed(kind)));
         }
         stored.of_former = former.beside(&known);
         for of_hooks in of_hooks {
@@ -553,6 +560,50 @@ mod tests {
         uninstall(&cluster, &storage, &spec).await.unwrap();
         assert_eq!(storage.history("web").await.unwrap().len(), 0);
         assert!(deleted.lock().is_empty(), "{deleted:?}");
+    }
+
+    /// An API server that does not answer may have what a former version left in a namespace, to be kept.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_long_for_a_kind_that_only_a_former_version_had() {
+        let cluster = fixture::server(|_, path, _| match path {
+            "/api" => {
+                let kinds = [("Namespace", false)];
+                Some(fixture::discovered(&[fixture::discovery("", &kinds)]))
+            }
+            "/apis" => Some(fixture::discovered(&[])),
+            path if path.contains("/apiservices") => {
+                let service = json!({"spec": {"group": "x.io", "version": "v1", "service": {}}});
+                Some((200, json!({"items": [service]})))
+            }
+            _ => Some((200, json!({}))),
+        });
+        let namespace = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: data}\n";
+        let car = "---\napiVersion: x.io/v1\nkind: Car\nmetadata: {name: a, namespace: data}\n";
+        let (mut former, mut release) = (web(1, false), web(2, false));
+        former.manifest = format!("{namespace}{car}");
+        former.set_status(Status::Superseded, "");
+        release.manifest = namespace.to_owned();
+        let storage = Storage::new(InMemory::default());
+        storage.create(&former).await.unwrap();
+        let gone = storage.history("web").await.unwrap();
+        let spec = UninstallSpec::new("web", "shop");
+        let mut ends = Vec::new();
+        for _ in 0..5 {
+            let others = Others {
+                revisions: &[],
+                gone: &gone.iter().collect::<Vec<_>>(),
+                are_incomplete: false,
+            };
+            let subject = (&release, Operation::Remove);
+            let stored = stored_objects(&cluster, &storage, &spec, subject, others).await;
+            ends.push(match stored {
+                Ok(stored) => stored.is_incomplete,
+                Err(UninstallError::Discovery(ApiError::NotServed(_))) => false,
+                Err(other) => panic!("{other:?}"),
+            });
+            tokio::time::advance(std::time::Duration::from_secs(100)).await;
+        }
+        assert_eq!(ends, [false, false, false, true, true]);
     }
 
     /// Of an object that only somebody else's record names: what the account may not do may be otherwise in a moment, or never.

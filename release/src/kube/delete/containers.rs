@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use objects::{Object, Resource};
+use objects::{GroupKind, Object, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -196,6 +196,12 @@ pub(crate) fn is_given_up(
     }
     cluster.undeleted().note(owner, &object.resource, true);
     cluster.undeleted().is_lasting(owner, &object.resource)
+}
+
+/// Takes note of a kind that only a former revision has and that is not served: whether nobody waits for it any more, as it has been so for minutes.
+pub(crate) fn is_unserved_for_long(cluster: &Cluster, owner: &Owner, kind: &GroupKind) -> bool {
+    cluster.unserved().note(owner, kind, true);
+    cluster.unserved().is_lasting(owner, kind)
 }
 
 /// Forgets that nobody waited for these any more: the removal is over, and the next one is another.
