@@ -422,6 +422,37 @@ mod tests {
         }
     }
 
+    /// Each schema of a chain keeps what it has not looked at until those below it are done.
+    #[test]
+    fn what_is_not_evaluated_yet_takes_room_while_it_is_kept() {
+        let object = |keys: usize, length: usize| {
+            let keys = (0..keys).map(|at| (format!("{at:0length$}"), json!(1)));
+            serde_json::Value::Object(keys.collect())
+        };
+        let mut definitions = serde_json::Map::new();
+        for level in 0..390 {
+            let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
+            definitions.insert(format!("d{level}"), next);
+        }
+        definitions.insert("d390".to_owned(), json!({"type": "object"}));
+        let chain = json!({
+            "unevaluatedProperties": true,
+            "$ref": "#/$defs/d0",
+            "$defs": definitions,
+        });
+        let error = checked(&chain.to_string(), &object(2_000, 8)).unwrap_err();
+        assert!(error.contains("too complex"), "{error}");
+        // Long names are compared with each other.
+        let error = checked(&chain.to_string(), &object(200, 30_000)).unwrap_err();
+        assert!(error.contains("too complex"), "{error}");
+        checked(&chain.to_string(), &object(500, 8)).unwrap();
+
+        // One after the other they take it again, whether they fit or not.
+        let either = json!({"anyOf": [{"minProperties": 9_000}, {"type": "object"}]});
+        let row = json!({"unevaluatedProperties": true, "allOf": vec![either; 100]});
+        checked(&row.to_string(), &object(2_000, 8)).unwrap();
+    }
+
     #[test]
     fn a_check_ends_once_nobody_wants_its_result() {
         let asked = std::cell::Cell::new(0);

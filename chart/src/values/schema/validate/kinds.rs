@@ -15,7 +15,7 @@ use crate::values::schema::number::Decimal;
 /// Steps for each value that is compared with all others.
 const STEPS_PER_UNIQUE: usize = 4;
 
-impl<'s> Check<'_, '_, 's, '_> {
+impl<'s> Check<'_, '_, '_, 's, '_> {
     /// What the schema asks of values of this kind alone.
     pub(super) fn by_kind(&mut self, s: &Schema) {
         match self.value {
@@ -130,7 +130,7 @@ impl<'s> Check<'_, '_, 's, '_> {
                 }
             }
             if evaluated {
-                self.left.properties.remove(name);
+                self.left.properties.remove(name.as_str());
             }
         }
         if !additional.is_empty() {
