@@ -140,7 +140,7 @@ pub(crate) fn validate_within(
         allowance,
     };
     collect(chart, values, sources, &mut work, warnings, &mut failures);
-    if work.is_over() {
+    if work.is_used_up() {
         // As of a chart alone that is too complex nothing else is said.
         failures.drain(..failures.len().saturating_sub(1));
     }
@@ -177,7 +177,7 @@ fn collect(
     }
     for dependency in &chart.dependencies {
         // The chart that took the last of it says so.
-        if work.is_over() {
+        if work.is_used_up() {
             return;
         }
         match values.get(dependency.name()) {
@@ -228,6 +228,7 @@ fn validate_one(
     work: &mut Work<'_>,
     warnings: &mut Warnings,
 ) -> Result<(), Misfit> {
+    work.begin_schema();
     let mut budget = allowance.budget(document::MAX_DECODED);
     work.step(schema.len() / DECODED_BYTES_PER_STEP);
     let document = document::decode(schema, &mut budget);
@@ -451,6 +452,46 @@ mod tests {
         let either = json!({"anyOf": [{"minProperties": 9_000}, {"type": "object"}]});
         let row = json!({"unevaluatedProperties": true, "allOf": vec![either; 100]});
         checked(&row.to_string(), &object(2_000, 8)).unwrap();
+    }
+
+    /// How deep a schema goes is a limit of its own; the charts before it and after it are checked.
+    #[test]
+    fn a_schema_that_goes_too_deep_silences_no_other_chart() {
+        let chain = |levels: usize| {
+            let next = |at: usize| json!({"$ref": format!("#/definitions/d{}", at + 1)});
+            let mut definitions: serde_json::Map<_, _> =
+                (0..levels).map(|at| (format!("d{at}"), next(at))).collect();
+            definitions.insert(format!("d{levels}"), json!({"minProperties": 1}));
+            json!({"$ref": "#/definitions/d0", "definitions": definitions})
+        };
+        let chart = |name: &str, schema: &serde_json::Value| {
+            let mut chart = crate::Chart::default();
+            chart.metadata.name = name.to_owned();
+            chart.schema = Some(schema.to_string().into());
+            chart
+        };
+        let misfit = json!({"required": ["x"]});
+        let mut deeper = chain(401);
+        deeper["allOf"] = json!([{"not": {"$ref": "#/definitions/d0"}}, misfit]);
+        let umbrella = crate::Chart {
+            dependencies: vec![
+                chart("deep", &chain(401)),
+                chart("deeper", &deeper),
+                chart("other", &misfit),
+            ],
+            ..chart("web", &misfit)
+        };
+        let values = json!({"deep": {}, "deeper": {}, "other": {}});
+        let mut warnings = crate::Warnings::default();
+        let misfits = super::validate(&umbrella, &values, None, &mut warnings).unwrap_err();
+        let too_complex = "at '': values and schema are too complex to check";
+        let missing = "- at '': missing property 'x'";
+        assert_eq!(
+            misfits.to_string(),
+            format!(
+                "web:\n{missing}\ndeep:\n{too_complex}\ndeeper:\n{too_complex}\nother:\n{missing}\n"
+            )
+        );
     }
 
     #[test]

@@ -20,6 +20,8 @@ const REGEXP_STEPS: u64 = 4;
 pub(super) struct Work<'w> {
     steps: u64,
     room: usize,
+    /// Of the schema that is checked, and of no other.
+    is_too_deep: bool,
     unasked: u64,
     is_wanted: &'w dyn Fn() -> bool,
 }
@@ -30,17 +32,33 @@ impl<'w> Work<'w> {
         Self {
             steps: MAX_STEPS,
             room: MAX_HELD,
+            is_too_deep: false,
             unasked: STEPS_UNASKED,
             is_wanted,
         }
     }
 
-    /// Whether the allowance is used up: any result then is not the whole truth.
+    /// Whether this check has ended early: any result of it is not the whole truth.
     pub(super) fn is_over(&self) -> bool {
+        self.is_too_deep || self.is_used_up()
+    }
+
+    /// Whether nothing is left for any chart.
+    pub(super) fn is_used_up(&self) -> bool {
         self.steps == 0
     }
 
-    pub(super) fn give_up(&mut self) {
+    /// Ends the check of one schema.
+    pub(super) fn end_too_deep(&mut self) {
+        self.is_too_deep = true;
+    }
+
+    /// What comes next is another schema.
+    pub(super) fn begin_schema(&mut self) {
+        self.is_too_deep = false;
+    }
+
+    fn give_up(&mut self) {
         self.steps = 0;
     }
 
@@ -60,7 +78,7 @@ impl<'w> Work<'w> {
                 }
             }
         }
-        self.steps > 0
+        !self.is_over()
     }
 
     /// Makes room for a failure that lies `depth` schemas deep.

@@ -41,10 +41,14 @@ pub(super) fn validate<'s>(
     let room = work.room();
     let checked = document(value, schema, meta, work, 0);
     if work.is_over() {
-        return Err(Failure {
+        // Nothing else is said of it.
+        work.give_back_to(room);
+        let failure = Failure {
             kind: Kind::TooComplex,
             ..Failure::default()
-        });
+        };
+        work.hold(&failure, 0);
+        return Err(failure);
     }
     if checked.is_ok() {
         work.give_back_to(room);
@@ -217,7 +221,7 @@ impl<'v, 's, 'w> Check<'_, 'v, '_, 's, 'w> {
     fn run(&mut self) -> Result<Unevaluated<'v>, Failure> {
         let s = self.schema.schema();
         if self.depth > MAX_DEPTH {
-            self.work.give_up();
+            self.work.end_too_deep();
         }
         let cost = 1 + self.left.cost() + s.cost();
         if !self.work.step(cost) {
