@@ -400,6 +400,43 @@ mod tests {
         }
     }
 
+    /// Names of properties are read as texts are.
+    #[test]
+    fn long_names_take_steps() {
+        let name = "n".repeat(1 << 20);
+        let named = json!({(name.as_str()): 1});
+        for (rule, value) in [
+            (json!({"required": [name]}), &json!({})),
+            (
+                json!({"dependencies": {(name.as_str()): ["a"]}}),
+                &json!({}),
+            ),
+            (json!({"dependencies": {"a": [name]}}), &json!({"a": 1})),
+            (json!({"properties": {"m": {}}}), &named),
+            (json!({"propertyNames": {"type": "string"}}), &named),
+            (json!({"const": named}), &named),
+            (json!({"enum": [named]}), &named),
+            (json!({"uniqueItems": true}), &json!([named])),
+        ] {
+            let schema = json!({
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "definitions": {"rule": rule},
+                "allOf": vec![json!({"anyOf": [{"$ref": "#/definitions/rule"}, true]}); 200],
+            });
+            let mut work = Work::new(&|| true);
+            assert!(work.step(4_500_000));
+            let sources = Sources {
+                remote: None,
+                allowance: &Allowance::default(),
+            };
+            let mut warnings = crate::Warnings::default();
+            let schema = schema.to_string();
+            let fit = validate_one(schema.as_bytes(), value, sources, &mut work, &mut warnings);
+            let is_given_up = fit.is_err_and(|misfit| misfit.text.contains("too complex"));
+            assert!(is_given_up, "{:.40}", rule.to_string());
+        }
+    }
+
     /// Constants inside constants that are schemas by reference.
     #[test]
     fn constants_that_are_kept_are_bounded_together() {

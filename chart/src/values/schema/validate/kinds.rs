@@ -109,7 +109,8 @@ impl<'s> Check<'_, '_, '_, 's, '_> {
                 evaluated = true;
                 self.apply_to(*id, value, name.clone());
             }
-            if !self.work.step(1 + s.pattern_properties.len()) {
+            let looked_up = name.len() / BYTES_PER_STEP;
+            if !self.work.step(1 + looked_up + s.pattern_properties.len()) {
                 return false;
             }
             for (pattern, id) in &s.pattern_properties {
@@ -140,7 +141,8 @@ impl<'s> Check<'_, '_, '_, 's, '_> {
     }
 
     fn dependent(&mut self, object: &Map<String, Value>, property: &str, names: &[String]) {
-        if !self.work.step(names.len() / 16) {
+        let bytes: usize = names.iter().map(String::len).sum();
+        if !self.work.step(names.len() / 16 + bytes / BYTES_PER_STEP) {
             return;
         }
         let missing = missing(object, names);

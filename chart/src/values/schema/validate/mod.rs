@@ -20,7 +20,7 @@ use super::work::Work;
 /// Schemas in schemas or values in values beyond which nothing is checked.
 const MAX_DEPTH: usize = 400;
 /// Bytes of text that are looked at in about the time a schema takes.
-const BYTES_PER_STEP: usize = 256;
+pub(super) const BYTES_PER_STEP: usize = 256;
 
 /// Bytes of a text whose format is looked at in that time.
 const FORMAT_BYTES_PER_STEP: usize = 32;
@@ -605,11 +605,15 @@ fn equal(a: &Value, b: &Value) -> bool {
     golib::json::equal(a, b, |a, b| a == b || Decimal::from(a) == Decimal::from(b))
 }
 
-/// How many values there are in a value, itself included.
+/// How many values there are in a value, itself included. Long texts and keys count as several.
 pub(super) fn nodes(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
-        Value::Object(object) => 1 + object.values().map(nodes).sum::<usize>(),
+        Value::Object(object) => {
+            let entries = object.iter();
+            let entries = entries.map(|(key, value)| key.len() / BYTES_PER_STEP + nodes(value));
+            1 + entries.sum::<usize>()
+        }
         Value::String(text) => 1 + text.len() / BYTES_PER_STEP,
         _ => 1,
     }
