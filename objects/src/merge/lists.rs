@@ -102,18 +102,30 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn of(list: &'a [impl Borrow<Value>], key: &'a str, elements: Elements) -> Self {
+    fn of(
+        list: &'a [impl Borrow<Value>],
+        key: &'a str,
+        elements: Elements,
+        work: &mut Work,
+    ) -> Result<Self, MergeError> {
         let mut first = HashMap::with_capacity(list.len());
+        let mut before: Option<&Value> = None;
         for (index, element) in list.iter().enumerate() {
-            first
-                .entry(identity(element.borrow(), key, elements))
-                .or_insert(index);
+            let element = element.borrow();
+            // What deletions leave over is one element, borrowed once for each of them.
+            if before.is_some_and(|before| std::ptr::eq(before, element)) {
+                continue;
+            }
+            before = Some(element);
+            let identity = identity(element, key, elements);
+            work.spend(size(identity) / 64)?;
+            first.entry(identity).or_insert(index);
         }
-        Self {
+        Ok(Self {
             key,
             elements,
             first,
-        }
+        })
     }
 
     fn get(&self, desired: &Value) -> Option<usize> {
@@ -148,7 +160,7 @@ pub(super) fn sort_by_order(
         }
         (deletions, list) = list.into_iter().partition(is_deletion);
     }
-    let places = Places::of(order, key, elements);
+    let places = Places::of(order, key, elements, work)?;
     let mut items: Vec<_> = list
         .into_iter()
         .map(|item| (places.get(&item), item))
@@ -204,27 +216,28 @@ pub(super) fn arrange(
 ) -> Result<List, MergeError> {
     let patch = sort_by_order(patch, patch_order, key, elements, work)?;
     let server_only = sort_by_order(server_only, server_order, key, elements, work)?;
-    let places = Places::of(server_order, key, elements);
+    let places = Places::of(server_order, key, elements, work)?;
     let mut result = Vec::with_capacity(patch.len() + server_only.len());
+    // Each is looked up once, however many of the other list go before it.
+    let placed = |item| (places.get(&item), item);
     let (mut patch, mut server) = (
-        patch.into_iter().peekable(),
-        server_only.into_iter().peekable(),
+        patch.into_iter().map(placed).peekable(),
+        server_only.into_iter().map(placed).peekable(),
     );
     loop {
         let server_first = match (server.peek(), patch.peek()) {
             (None, None) => return Ok(result),
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            (Some(left), Some(right)) => match (places.get(left), places.get(right)) {
-                (Some(left), Some(right)) => left < right,
-                _ => false,
-            },
+            (Some((Some(left), _)), Some((Some(right), _))) => left < right,
+            (Some(_), Some(_)) => false,
         };
-        result.extend(if server_first {
+        let next = if server_first {
             server.next()
         } else {
             patch.next()
-        });
+        };
+        result.extend(next.map(|(_, item)| item));
     }
 }
 
@@ -363,6 +376,30 @@ mod tests {
             let sorted: List = items.into_iter().map(|(_, value)| value).collect();
             assert_eq!(sorted_by_text(&list, text), sorted, "{list:?}");
         }
+    }
+
+    /// What is looked up of an element is read byte by byte, once for each place that it stands in.
+    #[test]
+    fn long_keys_take_steps_where_they_are_told_apart() {
+        let named = |name: &str| serde_json::json!({ "name": name });
+        let long = named(&"z".repeat(1 << 20));
+        let sort = |order: &[&Value], steps| {
+            let mut work = Work::new(steps);
+            let list = vec![named("b"), named("a")];
+            sort_by_order(list, order, "name", Elements::Maps, &mut work)
+        };
+        let copies = vec![long.clone(); 20];
+        let (a, b) = (named("a"), named("b"));
+        let order: Vec<&Value> = [&a, &b].into_iter().chain(&copies).collect();
+        assert!(matches!(
+            sort(&order, 100_000),
+            Err(MergeError::TooMuchWork(_))
+        ));
+        assert_eq!(sort(&order, 1_000_000), Ok(vec![a.clone(), b.clone()]));
+        // What deletions leave over is one element, however often it is repeated.
+        let repeated = std::iter::repeat_n(&long, 4_000);
+        let order: Vec<&Value> = [&a, &b].into_iter().chain(repeated).collect();
+        assert_eq!(sort(&order, 20_000), Ok(vec![a, b]));
     }
 
     #[test]

@@ -228,6 +228,8 @@ impl<'c, 'w> Compiler<'c, 'w> {
                 let listed = schema.allowed.iter().flat_map(|allowed| allowed.iter());
                 let compared = listed.chain(schema.constant.as_deref());
                 schema.comparing = compared.map(|value| validate::nodes(value) - 1).sum();
+                let asked = schema.object.as_ref();
+                schema.asking = asked.map_or(0, |rules| rules.asking(validate::BYTES_PER_STEP));
             }
             _ => {}
         }

@@ -31,6 +31,8 @@ pub(super) struct Schema {
     pub(super) constant: Option<Arc<Value>>,
     /// Steps that comparing a value with these takes at most: none for the short texts that they mostly are.
     pub(super) comparing: usize,
+    /// Steps that looking for the properties it names takes at most, beside those for their number.
+    pub(super) asking: usize,
     pub(super) format: Option<Format>,
     pub(super) combined: Option<Box<Combined>>,
     pub(super) object: Option<Box<ObjectRules>>,
@@ -149,6 +151,16 @@ impl<'s> Ref<'s> {
     }
 }
 
+impl ObjectRules {
+    /// Steps that the bytes of the names take that each object is asked for.
+    pub(super) fn asking(&self, bytes_per_step: usize) -> usize {
+        let dependent = self.dependent_required.keys();
+        let dependent = dependent.chain(self.dependent_schemas.keys());
+        let names = self.required.iter().chain(self.dependencies.keys());
+        names.chain(dependent).map(String::len).sum::<usize>() / bytes_per_step
+    }
+}
+
 impl Schema {
     /// A schema that asks nothing yet.
     pub(super) fn empty(place: Place) -> Self {
@@ -170,7 +182,7 @@ impl Schema {
             let dependent = rules.dependent_required.len() + rules.dependent_schemas.len();
             rules.required.len() + rules.dependencies.len() + dependent
         });
-        (listed + asked) / 16
+        (listed + asked) / 16 + self.asking
     }
 
     pub(super) fn is_recursive_anchor(&self) -> bool {

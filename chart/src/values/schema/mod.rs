@@ -140,7 +140,7 @@ pub(crate) fn validate_within(
         allowance,
     };
     collect(chart, values, sources, &mut work, warnings, &mut failures);
-    if work.is_over() {
+    if work.is_used_up() {
         // As of a chart alone that is too complex nothing else is said.
         failures.drain(..failures.len().saturating_sub(1));
     }
@@ -177,7 +177,7 @@ fn collect(
     }
     for dependency in &chart.dependencies {
         // The chart that took the last of it says so.
-        if work.is_over() {
+        if work.is_used_up() {
             return;
         }
         match values.get(dependency.name()) {
@@ -228,6 +228,7 @@ fn validate_one(
     work: &mut Work<'_>,
     warnings: &mut Warnings,
 ) -> Result<(), Misfit> {
+    work.begin_schema();
     let mut budget = allowance.budget(document::MAX_DECODED);
     work.step(schema.len() / DECODED_BYTES_PER_STEP);
     let document = document::decode(schema, &mut budget);
@@ -399,6 +400,43 @@ mod tests {
         }
     }
 
+    /// Names of properties are read as texts are.
+    #[test]
+    fn long_names_take_steps() {
+        let name = "n".repeat(1 << 20);
+        let named = json!({(name.as_str()): 1});
+        for (rule, value) in [
+            (json!({"required": [name]}), &json!({})),
+            (
+                json!({"dependencies": {(name.as_str()): ["a"]}}),
+                &json!({}),
+            ),
+            (json!({"dependencies": {"a": [name]}}), &json!({"a": 1})),
+            (json!({"properties": {"m": {}}}), &named),
+            (json!({"propertyNames": {"type": "string"}}), &named),
+            (json!({"const": named}), &named),
+            (json!({"enum": [named]}), &named),
+            (json!({"uniqueItems": true}), &json!([named])),
+        ] {
+            let schema = json!({
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "definitions": {"rule": rule},
+                "allOf": vec![json!({"anyOf": [{"$ref": "#/definitions/rule"}, true]}); 200],
+            });
+            let mut work = Work::new(&|| true);
+            assert!(work.step(4_500_000));
+            let sources = Sources {
+                remote: None,
+                allowance: &Allowance::default(),
+            };
+            let mut warnings = crate::Warnings::default();
+            let schema = schema.to_string();
+            let fit = validate_one(schema.as_bytes(), value, sources, &mut work, &mut warnings);
+            let is_given_up = fit.is_err_and(|misfit| misfit.text.contains("too complex"));
+            assert!(is_given_up, "{:.40}", rule.to_string());
+        }
+    }
+
     /// Constants inside constants that are schemas by reference.
     #[test]
     fn constants_that_are_kept_are_bounded_together() {
@@ -420,6 +458,77 @@ mod tests {
             let error = refusal(&schema.to_string());
             assert!(error.contains("document is too large"), "{error}");
         }
+    }
+
+    /// Each schema of a chain keeps what it has not looked at until those below it are done.
+    #[test]
+    fn what_is_not_evaluated_yet_takes_room_while_it_is_kept() {
+        let object = |keys: usize, length: usize| {
+            let keys = (0..keys).map(|at| (format!("{at:0length$}"), json!(1)));
+            serde_json::Value::Object(keys.collect())
+        };
+        let mut definitions = serde_json::Map::new();
+        for level in 0..390 {
+            let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
+            definitions.insert(format!("d{level}"), next);
+        }
+        definitions.insert("d390".to_owned(), json!({"type": "object"}));
+        let chain = json!({
+            "unevaluatedProperties": true,
+            "$ref": "#/$defs/d0",
+            "$defs": definitions,
+        });
+        let error = checked(&chain.to_string(), &object(2_000, 8)).unwrap_err();
+        assert!(error.contains("too complex"), "{error}");
+        // Long names are compared with each other.
+        let error = checked(&chain.to_string(), &object(200, 30_000)).unwrap_err();
+        assert!(error.contains("too complex"), "{error}");
+        checked(&chain.to_string(), &object(500, 8)).unwrap();
+
+        // One after the other they take it again, whether they fit or not.
+        let either = json!({"anyOf": [{"minProperties": 9_000}, {"type": "object"}]});
+        let row = json!({"unevaluatedProperties": true, "allOf": vec![either; 100]});
+        checked(&row.to_string(), &object(2_000, 8)).unwrap();
+    }
+
+    /// How deep a schema goes is a limit of its own; the charts before it and after it are checked.
+    #[test]
+    fn a_schema_that_goes_too_deep_silences_no_other_chart() {
+        let chain = |levels: usize| {
+            let next = |at: usize| json!({"$ref": format!("#/definitions/d{}", at + 1)});
+            let mut definitions: serde_json::Map<_, _> =
+                (0..levels).map(|at| (format!("d{at}"), next(at))).collect();
+            definitions.insert(format!("d{levels}"), json!({"minProperties": 1}));
+            json!({"$ref": "#/definitions/d0", "definitions": definitions})
+        };
+        let chart = |name: &str, schema: &serde_json::Value| {
+            let mut chart = crate::Chart::default();
+            chart.metadata.name = name.to_owned();
+            chart.schema = Some(schema.to_string().into());
+            chart
+        };
+        let misfit = json!({"required": ["x"]});
+        let mut deeper = chain(401);
+        deeper["allOf"] = json!([{"not": {"$ref": "#/definitions/d0"}}, misfit]);
+        let umbrella = crate::Chart {
+            dependencies: vec![
+                chart("deep", &chain(401)),
+                chart("deeper", &deeper),
+                chart("other", &misfit),
+            ],
+            ..chart("web", &misfit)
+        };
+        let values = json!({"deep": {}, "deeper": {}, "other": {}});
+        let mut warnings = crate::Warnings::default();
+        let misfits = super::validate(&umbrella, &values, None, &mut warnings).unwrap_err();
+        let too_complex = "at '': values and schema are too complex to check";
+        let missing = "- at '': missing property 'x'";
+        assert_eq!(
+            misfits.to_string(),
+            format!(
+                "web:\n{missing}\ndeep:\n{too_complex}\ndeeper:\n{too_complex}\nother:\n{missing}\n"
+            )
+        );
     }
 
     #[test]

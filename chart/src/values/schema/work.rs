@@ -9,7 +9,7 @@ use super::failure::{Failure, Kind};
 const MAX_STEPS: u64 = 5_000_000;
 /// Steps after which it is asked again whether the result is wanted: some milliseconds.
 const STEPS_UNASKED: u64 = 10_000;
-/// Bytes of failures of all charts together; their text takes about as much again.
+/// Bytes of failures of all charts together, whose text takes about as much again, and of what a check keeps beside them.
 const MAX_HELD: usize = 16 << 20;
 /// Bytes of a failure that are made in about the time a schema takes.
 const BYTES_PER_STEP: usize = 256;
@@ -20,6 +20,8 @@ const REGEXP_STEPS: u64 = 4;
 pub(super) struct Work<'w> {
     steps: u64,
     room: usize,
+    /// Of the schema that is checked, and of no other.
+    is_too_deep: bool,
     unasked: u64,
     is_wanted: &'w dyn Fn() -> bool,
 }
@@ -30,17 +32,33 @@ impl<'w> Work<'w> {
         Self {
             steps: MAX_STEPS,
             room: MAX_HELD,
+            is_too_deep: false,
             unasked: STEPS_UNASKED,
             is_wanted,
         }
     }
 
-    /// Whether the allowance is used up: any result then is not the whole truth.
+    /// Whether this check has ended early: any result of it is not the whole truth.
     pub(super) fn is_over(&self) -> bool {
+        self.is_too_deep || self.is_used_up()
+    }
+
+    /// Whether nothing is left for any chart.
+    pub(super) fn is_used_up(&self) -> bool {
         self.steps == 0
     }
 
-    pub(super) fn give_up(&mut self) {
+    /// Ends the check of one schema.
+    pub(super) fn end_too_deep(&mut self) {
+        self.is_too_deep = true;
+    }
+
+    /// What comes next is another schema.
+    pub(super) fn begin_schema(&mut self) {
+        self.is_too_deep = false;
+    }
+
+    fn give_up(&mut self) {
         self.steps = 0;
     }
 
@@ -60,7 +78,7 @@ impl<'w> Work<'w> {
                 }
             }
         }
-        self.steps > 0
+        !self.is_over()
     }
 
     /// Makes room for a failure that lies `depth` schemas deep.
@@ -71,7 +89,7 @@ impl<'w> Work<'w> {
         self.hold_bytes(weight + 2 * depth);
     }
 
-    /// Makes room for so many bytes that are reported; false if there is none.
+    /// Makes room for so many bytes that are reported or kept for a while; false if there is none.
     pub(super) fn hold_bytes(&mut self, bytes: usize) -> bool {
         match self.room.checked_sub(bytes) {
             Some(room) => self.room = room,
@@ -80,12 +98,17 @@ impl<'w> Work<'w> {
         !self.is_over()
     }
 
+    /// So many bytes are not kept any more.
+    pub(super) fn release(&mut self, bytes: usize) {
+        self.room = (self.room + bytes).min(MAX_HELD);
+    }
+
     /// Failures that will not be reported take no room any more.
     pub(super) fn forget(&mut self, failures: &[Failure]) {
         for failure in failures {
             // Where nobody asked what failed, nothing was held.
             if !matches!(failure.kind, Kind::Unspecified) {
-                self.room = (self.room + failure.weight()).min(MAX_HELD);
+                self.release(failure.weight());
             }
             self.forget(&failure.causes);
         }

@@ -15,7 +15,7 @@ use crate::values::schema::number::Decimal;
 /// Steps for each value that is compared with all others.
 const STEPS_PER_UNIQUE: usize = 4;
 
-impl<'s> Check<'_, '_, 's, '_> {
+impl<'s> Check<'_, '_, '_, 's, '_> {
     /// What the schema asks of values of this kind alone.
     pub(super) fn by_kind(&mut self, s: &Schema) {
         match self.value {
@@ -109,7 +109,8 @@ impl<'s> Check<'_, '_, 's, '_> {
                 evaluated = true;
                 self.apply_to(*id, value, name.clone());
             }
-            if !self.work.step(1 + s.pattern_properties.len()) {
+            let looked_up = name.len() / BYTES_PER_STEP;
+            if !self.work.step(1 + looked_up + s.pattern_properties.len()) {
                 return false;
             }
             for (pattern, id) in &s.pattern_properties {
@@ -130,7 +131,7 @@ impl<'s> Check<'_, '_, 's, '_> {
                 }
             }
             if evaluated {
-                self.left.properties.remove(name);
+                self.left.properties.remove(name.as_str());
             }
         }
         if !additional.is_empty() {
@@ -140,7 +141,8 @@ impl<'s> Check<'_, '_, 's, '_> {
     }
 
     fn dependent(&mut self, object: &Map<String, Value>, property: &str, names: &[String]) {
-        if !self.work.step(names.len() / 16) {
+        let bytes: usize = names.iter().map(String::len).sum();
+        if !self.work.step(names.len() / 16 + bytes / BYTES_PER_STEP) {
             return;
         }
         let missing = missing(object, names);

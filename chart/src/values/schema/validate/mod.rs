@@ -20,10 +20,13 @@ use super::work::Work;
 /// Schemas in schemas or values in values beyond which nothing is checked.
 const MAX_DEPTH: usize = 400;
 /// Bytes of text that are looked at in about the time a schema takes.
-const BYTES_PER_STEP: usize = 256;
+pub(super) const BYTES_PER_STEP: usize = 256;
 
 /// Bytes of a text whose format is looked at in that time.
 const FORMAT_BYTES_PER_STEP: usize = 32;
+
+/// Bytes that a property or item takes that no keyword has looked at yet.
+const UNEVALUATED_BYTES: usize = 40;
 
 /// While schemas are checked themselves: their own schema, and where other drafts begin.
 type Meta<'s> = Option<(Ref<'s>, &'s BTreeMap<String, Resource>)>;
@@ -38,10 +41,14 @@ pub(super) fn validate<'s>(
     let room = work.room();
     let checked = document(value, schema, meta, work, 0);
     if work.is_over() {
-        return Err(Failure {
+        // Nothing else is said of it.
+        work.give_back_to(room);
+        let failure = Failure {
             kind: Kind::TooComplex,
             ..Failure::default()
-        });
+        };
+        work.hold(&failure, 0);
+        return Err(failure);
     }
     if checked.is_ok() {
         work.give_back_to(room);
@@ -62,19 +69,23 @@ fn document<'s>(
         value_id: 0,
         parent: None,
     };
+    let left = Unevaluated::of(value, schema.schema(), false, work);
+    let held = left.bytes();
     let mut check = Check {
         value,
         path: &mut Vec::new(),
         schema,
         scope: &scope,
-        left: Unevaluated::of(value, schema.schema(), false),
+        left,
         failures: Vec::new(),
         quick: false,
         meta,
         work,
         depth,
     };
-    let Err(failure) = check.run() else {
+    let checked = check.run();
+    work.release(held);
+    let Err(failure) = checked else {
         return Ok(());
     };
     Err(Failure {
@@ -126,13 +137,15 @@ impl<'s> SchemaScope<'_, 's> {
 
 /// Properties and items no keyword has looked at yet.
 #[derive(Debug, Default)]
-struct Unevaluated {
-    properties: BTreeSet<String>,
+struct Unevaluated<'v> {
+    properties: BTreeSet<&'v str>,
     items: BTreeSet<usize>,
 }
 
-impl Unevaluated {
-    fn of(value: &Value, schema: &Schema, asked_for: bool) -> Self {
+impl<'v> Unevaluated<'v> {
+    /// All of a value that a schema is asked for. Every schema that leads to another keeps its own, for which room is made: it is to
+    /// be released.
+    fn of(value: &'v Value, schema: &Schema, asked_for: bool, work: &mut Work<'_>) -> Self {
         let mut left = Self::default();
         match value {
             Value::Object(object) => {
@@ -141,8 +154,9 @@ impl Unevaluated {
                     asked_for || rules.is_some_and(|rules| rules.unevaluated_properties.is_some());
                 let all_evaluated =
                     rules.is_some_and(|rules| rules.additional_properties.is_some());
-                if asked_for && !all_evaluated {
-                    left.properties = object.keys().cloned().collect();
+                let is_kept = asked_for && !all_evaluated;
+                if is_kept && work.hold_bytes(UNEVALUATED_BYTES * object.len()) {
+                    left.properties = object.keys().map(String::as_str).collect();
                 }
             }
             Value::Array(items) => {
@@ -151,9 +165,11 @@ impl Unevaluated {
                     asked_for || rules.is_some_and(|rules| rules.unevaluated_items.is_some());
                 let all_evaluated = rules
                     .is_some_and(|rules| rules.items.is_some() || rules.additional_items.is_some());
-                if asked_for && !all_evaluated {
-                    let evaluated = rules.map_or(0, |rules| rules.prefix_items.len());
-                    left.items = (evaluated..items.len()).collect();
+                let evaluated = rules.map_or(0, |rules| rules.prefix_items.len());
+                let rest = evaluated..items.len();
+                let is_kept = asked_for && !all_evaluated;
+                if is_kept && work.hold_bytes(UNEVALUATED_BYTES * rest.len()) {
+                    left.items = rest.collect();
                 }
             }
             _ => {}
@@ -174,14 +190,25 @@ impl Unevaluated {
     fn len(&self) -> usize {
         self.properties.len() + self.items.len()
     }
+
+    /// What it takes of the room while it is kept.
+    fn bytes(&self) -> usize {
+        UNEVALUATED_BYTES * self.len()
+    }
+
+    /// Steps of finding each in the others.
+    fn cost(&self) -> usize {
+        let names = self.properties.iter().map(|name| name.len());
+        4 * self.len() + names.sum::<usize>() / BYTES_PER_STEP
+    }
 }
 
-struct Check<'c, 'p, 's, 'w> {
-    value: &'c Value,
+struct Check<'c, 'v, 'p, 's, 'w> {
+    value: &'v Value,
     path: &'c mut Vec<String>,
     schema: Ref<'s>,
     scope: &'p SchemaScope<'p, 's>,
-    left: Unevaluated,
+    left: Unevaluated<'v>,
     failures: Vec<Failure>,
     /// Only whether it fails is of interest.
     quick: bool,
@@ -190,13 +217,13 @@ struct Check<'c, 'p, 's, 'w> {
     depth: usize,
 }
 
-impl<'s, 'w> Check<'_, '_, 's, 'w> {
-    fn run(&mut self) -> Result<Unevaluated, Failure> {
+impl<'v, 's, 'w> Check<'_, 'v, '_, 's, 'w> {
+    fn run(&mut self) -> Result<Unevaluated<'v>, Failure> {
         let s = self.schema.schema();
         if self.depth > MAX_DEPTH {
-            self.work.give_up();
+            self.work.end_too_deep();
         }
-        let cost = 1 + 4 * self.left.len() + s.cost();
+        let cost = 1 + self.left.cost() + s.cost();
         if !self.work.step(cost) {
             return Err(Failure::default());
         }
@@ -365,8 +392,8 @@ impl<'s, 'w> Check<'_, '_, 's, 'w> {
             Value::Object(object) => {
                 if let Some(id) = s.object.as_ref().and_then(|o| o.unevaluated_properties) {
                     for name in std::mem::take(&mut self.left.properties) {
-                        if let Some(value) = object.get(&name) {
-                            self.apply_to(id, value, name);
+                        if let Some(value) = object.get(name) {
+                            self.apply_to(id, value, name.to_owned());
                         }
                     }
                 }
@@ -456,10 +483,13 @@ impl<'s, 'w> Check<'_, '_, 's, 'w> {
             value_id,
             parent: Some(self.scope),
         };
-        let left = Unevaluated::of(self.value, schema.schema(), !self.left.is_empty());
+        let is_asked_for = !self.left.is_empty();
+        let left = Unevaluated::of(self.value, schema.schema(), is_asked_for, self.work);
+        let held = left.bytes();
         let quick = self.quick || quick;
-        let left = self.below(self.value, &scope, left, quick).run()?;
-        self.left.merge(&left);
+        let checked = self.below(self.value, &scope, left, quick).run();
+        self.work.release(held);
+        self.left.merge(&checked?);
         Ok(())
     }
 
@@ -475,21 +505,23 @@ impl<'s, 'w> Check<'_, '_, 's, 'w> {
             value_id,
             parent: Some(self.scope),
         };
-        let left = Unevaluated::of(value, schema.schema(), false);
+        let left = Unevaluated::of(value, schema.schema(), false, self.work);
+        let held = left.bytes();
         self.path.push(key);
         let checked = self.below(value, &scope, left, self.quick).run();
         self.path.pop();
+        self.work.release(held);
         checked.map(|_| ())
     }
 
     /// The check of a value, which may be this one's, by the schema of `scope`.
-    fn below<'b>(
+    fn below<'b, 'u>(
         &'b mut self,
-        value: &'b Value,
+        value: &'u Value,
         scope: &'b SchemaScope<'b, 's>,
-        left: Unevaluated,
+        left: Unevaluated<'u>,
         quick: bool,
-    ) -> Check<'b, 'b, 's, 'w> {
+    ) -> Check<'b, 'u, 'b, 's, 'w> {
         let (schema, meta) = self.in_its_draft(scope.schema);
         Check {
             value,
@@ -573,11 +605,15 @@ fn equal(a: &Value, b: &Value) -> bool {
     golib::json::equal(a, b, |a, b| a == b || Decimal::from(a) == Decimal::from(b))
 }
 
-/// How many values there are in a value, itself included.
+/// How many values there are in a value, itself included. Long texts and keys count as several.
 pub(super) fn nodes(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
-        Value::Object(object) => 1 + object.values().map(nodes).sum::<usize>(),
+        Value::Object(object) => {
+            let entries = object.iter();
+            let entries = entries.map(|(key, value)| key.len() / BYTES_PER_STEP + nodes(value));
+            1 + entries.sum::<usize>()
+        }
         Value::String(text) => 1 + text.len() / BYTES_PER_STEP,
         _ => 1,
     }
