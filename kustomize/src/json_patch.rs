@@ -71,7 +71,7 @@ impl JsonPatch {
                 let moved = pointer::behind(document, path) / 512;
                 build.work(1 + path.len() / 128 + moved)?;
             }
-            json::patch::apply(document, operation, &mut put)?;
+            json::patch::apply(document, operation, &mut put, json::patch::same)?;
         }
         Ok(())
     }

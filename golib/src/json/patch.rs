@@ -8,16 +8,17 @@ use super::{Error, encode, equal, pointer};
 const MISSING: &str = "missing value";
 
 /// Applies one operation in place. `put` is asked before a value is put at the end of a path, so that a patch can be bounded: forty
-/// copies of a document into itself would fill any memory. What `test` compares is equal where its JSON is: `1.0` is `1`.
+/// copies of a document into itself would fill any memory. What `test` compares is equal with numbers that are by `numbers`: [`Number::eq`] where
+/// Go compares texts as they came, [`same`] where `json.Marshal` has written them.
 ///
 /// ```
 /// use golib::json::patch;
-/// use serde_json::json;
+/// use serde_json::{Number, json};
 ///
 /// let mut document = json!({"spec": {"replicas": 1}});
 /// let mut apply = |operation: serde_json::Value| {
 ///     let operation = operation.as_object().ok_or("an operation is an object")?;
-///     patch::apply(&mut document, operation, |_, _| Ok::<_, String>(()))
+///     patch::apply(&mut document, operation, |_, _| Ok::<_, String>(()), Number::eq)
 /// };
 /// apply(json!({"op": "replace", "path": "/spec/replicas", "value": 3}))?;
 /// let failed = apply(json!({"op": "test", "path": "/spec/replicas", "value": 1}));
@@ -33,6 +34,7 @@ pub fn apply<E: From<String>>(
     document: &mut Value,
     operation: &Map<String, Value>,
     mut put: impl FnMut(&Value, &str) -> Result<(), E>,
+    numbers: fn(&Number, &Number) -> bool,
 ) -> Result<(), E> {
     let kind = text(operation, "op").ok().flatten().unwrap_or("unknown");
     let undecoded =
@@ -130,7 +132,7 @@ pub fn apply<E: From<String>>(
                     .map_err(|cause| format!("error in test for path: '{path}': {cause}"))?
                     .unwrap_or(&Value::Null)
             };
-            if !equal(found, value, same) {
+            if !equal(found, value, numbers) {
                 return Err(format!("testing value {path} failed: test failed").into());
             }
         }
@@ -139,8 +141,8 @@ pub fn apply<E: From<String>>(
     Ok(())
 }
 
-/// As `json.Marshal` writes them, of which Go compares the bytes.
-fn same(one: &Number, other: &Number) -> bool {
+/// Whether `json.Marshal` writes two numbers alike: `1.0` is `1`.
+pub fn same(one: &Number, other: &Number) -> bool {
     let text = |number: &Number| encode(&Value::Number(number.clone()));
     text(one) == text(other)
 }
@@ -160,15 +162,14 @@ mod tests {
 
     use super::*;
 
-    /// `lazyNode.equal` (evanphx/json-patch 4.13) compares what `json.Marshal` wrote on both sides.
+    /// `lazyNode.equal` (evanphx/json-patch 4.13) compares bytes, which `json.Marshal` wrote on both sides where they were YAML.
     #[test]
     fn numbers_are_the_same_where_json_writes_them_so() {
         let test = |found: Value, value: Value| {
             let operation = json!({"op": "test", "path": "/a", "value": value});
             let operation = operation.as_object().unwrap();
-            apply(&mut json!({ "a": found }), operation, |_, _| {
-                Ok::<_, String>(())
-            })
+            let put = |_: &Value, _: &str| Ok::<_, String>(());
+            apply(&mut json!({ "a": found }), operation, put, same)
         };
         assert_eq!(test(json!(3), json!(3.0)), Ok(()));
         assert_eq!(test(json!([{"b": 1e3}]), json!([{"b": 1000}])), Ok(()));

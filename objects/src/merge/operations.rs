@@ -4,7 +4,7 @@
 
 use golib::budget::{Budget, MAX_DEPTH};
 use golib::json::{self, pointer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::work::Work;
 
@@ -35,10 +35,10 @@ impl From<String> for OperationError {
 /// An operation is malformed, unknown or does not apply, or all that is put into the document weighs more than a
 /// [`Budget`]; nothing of the patch counts then.
 pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationError> {
-    patch_within(document, operations, &mut Work::unbounded())
+    apply(document, operations, &mut Work::unbounded(), Number::eq)
 }
 
-/// As [`patch`], with so much work at most.
+/// As [`patch`], of what was read as YAML, in which `3.0` is `3`; with so much work at most.
 ///
 /// # Errors
 /// As [`patch`], and where there is more to do.
@@ -46,6 +46,16 @@ pub fn patch_within(
     document: &Value,
     operations: &[Value],
     work: &mut Work,
+) -> Result<Value, OperationError> {
+    apply(document, operations, work, json::patch::same)
+}
+
+/// `numbers` says which of them a `test` takes for the same.
+fn apply(
+    document: &Value,
+    operations: &[Value],
+    work: &mut Work,
+    numbers: fn(&Number, &Number) -> bool,
 ) -> Result<Value, OperationError> {
     let mut document = match document {
         Value::Null => Value::Object(Map::new()),
@@ -76,7 +86,7 @@ pub fn patch_within(
             let added = budget.add(value);
             added.map_err(|large| OperationError(large.to_string()))
         };
-        json::patch::apply(&mut document, operation, put)?;
+        json::patch::apply(&mut document, operation, put, numbers)?;
         // Another operation may take it out again, and another patch put as much in.
         work.spend((budget.spent() - before) / 16)
             .map_err(|_| OperationError("too much is put into documents".to_owned()))?;
