@@ -480,6 +480,18 @@ impl Ledger {
         .await
     }
 
+    /// Takes back that a removal begins: its proof is over.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn take_removal_back(&self, bundle: &str) -> kube::Result<()> {
+        self.change(bundle, |entry| LedgerEntry {
+            is_removing: false,
+            ..entry
+        })
+        .await
+    }
+
     /// Takes note of the release that a bundle wants by the facts of now, `names` being namespace and name as it writes them: since when they
     /// give it another one than each that it has. `now` in seconds since 1970.
     ///

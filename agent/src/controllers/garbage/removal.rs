@@ -72,12 +72,12 @@ impl Collector {
             verdict = Verdict::Alive;
         }
         // It may have been back in the meantime, and is missed anew then.
-        let grace_left = || {
-            (!is_begun)
-                .then(|| self.removal_grace_left(bundle))
-                .flatten()
+        let missed_anew = || {
+            let is_gone = !is_begun && !self.store.is_listed(bundle);
+            let is_anew = is_gone && self.store.missing_since(bundle) != missing_since;
+            is_anew.then(|| self.removal_grace_left(bundle).unwrap_or_default())
         };
-        if let Some(left) = grace_left() {
+        if let Some(left) = missed_anew() {
             return Ok(Verdict::Wait(left));
         }
         if verdict == Verdict::Remove && self.may_miss_claimants(&list) {
@@ -100,11 +100,9 @@ impl Collector {
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
-                if let Some(left) = grace_left() {
-                    // What was proven is over.
-                    let keep_resources = self.store.kept_resources(bundle);
-                    let seen = self.ledger.seen(bundle, keep_resources).await;
-                    seen.map_err(RemovalError::Ledger)?;
+                if let Some(left) = missed_anew() {
+                    let taken_back = self.ledger.take_removal_back(bundle).await;
+                    taken_back.map_err(RemovalError::Ledger)?;
                     return Ok(Verdict::Wait(left));
                 }
                 if self.report.reason(bundle).is_some_and(HoldReason::passes) {
@@ -325,7 +323,12 @@ mod tests {
             let releases = ledger.of_bundle("web");
             assert!(releases.iter().all(|(_, entry)| !entry.is_removing));
             assert_eq!(releases.len(), 1, "{during}");
+            // And however long ago that is once it is known.
+            is_checked.store(true, Ordering::Relaxed);
             tokio::time::advance(Duration::from_secs(3)).await;
+            collector.removal_grace = Duration::ZERO;
+            let verdict = collector.remove("web").await.unwrap();
+            assert_eq!(verdict, Verdict::Wait(Duration::ZERO), "{during}");
             assert_eq!(collector.remove("web").await.unwrap(), Verdict::Remove);
         }
     }
