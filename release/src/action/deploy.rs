@@ -54,7 +54,7 @@ use crate::storage::{
     prunable,
 };
 
-/// How many records there may be for what they say of what has to stay: digests are known of so many.
+/// How many records of ours there may be for what they say of what has to stay: digests are known of so many.
 const MOST_RECORDS: usize = 62;
 
 /// Brings a release to what is desired.
@@ -415,7 +415,8 @@ async fn prepare<'a>(
         let needed = needed.filter(|revision| previous.needs(*revision));
         let mut needed: Vec<i64> = needed.collect();
         needed.sort_unstable_by(|one, other| other.cmp(one));
-        needed.truncate((MOST_RECORDS - 1 + before.len()).saturating_sub(history.len()));
+        let own = history.iter().filter(|head| head.is_own()).count();
+        needed.truncate((MOST_RECORDS - 1 + before.len()).saturating_sub(own));
         before.retain(|record| !needed.contains(&record.revision()));
         let needed = history
             .iter()

@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 
 use chart::Chart;
-use objects::{Object, ObjectKey, Resource};
+use objects::{GroupKind, Object, ObjectKey, Resource};
 
 use super::install::crd_kinds;
 use crate::kube::{
@@ -38,6 +38,8 @@ pub(super) struct Obsolete {
     pub(super) foreign: HashSet<ObjectKey>,
     /// Whether a record cannot be read, so that there may be more that stays.
     pub(super) is_incomplete: bool,
+    /// A kind that only former revisions have and that is not served, but may be in a moment: nothing is deleted before that, or for minutes.
+    pub(super) waits_for: Option<GroupKind>,
     /// What was seen to stay in something that goes else.
     pub(super) stays: HashSet<ObjectKey>,
 }
@@ -215,6 +217,7 @@ impl<'a> Retained<'a> {
             of_former: obsolete.of_former,
             foreign: obsolete.foreign,
             is_incomplete: obsolete.is_incomplete,
+            waits_for: obsolete.waits_for,
         };
         let left = held.into_iter().chain(left);
         let for_contents = decided.held.iter().map(|held| held.object.clone());

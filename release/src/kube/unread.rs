@@ -1,6 +1,6 @@
 //! Since when nobody can read objects of a release: the webhook that converts them fails, its account may not, or their kind is not served.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -53,6 +53,15 @@ impl<K: Clone + Eq + Hash> Unread<K> {
         });
         failing.last = now;
         failing.tries += 1;
+    }
+
+    /// Takes note of the kinds that a try failed to read, of all that it read of a release.
+    pub(super) fn note_all(&self, owner: &Owner, kinds: &HashSet<K>) {
+        let is_read = |(of, kind): &(Owner, K)| of == owner && !kinds.contains(kind);
+        self.0.lock().retain(|key, _| !is_read(key));
+        for kind in kinds {
+            self.note(owner, kind, true);
+        }
     }
 
     /// Whether nobody waits any more until a release's objects of a kind can be read.

@@ -19,7 +19,9 @@ use super::known_records::KnownRecords;
 use super::records::{first_attempt, is_agents};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
-use crate::kube::{Cluster, Created, Owner, Spared, TakeBackError, newest_first, take_back};
+use crate::kube::{
+    ApiError, Cluster, Created, Owner, Spared, TakeBackError, newest_first, take_back,
+};
 use crate::model::{HOLDS_CONTAINERS_LABEL, HookEvent, Status};
 use crate::others::Confirmation;
 use crate::state::{UninstallPlan, plan_uninstall};
@@ -165,7 +167,10 @@ pub(super) async fn uninstall_locked(
             if let Ok(stored) = &stored {
                 check_namespaces(cluster, &owner, spec, stored).await?;
             }
-            Some(stored)
+            Some(stored.and_then(|stored| match stored.waits_for.clone() {
+                Some(kind) => Err(UninstallError::Discovery(ApiError::NotServed(kind))),
+                None => Ok(stored),
+            }))
         }
         UninstallScope::Created(..) => None,
     };

@@ -19,8 +19,8 @@ use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
     ApiError, Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
-    forget_given_up, is_deferred, is_given_up, is_made_with_namespace, is_unserved_for_long,
-    leave_held, resource_policy,
+    forget_given_up, is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
+    waited_for,
 };
 use crate::model::Release;
 use crate::state::ownership::Operation;
@@ -161,7 +161,7 @@ pub(super) async fn stored_objects(
         let containers = stored.objects.iter().filter(|one| goes(one));
         let containers = containers.map(|(object, _)| object);
         let owner = Owner::new(&spec.name, &spec.namespace);
-        let (mut former, mut unserved) = (Former::default(), None);
+        let (mut former, mut unserved) = (Former::default(), HashSet::new());
         for head in others.gone {
             let other = read(storage, &spec.name, head).await?;
             let is_own =
@@ -177,17 +177,14 @@ pub(super) async fn stored_objects(
                 // Nobody waits for long for what only a former version had.
                 Err(ApiError::NotServed(kind)) => {
                     stored.is_incomplete = true;
-                    let is_given_up = is_unserved_for_long(cluster, &owner, &kind);
-                    unserved = unserved.or(Some(kind).filter(|_| !is_given_up));
+                    unserved.insert(kind);
                     continue;
                 }
                 left => left.map_err(UninstallError::Discovery)?,
             };
             former.add(head.revision, &other, inside(left, containers.clone()));
         }
-        if let Some(kind) = unserved {
-            return Err(UninstallError::Discovery(ApiError::NotServed(kind)));
-        }
+        stored.waits_for = waited_for(cluster, &owner, &unserved).cloned();
         stored.of_former = former.beside(&known);
         for of_hooks in of_hooks {
             let left = cluster.all_that_is_left(of_hooks).await;
@@ -596,11 +593,9 @@ mod tests {
             };
             let subject = (&release, Operation::Remove);
             let stored = stored_objects(&cluster, &storage, &spec, subject, others).await;
-            ends.push(match stored {
-                Ok(stored) => stored.is_incomplete,
-                Err(UninstallError::Discovery(ApiError::NotServed(_))) => false,
-                Err(other) => panic!("{other:?}"),
-            });
+            let stored = stored.unwrap();
+            assert!(stored.is_incomplete);
+            ends.push(stored.waits_for.is_none());
             tokio::time::advance(std::time::Duration::from_secs(100)).await;
         }
         assert_eq!(ends, [false, false, false, true, true]);

@@ -1,6 +1,6 @@
 //! Namespaces and definitions, which take along what is in them: what stays of that, and which other releases are in them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
@@ -198,10 +198,16 @@ pub(crate) fn is_given_up(
     cluster.undeleted().is_lasting(owner, &object.resource)
 }
 
-/// Takes note of a kind that only a former revision has and that is not served: whether nobody waits for it any more, as it has been so for minutes.
-pub(crate) fn is_unserved_for_long(cluster: &Cluster, owner: &Owner, kind: &GroupKind) -> bool {
-    cluster.unserved().note(owner, kind, true);
-    cluster.unserved().is_lasting(owner, kind)
+/// Takes note of all kinds that only former revisions of a release have and that are not served: one that is waited for, as it has not been so in each try
+/// of the last minutes.
+pub(crate) fn waited_for<'k>(
+    cluster: &Cluster,
+    owner: &Owner,
+    unserved: &'k HashSet<GroupKind>,
+) -> Option<&'k GroupKind> {
+    cluster.unserved().note_all(owner, unserved);
+    let mut unserved = unserved.iter();
+    unserved.find(|kind| !cluster.unserved().is_lasting(owner, kind))
 }
 
 /// Forgets that nobody waited for these any more: the removal is over, and the next one is another.
@@ -209,6 +215,7 @@ pub(crate) fn forget_given_up(cluster: &Cluster, owner: &Owner, kinds: &[Arc<Res
     for kind in kinds {
         cluster.undeleted().note(owner, kind, false);
     }
+    cluster.unserved().note_all(owner, &HashSet::new());
 }
 
 /// A namespace or definition that an operation would delete, and leaves for what is in it.

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 pub(crate) use self::containers::{
     Content, Contents, Held, Unseen, forget_given_up, is_deferred, is_given_up,
-    is_made_with_namespace, is_unserved_for_long, leave_held, read_contents,
+    is_made_with_namespace, leave_held, read_contents, waited_for,
 };
 use self::containers::{leave, usage};
 pub(crate) use self::hooks::{HookInstance, clear_name, delete_failed, delete_hook};
