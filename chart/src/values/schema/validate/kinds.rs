@@ -142,7 +142,10 @@ impl<'s> Check<'_, '_, '_, 's, '_> {
 
     fn dependent(&mut self, object: &Map<String, Value>, property: &str, names: &[String]) {
         let bytes: usize = names.iter().map(String::len).sum();
-        if !self.work.step(names.len() / 16 + bytes / BYTES_PER_STEP) {
+        if !self
+            .work
+            .step(1 + names.len() / 16 + bytes / BYTES_PER_STEP)
+        {
             return;
         }
         let missing = missing(object, names);
