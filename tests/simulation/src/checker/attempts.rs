@@ -14,6 +14,8 @@ use crate::records::decoded;
 /// A deploy of the agent that has not succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
+    /// The bundle that its record names; none where that was before a restore.
+    pub(super) bundle: Option<usize>,
     /// The number of the release's good revisions when it began.
     pub(super) good: u64,
     /// Whether there was no good revision when it began.
@@ -103,19 +105,26 @@ impl Checker {
                     .get(release)
                     .into_iter()
                     .flat_map(BTreeMap::values);
-                let former = self.deployed_for.get(release);
+                let deployed = self.deployed_for.get(release).copied();
+                let tried = self.attempts.get(release);
+                let former = deployed.or_else(|| tried.and_then(|attempt| attempt.bundle));
                 let is_given = self.given.contains(release);
                 if former.is_some()
-                    && (is_given || former != named.as_ref())
+                    && (is_given || former != named)
                     && statuses.any(|status| status == FORGED_STATUS)
                 {
                     let taken = Takeover {
-                        good: self.good_as_corrected(release),
+                        // What another bundle has only tried is below it, too.
+                        good: match deployed {
+                            Some(_) => self.good_as_corrected(release),
+                            None => good + 1,
+                        },
                         written: BTreeSet::new(),
                     };
                     self.taken_above_forged.insert(release.clone(), taken);
                 }
                 let attempt = Attempt {
+                    bundle: named,
                     good,
                     is_atomic: may_be_atomic,
                     life,

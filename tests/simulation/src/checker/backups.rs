@@ -74,6 +74,7 @@ impl Checker {
                 let is_atomic =
                     ever.any(|desired| desired.atomic && release_of(desired) == release);
                 let attempt = Attempt {
+                    bundle: None,
                     good: self.deployed.get(&release).copied().unwrap_or(0),
                     is_first: !self.has_deployed(&release),
                     is_atomic,
