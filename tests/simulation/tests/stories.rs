@@ -22,6 +22,7 @@ macro_rules! stories {
 }
 
 stories! {
+    what_a_bundle_drops_late_is_tried_anew_by_the_one_that_waits_for_it
     what_helm_has_deployed_stays_where_an_attempt_above_it_is_labelled_as_removed
     a_first_good_revision_goes_while_the_next_is_half_removed
     what_was_corrected_below_a_forged_record_stays_where_another_bundle_takes_the_release
