@@ -140,28 +140,13 @@ pub(super) async fn former_objects(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use objects::Resource;
     use rstest::rstest;
-    use serde_json::Value;
 
     use super::*;
+    use crate::kube::fixture;
 
     fn object(name: &str) -> Object {
-        let resource = Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            plural: "configmaps".to_owned(),
-            namespaced: true,
-        };
-        Object {
-            resource: Arc::new(resource),
-            namespace: Some("data".to_owned()),
-            name: name.to_owned(),
-            body: Value::Null,
-        }
+        fixture::config_map("data", name)
     }
 
     fn record(status: Status) -> Release {

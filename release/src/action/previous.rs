@@ -625,26 +625,14 @@ fn closed(status: &Status) -> Option<Status> {
 
 #[cfg(test)]
 mod tests {
-    use objects::Resource;
     use rstest::rstest;
     use serde_json::json;
 
     use super::*;
+    use crate::kube::fixture;
 
     fn object(name: &str) -> Object {
-        let resource = Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            plural: "configmaps".to_owned(),
-            namespaced: true,
-        };
-        Object {
-            resource: Arc::new(resource),
-            namespace: Some("apps".to_owned()),
-            name: name.to_owned(),
-            body: Value::Null,
-        }
+        fixture::config_map("apps", name)
     }
 
     #[test]
@@ -735,13 +723,8 @@ mod tests {
             let Obsolete { objects, kept, .. } = previous.obsolete(&[]);
             let goes = objects.iter().map(|(object, _)| object.name.as_str());
             let goes: Vec<_> = goes.collect();
-            assert!(
-                goes == if stays {
-                    vec!["good"]
-                } else {
-                    vec!["good", "a"]
-                }
-            );
+            let expected: &[_] = if stays { &["good"] } else { &["good", "a"] };
+            assert_eq!(goes, expected);
             assert_eq!(kept.len(), usize::from(stays));
         }
     }

@@ -26,6 +26,15 @@ pub(crate) fn object(group: &str, kind: &str, body: Value) -> Object {
     }
 }
 
+/// A ConfigMap of that name, without its content.
+pub(crate) fn config_map(namespace: &str, name: &str) -> Object {
+    Object {
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+        ..object("", "ConfigMap", Value::Null)
+    }
+}
+
 /// An API server that answers each request by its method, path and body; what it has no answer for is served nowhere.
 pub(crate) fn server(
     answer: impl Fn(&Method, &str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static,
