@@ -24,8 +24,9 @@ pub mod state;
 pub mod storage;
 
 pub use action::{
-    DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, UninstallError,
-    UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted, uninstall, uninstall_confirmed,
+    DeployError, DeployOptions, DeploySpec, Deployed, MAX_HISTORY, RenderRequest, Rendered,
+    UninstallError, UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted, uninstall,
+    uninstall_confirmed,
 };
 pub use error::{BoxError, error_chain};
 pub use host::Host;

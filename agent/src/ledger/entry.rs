@@ -538,7 +538,7 @@ impl LedgerEntry {
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::entry;
-    use super::super::notes::{MAX_HISTORY, MAX_REVISIONS};
+    use super::super::notes::MAX_REVISIONS;
     use super::*;
 
     #[test]
@@ -766,7 +766,7 @@ mod tests {
         // A release that was deployed often, and no record of which is kept.
         let mut entry = (1..200).fold(entry("a"), |entry, at| failed(entry, at).without(at - 1));
         entry = entry.noting(200, "good".into());
-        entry = (201..=200 + MAX_HISTORY).fold(entry, failed);
+        entry = (201..=200 + i64::from(release::MAX_HISTORY)).fold(entry, failed);
         assert_eq!(entry.digest(200), Some("good"));
     }
 

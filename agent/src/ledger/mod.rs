@@ -40,7 +40,7 @@ pub use continuity::is_own;
 pub use entry::{Claim, DeploymentDigest, Hold, LedgerEntry};
 pub use key::ReleaseKey;
 pub use losses::Losses;
-pub use notes::{MAX_HISTORY, Notes};
+pub use notes::Notes;
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};
 pub use upstream::{

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Revisions of the bundle's own that are remembered by digest, and those of somebody else's that are remembered. Of a record that is deleted
 /// the note goes at once, so that a release has hardly more than it keeps records.
 pub(crate) const MAX_REVISIONS: usize = 64;
-
-/// So many records of a release may be kept: the last good one is remembered, whatever fails after it.
-pub const MAX_HISTORY: i64 = 62;
+const _: () = assert!(MAX_REVISIONS > release::MAX_HISTORY as usize);
 
 /// The note on a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -54,8 +54,8 @@ use crate::storage::{
     prunable,
 };
 
-/// How many records of ours there may be for what they say of what has to stay: digests are known of so many.
-const MOST_RECORDS: usize = 62;
+/// The most records of a release that its owner may ask to keep: who stores their digests has room for that of the last good one, whatever fails after it.
+pub const MAX_HISTORY: u8 = 62;
 
 /// Brings a release to what is desired.
 ///
@@ -416,7 +416,8 @@ async fn prepare<'a>(
         let mut needed: Vec<i64> = needed.collect();
         needed.sort_unstable_by(|one, other| other.cmp(one));
         let own = history.iter().filter(|head| head.is_own()).count();
-        needed.truncate((MOST_RECORDS - 1 + before.len()).saturating_sub(own));
+        let room = usize::from(MAX_HISTORY) - 1 + before.len();
+        needed.truncate(room.saturating_sub(own));
         before.retain(|record| !needed.contains(&record.revision()));
         let needed = history
             .iter()

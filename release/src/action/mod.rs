@@ -26,7 +26,7 @@ mod unquoted;
 mod withdraw;
 
 pub use capabilities::capabilities;
-pub use deploy::deploy;
+pub use deploy::{MAX_HISTORY, deploy};
 pub use error::{DeployError, HookError, UninstallError};
 pub use install::check_name;
 pub use known_records::KnownRecords;

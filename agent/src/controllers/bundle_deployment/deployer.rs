@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::{Storage, StoredRelease};
-use release::{BoxError, ForeignObjects, OtherReleases};
+use release::{BoxError, ForeignObjects, MAX_HISTORY, OtherReleases};
 use serde_json::{Map, Value};
 use templating::TemplateCache;
 use tokio::task::JoinError;
@@ -42,7 +42,7 @@ use crate::controllers::queue::Queue;
 use crate::controllers::signature_policy::{PolicyUnusable, SignaturePolicy};
 use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
-use crate::ledger::{MAX_HISTORY, PlannedContainers};
+use crate::ledger::PlannedContainers;
 use crate::public;
 use crate::public::redact::SensitiveData;
 use crate::public::{Name, PublicText};
@@ -66,7 +66,7 @@ const PARSED: usize = 4 << 20;
 pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
     let desired = options.helm.as_ref().map_or(0, |helm| helm.max_history);
     let kept = if desired > 0 { desired } else { HISTORY };
-    kept.min(MAX_HISTORY)
+    kept.min(i64::from(MAX_HISTORY))
 }
 
 /// How long a bundle may have hooks and objects waited for; nothing where it does not say.
