@@ -29,8 +29,9 @@ use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, Removed, Spared,
-    TakeBackError, WrittenObjects, apply_all, check_deletable, delete_all, holds_more, is_custom,
-    leave_held, newest_first, observe_all_until, take_back, wait_until_ready, with_claims,
+    TakeBackError, WrittenObjects, apply_all, check_deletable, delete_all, forget_unserved,
+    holds_more, is_custom, leave_held, newest_first, observe_all_until, take_back,
+    wait_until_ready, with_claims,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership::{self, ObjectState};
@@ -480,6 +481,7 @@ impl Attempt<'_> {
         let read = std::mem::take(&mut self.read);
         supersede(self.storage, self.history, &self.release, read).await;
         prune_outdated(self.storage, &self.release, &self.outdated).await;
+        forget_unserved(self.cluster, &self.owner);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use kube::core::WatchEvent;
 use objects::managed_fields::FIELD_MANAGER;
 use objects::manifest::has_unknown_kinds;
 use objects::merge::Patch;
-use objects::{Discovery, GroupKind, Object, ObjectKey, Resource};
+use objects::{Discovery, Object, ObjectKey, Resource};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ pub struct Cluster {
     hooks: Arc<Locks<ObjectKey>>,
     unread: Arc<Unread>,
     undeleted: Arc<Unread>,
-    unserved: Arc<Unread<GroupKind>>,
+    unserved: Arc<Unread<()>>,
     host: Host,
 }
 
@@ -118,8 +118,8 @@ impl Cluster {
         &self.undeleted
     }
 
-    /// The kinds that are not served, and that only former revisions of a release have.
-    pub(super) fn unserved(&self) -> &Unread<GroupKind> {
+    /// The releases some of whose former revisions have kinds that are not served.
+    pub(super) fn unserved(&self) -> &Unread<()> {
         &self.unserved
     }
 

@@ -66,8 +66,9 @@ pub(crate) use check::{creatable_unchecked, find_all, observe_all, observe_all_u
 pub(crate) use claim::{Claim, HookClaim};
 pub(crate) use delete::{
     Content, Contents, Held, HookInstance, Spared, TakeBackError, Unseen, check_deletable,
-    clear_name, delete_all, delete_failed, delete_hook, forget_given_up, is_deferred, is_given_up,
-    is_made_with_namespace, leave_held, newest_first, read_contents, take_back, waited_for,
+    clear_name, delete_all, delete_failed, delete_hook, forget_removal, forget_unserved,
+    is_deferred, is_given_up, is_made_with_namespace, leave_held, newest_first, read_contents,
+    take_back, waits_for_served,
 };
 pub(crate) use hook_watch::{running_hooks, wait_for_hooks};
 pub(crate) use lock::Lock;

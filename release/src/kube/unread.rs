@@ -1,6 +1,6 @@
 //! Since when nobody can read objects of a release: the webhook that converts them fails, its account may not, or their kind is not served.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(20 * 60);
 
 /// Kinds of which a release's objects could not be read when they were last tried; in each version alone, as one that is stored needs no webhook. By the
 /// clock of this process, which no record and no jump of the time of day can set: after a restart it takes as long again. For each release alone, as what
-/// another one has found may be of another hour, or account.
+/// another one has found may be of another hour, or account. With `K = ()` there is one clock for each release, whatever of it
+/// cannot be read.
 #[derive(Debug)]
 pub(super) struct Unread<K = Resource>(Mutex<HashMap<(Owner, K), Failing>>);
 
@@ -55,13 +56,9 @@ impl<K: Clone + Eq + Hash> Unread<K> {
         failing.tries += 1;
     }
 
-    /// Takes note of the kinds that a try failed to read, of all that it read of a release.
-    pub(super) fn note_all(&self, owner: &Owner, kinds: &HashSet<K>) {
-        let is_read = |(of, kind): &(Owner, K)| of == owner && !kinds.contains(kind);
-        self.0.lock().retain(|key, _| !is_read(key));
-        for kind in kinds {
-            self.note(owner, kind, true);
-        }
+    /// Forgets what was noted of a release.
+    pub(super) fn forget(&self, owner: &Owner) {
+        self.0.lock().retain(|(of, _), _| of != owner);
     }
 
     /// Whether nobody waits any more until a release's objects of a kind can be read.

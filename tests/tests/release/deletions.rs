@@ -19,6 +19,7 @@ use testbed::proxy::{self, Answer};
 use crate::definitions::{car, definition, group};
 use crate::doomed::Doomed;
 use crate::owners::interrupted;
+use crate::proofs::with_digests;
 use crate::world::{Template, World, config_map};
 
 impl World {
@@ -565,24 +566,30 @@ async fn a_release_that_helm_is_at_work_on_is_removed_after_that() -> Result<()>
     Ok(())
 }
 
+/// Registers an API server of this group that does not answer.
+fn silence(world: &World, group: &str) -> Result<()> {
+    let silent = format!(
+        "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{group}}}\nspec: {{group: {group}, version: v1, \
+         groupPriorityMinimum: 100, versionPriority: 10, insecureSkipTLSVerify: true, service: {{name: none, namespace: default}}}}\n"
+    );
+    let file = std::env::temp_dir().join(format!("{group}.yaml"));
+    std::fs::write(&file, silent)?;
+    world.kubectl(&["create", "--filename", &file.to_string_lossy()])?;
+    std::fs::remove_file(&file)?;
+    Ok(())
+}
+
 /// Of what an API server behind an `APIService` has, nobody knows while it does not answer: it may be there.
 #[tokio::test]
 async fn objects_of_an_unavailable_api_group_count_as_existing() -> Result<()> {
     let world = World::new().await?;
     let group = format!("{}.silent.example.com", world.namespace);
-    let silent = format!(
-        "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{group}}}\nspec: {{group: {group}, version: v1, \
-         groupPriorityMinimum: 100, versionPriority: 10, insecureSkipTLSVerify: true, service: {{name: none, namespace: default}}}}\n"
-    );
     world.deploy(&config_map("a", "1")).await?;
     let mut record = world.storage.get("web", 1).await?;
     record.manifest +=
         &format!("---\napiVersion: {group}/v1\nkind: Silent\nmetadata: {{name: there}}\n");
     world.storage.update(&record).await?;
-    let file = std::env::temp_dir().join(format!("{group}.yaml"));
-    std::fs::write(&file, silent)?;
-    world.kubectl(&["create", "--filename", &file.to_string_lossy()])?;
-    std::fs::remove_file(&file)?;
+    silence(&world, &group)?;
     let uninstall = || async {
         let cluster = Cluster::new(world.client.clone());
         let spec = UninstallSpec::new("web", &world.namespace);
@@ -717,6 +724,50 @@ async fn a_namespace_that_another_release_came_to_stays() -> Result<()> {
     assert_eq!(removed.in_use.len(), 1);
     assert!(world.history().await?.is_empty());
     is_whole()
+}
+
+/// The others may wait for it in turn, and need what it has to be removed themselves.
+#[tokio::test]
+async fn a_removal_waits_for_other_releases_before_it_waits_for_a_former_versions_kind()
+-> Result<()> {
+    let (world, _, _) = with_digests().await?;
+    let (team, with) = with_team(&world);
+    world.deploy(&config_map("a", "1")).await?;
+    world
+        .deploy_with(&with, Others::new(ContainerUsage::Unused).options())
+        .await?;
+    let group = format!("{}.silent.example.com", world.namespace);
+    let mut record = world.storage.get("web", 1).await?;
+    let there = format!("metadata: {{name: there, namespace: {team}}}");
+    record.manifest += &format!("---\napiVersion: {group}/v1\nkind: Silent\n{there}\n");
+    world.storage.store_digest(&record).await?;
+    world.storage.update(&record).await?;
+    silence(&world, &group)?;
+    let cluster = Cluster::new(world.client.clone());
+    let others = Others::new(ContainerUsage::Draining);
+    let spec = UninstallSpec {
+        other_releases: others.other_releases(),
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    let uninstall = async || release::uninstall(&cluster, &world.storage, &spec).await;
+    for _ in 0..2 {
+        let removed = uninstall().await;
+        assert!(
+            matches!(&removed, Err(UninstallError::NamespacesDeferred(all)) if *all == [team.clone()]),
+            "{removed:?}"
+        );
+    }
+    others.are(ContainerUsage::Unused);
+    let reported = release::error_chain(&uninstall().await.unwrap_err());
+    assert!(
+        reported.contains(&format!("kind Silent.{group}")),
+        "{reported}"
+    );
+    assert_eq!(world.value("a").await?, "1");
+    world.kubectl(&["delete", "apiservice", &format!("v1.{group}")])?;
+    uninstall().await?;
+    assert!(world.history().await?.is_empty());
+    Ok(())
 }
 
 /// A release that waits for others in a namespace has its records still, though they are in another one that is its own.

@@ -20,7 +20,8 @@ use super::records::{first_attempt, is_agents};
 use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    ApiError, Cluster, Created, Owner, Spared, TakeBackError, newest_first, take_back,
+    ApiError, Cluster, Created, Owner, Spared, TakeBackError, forget_removal, newest_first,
+    take_back,
 };
 use crate::model::{HOLDS_CONTAINERS_LABEL, HookEvent, Status};
 use crate::others::Confirmation;
@@ -106,6 +107,7 @@ pub(super) async fn uninstall_locked(
         }
         return Ok(done);
     }
+    let owner = Owner::new(&spec.name, &spec.namespace);
     let now = cluster.host().now();
     let planned = |history: &[StoredRevision]| {
         plan_uninstall(history, now, spec.keep_resources, spec.keep_history)
@@ -126,6 +128,7 @@ pub(super) async fn uninstall_locked(
         UninstallPlan::None | UninstallPlan::KeepRecords => return Ok(done),
         UninstallPlan::PurgeRecords => {
             records.purge(storage, None).await?;
+            forget_removal(cluster, &owner);
             return Ok(done);
         }
         UninstallPlan::Delete => {}
@@ -152,7 +155,6 @@ pub(super) async fn uninstall_locked(
             "not one that was written here: its hooks are not run"
         );
     }
-    let owner = Owner::new(&spec.name, &spec.namespace);
     let objects = match scope {
         UninstallScope::All => {
             let subject = (&*release, operation);
@@ -272,6 +274,7 @@ pub(super) async fn uninstall_locked(
             .update(&release)
             .await
             .map_err(UninstallError::Purge)?;
+        forget_removal(cluster, &owner);
         return Ok(done);
     }
     let is_container = |key: &ObjectKey| {
@@ -292,6 +295,7 @@ pub(super) async fn uninstall_locked(
         }
     }
     records.purge(storage, Some(head.revision)).await?;
+    forget_removal(cluster, &owner);
     Ok(done)
 }
 

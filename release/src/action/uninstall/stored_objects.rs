@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
 use jiff::Timestamp;
@@ -19,8 +18,8 @@ use crate::action::spec::{UninstallSpec, Uninstalled};
 use crate::action::unquoted::error_unquoted;
 use crate::kube::{
     ApiError, Cluster, Owner, Removal, Removed, ResourcePolicy, Spared, TakeBackError, delete_all,
-    forget_given_up, is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
-    waited_for,
+    is_deferred, is_given_up, is_made_with_namespace, leave_held, resource_policy,
+    waits_for_served,
 };
 use crate::model::Release;
 use crate::state::ownership::Operation;
@@ -161,7 +160,7 @@ pub(super) async fn stored_objects(
         let containers = stored.objects.iter().filter(|one| goes(one));
         let containers = containers.map(|(object, _)| object);
         let owner = Owner::new(&spec.name, &spec.namespace);
-        let (mut former, mut unserved) = (Former::default(), HashSet::new());
+        let (mut former, mut unserved) = (Former::default(), None);
         for head in others.gone {
             let other = read(storage, &spec.name, head).await?;
             let is_own =
@@ -177,14 +176,15 @@ pub(super) async fn stored_objects(
                 // Nobody waits for long for what only a former version had.
                 Err(ApiError::NotServed(kind)) => {
                     stored.is_incomplete = true;
-                    unserved.insert(kind);
+                    unserved = unserved.or(Some(kind));
                     continue;
                 }
                 left => left.map_err(UninstallError::Discovery)?,
             };
             former.add(head.revision, &other, inside(left, containers.clone()));
         }
-        stored.waits_for = waited_for(cluster, &owner, &unserved).cloned();
+        let waits = waits_for_served(cluster, &owner, unserved.is_some());
+        stored.waits_for = unserved.filter(|_| waits);
         stored.of_former = former.beside(&known);
         for of_hooks in of_hooks {
             let left = cluster.all_that_is_left(of_hooks).await;
@@ -286,7 +286,6 @@ pub(super) async fn delete_objects(
     let first = first.map_err(failed)?;
     done.kept.extend(first.kept.iter().map(Object::key));
     let (mut removed, mut failures) = (Removed::default(), Vec::new());
-    let mut given_up = Vec::new();
     for mut objects in passes(first.objects, &spec.namespace) {
         let are_namespaces = objects.first().is_some_and(|(one, _)| one.is_namespace());
         let waits = removed.with(Removal::Deferred).next().is_some();
@@ -335,7 +334,6 @@ pub(super) async fn delete_objects(
                     let (release, error) = (&spec.name, error_unquoted(&failure));
                     logging::warn!(release, error, "only a record of others names it, left");
                     done.not_owned.push(failure.key().clone());
-                    given_up.extend(foreign.map(|object| Arc::clone(&object.resource)));
                     stored.leave(failure.key());
                 }
             }
@@ -372,12 +370,12 @@ pub(super) async fn delete_objects(
     if !deferred.is_empty() {
         return Err(UninstallError::NamespacesDeferred(deferred));
     }
-    forget_given_up(cluster, owner, &given_up);
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::Method;
@@ -559,29 +557,38 @@ mod tests {
         assert!(deleted.lock().is_empty(), "{deleted:?}");
     }
 
-    /// An API server that does not answer may have what a former version left in a namespace, to be kept.
+    /// An API server that does not answer may have what a former version left in a namespace, to be kept: one of two, in turns.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_long_for_a_kind_that_only_a_former_version_had() {
-        let cluster = fixture::server(|_, path, _| match path {
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&tries);
+        let cluster = fixture::server(move |_, path, _| match path {
             "/api" => {
                 let kinds = [("Namespace", false)];
                 Some(fixture::discovered(&[fixture::discovery("", &kinds)]))
             }
             "/apis" => Some(fixture::discovered(&[])),
             path if path.contains("/apiservices") => {
-                let service = json!({"spec": {"group": "x.io", "version": "v1", "service": {}}});
+                let group = ["x.io", "y.io"][counted.load(Ordering::Relaxed) % 2];
+                let service = json!({"spec": {"group": group, "version": "v1", "service": {}}});
                 Some((200, json!({"items": [service]})))
             }
             _ => Some((200, json!({}))),
         });
         let namespace = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: data}\n";
-        let car = "---\napiVersion: x.io/v1\nkind: Car\nmetadata: {name: a, namespace: data}\n";
-        let (mut former, mut release) = (web(1, false), web(2, false));
-        former.manifest = format!("{namespace}{car}");
-        former.set_status(Status::Superseded, "");
-        release.manifest = namespace.to_owned();
+        let car = |group: &str| {
+            let metadata = "metadata: {name: a, namespace: data}";
+            format!("---\napiVersion: {group}/v1\nkind: Car\n{metadata}\n")
+        };
         let storage = Storage::new(InMemory::default());
-        storage.create(&former).await.unwrap();
+        for (revision, group) in [(1, "x.io"), (2, "y.io")] {
+            let mut former = web(revision, false);
+            former.manifest = format!("{namespace}{}", car(group));
+            former.set_status(Status::Superseded, "");
+            storage.create(&former).await.unwrap();
+        }
+        let mut release = web(3, false);
+        release.manifest = namespace.to_owned();
         let gone = storage.history("web").await.unwrap();
         let spec = UninstallSpec::new("web", "shop");
         let mut ends = Vec::new();
@@ -596,6 +603,7 @@ mod tests {
             let stored = stored.unwrap();
             assert!(stored.is_incomplete);
             ends.push(stored.waits_for.is_none());
+            tries.fetch_add(1, Ordering::Relaxed);
             tokio::time::advance(std::time::Duration::from_secs(100)).await;
         }
         assert_eq!(ends, [false, false, false, true, true]);

@@ -1,10 +1,9 @@
 //! Namespaces and definitions, which take along what is in them: what stays of that, and which other releases are in them.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use objects::{GroupKind, Object, Resource};
+use objects::{Object, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -198,24 +197,24 @@ pub(crate) fn is_given_up(
     cluster.undeleted().is_lasting(owner, &object.resource)
 }
 
-/// Takes note of all kinds that only former revisions of a release have and that are not served: one that is waited for, as it has not been so in each try
-/// of the last minutes.
-pub(crate) fn waited_for<'k>(
-    cluster: &Cluster,
-    owner: &Owner,
-    unserved: &'k HashSet<GroupKind>,
-) -> Option<&'k GroupKind> {
-    cluster.unserved().note_all(owner, unserved);
-    let mut unserved = unserved.iter();
-    unserved.find(|kind| !cluster.unserved().is_lasting(owner, kind))
+/// Takes note of a try to remove a release, and of whether kinds that former revisions alone have are not served. Whether the removal waits for them: no
+/// longer once that was so in each try of the last minutes, whichever kinds they were, as several that fail in turn would make it wait for ever.
+pub(crate) fn waits_for_served(cluster: &Cluster, owner: &Owner, has_unserved: bool) -> bool {
+    cluster.unserved().note(owner, &(), has_unserved);
+    has_unserved && !cluster.unserved().is_lasting(owner, &())
 }
 
-/// Forgets that nobody waited for these any more: the removal is over, and the next one is another.
-pub(crate) fn forget_given_up(cluster: &Cluster, owner: &Owner, kinds: &[Arc<Resource>]) {
-    for kind in kinds {
-        cluster.undeleted().note(owner, kind, false);
+/// Forgets since when that has been so: the release is deployed, and its next removal is another one.
+pub(crate) fn forget_unserved(cluster: &Cluster, owner: &Owner) {
+    cluster.unserved().forget(owner);
+}
+
+/// Forgets what a removal waited for, or gave up: it is over, and the next one is another.
+pub(crate) fn forget_removal(cluster: &Cluster, owner: &Owner) {
+    for noted in [cluster.unread(), cluster.undeleted()] {
+        noted.forget(owner);
     }
-    cluster.unserved().note_all(owner, &HashSet::new());
+    cluster.unserved().forget(owner);
 }
 
 /// A namespace or definition that an operation would delete, and leaves for what is in it.
@@ -369,6 +368,8 @@ pub(super) fn usage(object: &Object, other_releases: &OtherReleases) -> Containe
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]

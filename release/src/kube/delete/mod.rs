@@ -15,8 +15,8 @@ use objects::{Object, ObjectKey};
 use tokio::time::sleep;
 
 pub(crate) use self::containers::{
-    Content, Contents, Held, Unseen, forget_given_up, is_deferred, is_given_up,
-    is_made_with_namespace, leave_held, read_contents, waited_for,
+    Content, Contents, Held, Unseen, forget_removal, forget_unserved, is_deferred, is_given_up,
+    is_made_with_namespace, leave_held, read_contents, waits_for_served,
 };
 use self::containers::{leave, usage};
 pub(crate) use self::hooks::{HookInstance, clear_name, delete_failed, delete_hook};
