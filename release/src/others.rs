@@ -35,7 +35,7 @@ impl fmt::Debug for ForeignObjects {
 }
 
 /// Knows whether a removal that has begun is to be aborted. It is asked after the hooks that come before it, which take their time, and before the first
-/// object goes. By default none is.
+/// object goes, or the first record where objects stay. By default none is.
 #[derive(Clone, Default)]
 pub struct AbortCheck(Option<Arc<IsAborted>>);
 

@@ -164,6 +164,14 @@ impl SharedNamespaces {
         }
     }
 
+    /// The removal of these releases begins: others have their time anew, whenever it began before their bundle was back.
+    pub fn removal_begins(&self, releases: &[(ReleaseKey, LedgerEntry)]) {
+        let mut begun = self.begun.lock();
+        for (key, _) in releases {
+            begun.remove(key);
+        }
+    }
+
     /// Whether others have waited long enough for the objects of a release whose removal has begun.
     fn has_had_time(&self, release: &ReleaseKey) -> bool {
         let mut begun = self.begun.lock();

@@ -181,6 +181,11 @@ impl Store {
         now
     }
 
+    /// The same where it is known, without its being missed from now on.
+    pub fn known_missing_since(&self, name: &str) -> Option<Instant> {
+        self.inner.lock().missing.get(name).copied()
+    }
+
     /// The last bundles that vanished, each once: those of them that came back, too.
     pub fn vanished(&self) -> Vec<String> {
         let inner = self.inner.lock();
@@ -404,6 +409,17 @@ impl Store {
         inner.deleted.remove(name);
         inner.missing.remove(name);
         inner.kept.remove(name);
+    }
+
+    /// Those that are `listed` and that nobody has seen go since `at`, when that list was requested. They are not known to be missing any more, also where
+    /// the watch has yet to tell of them.
+    pub fn still_there(&self, listed: &BTreeSet<String>, at: Instant) -> BTreeSet<String> {
+        let mut inner = self.inner.lock();
+        let is_there = |name: &&String| inner.missing.get(*name).is_none_or(|since| *since <= at);
+        let there: BTreeSet<String> = listed.iter().filter(is_there).cloned().collect();
+        inner.deleted.retain(|name, _| !there.contains(name));
+        inner.missing.retain(|name, _| !there.contains(name));
+        there
     }
 
     /// Upstream refuses to list: what looked like deletions may have been a loss.

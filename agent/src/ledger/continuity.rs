@@ -54,8 +54,8 @@ impl Ledger {
 
     /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked: the break that was found and not reported yet,
     /// and whether there is anything to write, by [`Self::write`]. After a break, every bundle that is not `listed` is lost: its absence is no proof
-    /// from now on. Bundles that are listed are not. That is known in memory at once, whether or not it can be written, and is not found anew by the
-    /// next list.
+    /// from now on. Bundles that are listed are not, and that one of them is gone is to be proven anew, unless it was seen to go since the list was
+    /// requested. That is known in memory at once, whether or not it can be written, and is not found anew by the next list.
     pub fn check_continuity(
         &self,
         now: UpstreamState,

@@ -51,7 +51,7 @@ pub struct LedgerEntry {
     /// Since when its bundle has or wants another release, as other facts filled in its names, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_since: Option<i64>,
-    /// The removal of the release was proven and has begun.
+    /// The removal of the release was proven and has begun, and its bundle was not there again since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removing: bool,
     /// What each revision was written with, as a digest; none for a release whose records are older
@@ -333,6 +333,17 @@ impl LedgerEntry {
     /// Whether a revision that somebody else wrote may be believed, if it is proven otherwise.
     pub fn may_believe(&self, revision: i64) -> bool {
         self.newest() < Some(revision)
+    }
+
+    /// This entry once its bundle is there again: neither the proof of a removal that has begun nor a permission to remove what it left is for when it
+    /// goes again.
+    #[must_use]
+    pub(super) fn unproven(self) -> Self {
+        Self {
+            is_removing: false,
+            hold: self.hold.map(|_| Hold::Held),
+            ..self
+        }
     }
 
     /// This entry once its bundle is in the store: what it was lost by stays, for the store may be older than that.

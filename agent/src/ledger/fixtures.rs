@@ -33,6 +33,7 @@ pub(super) fn listed(all: &BTreeSet<String>) -> Listed<'_> {
     Listed {
         all,
         leaving: &NONE,
+        there: all,
         known: &NONE,
         own_name: None,
         was_broken: true,

@@ -20,7 +20,8 @@ pub struct Losses {
 
 impl LedgerState {
     /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked; bundles it does not list are lost
-    /// after a break. The break that was found and not reported yet, and whether there is anything to write.
+    /// after a break. That those it lists are gone was no proof, or is none any more. The break that was found and not reported yet, and whether there
+    /// is anything to write.
     pub(super) fn check_continuity(
         &mut self,
         now: UpstreamState,
@@ -49,7 +50,11 @@ impl LedgerState {
         let is_renewal = found == Some(ContinuityBreak::Recreated);
         let is_confirmed = is_renewal && listed.renewal == Renewal::Confirmed;
         let new_break = found.filter(|_| !is_renewal || listed.renewal == Renewal::New);
-        for (key, entry) in self.all() {
+        for (key, known) in self.all() {
+            let entry = match listed.there.contains(&known.bundle) {
+                true => known.clone().unproven(),
+                false => known.clone(),
+            };
             let was_held = is_first_own && entry.hold == Some(Hold::Held);
             let found = found
                 .filter(|_| !is_confirmed)
@@ -61,12 +66,12 @@ impl LedgerState {
                 true => Some(Hold::Held),
                 false => entry.hold,
             };
-            if (lost, hold) != (entry.lost, entry.hold) {
-                let entry = LedgerEntry {
-                    lost,
-                    hold,
-                    ..entry
-                };
+            let entry = LedgerEntry {
+                lost,
+                hold,
+                ..entry
+            };
+            if entry != known {
                 self.pending.insert(key, Some(entry));
             }
         }
@@ -280,6 +285,38 @@ mod tests {
         // The break is reported once.
         let (found, _) = state.check_continuity(upstream(9), 8, none);
         assert_eq!((found, state.breaks), (None, 1));
+    }
+
+    /// A list may have it without the watch ever telling of it.
+    #[test]
+    fn that_a_listed_bundle_goes_is_to_be_proven_anew() {
+        let mut state = LedgerState {
+            upstream: Some(upstream(7)),
+            ..LedgerState::default()
+        };
+        for name in ["back", "gone", "left_since"] {
+            let entry = LedgerEntry {
+                is_removing: true,
+                hold: Some(Hold::Released),
+                ..entry(name)
+            };
+            state.set(&key(name), entry);
+        }
+        let all = BTreeSet::from(["back".to_owned(), "left_since".to_owned()]);
+        let there = BTreeSet::from(["back".to_owned()]);
+        let listed = Listed {
+            there: &there,
+            ..listed(&all)
+        };
+        state.check_continuity(upstream(8), 7, listed);
+        let proofs = |name| {
+            let entry = &state.of_bundle(name)[0].1;
+            (entry.is_removing, entry.hold)
+        };
+        assert_eq!(proofs("back"), (false, Some(Hold::Held)));
+        for name in ["gone", "left_since"] {
+            assert_eq!(proofs(name), (true, Some(Hold::Released)));
+        }
     }
 
     /// A list is under way when the watch, which listed after it, finds that upstream was restored: it may have what that lost.
@@ -596,6 +633,7 @@ mod tests {
             let list = Listed {
                 all: &all,
                 leaving: &leaving,
+                there: &all,
                 known: &NONE,
                 own_name: None,
                 was_broken: true,

@@ -398,6 +398,23 @@ impl Ledger {
         }
     }
 
+    /// Writes what is pending of the releases of a bundle.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn settle_all(&self, bundle: &str) -> kube::Result<()> {
+        let pending = || {
+            let state = self.state.lock();
+            let mut releases = state.of_bundle(bundle).into_iter().map(|(key, _)| key);
+            releases.find(|key| state.is_pending(key))
+        };
+        // A write that was under way may lack what another one of them became since.
+        while let Some(key) = pending() {
+            self.flush(Some(&key)).await?;
+        }
+        Ok(())
+    }
+
     /// Forgets a release that was removed.
     ///
     /// # Errors
@@ -478,6 +495,23 @@ impl Ledger {
             ..entry
         })
         .await
+    }
+
+    /// Whether it is no longer proven that a release of this bundle is to go, whose removal had begun: the bundle was there again, or is lost by now
+    /// and nobody has released that.
+    /// Not of one that is another bundle's, or nobody's, by now.
+    pub fn is_unproven(&self, key: &ReleaseKey, bundle: &str) -> bool {
+        let state = self.state.lock();
+        let Some(known) = state.get(key).filter(|known| known.bundle == bundle) else {
+            return false;
+        };
+        let is_lost = || {
+            let releases = state.of_bundle(bundle);
+            let is_released = |entry: &LedgerEntry| entry.hold == Some(Hold::Released);
+            releases.iter().any(|(_, entry)| entry.lost.is_some())
+                && !releases.iter().any(|(_, entry)| is_released(entry))
+        };
+        !known.is_removing || is_lost()
     }
 
     /// Takes back that a removal begins: its proof is over.

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::{self, Event};
 
 use super::stored::is_permitted;
-use super::{Hold, LEDGER_NAME, Ledger, LedgerEntry};
+use super::{LEDGER_NAME, Ledger, LedgerEntry};
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::public::PublicText;
@@ -60,16 +60,13 @@ impl Ledger {
         self.flush(None).await
     }
 
-    /// A bundle is there: a permission to remove what it left is not for when it goes again. That is written with whatever is written next.
+    /// A bundle is there: neither the proof of a removal that has begun nor a permission to remove what it left is for when it goes again. That is
+    /// written with whatever is written next, or by [`Self::settle_all`].
     pub fn came_back(&self, bundle: &str) {
-        let held_again = |entry: LedgerEntry| LedgerEntry {
-            hold: entry.hold.map(|_| Hold::Held),
-            ..entry
-        };
         let mut state = self.state.lock();
-        // Of many bundles that are listed few were ever held.
-        if state.has_released() {
-            state.change(bundle, held_again);
+        // Of many bundles that are listed few were ever held, or about to go.
+        if state.has_proven() {
+            state.change(bundle, LedgerEntry::unproven);
         }
     }
 
@@ -90,6 +87,7 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::{Value, json};
 
+    use super::super::Hold;
     use super::super::fixtures::{self, NONE};
     use super::*;
     use crate::api::RELEASE_HOLD_ANNOTATION;

@@ -147,10 +147,10 @@ impl LedgerState {
         }
     }
 
-    /// Whether a person released the removal of any held release.
-    pub(super) fn has_released(&self) -> bool {
+    /// Whether the removal of any release has begun, or was released by a person.
+    pub(super) fn has_proven(&self) -> bool {
         self.iter()
-            .any(|(_, entry)| entry.hold == Some(Hold::Released))
+            .any(|(_, entry)| entry.is_removing || entry.hold == Some(Hold::Released))
     }
 
     /// Changes the entries of a bundle. One whose write is awaited with [`Self::is_pending`], if there is one.

@@ -285,6 +285,8 @@ pub struct Listed<'a> {
     pub all: &'a BTreeSet<String>,
     /// The listed names that are being deleted.
     pub leaving: &'a BTreeSet<String>,
+    /// The listed names that nobody has seen go since the list was requested.
+    pub there: &'a BTreeSet<String>,
     /// The names of bundles that the watch has told of, or that are being reconciled: an entry of theirs may come.
     pub known: &'a BTreeSet<String>,
     /// What the agent's own BundleDeployment is called, where that is known.

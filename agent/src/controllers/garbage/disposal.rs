@@ -237,10 +237,10 @@ impl Collector {
     }
 
     /// Disposes of what a bundle had, as far as it does not wait for others: whether that is all, or the bundle came back meanwhile, which keeps what
-    /// its removal has not come to.
+    /// its removal has not come to. Where it is gone again by then, or lost, the removal waits to be proven anew.
     ///
     /// # Errors
-    /// A release could not be removed; all that does not need it is.
+    /// A release could not be removed; the others are, unless they need it or nothing proves any more that they are to go.
     pub(super) async fn dispose_all(
         &self,
         mut releases: Vec<(ReleaseKey, LedgerEntry)>,
@@ -255,6 +255,9 @@ impl Collector {
                 if self.store.is_listed(&entry.bundle) {
                     return Ok(Verdict::Alive);
                 }
+                if self.ledger.is_unproven(&key, &entry.bundle) {
+                    return failed.map_or(Ok(Verdict::Wait(self.removal_grace)), Err);
+                }
                 if key.is_claims() && (failed.is_some() || !waiting.is_empty()) {
                     waiting.push((key, entry));
                     continue;
@@ -268,7 +271,10 @@ impl Collector {
                     Err(RemovalError::Unconfirmed(_)) => waiting.push((key, entry)),
                     Err(RemovalError::Aborted(key)) => {
                         self.report_aborted(&entry.bundle, &key);
-                        return Ok(Verdict::Alive);
+                        return match self.store.is_listed(&entry.bundle) {
+                            true => Ok(Verdict::Alive),
+                            false => failed.map_or(Ok(Verdict::Wait(self.removal_grace)), Err),
+                        };
                     }
                     Err(problem) => problem.keep_first(&mut failed, &key),
                     Ok(()) => {}
@@ -319,7 +325,13 @@ impl Collector {
         entry: &LedgerEntry,
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
-        let release = match self.uninstaller.find(key, entry).await? {
+        let found = self.uninstaller.find(key, entry).await?;
+        // Asked again by what deletes.
+        let may_stay = self.uninstaller.may_stay(key, entry);
+        if may_stay() {
+            return Err(RemovalError::Aborted(key.clone()));
+        }
+        let release = match found {
             Found::Owned(release) => release,
             Found::Gone => {
                 self.uninstaller.forget(key).await?;
@@ -388,6 +400,9 @@ impl Collector {
         );
         let copies = self.uninstaller.leave_copies(key, entry, &release, removal);
         copies.await?;
+        if may_stay() {
+            return Err(RemovalError::Aborted(key.clone()));
+        }
         // The new owner's next deploy is an upgrade.
         let (from, is_attempt) = (&entry.bundle, release.is_attempt);
         let written = self
@@ -530,7 +545,20 @@ impl Collector {
 
     /// Reports a removal that had begun, hooks of it perhaps, and ends before its first object goes.
     fn report_aborted(&self, bundle: &str, key: &ReleaseKey) {
-        let text = public!("release {} is not removed: its bundle wants it again", *key);
+        if key.is_claims() {
+            // Of what it made beside its releases nobody knows by that name.
+            return;
+        }
+        let text = match self.store.is_listed(bundle) {
+            true => public!(
+                "release {} is not removed: its bundle may want it again",
+                *key
+            ),
+            false => public!(
+                "release {} is not removed yet: that its bundle is gone has to be proven again",
+                *key
+            ),
+        };
         logging::info!(bundle, "{}", text);
         self.events.emit(Reason::RemovalReleased, bundle, text);
     }

@@ -75,7 +75,7 @@ pub const NAMESPACES_RETRY: Duration = Duration::from_secs(20);
 /// # Guarantees
 /// A release is removed only after a fresh list without its bundle and a second proof, or because an operator let it, and only as far as its
 /// records show that it is the bundle's. What the ledger does not know, or knows for another bundle, is not touched. A removal that was begun
-/// is finished, by the next process if need be.
+/// is finished, by the next process if need be, unless its bundle was there again meanwhile.
 ///
 /// # Cancellation
 /// Safe at any point: that a removal was proven is written before it begins, and each step may be repeated.

@@ -15,11 +15,13 @@ impl Collector {
     /// Removes the releases of a bundle that is gone, if that is proven and it has been missed for the grace time.
     ///
     /// # Errors
-    /// Upstream could not be asked, or a release could not be removed.
+    /// Upstream could not be asked, the ledger cannot be written, or a release could not be removed.
     ///
     /// # Cancellation
     /// Safe: a removal that was cut off is continued by the next one.
     pub async fn remove(&self, bundle: &str) -> Result<Verdict, RemovalError> {
+        // Where it was back, a removal that had begun is over, for the process after this one, too.
+        self.settle(bundle).await?;
         if self.store.is_listed(bundle) {
             return Ok(Verdict::Alive);
         }
@@ -73,8 +75,12 @@ impl Collector {
         }
         // It may have been back in the meantime, and is missed anew then.
         let missed_anew = || {
-            let is_gone = !is_begun && !self.store.is_listed(bundle);
-            let is_anew = is_gone && self.store.missing_since(bundle) != missing_since;
+            let is_there = self.store.is_listed(bundle) || list.listed.contains(bundle);
+            let is_anew = match self.store.known_missing_since(bundle) {
+                Some(since) => since != missing_since,
+                // Another list had it, and this one was made after it had gone again.
+                None => !is_there,
+            };
             is_anew.then(|| self.removal_grace_left(bundle).unwrap_or_default())
         };
         if let Some(left) = missed_anew() {
@@ -97,14 +103,18 @@ impl Collector {
             Verdict::Claimed => self.report_claimed(bundle, releases),
             Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
             Verdict::Remove => {
+                if !releases.iter().any(|(_, entry)| entry.is_removing) {
+                    self.shared_namespaces.removal_begins(&releases);
+                }
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
-                begun.map_err(RemovalError::Ledger)?;
+                // Also where the write failed, which may have been carried out.
                 if let Some(left) = missed_anew() {
                     let taken_back = self.ledger.take_removal_back(bundle).await;
                     taken_back.map_err(RemovalError::Ledger)?;
                     return Ok(Verdict::Wait(left));
                 }
+                begun.map_err(RemovalError::Ledger)?;
                 if self.report.reason(bundle).is_some_and(HoldReason::passes) {
                     self.report.let_go(bundle);
                 }
@@ -124,11 +134,17 @@ impl Collector {
         Ok(verdict)
     }
 
-    /// What is left of the grace time of a bundle that is not there; none of one that is.
+    /// Writes what is pending of a bundle's releases: that a proof, or a permission, is over.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub async fn settle(&self, bundle: &str) -> Result<(), RemovalError> {
+        let settled = self.ledger.settle_all(bundle).await;
+        settled.map_err(RemovalError::Ledger)
+    }
+
+    /// What is left of the grace time of a bundle that is not there.
     fn removal_grace_left(&self, bundle: &str) -> Option<Duration> {
-        if self.store.is_listed(bundle) {
-            return None;
-        }
         let missed = self.store.missing_since(bundle).elapsed();
         let left = self.removal_grace.checked_sub(missed)?;
         (!left.is_zero()).then_some(left)
@@ -245,28 +261,102 @@ mod tests {
         (verdict, ledger)
     }
 
-    /// The bundle has two releases, and comes back while the records of the first one are read.
-    #[tokio::test(start_paused = true)]
-    async fn a_bundle_that_comes_back_keeps_the_releases_not_removed_yet() {
-        let store = Arc::<Store>::default();
-        let seen = Arc::clone(&store);
+    /// As the watch tells of a bundle that comes back and goes again.
+    fn is_back_and_gone(store: &Store, ledger: &Ledger, name: &str) {
+        ledger.came_back(name);
+        store.applied(bundle(name));
+        store.deleted(name);
+    }
+
+    /// Removes bundle "web", which has two releases, and comes back while the records of the second one are read. Whether it is gone again then, and how
+    /// these are answered, is given. What came of that, and the releases that are left.
+    async fn removed_while_back(
+        goes_again: bool,
+        code: u16,
+    ) -> (Result<Verdict, RemovalError>, Vec<String>) {
         let entry = LedgerEntry {
             bundle: "web".to_owned(),
             revisions: Some(crate::ledger::Notes::default()),
             ..LedgerEntry::default()
         };
         let entries = ["one", "two"].map(|name| (name, entry.clone()));
-        let removed = remove(&store, &entries, move |path| {
-            if path.ends_with("/secrets") {
+        let (store, known) = (Arc::<Store>::default(), Arc::new(OnceLock::new()));
+        let (seen, told) = (Arc::clone(&store), Arc::clone(&known));
+        let read = Arc::new(AtomicUsize::new(0));
+        let answer = move |path: &str| {
+            let ledger: Option<&Arc<Ledger>> = told.get();
+            let Some(ledger) = ledger.filter(|_| path.ends_with("/secrets")) else {
+                return 200;
+            };
+            if read.fetch_add(1, Ordering::Relaxed) == 0 {
+                return code;
+            }
+            is_back_and_gone(&seen, ledger, "web");
+            if !goes_again {
                 seen.applied(bundle("web"));
             }
             200
-        });
-        let (verdict, ledger) = removed.await;
-        assert_eq!(verdict, Verdict::Alive);
+        };
+        let (mut collector, ledger) = collector(&store, &entries, answer).await;
+        assert!(known.set(Arc::clone(&ledger)).is_ok());
+        store.deleted("web");
+        tokio::time::advance(Duration::from_secs(4)).await;
+        collector.removal_grace = Duration::from_secs(3);
+        let removed = collector.remove("web").await;
         let left = ledger.of_bundle("web").into_iter();
-        let left: Vec<_> = left.map(|(key, _)| key.name).collect();
+        (removed, left.map(|(key, _)| key.name).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_that_comes_back_keeps_the_releases_not_removed_yet() {
+        let (removed, left) = removed_while_back(false, 200).await;
+        assert_eq!(removed.unwrap(), Verdict::Alive);
         assert_eq!(left, ["two"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_that_was_back_keeps_the_releases_not_removed_yet() {
+        let (removed, left) = removed_while_back(true, 200).await;
+        assert_eq!(removed.unwrap(), Verdict::Wait(Duration::from_secs(3)));
+        assert_eq!(left, ["two"]);
+        // What failed before is told.
+        let (removed, left) = removed_while_back(true, 403).await;
+        assert!(removed.is_err(), "{removed:?}");
+        assert_eq!(left, ["one", "two"]);
+    }
+
+    /// It is gone again before anybody has looked at it, or anything was written.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_has_begun_is_proven_anew_once_its_bundle_was_back() {
+        let entry = LedgerEntry {
+            bundle: "web".to_owned(),
+            is_removing: true,
+            revisions: Some(crate::ledger::Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let (store, lists) = (Arc::<Store>::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&lists);
+        let code = move |path: &str| {
+            let is_list = path.ends_with("/bundledeployments");
+            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            200
+        };
+        let (mut collector, ledger) = collector(&store, &[("one", entry)], code).await;
+        collector.removal_grace = Duration::from_secs(3);
+        collector.lister.compare().await.unwrap();
+        store.deleted("web");
+        tokio::time::advance(Duration::from_secs(4)).await;
+        is_back_and_gone(&store, &ledger, "web");
+        assert_eq!(ledger.entries()[1], ("unwritten_releases", 1));
+        let verdict = collector.remove("web").await.unwrap();
+        assert_eq!(verdict, Verdict::Wait(Duration::from_secs(3)));
+        // The next process knows it, too.
+        assert_eq!(ledger.entries()[1], ("unwritten_releases", 0));
+        assert!(!ledger.of_bundle("web")[0].1.is_removing);
+        tokio::time::advance(Duration::from_secs(4)).await;
+        lists.store(0, Ordering::Relaxed);
+        assert_eq!(collector.remove("web").await.unwrap(), Verdict::Remove);
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
     }
 
     /// Another bundle takes one of its releases while the first one is removed: what it made there is not forgotten.
@@ -294,10 +384,18 @@ mod tests {
         assert!(ledger.knows("web"));
     }
 
-    /// Its bundle comes back while upstream is listed, or while the ledger is written, and is deleted anew.
+    /// Its bundle comes back while upstream is listed, or while the ledger is written, which may fail, and is deleted anew: as the watch tells, or between
+    /// a list for another bundle and the one for this.
     #[tokio::test(start_paused = true)]
     async fn a_bundle_that_was_back_during_the_proof_is_missed_for_its_grace_anew() {
-        for during in ["/bundledeployments", "/configmaps/fleet-agent-ledger"] {
+        let written = "/configmaps/fleet-agent-ledger";
+        let list = "/bundledeployments";
+        for (during, answer, is_told) in [
+            (list, 200, true),
+            (list, 200, false),
+            (written, 200, true),
+            (written, 500, true),
+        ] {
             let store = Arc::<Store>::default();
             let entry = LedgerEntry {
                 bundle: "web".to_owned(),
@@ -308,12 +406,22 @@ mod tests {
             let is_proven = Arc::clone(&is_checked);
             let code = move |path: &str| {
                 if path.ends_with(during) && is_proven.swap(false, Ordering::Relaxed) {
-                    seen.applied(bundle("web"));
-                    seen.deleted("web");
+                    match is_told {
+                        true => {
+                            seen.applied(bundle("web"));
+                            seen.deleted("web");
+                        }
+                        false => {
+                            seen.still_there(&["web".to_owned()].into(), Instant::now());
+                        }
+                    }
+                    return answer;
                 }
                 200
             };
             let (mut collector, ledger) = collector(&store, &[("one", entry)], code).await;
+            // What a first list has to write is none of it.
+            collector.lister.compare().await.unwrap();
             collector.removal_grace = Duration::from_secs(3);
             store.deleted("web");
             tokio::time::advance(Duration::from_secs(4)).await;
@@ -488,7 +596,8 @@ mod tests {
         for _ in 0..2 {
             let verdict = collector.remove("web").await.unwrap();
             assert_eq!(verdict, Verdict::Alive);
-            assert!(ledger.knows("web"));
+            // Whether or not the watch tells of it: it may go again unseen.
+            assert!(!ledger.of_bundle("web")[0].1.is_removing);
             tokio::time::advance(Duration::from_secs(3)).await;
         }
     }

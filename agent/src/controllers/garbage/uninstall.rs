@@ -385,11 +385,7 @@ impl Uninstaller {
         let with_bundle = matches!(removal, Removal::OfBundle);
         let shared_namespaces = &self.shared_namespaces;
         spec.other_releases = shared_namespaces.of_removal(key, &entry.bundle, with_bundle);
-        spec.abort_check = AbortCheck::new({
-            let (store, bundle) = (Arc::clone(&self.store), entry.bundle.clone());
-            let key = key.clone();
-            move || store.may_want(&bundle, &key)
-        });
+        spec.abort_check = AbortCheck::new(self.may_stay(key, entry));
         let (cluster, records) = (impersonated.cluster(), &release.storage);
         let done = match uninstall_confirmed(cluster, records, &spec, confirmation).await {
             Ok(done) => done,
@@ -567,8 +563,13 @@ impl Uninstaller {
         let (mut left, mut failed) = (Vec::new(), None);
         let claimed = self.ledger.claimed_by(bundle, namespace);
         let withdrawn: Vec<_> = claimed.iter().map(|(release, _)| release.clone()).collect();
+        let check = || match removal.current() {
+            None if self.ledger.is_unproven(key, bundle) => Err(RemovalError::Aborted(key.clone())),
+            None | Some(_) => Ok(()),
+        };
         if !self.shared_namespaces.keeps(entry) {
             for (release, account) in claimed {
+                check()?;
                 match self.withdraw(&release, bundle, &account).await {
                     Ok(true) => {}
                     Ok(false) => {
@@ -583,6 +584,7 @@ impl Uninstaller {
             let releases = self.ledger.of_bundle(bundle);
             let mut releases = releases.iter().filter(|(one, _)| !one.is_claims());
             if !releases.any(|(one, _)| one.namespace == *namespace) {
+                check()?;
                 let impersonated = self.identities.account(&entry.account)?;
                 let copies = self.remove_copies(key, entry, &impersonated, removal);
                 copies.await?;
@@ -591,6 +593,7 @@ impl Uninstaller {
         if let Some(failed) = failed {
             return Err(failed);
         }
+        check()?;
         let (ledger, current) = (&self.ledger, removal.current());
         let forgotten = ledger.forget_claims(key, bundle, &withdrawn, current);
         forgotten.await.map_err(RemovalError::Ledger)?;
@@ -656,6 +659,18 @@ impl Uninstaller {
         )
     }
 
+    /// Whether a release may be wanted by its bundle after all, or that the bundle is gone is no longer proven.
+    pub(super) fn may_stay(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+    ) -> impl Fn() -> bool + Send + Sync + use<> {
+        let (store, ledger) = (Arc::clone(&self.store), Arc::clone(&self.ledger));
+        let (bundle, key) = (entry.bundle.clone(), key.clone());
+        let was_proven = entry.is_removing;
+        move || store.may_want(&bundle, &key) || was_proven && ledger.is_unproven(&key, &bundle)
+    }
+
     /// The error of a failed removal, without what the release's records hold.
     async fn uninstall_error(
         &self,
@@ -683,9 +698,8 @@ mod tests {
     use crate::report::events::Events;
     use crate::report::metrics::Metrics;
 
-    /// A release is uninstalled, and another bundle with `takeOwnership` begins to deploy over what is left of it.
-    #[tokio::test]
-    async fn records_another_bundle_writes_during_a_removal_stay_its_own() {
+    /// Whoever removes releases of the bundles in an empty store and ledger.
+    async fn uninstaller() -> Uninstaller {
         let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
         let identities = Arc::new(scripted::identities(&clients));
         let agent = identities.agent();
@@ -693,7 +707,7 @@ mod tests {
         let store = Arc::<Store>::default();
         let events = Events::new(&agent, "system", "host", Metrics::default());
         let events = Arc::new(events);
-        let uninstaller = Uninstaller {
+        Uninstaller {
             system_namespace: "system".to_owned(),
             identities,
             store: Arc::clone(&store),
@@ -702,11 +716,47 @@ mod tests {
             memory: Memory::new(1 << 20),
             locks: ReleaseLocks::default(),
             unnoted_copies: UnnotedCopies::default(),
-        };
-        let key = ReleaseKey {
+        }
+    }
+
+    fn web() -> ReleaseKey {
+        ReleaseKey {
             namespace: "apps".to_owned(),
             name: "web".to_owned(),
+        }
+    }
+
+    /// Between its proof and its first object a removal reads records and what they have, and runs hooks.
+    #[tokio::test]
+    async fn a_removal_takes_nothing_away_once_its_bundle_was_back() {
+        let uninstaller = uninstaller().await;
+        let ledger = &uninstaller.ledger;
+        let entry = LedgerEntry {
+            bundle: "a".to_owned(),
+            is_removing: true,
+            ..LedgerEntry::default()
         };
+        ledger.attempt(web(), entry.clone()).await.unwrap();
+        let may_stay = uninstaller.may_stay(&web(), &entry);
+        assert!(!may_stay());
+        ledger.came_back("b");
+        assert!(!may_stay());
+        ledger.came_back("a");
+        assert!(may_stay());
+        // Of a release that its bundle left nothing else was proven.
+        let left = LedgerEntry {
+            is_removing: false,
+            ..entry
+        };
+        assert!(!uninstaller.may_stay(&web(), &left)());
+    }
+
+    /// A release is uninstalled, and another bundle with `takeOwnership` begins to deploy over what is left of it.
+    #[tokio::test]
+    async fn records_another_bundle_writes_during_a_removal_stay_its_own() {
+        let uninstaller = uninstaller().await;
+        let (store, ledger) = (&uninstaller.store, &uninstaller.ledger);
+        let key = web();
         let removed = LedgerEntry {
             bundle: "a".to_owned(),
             ..LedgerEntry::default()

@@ -354,11 +354,13 @@ impl UpstreamLister {
             ..UpstreamState::default()
         };
         let renewal = self.renewal(&own, &list.listed);
+        let there = self.store.still_there(&list.listed, at);
         let mut known = self.store.names();
         known.extend(self.queue.running());
         let listed = Listed {
             all: &list.listed,
             leaving: &leaving,
+            there: &there,
             known: &known,
             own_name,
             was_broken: was_broken || is_older,

@@ -127,6 +127,9 @@ pub(super) async fn uninstall_locked(
         UninstallPlan::Wait => return Err(UninstallError::Locked),
         UninstallPlan::None | UninstallPlan::KeepRecords => return Ok(done),
         UninstallPlan::PurgeRecords => {
+            if spec.abort_check.now() {
+                return Err(UninstallError::Aborted(spec.name.clone()));
+            }
             records.purge(storage, None).await?;
             forget_removal(cluster, &owner);
             return Ok(done);

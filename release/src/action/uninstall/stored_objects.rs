@@ -260,7 +260,7 @@ fn passes(
 /// Deletes them.
 ///
 /// # Errors
-/// Objects that cannot be read or deleted; namespaces or definitions that others are about to leave.
+/// They may be wanted by now; objects that cannot be read or deleted; namespaces or definitions that others are about to leave.
 pub(super) async fn delete_objects(
     cluster: &Cluster,
     owner: &Owner,
@@ -284,6 +284,9 @@ pub(super) async fn delete_objects(
     };
     let first = decide(Retained::of_removal(), stored.clone(), None).await;
     let first = first.map_err(failed)?;
+    if spec.abort_check.now() {
+        return Err(UninstallError::Aborted(spec.name.clone()));
+    }
     done.kept.extend(first.kept.iter().map(Object::key));
     let (mut removed, mut failures) = (Removed::default(), Vec::new());
     for mut objects in passes(first.objects, &spec.namespace) {

@@ -25,7 +25,12 @@ impl Reconciler {
             return Requeue::IDLE;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
-            return self.hand_out(name, RemovalReport::held_by_site(name, &hold));
+            let settled = self.context.collector.settle(name).await;
+            let report = match settled {
+                Ok(()) => RemovalReport::held_by_site(name, &hold),
+                Err(failed) => RemovalReport::failed(name, failed.public_text()),
+            };
+            return self.hand_out(name, report);
         }
         match self.context.collector.remove(name).await {
             Ok(verdict) => {
