@@ -29,16 +29,18 @@ impl Checker {
     /// Takes note of whether the agent has begun to remove a good revision, which an undo goes back to all the same.
     fn keep_half_removed(&mut self, release: &ReleaseKey, revision: i64, write: &Write) {
         const BEFORE: &str = "/metadata/labels/fleetagent.cattle.io~1status-before-removal";
-        let after = write
-            .after
-            .as_deref()
-            .filter(|_| write.who.agent().is_some());
-        let says = |path: &str, status: &str| {
-            let said = after.and_then(|after| after.pointer(path)?.as_str());
-            said == Some(status)
+        const STATUS: &str = "/metadata/labels/status";
+        let said = |path: &str| {
+            let said = write.after.as_deref().and_then(|after| after.pointer(path));
+            said.and_then(Value::as_str).unwrap_or_default()
         };
+        // A tenant who says that it is good makes it no other.
+        if write.who.actor == Actor::Tenant && Self::is_deployed(said(STATUS)) {
+            return;
+        }
+        let is_half_removed = said(STATUS) == "uninstalling" && said(BEFORE) == "deployed";
         let revision = (release.clone(), revision);
-        match says("/metadata/labels/status", "uninstalling") && says(BEFORE, "deployed") {
+        match write.who.agent().is_some() && is_half_removed {
             true => self.half_removed.insert(revision),
             false => self.half_removed.remove(&revision),
         };
