@@ -255,13 +255,28 @@ pub fn takes(
 pub enum NextOwner {
     /// This bundle.
     Bundle(String),
-    /// This bundle may want it: that shows when its `${ }` are filled in, or once it is back that is lost.
+    /// This bundle may want it: that shows when its `${ }` are filled in.
     Unknown(String),
+    /// This bundle had it before, and is missing without proof: it may want it when it is back.
+    Missing(String),
     /// Nobody.
     Nobody,
 }
 
-/// The bundle that gets release `key` once `owner` gives it up.
+/// The bundle that gets release `key` once `owner` gives it up: one that is there, or the one that had it before and is `missing`, or cannot be read.
+pub fn next_known_owner(
+    owner: &str,
+    key: &ReleaseKey,
+    others: &[Claimant],
+    missing: impl FnOnce() -> Option<String>,
+) -> NextOwner {
+    match next_owner(owner, key, others) {
+        NextOwner::Nobody => missing().map_or(NextOwner::Nobody, NextOwner::Missing),
+        known => known,
+    }
+}
+
+/// The same of those that are there.
 pub fn next_owner(owner: &str, key: &ReleaseKey, others: &[Claimant]) -> NextOwner {
     let is_other = |other: &&Claimant| {
         other.bundle.name() != owner && other.bundle.metadata.deletion_timestamp.is_none()

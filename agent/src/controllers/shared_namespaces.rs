@@ -145,14 +145,24 @@ impl SharedNamespaces {
                     || known.hold == Some(Hold::Held)
                     || known.lost.is_some()
             };
-            let next_owner = || claims::next_owner(&known.bundle, other, &claimants);
-            if !goes_along && is_kept() || next_owner() != NextOwner::Nobody {
+            let missing = || self.store.missing_owner(&self.ledger, &known.bundle, other);
+            let next_owner = claims::next_known_owner(&known.bundle, other, &claimants, missing);
+            let is_wanted = match &next_owner {
+                NextOwner::Nobody => false,
+                // Its removal may only have to be proven.
+                NextOwner::Missing(missing) => {
+                    self.ledger.is_held_back(missing) || self.store.is_listed(missing)
+                }
+                NextOwner::Bundle(_) | NextOwner::Unknown(_) => true,
+            };
+            if !goes_along && is_kept() || is_wanted {
                 return ContainerUsage::InUse;
             }
+            // Otherwise it may yet be held back, or wanted again.
+            let goes = known.is_removing && next_owner == NextOwner::Nobody;
             match other.namespace == container {
                 true => leaving.push(other),
-                // It may yet be held back, or wanted again.
-                false => has_objects |= !known.is_removing || !self.has_had_time(other),
+                false => has_objects |= !goes || !self.has_had_time(other),
             }
         }
         if is_wanted(container, bundle, &claimants) {
@@ -433,6 +443,46 @@ mod tests {
         let app = BTreeSet::from(["app".to_owned()]);
         all.shared.ledger.hold(&app).await.unwrap();
         assert_eq!(all.removal("namespaces", "shop"), ContainerUsage::InUse);
+    }
+
+    /// "app" has taken its release from "first", which is missing.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_leaves_what_has_objects_of_a_release_that_a_missing_bundle_may_want() {
+        let all = Shared::new().await;
+        let ledger = &all.shared.ledger;
+        let taken = LedgerEntry {
+            taken_from: BTreeSet::from(["first".to_owned()]),
+            ..ledger.get(&key("app")).unwrap()
+        };
+        ledger.attempt(key("app"), taken).await.unwrap();
+        let first = LedgerEntry {
+            bundle: "first".to_owned(),
+            ..LedgerEntry::default()
+        };
+        ledger.note_claims("app", &first).await.unwrap();
+        for bundle in ["namespaces", "app"] {
+            all.store.deleted(bundle);
+            ledger.begin_removal(bundle).await.unwrap();
+        }
+        let usage = || all.removal("namespaces", "shop");
+        assert_eq!(usage(), ContainerUsage::Draining);
+        tokio::time::advance(WAITS_FOR_OBJECTS * 10).await;
+        assert_eq!(usage(), ContainerUsage::Draining);
+        // It is there, and nobody can read what it wants.
+        all.store.malformed("first");
+        assert_eq!(usage(), ContainerUsage::InUse);
+        all.store.deleted("first");
+        assert_eq!(usage(), ContainerUsage::Draining);
+        let held = BTreeSet::from(["first".to_owned()]);
+        ledger.hold(&held).await.unwrap();
+        assert_eq!(usage(), ContainerUsage::InUse);
+        // It is proven to be gone.
+        ledger.seen("first", false).await.unwrap();
+        let since = all.store.missing_since("first");
+        assert!(all.store.note_proven_gone("first", since));
+        assert_eq!(usage(), ContainerUsage::Draining);
+        tokio::time::advance(WAITS_FOR_OBJECTS).await;
+        assert_eq!(usage(), ContainerUsage::Unused);
     }
 
     /// However long the one has waited until then.

@@ -16,7 +16,7 @@ use super::spec_identity::SpecIdentity;
 use super::suspension::suspend_reason;
 use super::{bundle_state, dependencies};
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
-use crate::ledger::ReleaseKey;
+use crate::ledger::{Ledger, ReleaseKey};
 use crate::report::metrics::Entries;
 
 /// So many bundles that vanish one soon after the other may have been lost together.
@@ -92,6 +92,8 @@ struct Inner {
     deleted: BTreeMap<String, Instant>,
     /// Since when bundles are missed.
     missing: BTreeMap<String, Instant>,
+    /// Those of them that are proven to be gone, by what is known now.
+    proven_gone: BTreeSet<String>,
     /// The last [`MANY`] that vanished, each once, the latest last.
     vanished: VecDeque<(String, Instant)>,
     /// Bundles that are gone and whose last spec said `keepResources`.
@@ -332,6 +334,8 @@ impl Store {
         };
         inner.before_list = SeenVersions::default();
         inner.is_broken_off = false;
+        // They may have been there while nobody watched.
+        inner.proven_gone.clear();
         let gone: Vec<_> = inner
             .bundles
             .keys()
@@ -408,6 +412,7 @@ impl Store {
         let mut inner = self.inner.lock();
         inner.deleted.remove(name);
         inner.missing.remove(name);
+        inner.proven_gone.remove(name);
         inner.kept.remove(name);
     }
 
@@ -419,12 +424,39 @@ impl Store {
         let there: BTreeSet<String> = listed.iter().filter(is_there).cloned().collect();
         inner.deleted.retain(|name, _| !there.contains(name));
         inner.missing.retain(|name, _| !there.contains(name));
+        inner.proven_gone.retain(|name| !there.contains(name));
         there
+    }
+
+    /// Takes note that a bundle which is missing is proven to be gone, until it is there again or its removal is held back. Whether that is news.
+    /// Not of one that is missed for another time than `since`.
+    pub fn note_proven_gone(&self, name: &str, since: Instant) -> bool {
+        let mut inner = self.inner.lock();
+        inner.missing.get(name) == Some(&since) && inner.proven_gone.insert(name.to_owned())
+    }
+
+    /// A bundle that had a release before `owner` took it, and may want it again: it is not there, or cannot be read, and not proven to be gone.
+    pub fn missing_owner(&self, ledger: &Ledger, owner: &str, key: &ReleaseKey) -> Option<String> {
+        let is_there = |bundle: &str| self.get(bundle).is_some();
+        ledger.missing_owner(key, owner, is_there, |bundle| self.is_proven_gone(bundle))
+    }
+
+    /// The removal of bundles is held back.
+    pub fn forget_proofs(&self, names: &BTreeSet<String>) {
+        let mut inner = self.inner.lock();
+        inner.proven_gone.retain(|name| !names.contains(name));
+    }
+
+    /// Whether that was noted of a bundle.
+    pub fn is_proven_gone(&self, name: &str) -> bool {
+        self.inner.lock().proven_gone.contains(name)
     }
 
     /// Upstream refuses to list: what looked like deletions may have been a loss.
     pub fn forget_deletions(&self) {
-        self.inner.lock().deleted.clear();
+        let mut inner = self.inner.lock();
+        inner.deleted.clear();
+        inner.proven_gone.clear();
     }
 
     /// Whether a bundle that is gone wanted its objects to stay.
@@ -483,6 +515,7 @@ impl Inner {
     fn seen(&mut self, name: &str) {
         self.deleted.remove(name);
         self.missing.remove(name);
+        self.proven_gone.remove(name);
         match &mut self.relisting {
             Some(listed) => {
                 listed.insert(name.to_owned());

@@ -1,6 +1,6 @@
 //! What the ledger knows of one release: whose it is, which revisions were written here, and how it stands with its removal. No I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use release::storage::KnownDigest;
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,10 @@ pub struct LedgerEntry {
     /// Revisions of other bundles, by bundle: their attempts, or those from before this bundle took the release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claims: BTreeMap<String, Claim>,
+    /// The bundles that had the release before, each until a deploy of the next one took it: as long as one of them is missing without proof, it may
+    /// want it again. An older agent notes none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taken_from: BTreeSet<String>,
     /// What its objects are in besides the release's own namespace, since a deploy that began here, or one was seen: those of its last good revision, and of
     /// what was tried since then. An older agent notes none.
     #[serde(default, rename = "in", skip_serializing_if = "Containers::is_empty")]
@@ -190,6 +194,7 @@ impl LedgerEntry {
             revisions: Some(Notes::default()),
             deployment: None,
             claims: BTreeMap::new(),
+            taken_from: BTreeSet::new(),
             containers: Containers::default(),
             ..self.clone()
         }
@@ -430,6 +435,7 @@ impl LedgerEntry {
             let revisions = self.revisions.get_or_insert_default();
             revisions.take_in(claim.revisions);
         }
+        self.taken_from.remove(bundle);
         Self {
             bundle: bundle.to_owned(),
             names: None,
@@ -459,6 +465,9 @@ impl LedgerEntry {
         };
         if former.revisions.has_digests() {
             self.claims.insert(self.bundle.clone(), former);
+        }
+        if !self.is_attempt {
+            self.taken_from.insert(self.bundle.clone());
         }
         self.handed_to(bundle)
     }

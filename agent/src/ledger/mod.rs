@@ -451,6 +451,7 @@ impl Ledger {
                 return Ok(());
             }
             state.pending.insert(key.clone(), None);
+            state.forget_taken_from(bundle, &key.namespace);
         }
         self.flush(Some(key)).await
     }
@@ -635,6 +636,51 @@ impl Ledger {
         let state = self.state.lock();
         let meant = state.iter().filter(|(_, entry)| is_meant(entry));
         meant.map(|(_, entry)| entry.bundle.clone()).collect()
+    }
+
+    /// A bundle that had a release before `owner` took it and may want it again: it is not there by `is_there`, and has deployed no other one instead. Not where
+    /// that it is gone is proven by `is_proven`, or a person released its removal.
+    pub fn missing_owner(
+        &self,
+        key: &ReleaseKey,
+        owner: &str,
+        is_there: impl Fn(&str) -> bool,
+        is_proven: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let state = self.state.lock();
+        let may_return = |bundle: &str, entry: &LedgerEntry| {
+            // That its removal began once proves nothing of now: it may have been back.
+            entry.hold != Some(Hold::Released) && (entry.lost.is_some() || !is_proven(bundle))
+        };
+        let has_left = |bundle: &str| {
+            let claims = ReleaseKey::claims_of(bundle, &key.namespace);
+            let mut releases = state.of_bundle(bundle).into_iter();
+            // A name that is too long for claims has none.
+            releases.any(|(one, entry)| {
+                (one == claims || !claims.is_label()) && may_return(bundle, &entry)
+            })
+        };
+        let former = state.get(key)?.taken_from.iter();
+        let mut missing = former.filter(|one| *one != owner && !is_there(one) && has_left(one));
+        missing.next().cloned()
+    }
+
+    /// The releases that were taken from a bundle, with those that have them.
+    pub fn taken_from(&self, bundle: &str) -> Vec<(ReleaseKey, String)> {
+        let state = self.state.lock();
+        let taken = state
+            .iter()
+            .filter(|(_, entry)| entry.taken_from.contains(bundle));
+        taken
+            .map(|(key, entry)| (key.clone(), entry.bundle.clone()))
+            .collect()
+    }
+
+    /// Whether a bundle's removal is held back, or would be.
+    pub fn is_held_back(&self, bundle: &str) -> bool {
+        let releases = self.of_bundle(bundle);
+        let is_held = |entry: &LedgerEntry| entry.lost.is_some() || entry.hold == Some(Hold::Held);
+        releases.iter().any(|(_, entry)| is_held(entry))
     }
 
     /// Whether a bundle is lost until upstream lists it.
@@ -832,6 +878,57 @@ mod tests {
         assert!(!forget(&[], None).await);
         assert!(!forget(std::slice::from_ref(&web), Some(&web)).await);
         assert!(forget(std::slice::from_ref(&web), None).await);
+    }
+
+    /// Nobody knows whether it wants the release when it is back. What it only tried to have it never had.
+    #[tokio::test]
+    async fn a_missing_bundle_may_want_what_another_one_took_from_it() {
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let (web, records) = (key("web"), crate::ledger::OwnedRecords::Whole);
+        let proof = Proof::of_records(&records).unwrap();
+        let of = |bundle: &str| entry(bundle).noting(1, "one".into());
+        ledger.own(web.clone(), of("a"), &proof).await.unwrap();
+        let taken = of("a").noting_claim("b", "", 2, "two".into()).taken_by("b");
+        ledger
+            .own(web.clone(), taken.clone(), &proof)
+            .await
+            .unwrap();
+        let missing =
+            |is_there, is_proven| ledger.missing_owner(&web, "b", |_| is_there, |_| is_proven);
+        let a = Some("a".to_owned());
+        assert_eq!(missing(false, false), a);
+        assert_eq!((missing(true, false), missing(false, true)), (None, None));
+        let other = ledger.missing_owner(&key("other"), "b", |_| false, |_| false);
+        assert_eq!(other, None);
+        // Its removal has begun, and was held back: both may be of before. It is let go.
+        ledger.begin_removal("a").await.unwrap();
+        ledger.hold(&["a".to_owned()].into()).await.unwrap();
+        assert_eq!(
+            (missing(false, false), missing(false, true)),
+            (a.clone(), None)
+        );
+        let found = ledger.state.lock().all().into_iter().collect();
+        ledger.state.lock().release_held(&found);
+        assert_eq!(missing(false, false), None);
+        // It has another release instead.
+        ledger.seen("a", false).await.unwrap();
+        assert_eq!(missing(false, false), a);
+        let claims = ReleaseKey::claims_of("a", "apps");
+        let withdrawn = std::slice::from_ref(&web);
+        let forgotten = ledger.forget_claims(&claims, "a", withdrawn, None);
+        forgotten.await.unwrap();
+        assert_eq!(missing(false, false), None);
+        assert!(ledger.get(&web).unwrap().taken_from.is_empty());
+        // Given back it is its own again, and nothing of it is another's.
+        assert!(taken.clone().taken_by("a").taken_from.contains("b"));
+        assert!(taken.clone().handed_to("a").taken_from.is_empty());
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            ..of("a")
+        };
+        assert!(attempt.taken_by("b").taken_from.is_empty());
     }
 
     /// Few records are kept: what shows that a bundle had the release outlives those that it wrote.

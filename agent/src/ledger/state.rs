@@ -94,6 +94,15 @@ impl LedgerState {
         claimed
     }
 
+    /// A bundle has nothing left of what others took from it in a namespace.
+    pub(super) fn forget_taken_from(&mut self, bundle: &str, namespace: &str) {
+        for (key, mut entry) in self.all() {
+            if key.namespace == namespace && entry.taken_from.remove(bundle) {
+                self.pending.insert(key, Some(entry));
+            }
+        }
+    }
+
     /// Asks for what differs from an entry as written. Whether anything is to be written.
     pub(super) fn set(&mut self, key: &ReleaseKey, entry: LedgerEntry) -> bool {
         if self.entries.get(key) == Some(&entry) && !self.pending.contains_key(key) {

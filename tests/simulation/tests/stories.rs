@@ -31,6 +31,7 @@ stories! {
     a_bundle_that_was_back_while_its_removal_was_proven_is_missed_anew
     a_release_in_which_helm_went_back_to_a_bundles_attempt_goes_with_the_bundle
     what_was_taken_goes_though_a_lost_bundle_had_tried_to_have_its_release
+    what_was_taken_from_a_lost_bundle_stays_where_the_one_that_took_it_moves
     what_an_attempt_brought_below_a_forged_record_goes_with_the_next_version
     a_takeover_from_the_removal_of_a_failed_upgrade_takes_what_the_last_good_one_has
     a_status_that_a_restore_wrote_over_beside_a_patch_is_written_anew

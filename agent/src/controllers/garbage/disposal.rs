@@ -9,7 +9,7 @@ use super::error::{BlockedRemoval, RemovalError};
 use super::uninstall::{Found, Removal, RetainReason};
 use super::upstream_list::UpstreamList;
 use super::verdict::Verdict;
-use super::{Collector, NAMESPACES_RETRY};
+use super::{Collector, MISSING_REPORTED, MISSING_RETRY, NAMESPACES_RETRY};
 use crate::api::ANNOTATION_INSTALL_ONCE;
 use crate::client::health::Side;
 use crate::controllers::claims::{self, NextOwner};
@@ -65,6 +65,15 @@ impl Collector {
             }
             let is_renamed = entry.names.is_some() && entry.names == names;
             let next_owner = self.next_owner(bundle, &key);
+            if !is_renamed && let NextOwner::Missing(missing) = &next_owner {
+                let (missed, (soonest, latest)) = (self.missed_for(missing), MISSING_RETRY);
+                if missed >= MISSING_REPORTED {
+                    self.report_missing(bundle, &key, missing);
+                }
+                let pause = missed.clamp(soonest, latest);
+                come_back = Some(come_back.map_or(pause, |sooner| sooner.min(pause)));
+                continue;
+            }
             let removal = match is_renamed {
                 true => {
                     if is_new {
@@ -77,7 +86,9 @@ impl Collector {
                             come_back = Some(come_back.map_or(left, |sooner| sooner.min(left)));
                             continue;
                         }
-                        NextOwner::Unknown(_) | NextOwner::Nobody => continue,
+                        NextOwner::Unknown(_) | NextOwner::Missing(_) | NextOwner::Nobody => {
+                            continue;
+                        }
                     }
                 }
                 false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
@@ -120,7 +131,7 @@ impl Collector {
                         bundle,
                         namespace,
                         release = name,
-                        "not removed, though its hooks have run: it may be wanted again"
+                        "not removed: it may be wanted again"
                     );
                     let sooner = come_back.unwrap_or(NAMESPACES_RETRY);
                     come_back = Some(sooner.min(NAMESPACES_RETRY));
@@ -147,7 +158,7 @@ impl Collector {
         // A next owner gets it, whoever is in its namespaces.
         let namespaces = match next {
             NextOwner::Nobody => self.shared_namespaces.pending_namespaces(key, bundle),
-            NextOwner::Bundle(_) | NextOwner::Unknown(_) => Vec::new(),
+            NextOwner::Bundle(_) | NextOwner::Unknown(_) | NextOwner::Missing(_) => Vec::new(),
         };
         (!namespaces.is_empty()).then(|| BlockedRemoval {
             release: key.clone(),
@@ -374,8 +385,15 @@ impl Collector {
         let next_owner = match self.next_owner(&entry.bundle, key) {
             NextOwner::Bundle(next_owner) => next_owner,
             // The bundle that waited for it does not any more.
-            NextOwner::Unknown(_) | NextOwner::Nobody if removal.leaves() => return Ok(()),
-            NextOwner::Unknown(_) | NextOwner::Nobody => {
+            NextOwner::Unknown(_) | NextOwner::Missing(_) | NextOwner::Nobody
+                if removal.leaves() =>
+            {
+                return Ok(());
+            }
+            NextOwner::Unknown(_) | NextOwner::Missing(_) => {
+                return Err(RemovalError::Unconfirmed(key.clone()));
+            }
+            NextOwner::Nobody => {
                 let is_confirmed =
                     || Box::pin(self.is_unwanted_still(&entry.bundle, key, removal)) as _;
                 let confirmation = Confirmation::new(&is_confirmed);
@@ -422,7 +440,7 @@ impl Collector {
     ) -> Result<(), RemovalError> {
         let next_owner = match self.next_owner(&entry.bundle, key) {
             NextOwner::Bundle(next_owner) => Some(next_owner),
-            NextOwner::Unknown(_) | NextOwner::Nobody => None,
+            NextOwner::Unknown(_) | NextOwner::Missing(_) | NextOwner::Nobody => None,
         };
         let left_to = next_owner.as_deref();
         self.uninstaller
@@ -512,11 +530,43 @@ impl Collector {
         if key.is_claims() {
             return NextOwner::Nobody;
         }
-        claims::next_owner(owner, key, &self.store.claimants())
+        let missing = || self.store.missing_owner(&self.ledger, owner, key);
+        claims::next_known_owner(owner, key, &self.store.claimants(), missing)
     }
 
     pub(super) fn is_claimed(&self, owner: &str, key: &ReleaseKey) -> bool {
-        matches!(self.next_owner(owner, key), NextOwner::Unknown(_))
+        let next_owner = self.next_owner(owner, key);
+        matches!(next_owner, NextOwner::Unknown(_) | NextOwner::Missing(_))
+    }
+
+    /// The bundle that had a release before, for which it stays, as that is missing.
+    pub(super) fn missing_owner(&self, owner: &str, key: &ReleaseKey) -> Option<String> {
+        match self.next_owner(owner, key) {
+            NextOwner::Missing(missing) => Some(missing),
+            NextOwner::Bundle(_) | NextOwner::Unknown(_) | NextOwner::Nobody => None,
+        }
+    }
+
+    /// How long a bundle has been missing, as far as that is known.
+    pub(super) fn missed_for(&self, bundle: &str) -> Duration {
+        match self.store.known_missing_since(bundle) {
+            Some(since) => since.elapsed(),
+            // It cannot be read, which may last.
+            None if self.store.is_listed(bundle) => MISSING_REPORTED,
+            // Upstream lists it, and the watch has yet to tell of it.
+            None => NAMESPACES_RETRY,
+        }
+    }
+
+    /// Reports a release that stays for a bundle that had it before and is missing.
+    fn report_missing(&self, bundle: &str, former: &ReleaseKey, missing: &str) {
+        let text = public!(
+            "release {} is not removed: bundle {}, which had it before, is missing, and may want it when it is back",
+            *former,
+            Name(missing)
+        );
+        logging::warn!(bundle, "{}", text);
+        self.events.emit(Reason::RemovalHeld, bundle, text);
     }
 
     /// Reports a release that stays.

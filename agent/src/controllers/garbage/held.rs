@@ -176,11 +176,13 @@ impl Collector {
         list: &UpstreamList,
         releases: Vec<(ReleaseKey, LedgerEntry)>,
     ) -> Result<(), RemovalError> {
+        let mut bundles = BTreeSet::from([bundle.to_owned()]);
+        self.store.forget_proofs(&bundles);
         if releases.iter().any(|(_, entry)| entry.hold.is_none()) {
-            let mut bundles = BTreeSet::from([bundle.to_owned()]);
             if reason == HoldReason::TooMany {
                 self.held.note_wave();
                 bundles = self.gone_together(bundle, list);
+                self.store.forget_proofs(&bundles);
             }
             let held = self.held.hold(bundles).await;
             for released in self.ledger.take_let_go() {
@@ -255,22 +257,26 @@ impl Collector {
         self.report_held(bundle, HoldReason::Vanishing, releases, text);
     }
 
-    /// Reports that the releases of a bundle are not removed before another one's `${ }` are filled in.
+    /// Reports that the releases of a bundle are not removed before it shows whether another one wants them.
     pub(super) fn report_claimed(&self, bundle: &str, releases: Vec<(ReleaseKey, LedgerEntry)>) {
         let claimant = releases
             .iter()
             .find_map(|(key, _)| match self.next_owner(bundle, key) {
-                NextOwner::Unknown(claimant) => Some((claimant, key.clone())),
+                NextOwner::Unknown(claimant) => Some(public!(
+                    "not removed: bundle {} may want release {}, which shows once the ${{ }} of its names are filled in",
+                    Name(&claimant),
+                    *key
+                )),
+                NextOwner::Missing(claimant) => Some(public!(
+                    "not removed: bundle {} may want release {}, which it had before: it is missing, and not known to be deleted",
+                    Name(&claimant),
+                    *key
+                )),
                 NextOwner::Bundle(_) | NextOwner::Nobody => None,
             });
-        let Some((claimant, key)) = claimant else {
+        let Some(text) = claimant else {
             return;
         };
-        let text = public!(
-            "not removed: bundle {} may want release {}, which shows once the ${{ }} of its names are filled in",
-            Name(&claimant),
-            key
-        );
         self.report_held(bundle, HoldReason::MayBeWanted, releases, text);
     }
 }

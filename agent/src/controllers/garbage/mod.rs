@@ -62,6 +62,13 @@ const FIRST_SEARCH: Duration = Duration::from_secs(10);
 /// Deletions belong to those that were held for being too many when they come so many grace times after the last of them.
 const WAVE_GRACES: u32 = 6;
 
+/// How long a bundle that had a release before another one took it has to be missing for that to be reported, where the other one goes: its own removal may
+/// only be proven a moment later.
+const MISSING_REPORTED: Duration = Duration::from_secs(60);
+
+/// How soon at least, and at most, a removal that waits for such a bundle is tried again: each try lists upstream.
+const MISSING_RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5 * 60));
+
 /// How soon a removal that waits for others is tried again; their end wakes it.
 pub const NAMESPACES_RETRY: Duration = Duration::from_secs(20);
 
@@ -322,6 +329,7 @@ impl Collector {
             let text = "the bundledeployment is listed upstream again";
             logging::info!(bundle = name, "{}", text);
             self.events.emit(Reason::RemovalReleased, name, text);
+            self.wake_takers(name);
         }
         if self.ledger.is_lost(name)
             && let Err(failed) = self.lister.list(Instant::now()).await
@@ -338,6 +346,24 @@ impl Collector {
                 error = PublicText::nothing_secret_in(&failed),
                 "cannot write the ledger"
             );
+        }
+    }
+
+    /// A bundle is proven to be gone, whether or not its removal waits for others: the removal of one of these may wait for that.
+    fn note_proven(&self, bundle: &str, missing_since: Instant) {
+        if self.store.note_proven_gone(bundle, missing_since) {
+            self.wake_takers(bundle);
+        }
+    }
+
+    /// A bundle is back, or proven to be gone: what others took from it, and are to give up, waits for that.
+    fn wake_takers(&self, bundle: &str) {
+        for (key, owner) in self.ledger.taken_from(bundle) {
+            let known = self.store.get(&owner);
+            let desired = known.and_then(|known| self.store.desired(&known));
+            if desired != Some(key) {
+                self.queue.wake(&owner, ReconcileKind::Full);
+            }
         }
     }
 

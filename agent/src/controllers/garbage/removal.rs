@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Collector;
+use tokio::time::Instant;
+
 use super::error::RemovalError;
 use super::upstream_list::UpstreamList;
 use super::verdict::{HoldReason, RemovalFacts, Verdict, judge};
+use super::{Collector, MISSING_REPORTED, MISSING_RETRY};
 use crate::client::health::Side;
 use crate::ledger::{Hold, LedgerEntry, ReleaseKey, is_own};
 use crate::report::events::Reason;
@@ -59,7 +61,9 @@ impl Collector {
             // This list proves only that many bundles are missing at once: some may be back before another can be noted.
             let releases = self.ledger.of_bundle(bundle);
             if self.judge(bundle, &list, &releases) == Verdict::Held(HoldReason::TooMany) {
-                self.held.is_to_hold(self.gone_together(bundle, &list));
+                let together = self.gone_together(bundle, &list);
+                self.store.forget_proofs(&together);
+                self.held.is_to_hold(together);
             }
         }
         let list = list?;
@@ -100,21 +104,29 @@ impl Collector {
                 self.report_vanishing(bundle, missing_since, releases);
             }
             Verdict::Wait(_) | Verdict::NamespacesDeferred => {}
-            Verdict::Claimed => self.report_claimed(bundle, releases),
+            Verdict::Claimed => {
+                self.note_proven(bundle, missing_since);
+                let missing = releases
+                    .iter()
+                    .find_map(|(key, _)| self.missing_owner(bundle, key));
+                let Some(missing) = missing else {
+                    self.report_claimed(bundle, releases);
+                    return Ok(verdict);
+                };
+                let missed = self.missed_for(&missing);
+                if missed >= MISSING_REPORTED {
+                    self.report_claimed(bundle, releases);
+                }
+                return Ok(Verdict::Wait(
+                    missed.clamp(MISSING_RETRY.0, MISSING_RETRY.1),
+                ));
+            }
             Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
             Verdict::Remove => {
-                if !releases.iter().any(|(_, entry)| entry.is_removing) {
-                    self.shared_namespaces.removal_begins(&releases);
-                }
-                // The proof does not survive a restart; that it was given does.
-                let begun = self.ledger.begin_removal(bundle).await;
-                // Also where the write failed, which may have been carried out.
-                if let Some(left) = missed_anew() {
-                    let taken_back = self.ledger.take_removal_back(bundle).await;
-                    taken_back.map_err(RemovalError::Ledger)?;
+                let missed = (bundle, missing_since);
+                if let Some(left) = self.begin(missed, &releases, missed_anew).await? {
                     return Ok(Verdict::Wait(left));
                 }
-                begun.map_err(RemovalError::Ledger)?;
                 if self.report.reason(bundle).is_some_and(HoldReason::passes) {
                     self.report.let_go(bundle);
                 }
@@ -132,6 +144,29 @@ impl Collector {
             }
         }
         Ok(verdict)
+    }
+
+    /// Notes that a removal is proven and begins: the proof does not survive a restart; that it was given does. How long the bundle is to be missed yet where
+    /// it was back meanwhile.
+    async fn begin(
+        &self,
+        (bundle, missing_since): (&str, Instant),
+        releases: &[(ReleaseKey, LedgerEntry)],
+        missed_anew: impl Fn() -> Option<Duration>,
+    ) -> Result<Option<Duration>, RemovalError> {
+        if !releases.iter().any(|(_, entry)| entry.is_removing) {
+            self.shared_namespaces.removal_begins(releases);
+        }
+        let begun = self.ledger.begin_removal(bundle).await;
+        // Also where the write failed, which may have been carried out.
+        if let Some(left) = missed_anew() {
+            let taken_back = self.ledger.take_removal_back(bundle).await;
+            taken_back.map_err(RemovalError::Ledger)?;
+            return Ok(Some(left));
+        }
+        begun.map_err(RemovalError::Ledger)?;
+        self.note_proven(bundle, missing_since);
+        Ok(None)
     }
 
     /// Writes what is pending of a bundle's releases: that a proof, or a permission, is over.
@@ -243,7 +278,7 @@ mod tests {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use tokio::time::Instant;
+    use rstest::rstest;
 
     use super::super::fixtures::{bundle, collector, collector_beside, own};
     use super::*;
@@ -382,6 +417,72 @@ mod tests {
         let verdict = collector.remove("web").await.unwrap();
         assert_eq!(verdict, Verdict::NamespacesDeferred);
         assert!(ledger.knows("web"));
+    }
+
+    /// Two bundles have exchanged their releases, and are deleted together: neither removal waits for ever for the other one's, also where both were held back
+    /// before that was proven.
+    #[rstest]
+    #[tokio::test(start_paused = true)]
+    async fn bundles_that_took_each_others_releases_are_both_removed(
+        #[values(None, Some(Hold::Held))] hold: Option<Hold>,
+    ) {
+        let entry = |bundle: &str, from: &str| LedgerEntry {
+            bundle: bundle.to_owned(),
+            hold,
+            revisions: Some(crate::ledger::Notes::default()),
+            taken_from: [from.to_owned()].into(),
+            ..LedgerEntry::default()
+        };
+        let entries = [("one", entry("web", "api")), ("two", entry("api", "web"))];
+        let store = Arc::<Store>::default();
+        let (collector, ledger) = collector(&store, &entries, |_| 200).await;
+        for bundle in ["web", "api"] {
+            ledger
+                .note_claims("apps", &entry(bundle, ""))
+                .await
+                .unwrap();
+            store.deleted(bundle);
+        }
+        let removed = async |bundle| collector.remove(bundle).await.unwrap();
+        // It is not told from one that is lost yet.
+        assert_eq!(removed("web").await, Verdict::Wait(MISSING_RETRY.0));
+        assert!(ledger.knows("web"));
+        assert_eq!(removed("api").await, Verdict::Remove);
+        assert_eq!(removed("web").await, Verdict::Remove);
+        assert!(!ledger.knows("web") && !ledger.knows("api"));
+    }
+
+    /// The bundle that had the release before is lost: nobody knows whether it wants that when it is back.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_taken_from_a_bundle_that_is_held_back_stays() {
+        let taken = LedgerEntry {
+            bundle: "web".to_owned(),
+            revisions: Some(crate::ledger::Notes::default()),
+            taken_from: ["api".to_owned()].into(),
+            ..LedgerEntry::default()
+        };
+        let store = Arc::<Store>::default();
+        let (collector, ledger) = collector(&store, &[("one", taken)], |_| 200).await;
+        let api = LedgerEntry {
+            bundle: "api".to_owned(),
+            hold: Some(Hold::Held),
+            ..LedgerEntry::default()
+        };
+        ledger.note_claims("apps", &api).await.unwrap();
+        store.deleted("api");
+        store.deleted("web");
+        for pause in [2, 60, 120, 240, 300] {
+            let verdict = collector.remove("web").await.unwrap();
+            assert_eq!(verdict, Verdict::Wait(Duration::from_secs(pause)));
+            let is_reported = collector.report.reason("web").is_some();
+            assert_eq!(is_reported, pause >= 60);
+            tokio::time::advance(Duration::from_secs(pause.max(60))).await;
+        }
+        // It is back, and wants another one.
+        ledger.seen("api", false).await.unwrap();
+        store.applied(bundle("api"));
+        assert_eq!(collector.remove("web").await.unwrap(), Verdict::Remove);
+        assert!(!ledger.knows("web"));
     }
 
     /// Its bundle comes back while upstream is listed, or while the ledger is written, which may fail, and is deleted anew: as the watch tells, or between

@@ -71,7 +71,7 @@ impl HoldReason {
                 "the agent's own bundledeployment was made anew, and it is not listed since then"
             }
             Self::MayBeWanted => {
-                "a bundle whose names hold ${ } that are not filled in may want it"
+                "another bundle may want it: one whose names hold ${ } that are not filled in, or that had it before and is missing"
             }
             Self::Unreported => {
                 "the watch of bundledeployments has not told of all of them for minutes: one may want it"
